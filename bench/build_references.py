@@ -217,9 +217,9 @@ def build(archive: Archive) -> dict:
     from icevirt.catalog.lookup import settled
     from icevirt.execution.executor import give_back
     from icevirt.execution.spark_session import local_session
-    from icevirt.planning.combine.options import Wish
+    from icevirt.planning.combine.options import CombineSpec
     from icevirt.planning.eras.group_plan import combine_eras
-    from icevirt.planning.schedule.routing import route_of
+    from icevirt.planning.schedule.write_tasks import route_of
     from icevirt.scan.contract import ScannerOptions
     from icevirt.storage.local import LocalStorage
 
@@ -235,7 +235,7 @@ def build(archive: Archive) -> dict:
     known = settled(catalog, IDENTITY, files)
     closed = read_facts(catalog, files, *known.chosen)
     mark("facts")
-    plan = combine_eras(closed.facts, Wish(build_id="b" * 20, concat_dim=("time",)))
+    plan = combine_eras(closed.facts, CombineSpec(build_id="b" * 20, concat_dim=("time",)))
     del closed, known  # as a build does
     files.fold()
     give_back()

@@ -29,13 +29,14 @@ from pathlib import Path
 
 import netCDF4
 import numpy as np
+from part_tables import tables_of
 
 from icevirt import catalog_view, scan_file
 from icevirt.archive.catalog import parts_of
 from icevirt.archive.scanned import ScannedFile, ScanOutcome, SourceFile
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import settled
-from icevirt.catalog.parts import mark, tables_of, write_part
+from icevirt.catalog.parts import mark, write_part
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import Strings
 from icevirt.storage.local import LocalStorage

@@ -29,6 +29,7 @@ from pathlib import Path
 import netCDF4
 import numpy as np
 import pytest
+from part_tables import tables_of
 
 from icevirt import scan_file
 from icevirt.archive.facts import CatalogFacts, Coded
@@ -38,14 +39,13 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import settled
-from icevirt.catalog.parts import mark, tables_of, write_part
+from icevirt.catalog.parts import mark, write_part
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
-from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule.balance_writes import dealt
 from icevirt.planning.schedule.manifest_units import drafts
-from icevirt.planning.schedule.write_tasks import bundles
+from icevirt.planning.schedule.write_tasks import bundles, dealt
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks.write_manifests import PackedTasks
 
@@ -122,7 +122,7 @@ def with_eras(facts: CatalogFacts, count: int) -> list[float]:
         schemas.append(replace(plain, attributes=Attributes(values=packed)).dumps())
         codes[mine & chosen] = len(schemas) - 1
     changed = replace(facts, arrays=replace(arrays, schema=Coded(codes, tuple(schemas))))
-    wish = Wish(build_id="b", concat_dim=("time",))
+    wish = CombineSpec(build_id="b", concat_dim=("time",))
     marks = [time.process_time()]
     with pytest.raises(CombineError) as refused:
         combine_eras(changed, wish)
@@ -150,7 +150,7 @@ def measure(folder: str, count: int) -> None:
     marks.append(time.process_time())
     closed = read_facts(storage, files, *known.chosen)
     marks.append(time.process_time())
-    plan = combine_eras(closed.facts, Wish(build_id="b", concat_dim=("time",)))
+    plan = combine_eras(closed.facts, CombineSpec(build_id="b", concat_dim=("time",)))
     marks.append(time.process_time())
     items = list(drafts(plan))
     files = FileRows.of(plan.files)

@@ -57,10 +57,10 @@ _EXPORTS = {
     ),
     "icevirt.model.config.manifests": (
         "ManifestConfig ManifestSplitCondition ManifestSplitDimCondition "
-        "ManifestSplittingConfig ManifestVirtualChunkLocationCompressionConfig"
+        "ManifestSplittingConfig ManifestVirtualChunkLocationCompressionConfig "
+        "ManifestPreloadCondition ManifestPreloadConfig"
     ),
-    "icevirt.model.config.preload": "ManifestPreloadCondition ManifestPreloadConfig",
-    "icevirt.model.config.tuning": (
+    "icevirt.model.config.sections": (
         "CachingConfig CompressionAlgorithm CompressionConfig RepoUpdateRetryConfig "
         "StorageConcurrencySettings StorageRetriesSettings StorageSettings "
         "StorageTimeoutSettings"

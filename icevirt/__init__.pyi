@@ -139,16 +139,14 @@ from icevirt.model.config.document import (
 )
 from icevirt.model.config.manifests import (
     ManifestConfig,
+    ManifestPreloadCondition,
+    ManifestPreloadConfig,
     ManifestSplitCondition,
     ManifestSplitDimCondition,
     ManifestSplittingConfig,
     ManifestVirtualChunkLocationCompressionConfig,
 )
-from icevirt.model.config.preload import (
-    ManifestPreloadCondition,
-    ManifestPreloadConfig,
-)
-from icevirt.model.config.tuning import (
+from icevirt.model.config.sections import (
     CachingConfig,
     CompressionAlgorithm,
     CompressionConfig,

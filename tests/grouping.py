@@ -1,9 +1,11 @@
 """Options of tests that come by name: each goes into the object that it belongs to."""
 
+from dataclasses import fields
 from typing import Any
 
 from icevirt.api.renamed import OBJECTS
 from icevirt.archive.options import declared
+from icevirt.planning.combine.options import CombineOptions, CombineSpec
 
 KEYWORDS = {each.name: options.KEYWORD for options in OBJECTS for each in declared(options)}
 
@@ -17,3 +19,10 @@ def grouped(given: dict[str, Any], **more: Any) -> dict[str, Any]:
         else:
             made[name] = value
     return made
+
+
+def combine_spec(**how: Any) -> CombineSpec:
+    """Return the spec of a build of the options and other fields that a test names together."""
+    own = {each.name for each in fields(CombineSpec)}
+    options = CombineOptions(**{name: how.pop(name) for name in {*how} - own})
+    return CombineSpec(build_id="b", options=options, **how)

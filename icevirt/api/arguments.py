@@ -13,7 +13,7 @@ from icevirt.archive.sources import SourceFiles
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
 from icevirt.model.json import JSON
-from icevirt.model.names import problem
+from icevirt.model.paths import problem
 from icevirt.planning.axes.new_dimensions import Labels, variable_of
 from icevirt.planning.axes.regular_axes import spacing_of
 from icevirt.planning.combine.hints import CombineHints

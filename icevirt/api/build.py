@@ -131,7 +131,7 @@ def built(
             commit=commit,
             choices=choices,
             options=options,
-            wish=choices.wish(options.concat_dims, group=asked.group),
+            spec=choices.spec(options.concat_dims, group=asked.group),
             nest=nest,
             plan="" if asked.listed is None else asked.listed.plan,
             progress=clock.step,

@@ -16,8 +16,7 @@ from icevirt.archive.options import names
 from icevirt.model import paths
 from icevirt.planning.axes.new_dimensions import Labels
 from icevirt.planning.combine.data_vars import DataVars, data_vars_of, refuse_unknown_dimensions
-from icevirt.planning.combine.options import CombineOptions, Wish
-from icevirt.planning.combine.tolerance import tolerance_of
+from icevirt.planning.combine.options import CombineOptions, CombineSpec, tolerance_of
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import ScanOptions
 from icevirt.scan.policy import rules_of
@@ -111,32 +110,23 @@ class Choices:
             leave=self.tolerance,
         )
 
-    def wish(
+    def spec(
         self,
         dimensions: Sequence[str],
         *,
         group: str,
         build_id: str = "",
         nest: Mapping[str, tuple[int, ...]] | None = None,
-    ) -> Wish:
+    ) -> CombineSpec:
         """Return what a plan is made by, once the dimensions are known."""
-        combine = self.combine
-        return Wish(
+        return CombineSpec(
             build_id=build_id,
+            options=self.combine,
             concat_dim=tuple(dimensions),
             group=paths.creatable(group),
-            combine_attrs=combine.combine_attrs,
-            duplicates=combine.duplicates,
-            holes=combine.missing,
-            eras="group" if combine.on_mismatch == "eras" else "refuse",
             labels=self.labels,
-            tolerance=self.tolerance,
-            combine=combine.combine,
+            spacing=spacing_by(self.combine.spacing, dimensions),
             nest=nest,
-            regular=spacing_by(combine.spacing, dimensions),
-            data_vars=self.data_vars,
-            pad=names(combine.pad),
-            rules=combine.rules,
         )
 
 

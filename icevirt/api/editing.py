@@ -14,11 +14,10 @@ from icevirt.archive.edits import FileChanges, FileFacts
 from icevirt.archive.facts import CatalogFacts
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model.json import JSON
-from icevirt.planning.combine.options import Preprocess, Wish
+from icevirt.planning.combine.options import CombineSpec, Preprocess
 from icevirt.planning.edits.checked_names import refuse_unknown_edits
 from icevirt.planning.edits.file_edits import FileEdit, facts_of_file
-from icevirt.planning.edits.label_edits import LabelEdits
-from icevirt.planning.edits.renames import edited
+from icevirt.planning.edits.renames import LabelEdits, edited
 
 TOLD = "preprocess"
 """Labels that the function tells."""
@@ -60,20 +59,20 @@ class Edits:
         wanted = tuple(names)
         return (*wanted, *(old for old, new in self.everywhere.rename if new in wanted))
 
-    def applied(self, facts: CatalogFacts, wish: Wish) -> tuple[CatalogFacts, Wish]:
-        """Return the facts as they are to be combined, and the wish with the labels told.
+    def applied(self, facts: CatalogFacts, spec: CombineSpec) -> tuple[CatalogFacts, CombineSpec]:
+        """Return the facts as they are to be combined, and the spec with the labels told.
 
         Raises:
             CombineError: Two variables of a file would get one name, or a file tells no label.
             InvalidInputError: No file has what is named, or the function returns something else.
         """
         labels: dict[str, list[str | int | float]] = {
-            name: [] for name, told in wish.labels.items() if told == TOLD
+            name: [] for name, told in spec.labels.items() if told == TOLD
         }
         edits, of_file = [FileEdit()], np.zeros(len(facts.files), np.int64)
         if self.function is not None:
-            edits, of_file = _preprocessed(facts, self.function, wish, labels)
-            refuse_unknown_edits(facts, edits, of_file, wish.labels, of_each=True)
+            edits, of_file = _preprocessed(facts, self.function, spec, labels)
+            refuse_unknown_edits(facts, edits, of_file, spec.labels, of_each=True)
             facts = edited(facts, edits, of_file, option=TOLD)
         elif labels:
             raise InvalidInputError(
@@ -82,12 +81,12 @@ class Edits:
                 dimensions=list(labels),
             )
         everywhere, all_alike = [self.everywhere], np.zeros(len(facts.files), np.int64)
-        refuse_unknown_edits(facts, everywhere, all_alike, wish.labels, of_each=False)
+        refuse_unknown_edits(facts, everywhere, all_alike, spec.labels, of_each=False)
         facts = edited(facts, everywhere, all_alike)
-        if not wish.labels:
-            return facts, wish
+        if not spec.labels:
+            return facts, spec
         label_edits = LabelEdits(edits=tuple(edits), of_file=of_file, everywhere=self.everywhere)
-        return facts, replace(wish, labels={**wish.labels, **labels}, label_edits=label_edits)
+        return facts, replace(spec, labels={**spec.labels, **labels}, label_edits=label_edits)
 
     @property
     def choice(self) -> JSON:
@@ -103,7 +102,7 @@ class Edits:
 def _preprocessed(
     facts: CatalogFacts,
     function: Callable[[FileFacts], FileChanges | None],
-    wish: Wish,
+    spec: CombineSpec,
     labels: Mapping[str, list[str | int | float]],
 ) -> tuple[list[FileEdit], NDArray[np.int64]]:
     """Return the edits that a function says, and which of them each file gets."""
@@ -124,7 +123,7 @@ def _preprocessed(
                 cause=f"{type(error).__name__}: {error}",
             ) from error
         edit = FileEdit.of(changes)
-        _refuse_unscanned(edit, (*wish.concat_dim, *wish.pad), told.url)
+        _refuse_unscanned(edit, (*spec.concat_dim, *spec.pad), told.url)
         _add_labels({} if changes is None else changes.labels, labels, told.url)
         of_file[file] = number.setdefault(edit, len(number))
     return list(number), of_file

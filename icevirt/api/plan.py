@@ -144,7 +144,7 @@ def planned(
         )
         running = stack.enter_context(executor_of(asked.executor, work=work_of(files)))
         scan_missing(running, scan)
-        wish = choices.wish(
+        spec = choices.spec(
             options.concat_dims,
             group=asked.group,
             build_id=digest_of("plan", listed(files)),
@@ -153,13 +153,13 @@ def planned(
         target = (
             None
             if repo is None
-            else Target.look(shared(repo), branch=commit.branch, group=wish.group, mode="w")
+            else Target.look(shared(repo), branch=commit.branch, group=spec.group, mode="w")
         )
         if target is not None:
-            wish = replace(wish, kept=kept_of(target))
+            spec = replace(spec, kept=kept_of(target))
         closed = closed_catalog(running, scan)
-        facts, wish = choices.edits.applied(closed.facts, wish)
-        made = combine_eras(facts, wish)
+        facts, spec = choices.edits.applied(closed.facts, spec)
+        made = combine_eras(facts, spec)
         found = (text for _, text in closed.findings)
         made = replace(made, notes=(*made.notes, *found), bad_files=closed.bad)
         made = published(made, commit.publication.targets(facts, made))

@@ -183,7 +183,8 @@ class ScannedArchive(ScanReport):
         group: str = "/",
         repo: StorageLike | None = None,
         progress: Callable[[Progress], None] | None = None,
-        **combine_options: Any,
+        combine_options: CombineOptionsLike = None,
+        **options: Any,
     ) -> Plan:
         """Plan one dataset of the files; nothing is written but facts that the catalog lacks.
 
@@ -192,8 +193,8 @@ class ScannedArchive(ScanReport):
             group: Where in a repository the dataset will go.
             repo: A repository, to compare with its last build; see `Plan.changes`.
             progress: Called with every step of the long phases.
-            combine_options: Options of `icevirt.CombineOptions`, like ``missing="reserve"``, beside
-                the options that the scan was given.
+            combine_options: As for `icevirt.build`; beside the options that the scan was given.
+            options: The same options as keywords, like ``missing="reserve"``.
 
         Raises:
             IcevirtError: As for `icevirt.plan`.
@@ -201,12 +202,13 @@ class ScannedArchive(ScanReport):
         known = self.asked
         assert known.listed is not None, "the files of a scan are listed"
         scan = known.choices.scan
-        given = CombineOptions.of({**known.choices.combine.chosen(), **combine_options})
+        chosen = CombineOptions.of(combine_options).chosen()
+        given = CombineOptions.of({**known.choices.combine.chosen(), **chosen, **options})
         choices = Choices.of(concat_dim, scan, given)
-        options = choices.scanner
+        scanner = choices.scanner
         if concat_dim is None:  # what the scan inferred
-            options = replace(options, concat_dim=known.listed.options.concat_dim)
-        listed = replace(known.listed, options=options)
+            scanner = replace(scanner, concat_dim=known.listed.options.concat_dim)
+        listed = replace(known.listed, options=scanner)
         asked = replace(known, choices=choices, group=checked_group(group), listed=listed)
         return planned(asked, repo=repo, progress=progress)
 

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.scanned import ScannedGroup
-from icevirt.model.ranges import gather
-from icevirt.model.strings import Strings
+from icevirt.model.strings import Strings, gather
 
 _BLOCK = 1 << 16  # rows that are looked at together
 
@@ -266,6 +265,10 @@ class CatalogFacts:
     groups_of: GroupsOf  # read on demand
     places: Strings  # (m,) URLs of files, or of directories, that references lead to
     compare: Compare | None = None  # reads values of two files, to tell where they differ
+
+    def url_of(self, row: int | np.integer) -> str:
+        """Return the URL of the file of an array, given the row of the array."""
+        return self.files.url[int(self.arrays.file[row])]
 
     def only(self, rows: NDArray[np.int64]) -> CatalogFacts:
         """Return the facts of some files, in the order given."""

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.model.folding import FoldingStrings
-from icevirt.model.strings import Strings
+from icevirt.model.strings import FoldingStrings, Strings
 
 _AT_ONCE = 1 << 14  # files that are objects for a moment
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import Coded, Labels, by_first_appearance
 from icevirt.catalog.row_checks import check_labels_dtype
-from icevirt.model.ranges import gather
+from icevirt.model.strings import gather
 
 _SHORT = 64  # bytes of labels that are not looked up among others
 _ROWS = 1 << 12  # that a column has room for at first

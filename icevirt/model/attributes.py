@@ -67,12 +67,24 @@ class Attributes:
             told["replaced_attributes"] = {k: list(pair) for k, pair in self.replaced.items()}
         return {EXTENSION: {"must_understand": False, **told}} if told else {}
 
+    def only(self, *names: str) -> Attributes:
+        """Return the attributes that are named."""
+        return Attributes(
+            values={k: v for k, v in self.values.items() if k in names},
+            dtypes={k: v for k, v in self.dtypes.items() if k in names},
+            replaced={k: v for k, v in self.replaced.items() if k in names},
+        )
+
     def without(self, *names: str) -> Attributes:
         """Return the attributes less those named."""
+        return self.only(*({*self.values, *self.dtypes, *self.replaced} - {*names}))
+
+    def __or__(self, other: Attributes) -> Attributes:
+        """Return both, ``other`` before these where a name is in both."""
         return Attributes(
-            values={k: v for k, v in self.values.items() if k not in names},
-            dtypes={k: v for k, v in self.dtypes.items() if k not in names},
-            replaced={k: v for k, v in self.replaced.items() if k not in names},
+            values={**self.values, **other.values},
+            dtypes={**self.dtypes, **other.dtypes},
+            replaced={**self.replaced, **other.replaced},
         )
 
 

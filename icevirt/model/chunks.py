@@ -1,24 +1,26 @@
 """Hold the chunk references of one array as columns, for scanners, manifests and sessions.
 
-No Python object per chunk exists: a table of a million references is a handful of numpy arrays.
+No Python object per chunk exists: a table of a million references is a handful of numpy arrays. A
+manifest is a file of such tables. Spec: "Chunk Manifest Files".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.errors import FormatError
+from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.strings import Strings
 
 FARTHEST = 1 << 62
 """Bytes that no object has; the sum of an offset and a length stays within 64 bits."""
-
 _FEW = 64  # rows that Python compares faster than numpy
 _ROWS_AT_ONCE = 1 << 16  # whose order is looked at together
 
@@ -48,15 +50,24 @@ class Locations:
     @classmethod
     def none(cls) -> Locations:
         """Return the empty set of locations, the same one every time."""
-        return _no_locations()
+        return _NO_LOCATIONS
 
     @classmethod
     def one(cls, url: str, *, etag: str = "", last_modified: int = 0) -> Locations:
         """Return the single location ``url``; ``last_modified`` in whole seconds, rounded up."""
         return cls(
             url=Strings.of([url]),
-            etag=Strings.of([etag]) if etag else _no_text(),
+            etag=Strings.of([etag]) if etag else _NO_TEXT,
             last_modified=np.array([last_modified], np.uint32),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Locations]) -> Locations:
+        """Return several sets of locations, one behind the other."""
+        return cls(
+            url=Strings.joined([part.url for part in parts]),
+            etag=Strings.joined([part.etag for part in parts]),
+            last_modified=np.concatenate([part.last_modified for part in parts]),
         )
 
     def __len__(self) -> int:
@@ -79,32 +90,14 @@ class Locations:
         )
 
     def __add__(self, other: Locations) -> Locations:
-        return Locations(
-            url=self.url + other.url,
-            etag=self.etag + other.etag,
-            last_modified=np.concatenate([self.last_modified, other.last_modified]),
-        )
+        return Locations.joined([self, other])
 
 
-@cache
-def _no_locations() -> Locations:
-    nothing = Strings.empty(0)
-    return Locations(url=nothing, etag=nothing, last_modified=np.zeros(0, np.uint32))
-
-
-@cache
-def _no_text() -> Strings:
-    return Strings.empty(1)
-
-
-@cache
-def _no_ids() -> NDArray[np.uint8]:
-    return np.zeros((0, 12), np.uint8)
-
-
-@cache
-def _no_bytes() -> NDArray[np.uint8]:
-    return np.zeros(0, np.uint8)
+_NO_TEXT = Strings.empty(1)
+_NO_LOCATIONS = Locations(
+    url=Strings.empty(0), etag=Strings.empty(0), last_modified=np.zeros(0, np.uint32)
+)
+_NO_IDS, _NO_BYTES = np.zeros((0, 12), np.uint8), np.zeros(0, np.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -123,8 +116,8 @@ class ChunkTable:
     offset: NDArray[np.uint64]  # (n,) bytes
     length: NDArray[np.uint64]  # (n,) bytes
     locations: Locations = field(default_factory=Locations.none)
-    chunk_ids: NDArray[np.uint8] = field(default_factory=_no_ids)  # (m, 12)
-    inline: NDArray[np.uint8] = field(default_factory=_no_bytes)  # (bytes,)
+    chunk_ids: NDArray[np.uint8] = field(default_factory=lambda: _NO_IDS)  # (m, 12)
+    inline: NDArray[np.uint8] = field(default_factory=lambda: _NO_BYTES)  # (bytes,)
 
     def __post_init__(self) -> None:
         n = len(self.index)
@@ -211,7 +204,7 @@ class ChunkTable:
             source=np.concatenate(source),
             offset=np.concatenate(offset),
             length=np.concatenate([table.length for table in tables]),
-            locations=_join([table.locations for table in tables]),
+            locations=Locations.joined([table.locations for table in tables]),
             chunk_ids=np.concatenate([table.chunk_ids for table in tables]),
             inline=np.concatenate([table.inline for table in tables]),
         ).sorted()
@@ -260,7 +253,7 @@ class ChunkTable:
         inside = np.all((wanted >= low) & (wanted < box[:, 1]), axis=1)
         strides = _strides(size)
         key = ((wanted - low) * strides).sum(axis=1)
-        if len(self) == _volume(size):
+        if len(self) == math.prod(size.tolist()):
             return np.where(inside, key, -1)
         keys = ((self.index.astype(np.int64) - low) * strides).sum(axis=1)
         row = np.minimum(np.searchsorted(keys, key), len(self) - 1)
@@ -325,32 +318,37 @@ _DTYPES = {
 }
 
 
-def _join(parts: Sequence[Locations]) -> Locations:
-    def strings(columns: list[Strings]) -> Strings:
-        base = np.cumsum([0] + [len(column.data) for column in columns])
-        starts = [column.starts[:-1] + at for column, at in zip(columns, base, strict=False)]
-        return Strings(
-            np.concatenate([column.data for column in columns]),
-            np.concatenate([*starts, base[-1:]]).astype(np.int64),
-        )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """Chunk tables by node id."""
 
-    return Locations(
-        url=strings([part.url for part in parts]),
-        etag=strings([part.etag for part in parts]),
-        last_modified=np.concatenate([part.last_modified for part in parts]),
-    )
+    id: ObjectId12
+    arrays: Mapping[ObjectId8, ChunkTable]
+    unkept: tuple[str, ...] = ()  # tables with facts that chunk tables have no column for
 
+    @property
+    def num_chunk_refs(self) -> int:
+        """References of all arrays together."""
+        return sum(len(table) for table in self.arrays.values())
 
-def _volume(size: NDArray[np.int64]) -> int:
-    total = 1
-    for edge in size.tolist():
-        total *= edge
-    return total
+    def refuse_loss(self) -> None:
+        """Make sure that writing these references into another manifest loses nothing.
+
+        Raises:
+            FormatError: A newer client stored facts that would be lost.
+        """
+        if self.unkept:
+            raise FormatError(
+                "a manifest holds fields of a newer client, which rewriting would lose",
+                do="Upgrade icevirt to change these arrays; reading them is safe.",
+                manifest=str(self.id),
+                tables=list(self.unkept),
+            )
 
 
 def _strides(size: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return C-order strides of a box, which must number its chunks in 63 bits."""
-    if _volume(size) >= 1 << 63:
+    if math.prod(size.tolist()) >= 1 << 63:
         raise ValueError(f"a box of {size.tolist()} chunks has no scalar keys")
     strides = np.ones(len(size), np.int64)
     np.cumprod(size[:0:-1], out=strides[-2::-1]) if len(size) > 1 else None
@@ -368,3 +366,14 @@ def _ascending(index: NDArray[np.uint32]) -> NDArray[np.int64] | None:
         return None
     order: NDArray[np.int64] = np.lexsort(index.T[::-1])
     return order
+
+
+def ascends(index: NDArray[np.uint32]) -> bool:
+    """Say whether rows are in strictly ascending lexicographic order."""
+    earlier, later = index[:-1], index[1:]
+    equal = np.ones(len(later), np.bool_)
+    for axis in range(index.shape[1]):
+        if bool(np.any(equal & (later[:, axis] < earlier[:, axis]))):
+            return False
+        equal &= later[:, axis] == earlier[:, axis]
+    return not equal.any()

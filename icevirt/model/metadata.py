@@ -101,7 +101,8 @@ def _check_array(node: ArrayNode, document: dict[str, Any]) -> None:
     _need(isinstance(codecs, list) and codecs and all(map(_is_named, codecs)), "codecs")
     grid = document["chunk_grid"]
     _need(isinstance(grid, dict) and isinstance(grid.get("configuration"), dict), "chunk_grid")
-    _need(all(map(_is_edge, _edges(grid["configuration"]))), _EDGES)
+    edges = _edges(grid["configuration"])
+    _need(all(type(edge) is int and edge > 0 for edge in edges), _EDGES)
     _need("fill_value" in document, "fill_value")
     names = document.get("dimension_names")
     texts = isinstance(names, list) and all(name is None or isinstance(name, str) for name in names)
@@ -122,10 +123,6 @@ def _edges(configuration: dict[str, Any]) -> Iterator[Any]:
             yield from item if isinstance(item, list) and len(item) == 2 else [item]
 
 
-def _is_edge(value: Any) -> bool:
-    return type(value) is int and value > 0
-
-
 _EDGES = "the length of a chunk"
 _MOST = (1 << 63) - 1
 _MOST_LISTED = 1 << 24  # chunks of different lengths along one axis: readers list them all
@@ -144,7 +141,7 @@ def _is_named(value: Any) -> bool:
 
 
 def chunk_shape(node: ArrayNode) -> tuple[int, ...] | None:
-    """Return the edges of the chunks of a regular grid; None where the grid is none."""
+    """Return the edges of the chunks of a regular grid; None for other grids."""
     grid = document_of(node)["chunk_grid"]
     return tuple(grid["configuration"]["chunk_shape"]) if grid.get("name") == "regular" else None
 
@@ -184,7 +181,9 @@ def _num_chunks(shape: tuple[int, ...], grid: dict[str, Any]) -> tuple[int, ...]
             return tuple(_ceil(length, edge) for length, edge in zip(shape, edges, strict=True))
         case "rectilinear":
             return tuple(
-                _ceil(length, axis) if isinstance(axis, int) else sum(_run(item) for item in axis)
+                _ceil(length, axis)
+                if isinstance(axis, int)  # else sizes, or pairs of a size and how often it occurs
+                else sum(int(item[1]) if isinstance(item, list) else 1 for item in axis)
                 for length, axis in zip(shape, configuration["chunk_shapes"], strict=True)
             )
         case other:
@@ -195,8 +194,3 @@ def _num_chunks(shape: tuple[int, ...], grid: dict[str, Any]) -> tuple[int, ...]
 
 def _ceil(length: int, edge: int) -> int:
     return -(-length // edge) if edge else 0
-
-
-def _run(item: int | list[int]) -> int:
-    """Return how many chunks an entry stands for: a size, or a [size, count] pair."""
-    return int(item[1]) if isinstance(item, list) else 1

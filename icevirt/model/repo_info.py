@@ -1,17 +1,24 @@
 """Hold the repo info: branches, tags, all snapshots, configuration and the ops log.
 
-Spec: "Repo Info File". Snapshots are named by id here; `icevirt.wire` handles their indices.
+Spec: "Repo Info File". Snapshots are named by id here; `icevirt.wire` handles their indices. Every
+commit reads and writes a thousand entries of the ops log, so they are columns: `OpsLog`. The V1
+format keeps branches, tags and snapshots in objects of their own, of which a commit should read
+few: `Lazy`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any, get_args, get_origin
+from typing import Any, cast, get_args, get_origin, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
 from icevirt.model.json import JSONObject
+from icevirt.model.strings import Strings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +182,6 @@ type AnyUpdate[Id, Status] = (
     | RepoStatusChanged[Status]
 )
 type UpdateKind = AnyUpdate[ObjectId12, StatusRecord]
-
 UPDATE_KINDS: tuple[type[Any], ...] = tuple(
     get_origin(each) or each for each in get_args(AnyUpdate.__value__)
 )
@@ -213,3 +219,150 @@ class RepoInfo:
     disabled_feature_flags: tuple[int, ...] | None = None
     extra: bytes | None = None
     newer_tables: tuple[str, ...] = ()  # tables with fields that this icevirt cannot write again
+
+
+IDS = ("previous_snap_id", "new_snap_id")
+NO_ID = ObjectId12(bytes(ObjectId12.SIZE))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpsLog(Sequence[OpsLogEntry]):
+    """Entries, a row each, in the order of the log they are from."""
+
+    kinds: tuple[UpdateKind, ...]  # distinct ones, their ids left blank
+    kind: NDArray[np.int64]  # (n,) row in `kinds`
+    ids: NDArray[np.uint8]  # (n, 2, 12), as ``IDS``; zeros where the kind has no such id
+    updated_at: NDArray[np.uint64]  # (n,) microseconds since 1970
+    backup: Strings  # (n,) "" where there is none
+
+    @classmethod
+    def of(cls, entries: Iterable[OpsLogEntry]) -> OpsLog:
+        """Return entries as columns."""
+        if isinstance(entries, OpsLog):
+            return entries
+        listed = list(entries)
+        known: dict[UpdateKind, int] = {}
+        kind = [known.setdefault(blank(entry.kind), len(known)) for entry in listed]
+        ids = b"".join(getattr(entry.kind, name, NO_ID) for entry in listed for name in IDS)
+        return cls(
+            kinds=tuple(known),
+            kind=np.array(kind, np.int64),
+            ids=np.frombuffer(ids, np.uint8).reshape(-1, len(IDS), ObjectId12.SIZE),
+            updated_at=np.array([entry.updated_at for entry in listed], np.uint64),
+            backup=Strings.of([entry.backup_path or "" for entry in listed]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __iter__(self) -> Iterator[OpsLogEntry]:
+        return (self._entry(row) for row in range(len(self)))
+
+    @overload
+    def __getitem__(self, at: int) -> OpsLogEntry: ...
+    @overload
+    def __getitem__(self, at: slice) -> OpsLog: ...
+    def __getitem__(self, at: int | slice) -> OpsLogEntry | OpsLog:
+        """Return one entry, or some as columns."""
+        rows = np.arange(len(self))[at]
+        return self._take(rows) if isinstance(at, slice) else self._entry(int(rows))
+
+    def __add__(self, other: OpsLog) -> OpsLog:
+        kinds = {kind: number for number, kind in enumerate(self.kinds)}
+        moved = [kinds.setdefault(kind, len(kinds)) for kind in other.kinds]
+        return OpsLog(
+            kinds=tuple(kinds),
+            kind=np.concatenate([self.kind, np.array(moved, np.int64)[other.kind]]),
+            ids=np.concatenate([self.ids, other.ids]),
+            updated_at=np.concatenate([self.updated_at, other.updated_at]),
+            backup=self.backup + other.backup,
+        )
+
+    def _take(self, rows: NDArray[np.int64]) -> OpsLog:
+        used, kind = np.unique(self.kind[rows], return_inverse=True)
+        return OpsLog(
+            kinds=tuple(self.kinds[number] for number in used.tolist()),
+            kind=kind.astype(np.int64),
+            ids=self.ids[rows],
+            updated_at=self.updated_at[rows],
+            backup=self.backup[rows],
+        )
+
+    def _entry(self, row: int) -> OpsLogEntry:
+        kind = self.kinds[int(self.kind[row])]
+        told = {
+            name: ObjectId12(self.ids[row, at].tobytes())
+            for at, name in enumerate(IDS)
+            if hasattr(kind, name)
+        }
+        return OpsLogEntry(
+            kind=with_ids(kind, told),
+            updated_at=int(self.updated_at[row]),
+            backup_path=self.backup[row] or None,
+        )
+
+
+def blank(kind: UpdateKind) -> UpdateKind:
+    """Return what an entry says beside its ids."""
+    return with_ids(kind, dict.fromkeys((name for name in IDS if hasattr(kind, name)), NO_ID))
+
+
+def with_ids(kind: Any, ids: Mapping[str, ObjectId12]) -> UpdateKind:
+    """Return what an entry says with these ids."""
+    return cast("UpdateKind", replace(kind, **ids) if ids else kind)
+
+
+class Lazy[K, V](Mapping[K, V]):
+    """A mapping over functions; what `plus` and `minus` changed lies on top.
+
+    Args:
+        fetch: Returns the value of a key, None where there is none. Called each time.
+        keys: Returns the keys, each once.
+        changed: Values that replace fetched ones; None removes a key.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[K], V | None],
+        keys: Callable[[], Iterable[K]],
+        changed: Mapping[K, V | None] | None = None,
+    ) -> None:
+        self._fetch = fetch
+        self._keys = keys
+        self._changed = dict(changed or {})
+
+    def __getitem__(self, key: K) -> V:
+        found = self._changed[key] if key in self._changed else self._fetch(key)
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def __iter__(self) -> Iterator[K]:
+        yield from (key for key in self._keys() if key not in self._changed)
+        yield from (key for key, value in self._changed.items() if value is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def with_changed(self, key: K, value: V | None) -> Lazy[K, V]:
+        """Return the mapping with another value of a key; None removes it."""
+        return Lazy(self._fetch, self._keys, {**self._changed, key: value})
+
+
+def plus[K, V](mapping: Mapping[K, V], key: K, value: V) -> Mapping[K, V]:
+    """Return a mapping with one more key, or another value of it; nothing is fetched."""
+    if isinstance(mapping, Lazy):
+        return mapping.with_changed(key, value)
+    return {**mapping, key: value}
+
+
+def minus[K, V](mapping: Mapping[K, V], key: K) -> Mapping[K, V]:
+    """Return a mapping without a key; nothing is fetched."""
+    if isinstance(mapping, Lazy):
+        return mapping.with_changed(key, None)
+    return {name: value for name, value in mapping.items() if name != key}

@@ -1,4 +1,4 @@
-"""Hold a read-only column of strings in two numpy arrays, without Python string objects."""
+"""Hold read-only columns of strings in two numpy arrays, without Python string objects."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
+import zstandard
+from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import NDArray
 
-from icevirt.model.ranges import gather
-
 _ROWS_AT_ONCE = 1 << 14
+type Bytes = NDArray[np.uint8]
+type Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +121,19 @@ class Strings:
         start = self.starts[rows]
         return Strings(*gather(self.data, start, self.starts[rows + 1] - start))
 
+    def begin_with(self, rows: NDArray[np.int64], prefix: bytes) -> NDArray[np.bool_]:
+        """Say of each of the rows whether its string begins with the prefix."""
+        size = len(prefix)
+        found = self.lengths[rows] >= size
+        if not size or not found.any():
+            return found
+        beginnings = sliding_window_view(self.data, size)
+        wanted = np.frombuffer(prefix, f"V{size}")
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            part = np.flatnonzero(found[start : start + _ROWS_AT_ONCE]) + start
+            found[part] = (beginnings[self.starts[rows[part]]].view(f"V{size}") == wanted)[:, 0]
+        return found
+
     def same(self, other: Strings) -> NDArray[np.bool_]:
         """Say of each row whether it is that of another column of as many, shape (n,)."""
         if self == other:
@@ -141,14 +156,17 @@ class Strings:
         return found
 
     def __add__(self, other: Strings) -> Strings:
-        return Strings(
-            np.concatenate([self.data, other.data]),
-            np.concatenate([self.starts, other.starts[1:] + self.starts[-1]]),
-        )
+        return Strings.joined([self, other])
+
+
+def _starts(texts: Sequence[str] | Sequence[bytes]) -> NDArray[np.int64]:
+    starts = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=starts[1:])
+    return starts
 
 
 class StringsWithin(Strings):
-    """Strings where they stand in larger data: copied out when they are asked for, and no sooner.
+    """Strings within larger data, copied out when they are used.
 
     The larger data is held as long as the column is. Whoever wants all strings end to end gets
     them by `data` and `starts`, as of every column.
@@ -213,7 +231,118 @@ class StringsWithin(Strings):
         return Strings(*gather(self._around, at.astype(np.int64), size.astype(np.int64)))
 
 
-def _starts(texts: Sequence[str] | Sequence[bytes]) -> NDArray[np.int64]:
-    starts = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=starts[1:])
-    return starts
+class FoldingStrings(Strings):
+    """Strings that can be folded: compressed in place until they are read again.
+
+    Everybody who shares the column shares what folding it saves; names of files of an archive
+    take a tenth or less.
+    """
+
+    _rows: int
+    _open: Strings | None
+    _folded: tuple[bytes, bytes] | None  # lengths as int32, and the bytes of all strings
+
+    def __init__(self, strings: Strings) -> None:
+        # past those who keep the class frozen
+        vars(self).update(_rows=len(strings), _open=strings, _folded=None)
+
+    def fold(self) -> None:
+        """Let go of the strings, but for what they can be made of again."""
+        if self._open is None:
+            return
+        if self._folded is None:
+            lengths = self._open.lengths.astype(np.int32)
+            vars(self)["_folded"] = _compressed(lengths), _compressed(self._open.data)
+        vars(self)["_open"] = None
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        """All strings end to end."""
+        return self._strings.data
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each string begins in `data`."""
+        return self._strings.starts
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        folded = 0 if self._folded is None else sum(map(len, self._folded))
+        return folded + (0 if self._open is None else self._open.nbytes)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FoldingStrings, (self._strings,)
+
+    @property
+    def _strings(self) -> Strings:
+        found = self._open
+        if found is None:
+            assert self._folded is not None
+            lengths, data = map(zstandard.ZstdDecompressor().decompress, self._folded)
+            starts = np.zeros(self._rows + 1, np.int64)
+            np.cumsum(np.frombuffer(lengths, np.int32), out=starts[1:])
+            found = Strings(np.frombuffer(data, np.uint8), starts)
+            vars(self)["_open"] = found
+        return found
+
+
+def _compressed(column: NDArray[Any]) -> bytes:
+    packed = zstandard.ZstdCompressor(level=1).compress(np.ascontiguousarray(column).data)
+    # a copy: what the compressor returns keeps the room that it might have needed
+    return bytes(memoryview(packed))
+
+
+def copy_ranges(source: Bytes, start: Places, into: Bytes, at: Places, length: Places) -> None:
+    """Copy ``source[start:start + length]`` to ``into[at:at + length]`` for every row.
+
+    All ranges must lie inside. Rows of one length are copied together: as many steps as there are
+    lengths, never as many as there are rows, and no index for each byte.
+    """
+    if not len(length):
+        return
+    if (length == length[0]).all():
+        _copy_equal(source, start, into, at, int(length[0]))
+        return
+    order = np.argsort(length, kind="stable")
+    lengths, first = np.unique(length[order], return_index=True)
+    bounds = [*first.tolist(), len(order)]
+    for size, low, high in zip(lengths.tolist(), bounds, bounds[1:], strict=False):
+        rows = order[low:high]
+        _copy_equal(source, start[rows], into, at[rows], size)
+
+
+def gather(source: Bytes, start: Places, length: Places) -> tuple[Bytes, Places]:
+    """Return the ranges end to end, and where each begins (one entry more than there are rows)."""
+    starts = np.zeros(len(start) + 1, np.int64)
+    np.cumsum(length, out=starts[1:])
+    data = np.empty(int(starts[-1]), np.uint8)
+    copy_ranges(source, start, data, starts[:-1], length)
+    return data, starts
+
+
+def _copy_equal(source: Bytes, start: Places, into: Bytes, at: Places, size: int) -> None:
+    if not size:
+        return
+    here, there = _step(start), _step(at)
+    if here is not None and there is not None:  # evenly spaced on both sides: no index at all
+        shape = (len(start), size)
+        rows = as_strided(source[int(start[0]) :], shape, (here, 1), writeable=False)
+        as_strided(into[int(at[0]) :], shape, (there, 1))[:] = rows
+        return
+    windows = sliding_window_view(into, size, writeable=True)
+    windows[at] = sliding_window_view(source, size)[start]
+
+
+def _step(places: Places) -> int | None:
+    """Return the one distance between neighbours, or None; backward ones count as none."""
+    if len(places) < 2:
+        return 0
+    step = int(places[1] - places[0])
+    # the last one tells most other cases apart without looking at every place
+    if step < 0 or int(places[-1] - places[0]) != step * (len(places) - 1):
+        return None
+    return step if bool((np.diff(places) == step).all()) else None

@@ -51,16 +51,9 @@ class TransactionLog:
 
     def is_empty(self) -> bool:
         """Say whether the commit changed nothing."""
-        return not (
-            self.new_groups
-            or self.new_arrays
-            or self.deleted_groups
-            or self.deleted_arrays
-            or self.updated_arrays
-            or self.updated_groups
-            or self.updated_chunks
-            or self.moved_nodes
-        )
+        nodes = (self.new_groups, self.new_arrays, self.deleted_groups, self.deleted_arrays)
+        updated = (self.updated_arrays, self.updated_groups, self.updated_chunks)
+        return not any((*nodes, *updated, self.moved_nodes))
 
     def refuse_loss(self) -> None:
         """Make sure that a log which takes the place of this one loses nothing.

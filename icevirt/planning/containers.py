@@ -1,4 +1,8 @@
-"""Choose the virtual chunk containers of a build: few prefixes that cover all its files."""
+"""Choose the virtual chunk containers of a build: few prefixes that cover all its files.
+
+Locations below a named container can be relative to it (``vcc://name/path``), so that an archive
+can move. Spec: "Virtual chunk containers".
+"""
 
 from __future__ import annotations
 
@@ -12,27 +16,18 @@ from numpy.lib.stride_tricks import sliding_window_view
 from icevirt.connect.container import endpoint_of
 from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError
+from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import (
+    SCHEMES,
     ObjectStoreConfig,
     VirtualChunkContainer,
     local_filesystem_store,
 )
-from icevirt.model.strings import Strings
+from icevirt.model.strings import Strings, gather
 
 _DISK = "file:///"
 _ROWS = 1 << 16  # URLs that are looked at together
-_KINDS = {
-    "s3": "s3",
-    "tigris": "tigris",
-    "gs": "gcs",
-    "gcs": "gcs",
-    "az": "azure",
-    "azure": "azure",
-    "abfs": "azure",
-    "http": "http",
-    "https": "http",
-}
-
+_KINDS = {scheme: kinds[0] for scheme, kinds in SCHEMES.items() if scheme != "file"}
 
 type Stores = Sequence[tuple[str, ObjectStoreConfig]]
 """How objects are reached, by prefix of their URLs; the first that fits counts."""
@@ -106,18 +101,42 @@ def merged(
     ours = wanted.store.options
     says_nothing = not isinstance(ours, Mapping) or not any(ours.values())
     store = here.store if says_nothing else wanted.store
-    if not says_nothing and _server(here) not in (None, _server(wanted)):
+    if not says_nothing and endpoint_of(here) not in (None, endpoint_of(wanted)):
         raise _taken("the container of this prefix already names another server", here, wanted)
     return replace(wanted, store=store, name=wanted.name or here.name)
 
 
-def _server(container: VirtualChunkContainer) -> str | None:
-    """Return the server that a container names.
+def with_names(table: ChunkTable, named: Sequence[tuple[str, str]]) -> ChunkTable:
+    """Return references with the locations below the prefixes of containers as relative ones.
 
-    Raises:
-        InvalidInputError: Its options are not valid, so no reader would follow its references.
+    Args:
+        table: References with absolute locations.
+        named: (url_prefix, name) of containers; the longest prefix that fits counts.
     """
-    return endpoint_of(container)
+    if not named or not len(table.locations):
+        return table
+    urls = relative(table.locations.url, named)
+    return replace(table, locations=replace(table.locations, url=urls))
+
+
+def relative(urls: Strings, named: Sequence[tuple[str, str]]) -> Strings:
+    """Return URLs, those below a prefix as ``vcc://name/`` and what follows the prefix."""
+    heads = [f"vcc://{name}/".encode() for _, name in named]
+    data = np.concatenate([urls.data, np.frombuffer(b"".join(heads), np.uint8)])
+    at = len(urls.data) + np.cumsum([0, *map(len, heads)])
+    # each URL is put together of two pieces, the first of which is empty unless it is relative
+    start = np.stack([urls.starts[:-1]] * 2, axis=1)
+    length = np.stack([np.zeros(len(urls), np.int64), urls.lengths], axis=1)
+    rest = np.arange(len(urls))
+    for which in sorted(range(len(named)), key=lambda each: -len(named[each][0])):
+        prefix = named[which][0].encode()
+        hit = urls.begin_with(rest, prefix)
+        rows, rest = rest[hit], rest[~hit]
+        start[rows, 0], length[rows, 0] = at[which], len(heads[which])
+        start[rows, 1] += len(prefix)
+        length[rows, 1] -= len(prefix)
+    joined, starts = gather(data, start.reshape(-1), length.reshape(-1))
+    return Strings(joined, starts[::2].copy())
 
 
 def _taken(
@@ -129,10 +148,10 @@ def _taken(
         "first, or build with its name and server.",
         name=here.name,
         url_prefix=here.url_prefix,
-        server=_server(here),
+        server=endpoint_of(here),
         asked_name=wanted.name,
         asked_url_prefix=wanted.url_prefix,
-        asked_server=_server(wanted),
+        asked_server=endpoint_of(wanted),
     )
 
 

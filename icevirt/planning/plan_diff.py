@@ -16,6 +16,8 @@ from icevirt.archive.reports.plan import PlanChange
 from icevirt.archive.schema import DECODING, decoder_of
 from icevirt.model.attributes import recorded_dtypes
 from icevirt.planning.edits.file_edits import FileEdit
+from icevirt.planning.reader_support import named
+from icevirt.planning.remedies import listed
 from icevirt.versioning.merge.lost_changes import Loss
 
 _SHOWN = 10  # variables in a line
@@ -43,10 +45,11 @@ def plan_changes(
     for path, array in new.items():
         if path in old:
             now = json.loads(array.zarr_json)
+            # a build cuts chunks anew unless they are the chunks of the files
+            of_files = array.mode in (ArrayMode.concat, ArrayMode.once)
+            stored = of_files and not array.schema.whole
             corrected = _is_corrected(array.source_path, edits)
-            changes += _of_array(
-                path, old[path], now, stored=_is_stored(array), corrected=corrected
-            )
+            changes += _of_array(path, old[path], now, stored=stored, corrected=corrected)
             changes += _lengths(path, old[path], now, plan.concat_dim, steps)
     changes += _steps(steps)
     if 0 < len(plan.files) < files:
@@ -68,18 +71,18 @@ def changes_of_others(
         commit = commits.get(loss.path)
         by = "an earlier commit" if commit is None else f"commit {commit[0]} ({commit[1]!r})"
         lines.setdefault((loss.stops, by), []).append(f"{loss.path} ({loss.what})")
-    for (stops, by), listed in lines.items():
+    for (stops, by), undone in lines.items():
         what = "would be lost" if stops else "would be undone"
-        yield PlanChange(what=f"work of {by} {what}: {_listed(listed)}", stops=stops)
+        yield PlanChange(what=f"work of {by} {what}: {listed(undone, _SHOWN)}", stops=stops)
 
 
 def _presence(old: Collection[str], new: Mapping[str, PlannedArray]) -> Iterator[PlanChange]:
     gone = [path for path in old if path not in new]
     added = [path for path in new if path not in old]
     if gone:
-        yield PlanChange(what=f"{_counted(len(gone))} vanished: {_listed(gone)}", stops=True)
+        yield PlanChange(what=f"{_counted(len(gone))} vanished: {listed(gone, _SHOWN)}", stops=True)
     if added:
-        yield PlanChange(what=f"{_counted(len(added))} new: {_listed(added)}", stops=False)
+        yield PlanChange(what=f"{_counted(len(added))} new: {listed(added, _SHOWN)}", stops=False)
 
 
 def _of_array(
@@ -102,13 +105,8 @@ def _of_array(
         yield _changed(path, "chunks", *edges, stops=False)
     codecs = [[decoder_of(codec) for codec in each["codecs"]] for each in (old, new)]
     if codecs[0] != codecs[1]:
-        names = [[_name(codec) for codec in each] for each in codecs]
+        names = [[named(codec) for codec in each] for each in codecs]
         yield _changed(path, "codecs", *(names if names[0] != names[1] else codecs), stops=False)
-
-
-def _is_stored(array: PlannedArray) -> bool:
-    """Say whether the chunks are those of the files, and not cut anew by each build."""
-    return array.mode in (ArrayMode.concat, ArrayMode.once) and not array.schema.whole
 
 
 def _attribute(document: Mapping[str, Any], name: str) -> Any:
@@ -144,7 +142,7 @@ def _lengths(
     was, now = old["shape"], new["shape"]
     names = new.get("dimension_names") or [None] * len(now)
     if len(was) != len(now):
-        return  # the dimensions differ, which is told
+        return  # the dimensions differ, which is reported
     for axis, (before, after) in enumerate(zip(was, now, strict=True)):
         name = names[axis] or f"axis {axis}"
         if before == after:
@@ -161,28 +159,22 @@ def _steps(
     for name, found in steps.items():
         for (before, after), arrays in found.items():
             yield PlanChange(
-                what=f"steps along {name} {before:,} → {after:,} of {_listed(arrays)}",
+                what=f"steps along {name} {before:,} → {after:,} of {listed(arrays, _SHOWN)}",
                 stops=after < before,
             )
 
 
 def _changed(path: str, name: str, was: Any, now: Any, *, stops: bool) -> PlanChange:
-    told = " → ".join("none" if each is None else _describe(each) for each in (was, now))
+    told = " → ".join(
+        "none"
+        if each is None
+        else each
+        if isinstance(each, str)
+        else json.dumps(each, ensure_ascii=False)
+        for each in (was, now)
+    )
     return PlanChange(what=f"{path}: {name} {told}", stops=stops)
-
-
-def _describe(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _name(codec: Any) -> Any:
-    return codec.get("name") if isinstance(codec, Mapping) else codec
 
 
 def _counted(number: int) -> str:
     return f"{number} variable" if number == 1 else f"{number} variables"
-
-
-def _listed(found: list[str]) -> str:
-    more = len(found) - _SHOWN
-    return ", ".join([*found[:_SHOWN], *([f"{more} more"] if more > 0 else [])])

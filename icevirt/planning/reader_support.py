@@ -25,20 +25,13 @@ from icevirt.archive.reports.build import GDAL, Readers
 from icevirt.archive.scanned import Finding, ScannedFile, Severity
 from icevirt.model.json import JSON
 
-CORE = {
-    "blosc": True,
-    "bytes": True,
-    "cast_value": True,
-    "crc32c": True,
-    "endian": True,
-    "gzip": True,
-    "scale_offset": True,
-    "sharding_indexed": True,
-    "transpose": True,
-    "vlen-bytes": False,
-    "vlen-utf8": True,
-    "zstd": True,
-}
+CORE = dict.fromkeys(
+    (
+        *("blosc", "bytes", "cast_value", "crc32c", "endian", "gzip", "scale_offset"),
+        *("sharding_indexed", "transpose", "vlen-utf8", "zstd"),
+    ),
+    True,
+) | {"vlen-bytes": False}
 """Codecs that zarr-python brings itself, and whether GDAL has them."""
 
 NUMCODECS = (
@@ -51,30 +44,15 @@ NUMCODECS = (
 PACKAGES = {"numcodecs.pcodec": "pcodec", "numcodecs.zfpy": "zfpy"}
 """Of them, those that need a package which numcodecs does not install."""
 
-DATA_TYPES = {
-    "bool": True,
-    "int8": True,
-    "int16": True,
-    "int32": True,
-    "int64": True,
-    "uint8": True,
-    "uint16": True,
-    "uint32": True,
-    "uint64": True,
-    "float16": True,
-    "float32": True,
-    "float64": True,
-    "complex64": True,
-    "complex128": True,
-    "fixed_length_utf32": True,
-    "null_terminated_bytes": True,
-    "numpy.datetime64": True,
-    "numpy.timedelta64": True,
-    "string": True,
-    "raw_bytes": False,
-    "struct": False,
-    "variable_length_bytes": False,
-}
+DATA_TYPES = dict.fromkeys(
+    (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128", "string"),
+        *("fixed_length_utf32", "null_terminated_bytes"),
+        *("numpy.datetime64", "numpy.timedelta64"),
+    ),
+    True,
+) | dict.fromkeys(("raw_bytes", "struct", "variable_length_bytes"), False)
 """Data types that zarr-python has, and whether GDAL has them."""
 
 _LONG_TEXT = "strings of more than 256 bytes"
@@ -153,7 +131,7 @@ def describe_readers(readers: Mapping[str, Readers]) -> Iterator[str]:
 
 
 def findings(scanned: ScannedFile) -> tuple[Finding, ...]:
-    """Return what a person who looks at one file is told of the readers of its arrays."""
+    """Return findings about the readers of the arrays of one file."""
     found = {
         array.path: readers_of(array.data_type, array.codecs, shape=array.shape)
         for array in scanned.arrays

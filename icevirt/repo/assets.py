@@ -17,8 +17,7 @@ from weakref import WeakSet
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.chunks import ChunkTable
-from icevirt.model.manifest import Manifest
+from icevirt.model.chunks import ChunkTable, Manifest
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ManifestFile, Snapshot
 from icevirt.model.transaction_log import TransactionLog

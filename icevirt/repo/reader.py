@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.schema import DECODING
-from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.model.manifest import Manifest
-from icevirt.model.ranges import gather
+from icevirt.model.chunks import ChunkTable, ChunkType, Locations, Manifest
 from icevirt.model.snapshot import ArrayNode, ManifestRef, Node
+from icevirt.model.strings import gather
 from icevirt.repo.assets import Assets
 from icevirt.versioning import chunk_tables
 from icevirt.versioning.manifest_splitting import Boxes

@@ -19,7 +19,7 @@ from icevirt.archive.scanned import ScannedFile
 from icevirt.archive.shares import Share
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.model import paths
-from icevirt.planning.schedule.split_large_file import share_of
+from icevirt.planning.schedule.balance_scans import share_of
 from icevirt.scan.combined import combined
 from icevirt.scan.contract import ByteSource, Divisible, Oracle, Scanner, ScannerOptions
 from icevirt.scan.policy import enforce
@@ -265,7 +265,7 @@ def check_paths(scanned: ScannedFile) -> None:
 def _unfit(scanned: ScannedFile, path: str, cause: str) -> ScanError:
     return ScanError(
         "the scanner returned a node that Zarr cannot store",
-        do="Fix the scanner: icevirt.model.names.node_name escapes names.",
+        do="Fix the scanner: icevirt.model.paths.node_name escapes names.",
         file=scanned.source.url,
         scanner=scanned.scanner,
         path=path,

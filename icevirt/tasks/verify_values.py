@@ -37,8 +37,14 @@ from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
-from icevirt.planning.axes.time_recoding import bounds_of, counting_array, missing_of, units_of
-from icevirt.planning.axes.time_units import InexactError, recoded
+from icevirt.planning.axes.time_recoding import (
+    InexactError,
+    bounds_of,
+    counting_array,
+    missing_of,
+    recoded,
+    units_of,
+)
 from icevirt.planning.combine.cf_packing import decoded, packing_in, packing_of, same_packing
 from icevirt.planning.combine.tolerance import difference_of, limit_for
 from icevirt.planning.edits.corrections import COUNTING

@@ -21,8 +21,7 @@ from icevirt.catalog.parquet import naming
 from icevirt.catalog.task_inputs import TaskFiles, WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.model.container_coverage import begins
-from icevirt.model.ranges import copy_ranges
+from icevirt.model.strings import copy_ranges
 from icevirt.planning.axes.time_recoding import recoded_values
 from icevirt.planning.equality import first_difference, same_values
 from icevirt.tasks.chunk_encoding import decode_whole, encode_chunks, fill_of, plain_dtype
@@ -145,7 +144,7 @@ def _refuse_astray(files: TaskFiles, block: Block) -> None:
     beyond = _beyond(files, block)
     there = np.zeros(len(block.targets), np.bool_)
     for prefix in files.led:
-        there |= begins(block.targets.url, np.arange(len(there)), prefix.encode())
+        there |= block.targets.url.begin_with(np.arange(len(there)), prefix.encode())
     row = int(beyond[0]) if len(beyond) else -1
     if len(astray := np.flatnonzero(~there)):
         found = np.flatnonzero(block.source == astray[0] + 1)

@@ -32,7 +32,7 @@ from icevirt.catalog.task_inputs import TaskFiles, WindowBlocks
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.objects.source_access import granted
-from icevirt.planning.relative_urls import with_names
+from icevirt.planning.containers import with_names
 from icevirt.repo.maintenance import content_names
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.materialize import Sink, rechunked, stored

@@ -13,8 +13,9 @@ import numpy as np
 
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import ObjectId12
-from icevirt.model import container_coverage, paths
+from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.config import document
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.metadata import document_of, grid_facts
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
@@ -237,8 +238,8 @@ def _rows(
     if not virtual.any():
         return
     used = table.locations.url[np.unique(table.source[virtual])]
-    bad = container_coverage.first_uncovered(
-        used, container_coverage.prefixes_of(config.virtual_chunk_containers.values())
+    bad = document.first_uncovered(
+        used, document.prefixes_of(config.virtual_chunk_containers.values())
     )
     if bad is not None:
         yield "no-container", f"no virtual chunk container covers {bad} of {node.path}"

@@ -22,7 +22,6 @@ from icevirt.errors import (
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model.json import JSONObject
-from icevirt.model.lazy import minus, plus
 from icevirt.model.repo_info import (
     BranchCreated,
     BranchDeleted,
@@ -42,6 +41,8 @@ from icevirt.model.repo_info import (
     TagCreated,
     TagDeleted,
     UpdateKind,
+    minus,
+    plus,
 )
 
 type Edit = Callable[[RepoInfo], tuple[RepoInfo, UpdateKind] | None]

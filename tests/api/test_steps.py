@@ -226,3 +226,10 @@ def test_a_report_of_a_storage_opens_it(archive, tmp_path):
     storage = icevirt.local_filesystem_storage(str(tmp_path / "repo"))
     with archive.combine().write(storage).open() as found:
         assert isinstance(found, xr.Dataset)
+
+
+def test_options_of_combine_are_keywords_or_what_build_takes(archive):
+    """So that a remedy of an error pastes into either."""
+    plan = archive.combine(combine_options={"rename": {"packed": "rain"}})
+    assert "/rain" in str(plan)
+    assert str(plan) == str(archive.combine(rename={"packed": "rain"}))

@@ -58,14 +58,14 @@ PROGRAM = """
     import sys
 
     import icevirt
-    from icevirt.planning.schedule import routing as routes
-    from icevirt.planning.combine.options import Wish
+    from icevirt.planning.schedule import write_tasks as routes
+    from icevirt.planning.combine.options import CombineSpec
     from icevirt.execution import spark_session as session
     from icevirt.execution.selection import default_executor
     from noting_of_tests import NotingStorage, note
 
     repo, master, route, *files = sys.argv[1:]
-    Wish.__init__.__kwdefaults__["max_references"] = 3  # many windows over few files
+    CombineSpec.__init__.__kwdefaults__["max_references"] = 3  # many windows over few files
     if route == "shuffle":
         routes._FEW_READS = routes._FACTOR = -1
     settings = session._settings

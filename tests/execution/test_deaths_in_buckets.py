@@ -18,7 +18,7 @@ import icevirt
 from builds.support import write_days
 from execution.processes import Driver, kill
 from icevirt.execution.selection import default_executor
-from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.options import CombineSpec
 from servers.faults import Response, Rules
 from servers.proxy import passing_on
 from servers.serving import served
@@ -43,12 +43,12 @@ PROGRAM = """
     import sys
 
     import icevirt
-    from icevirt.planning.schedule import routing as routes
-    from icevirt.planning.combine.options import Wish
+    from icevirt.planning.schedule import write_tasks as routes
+    from icevirt.planning.combine.options import CombineSpec
     from icevirt.execution.spark_session import local_session
 
     sources, repo, catalog, master, route = sys.argv[1:]
-    Wish.__init__.__kwdefaults__["max_references"] = 3  # many windows over few files
+    CombineSpec.__init__.__kwdefaults__["max_references"] = 3  # many windows over few files
     if route == "shuffle":
         routes._FEW_READS = routes._FACTOR = -1
     with local_session(config={"spark.master": master, "spark.executor.memory": "512m"}) as spark:
@@ -159,7 +159,7 @@ def bucket(s3, tmp_path, monkeypatch):
 def wanted(bucket, tmp_path, monkeypatch):
     """The manifests of the same build on local disk, in one process."""
     with monkeypatch.context() as patch, default_executor("in-process"):
-        patch.setitem(Wish.__init__.__kwdefaults__, "max_references", 3)
+        patch.setitem(CombineSpec.__init__.__kwdefaults__, "max_references", 3)
         icevirt.build(f"{bucket.place.url}/data/*.nc", tmp_path / "whole", concat_dim="time")
     bucket.rules.clear()
     folder = tmp_path / "whole" / "manifests"

@@ -10,7 +10,7 @@ import pytest
 
 import icevirt
 from icevirt.api.pipeline import stages
-from icevirt.planning.schedule.routing import Route
+from icevirt.planning.schedule.write_tasks import Route
 
 pytestmark = pytest.mark.ci
 

@@ -7,17 +7,16 @@ import numpy as np
 import pytest
 
 from builds.support import closed_of, tables_of
+from grouping import combine_spec
 from icevirt.archive.plan import ArrayMode
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup, ScanOutcome, SourceFile
 from icevirt.catalog.parts import write_part
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.planning.combine.options import Wish
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule.balance_writes import balanced
 from icevirt.planning.schedule.manifest_units import drafts
-from icevirt.planning.schedule.write_tasks import write_items
+from icevirt.planning.schedule.write_tasks import balanced, write_items
 from icevirt.storage.memory import MemoryStorage
 
 BYTES = ({"name": "bytes", "configuration": {"endian": "little"}},)
@@ -101,7 +100,7 @@ def facts_of(files, per_part=2):
 def plan(*files, dim="time", **wish):
     """Combine files."""
     dims = (dim,) if isinstance(dim, str) else dim or ()
-    return combine_eras(facts_of(list(files)), Wish(build_id="b", concat_dim=dims, **wish))
+    return combine_eras(facts_of(list(files)), combine_spec(concat_dim=dims, **wish))
 
 
 def step(number, value, *more, **kw):
@@ -388,7 +387,7 @@ def test_a_window_takes_the_files_whose_boxes_meet_it(limit):
     ]  # fmt: skip
     made = plan(
         *files, dim=("member", "time"), labels={"member": r"regex:f(\d)\d?\.nc"},
-        holes="reserve", max_references=limit,
+        missing="reserve", max_references=limit,
     )  # fmt: skip
     tos = next(array for array in made.arrays if array.path == "/tos")
     assert (tos.axes, tos.shape, tos.grid) == ((0, 1), (3, 6, 4), (3, 6, 1))

@@ -12,7 +12,7 @@ import xarray as xr
 import icevirt
 from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError, PlanChangedError
-from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.options import CombineSpec
 
 LARGE = 160  # squared, more than the 64 KiB that are compared in any case
 
@@ -143,7 +143,7 @@ def test_an_existing_dimension_goes_to_what_xarray_gives_it(
 
 
 def test_steps_that_share_a_chunk_lie_in_several_manifests(tmp_path, repo_path, monkeypatch):
-    monkeypatch.setattr("icevirt.api.choices.Wish", partial(Wish, max_references=3))
+    monkeypatch.setattr("icevirt.api.choices.CombineSpec", partial(CombineSpec, max_references=3))
     files = [
         write(tmp_path / f"{n}.nc", day=n, steps=5, n=LARGE, mask=n + 1, number=n) for n in (0, 1)
     ]
@@ -294,7 +294,7 @@ def test_unequal_values_are_refused_with_what_to_paste(tmp_path, files, name, sp
     if name in ("mask", "lat", "area"):
         assert facts["index"] == [0, 1]
         assert (facts["first_value"], facts["other_value"]) == (1.0, 8.0)
-    assert f"data_vars={remedy!r}" in str(caught.value)
+    assert f'combine_options={{"data_vars": {json.dumps(remedy)}}}' in str(caught.value)
     assert " ".join(f"--data-vars {word}" for word in remedy) in str(caught.value)
     again = plan(**{**how, "data_vars": remedy})
     assert dims(again)[name][0] in ("time", "run")
@@ -326,7 +326,7 @@ def test_what_the_scan_did_not_compare_is_compared_by_the_plan(tmp_path):
     both = {"labels": [0, 1, 0, 1], "drop_variables": ["area"]}
     with pytest.raises(CombineError, match=r"/area2 .* values differ") as caught:
         stacked([*files, *more], **both)
-    assert "data_vars=['all', 'area2']" in str(caught.value)
+    assert '"data_vars": ["all", "area2"]' in str(caught.value)
     made = stacked([*files, *more], **both, data_vars=["all", "area2"])
     assert dims(made)["area2"] == ("run", "y", "x")
 
@@ -422,7 +422,7 @@ def test_references_of_others_are_compared_too(tmp_path):
         file["area"][0, 1] = 99
     with pytest.raises(CombineError, match=r"/area .* its values differ") as caught:
         stacked(described)
-    assert "data_vars=['all', 'area']" in str(caught.value)
+    assert '"data_vars": ["all", "area"]' in str(caught.value)
 
 
 def test_scans_that_stack_nothing_are_found_under_their_old_names():
@@ -546,7 +546,7 @@ def test_what_the_last_build_gave_a_dimension_is_not_said_to_lack_it(tmp_path, r
     files = [write(tmp_path / f"day{n}.nc", day=n, mask=1 + n) for n in range(2)]
     how = {"concat_dim": "time", "mode": "w"}
     icevirt.build(files, repo_path, concat_dim="time", combine_options={"data_vars": "mask"})
-    with pytest.raises(CombineError, match=r"data_vars=\['mask'\] \(--data-vars mask\), leave"):
+    with pytest.raises(CombineError, match=r'"data_vars": \["mask"\]} \(--data-vars mask\), leave'):
         icevirt.build(files, repo_path, **grouped(how, data_vars="minimal"))
     icevirt.build(files, repo_path, **grouped(how, data_vars=["mask"]))
 

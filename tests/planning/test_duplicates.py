@@ -44,7 +44,7 @@ def test_a_rule_keeps_one(files, rule, out, kept):
 
 
 def test_without_a_rule_they_are_refused_and_the_rules_are_named(files, repo_path):
-    with pytest.raises(CombineError, match='duplicates="newest"'):
+    with pytest.raises(CombineError, match='"duplicates": "newest"'):
         icevirt.build(files, repo_path, concat_dim="time")
 
 
@@ -111,7 +111,7 @@ def test_a_newer_file_with_one_variable_more_is_no_duplicate(files, names, repo_
     how = {"concat_dim": "time", "duplicates": "version", "missing": "reserve"}
     with pytest.raises(CombineError, match="two files overlap along 'time'") as caught:
         icevirt.build(files, repo_path, **grouped(how, rename=names))
-    remedy = "drop_variables=['/extra']"
+    remedy = 'scan_options={"drop_variables": ["/extra"]} (--drop-variable /extra)'
     assert remedy in str(caught.value)
     report = icevirt.build(files, repo_path, **grouped(how, drop_variables=["/extra"]))
     assert any("day1_v9.nc" in text for text in report.findings)

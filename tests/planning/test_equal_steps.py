@@ -110,8 +110,8 @@ def test_files_of_one_and_the_same_step_are_refused_by_name(same, tmp_path):
     ) as e:
         icevirt.build(same, tmp_path / "repo", concat_dim="time")
     assert e.value.facts["files"] == [f"file://{path}" for path in same]
-    assert 'duplicates="newest"' in e.value.do
-    assert 'combine="nested"' in e.value.do
+    assert 'combine_options={"duplicates": "newest"} (--duplicates newest)' in e.value.do
+    assert 'combine_options={"combine": "nested"} (--combine nested)' in e.value.do
     assert "--combine nested" in e.value.do
 
 

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grouping import combine_spec
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.placement import NOWHERE
-from icevirt.planning.combine.deviation_rules import Rules
-from icevirt.planning.combine.options import Wish
 from icevirt.planning.combine.prepare import prepare
 from icevirt.planning.eras import group_plan, report
 from icevirt.planning.eras.group_plan import combine_eras
@@ -47,7 +46,7 @@ def variable(path, **changes):
 
 
 def wish(**options):
-    return Wish(build_id="b", **({"concat_dim": ("time",)} | options))
+    return combine_spec(**({"concat_dim": ("time",)} | options))
 
 
 def parted(files, **options):
@@ -62,7 +61,7 @@ def refused(files, **options):
 
 
 def grouped(files, **options):
-    return combine_eras(facts_of(files), wish(eras="group", **options))
+    return combine_eras(facts_of(files), wish(on_mismatch="eras", **options))
 
 
 # -- found -----------------------------------------------------------------------------------------
@@ -84,7 +83,7 @@ def test_the_refusal_names_the_eras_and_offers_groups():
     with pytest.raises(CombineError, match="is encoded differently") as caught:
         combine_eras(facts_of([step(0), step(1, **SHUFFLED)]), wish())
     assert "<2 eras: era_0 at f0.nc, era_1 at f1.nc>" in str(caught.value)
-    assert 'on_mismatch="eras" (--on-mismatch eras)' in caught.value.do
+    assert 'combine_options={"on_mismatch": "eras"} (--on-mismatch eras)' in caught.value.do
 
 
 def test_the_refusal_says_what_storing_the_deviating_files_would_take():
@@ -107,12 +106,8 @@ def test_the_refusal_says_what_storing_the_deviating_files_would_take():
     assert native.does.startswith("is not possible: /tos is encoded differently")
 
 
-@pytest.mark.parametrize("rules", [Rules(), Rules(deviating="native")], ids=["refuse", "native"])
-def test_groups_store_nothing_whatever_else_is_allowed(rules):
-    """Groups were asked for, so what could be stored in one array is apart too."""
-    made = combine_eras(
-        facts_of([step(0), step(1), step(2, **SHUFFLED)]), wish(eras="group", rules=rules)
-    )
+def test_groups_store_nothing():
+    made = grouped([step(0), step(1), step(2, **SHUFFLED)])
     assert made.eras.count == 2
     assert all(array.hybrid is None for array in made.arrays)
 
@@ -215,7 +210,7 @@ def sst(number, **changes):
 def test_a_variable_that_files_lack_makes_an_era_unless_its_steps_can_be_reserved():
     files = [sst(0), step(1, **FILLED), sst(2)]
     assert parted(files).of_file.tolist() == [0, 1, 0]
-    assert parted(files, holes="reserve").count == 1
+    assert parted(files, missing="reserve").count == 1
     eras = refused(files)
     assert eras.eras[1].changes[0].what == "absent"
     assert eras.apart[0].first.endswith("f1.nc")
@@ -224,16 +219,16 @@ def test_a_variable_that_files_lack_makes_an_era_unless_its_steps_can_be_reserve
 def test_it_makes_one_where_no_value_reads_as_missing():
     flags = variable("/flags", data_type="int8", attributes=Attributes())
     files = [step(0, flags), step(1), step(2, flags)]
-    assert parted(files, holes="reserve").of_file.tolist() == [0, 1, 0]
+    assert parted(files, missing="reserve").of_file.tolist() == [0, 1, 0]
 
 
 def test_a_file_that_lacks_what_tells_eras_apart_goes_with_those_before_it():
     files = [step(n, **FILLED) for n in range(6)]
     files[1], files[3] = sst(1), sst(3, **SHUFFLED)
-    found = parted(files, holes="reserve")
+    found = parted(files, missing="reserve")
     assert found.of_file.tolist() == [0, 0, 0, 1, 1, 1]
     eras = refused([step(n, **FILLED) if n in (0, 2, 4) else sst(n, **SHUFFLED if n > 2 else {})
-                    for n in range(6)], holes="reserve")  # fmt: skip
+                    for n in range(6)], missing="reserve")  # fmt: skip
     assert [(a.variable, a.era, a.places) for a in eras.absences] == [
         ("/sst", 0, 2), ("/sst", 1, 1),
     ]  # fmt: skip
@@ -306,10 +301,10 @@ def test_an_order_that_a_person_gave_is_marked():
 
 def test_steps_of_a_regular_axis_are_reserved_within_an_era_only():
     files = [step(0), step(2), step(3, **SHUFFLED), step(6, **SHUFFLED)]
-    made = grouped(files, holes="reserve", regular={"time": "1D"})
+    made = grouped(files, missing="reserve", spacing={"time": "1D"})
     assert [array.shape[0] for array in made.arrays if "tos" in array.path] == [3, 4]
     with pytest.raises(CombineError, match="because eras interleave"):
-        grouped([*files, step(8)], holes="reserve", regular={"time": "1D"})
+        grouped([*files, step(8)], missing="reserve", spacing={"time": "1D"})
 
 
 def test_one_era_is_no_group():
@@ -382,7 +377,7 @@ def test_labels_of_a_new_dimension_are_places_too():
     files = [scenario(n, **(SHUFFLED if n == 2 else {})) for n in range(3)]
     made = combine_eras(
         facts_of(files),
-        wish(eras="group", concat_dim=("scenario",), labels={"scenario": ["A", "B", "C"]}),
+        wish(on_mismatch="eras", concat_dim=("scenario",), labels={"scenario": ["A", "B", "C"]}),
     )
     shapes = {array.path: array.shape for array in made.arrays}
     assert shapes["/era_0/tos"] == (2, 1, 4)
@@ -417,7 +412,7 @@ def test_eras_along_one_of_several_dimensions_are_put_together_along_it():
 
 
 def test_eras_that_are_no_boxes_have_no_dimension():
-    made = grouped(cube(lambda init, lead: (init, lead) == (2, 5)), holes="reserve", **CUBE)
+    made = grouped(cube(lambda init, lead: (init, lead) == (2, 5)), missing="reserve", **CUBE)
     mark = json.loads(made.groups["/"])["attributes"]["icevirt_eras"]
     assert (mark["dimension"], mark["groups"]) == (None, ["era_0", "era_1"])
 
@@ -454,7 +449,7 @@ def test_eras_are_as_few_as_combine_and_all_of_them_do(places, holes):
             if kind != "absent"
         ]
         files.append(file(number, variable("/always", **FILLED), *held, time([float(number)])))
-    found = parted(files, holes=holes)
+    found = parted(files, missing=holes)
     assert (found.of_file != NOWHERE).all()
     firsts = [int(np.argmax(found.of_file == era)) for era in range(found.count)]
     assert firsts == sorted(firsts)
@@ -467,5 +462,5 @@ def test_eras_are_as_few_as_combine_and_all_of_them_do(places, holes):
         assert found.count == len(set(places))
     else:
         assert found.count <= len(set(places))
-    made = grouped(files, holes=holes)
+    made = grouped(files, missing=holes)
     assert sum(a.shape[0] for a in made.arrays if a.path.endswith("/always")) == len(files)

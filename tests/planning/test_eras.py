@@ -214,7 +214,7 @@ def test_era5_every_year_is_a_group_and_all_of_them_one_dataset(tmp_path, repo_p
     assert eras.count == 3
     assert eras.eras[1].changes[0].what.startswith("scale_factor 0.019 → 0.02; add_offset")
     assert eras.eras[2].first_label == "2021-01-01"
-    assert 'on_mismatch="eras" (--on-mismatch eras)' in str(caught.value)
+    assert 'combine_options={"on_mismatch": "eras"} (--on-mismatch eras)' in str(caught.value)
     _, groups, native, floats = eras.choices
     assert (groups.groups, groups.bytes_stored) == (3, 0)
     assert native.max_error == pytest.approx(0.01, rel=0.1)  # half of a scale

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grouping import combine_spec
 from icevirt.archive.roles import coordinates_of
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.planning.combine.data_vars import data_vars_of
-from icevirt.planning.combine.options import Wish
 from icevirt.planning.eras.group_plan import combine_eras
 from planning.test_combine import BYTES, ZLIB, facts_of, file, time
 
@@ -81,9 +80,7 @@ def planned(variables, dims, asked, values):
         step = 2.0 * place[dims.index("time")] if "time" in dims else 0.0
         files.append(file(number, *arrays, time([step, step + 1], digest=str(step))))
         nest[files[-1].source.url] = place
-    wish = Wish(
-        build_id="b", concat_dim=dims, combine="nested", nest=nest, data_vars=data_vars_of(asked)
-    )
+    wish = combine_spec(concat_dim=dims, combine="nested", nest=nest, data_vars=asked)
     made = combine_eras(facts_of(files), wish)
     return {each.path[1:]: each.schema.dimension_names for each in made.arrays}
 

@@ -17,6 +17,7 @@ from builds.support import (
     tables_of,
     write_days,
 )
+from grouping import combine_spec
 from icevirt.archive.blocks.cutting import dumps, joined, loads, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.blocks.unpacking import unpack
@@ -29,13 +30,10 @@ from icevirt.errors import FormatError, IcevirtError
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import Strings
-from icevirt.planning.combine.deviation_rules import Rules
-from icevirt.planning.combine.options import Wish
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule import routing as routes
+from icevirt.planning.schedule import write_tasks as routes
 from icevirt.planning.schedule.manifest_units import drafts
-from icevirt.planning.schedule.routing import Route, route_of
-from icevirt.planning.schedule.write_tasks import bundles, write_items
+from icevirt.planning.schedule.write_tasks import Route, bundles, route_of, write_items
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks import shuffle, window_tables, write_manifests
 from icevirt.tasks.write_manifests import PackedTasks
@@ -53,7 +51,7 @@ def planned(files, *, per_part=3, change=lambda facts: facts, **wish):
         ]
         names.append(write_part(catalog, f"p{at}", tables_of(outcomes)))
     facts = change(closed_of(catalog, names).facts)
-    return catalog, combine_eras(facts, Wish(build_id="b", concat_dim=("time",), **wish))
+    return catalog, combine_eras(facts, combine_spec(concat_dim=("time",), **wish))
 
 
 def task_of(items, catalog, repo):
@@ -148,7 +146,7 @@ def test_chunks_of_different_lengths_go_the_same_ways(limit):
         for n in (3, 0, 6, 1, 5, 2, 4)
     ]
     catalog, plan = planned(
-        files, max_references=limit, rules=Rules(chunk_grid="rectilinear", deviating="native")
+        files, max_references=limit, chunk_grid="rectilinear", on_mismatch="native"
     )
     (array,) = (each for each in plan.arrays if each.path == "/tos")
     assert array.hybrid.bounds is not None
@@ -213,19 +211,17 @@ def test_the_way_is_chosen_by_how_often_parts_would_be_read(monkeypatch):
     """Files in the order of the parts need no shuffle; files in another order do."""
     monkeypatch.setattr(routes, "_FEW_READS", 10)
     files = archive(range(40))
-    ordered = combine_eras(
-        facts_of(files), Wish(build_id="b", concat_dim=("time",), max_references=12)
-    )
+    ordered = combine_eras(facts_of(files), combine_spec(concat_dim=("time",), max_references=12))
     assert route_of(ordered).kind is Route.direct
-    assert "no shuffle" in route_of(ordered).told()
+    assert "no shuffle" in route_of(ordered).describe()
     mixed = [files[n] for n in np.random.default_rng(1).permutation(40)]
     plan = combine_eras(
-        facts_of(mixed, per_part=20), Wish(build_id="b", concat_dim=("time",), max_references=3)
+        facts_of(mixed, per_part=20), combine_spec(concat_dim=("time",), max_references=3)
     )
     routing = route_of(plan)
     assert routing.kind is Route.shuffle
     assert routing.times > 4
-    assert "times without" in routing.told()
+    assert "times without" in routing.describe()
     monkeypatch.setattr(routes, "_FEW_READS", 10_000)
     assert route_of(plan).kind is Route.direct
     monkeypatch.setattr(routes, "_FEW_REFERENCES", 100)

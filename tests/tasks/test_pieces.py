@@ -23,7 +23,7 @@ from builds.support import (
 from fixtures import hdf5_cases
 from grouping import grouped
 from icevirt.api.pipeline import stages
-from icevirt.planning.schedule import split_large_file
+from icevirt.planning.schedule import balance_scans
 from icevirt.tasks import scan as scanning
 from icevirt.tasks.scan_pieces import Pieces
 from scanners.hdf5.random_trees import plans, write
@@ -37,8 +37,8 @@ def in_pieces(count, *, run=1):
     """Scan every file in so many pieces, and cut arrays of so many chunks."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(stages, "pieces_of", lambda files: {f.url: count for f in files})
-        patched.setattr(split_large_file, "RUN", run)
-        patched.setattr(split_large_file, "BLOCK_REFS", run)
+        patched.setattr(balance_scans, "RUN", run)
+        patched.setattr(balance_scans, "BLOCK_REFS", run)
         yield
 
 

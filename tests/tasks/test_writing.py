@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from builds.support import closed_of, tables_of
+from grouping import combine_spec
 from icevirt.archive.plan import FileRows
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.scanned import ScanOutcome
@@ -13,11 +14,9 @@ from icevirt.catalog.parts import write_part
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.planning.combine.options import Wish
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule.balance_writes import balanced
 from icevirt.planning.schedule.manifest_units import drafts
-from icevirt.planning.schedule.write_tasks import bundles
+from icevirt.planning.schedule.write_tasks import balanced, bundles
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks import window_tables, write_manifests
 from icevirt.tasks.chunk_encoding import encode_chunks
@@ -37,7 +36,7 @@ def run(files, *, per_part=2, threshold=512, catalog=None, repo=None, record=Non
         ]
         names.append(write_part(catalog, f"p{at}", tables_of(outcomes)))
     facts = closed_of(catalog, names).facts
-    plan = combine_eras(facts, Wish(build_id="b", concat_dim=("time",), **wish))
+    plan = combine_eras(facts, combine_spec(concat_dim=("time",), **wish))
     repo = MemoryStorage() if repo is None else repo
     (pile,) = balanced(plan, list(drafts(plan)), 1)
     task = write_manifests.WriteTask(

@@ -20,7 +20,7 @@ from icevirt.access.interop.export import INLINE_NATIVE, ExportedReferences, nod
 from icevirt.access.interop.kerchunk_metadata import array_documents, dumped, group_documents
 from icevirt.connect.urls import local_path
 from icevirt.errors import AlreadyExistsError, InvalidInputError, UnsupportedError
-from icevirt.model.names import problem
+from icevirt.model.paths import problem
 from icevirt.model.snapshot import ArrayNode
 from icevirt.repo.session import Session
 

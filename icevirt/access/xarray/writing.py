@@ -18,7 +18,7 @@ from icevirt.errors import InvalidInputError, ReadOnlyError
 from icevirt.model import paths
 from icevirt.model.attributes import EXTENSION, Attributes, recorded_dtypes
 from icevirt.model.metadata import document_of
-from icevirt.model.names import problem
+from icevirt.model.paths import problem
 from icevirt.repo.session import Session
 
 if TYPE_CHECKING:

@@ -58,9 +58,9 @@ from icevirt.errors import (
 from icevirt.execution.executor import Executor, give_back
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.model.json import JSON
-from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule.routing import route_of
+from icevirt.planning.schedule.write_tasks import route_of
 from icevirt.repo.commits.build_commit import BUILD_ID
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import bad_files_allowed
@@ -85,7 +85,7 @@ class Request:
     commit: CommitOptions
     choices: Choices
     options: ScannerOptions
-    wish: Wish
+    spec: CombineSpec
     nest: NestedSources | None
     plan: str  # digest of the plan that is to be built; "" for whatever plan the files make
     progress: Callable[[Progress], None] | None
@@ -93,7 +93,7 @@ class Request:
     @property
     def recorded(self) -> dict[str, JSON]:
         """What decides about the plan beside the options of the scan, as a snapshot records it."""
-        lasting = self.wish.dimension_rules.lasting
+        lasting = self.spec.dimension_rules.lasting
         combine = self.choices.combine
         chosen = {each.name: getattr(combine, each.name) for each in declared(type(combine))}
         for name in ("rename", "attrs", "preprocess", "max_native_bytes"):
@@ -101,11 +101,11 @@ class Request:
         resolved: dict[str, JSON] = {
             "publish_as": [list(pair) for pair in self.commit.publication.prefixes],
             "containers": [list(pair) for pair in self.commit.named_containers.names],
-            "labels": as_choice(self.wish.labels),
+            "labels": as_choice(self.spec.labels),
             "nest": None if self.nest is None else digest_of(list(map(list, self.nest.places))),
-            "spacing": dict(self.wish.regular),
+            "spacing": dict(self.spec.spacing),
             "edits": self.choices.edits.choice,
-            "tolerance": dict(self.wish.tolerance),
+            "tolerance": dict(self.spec.tolerance),
             "data_vars": {name: list(each) for name, each in lasting.items()},
         }
         return {name: value for name, value in {**chosen, **resolved}.items() if value is not None}
@@ -156,7 +156,7 @@ def _attempt(
         target = Target.look(
             request.storage,
             branch=request.commit.branch,
-            group=request.wish.group,
+            group=request.spec.group,
             mode=request.mode,
         )
     how = request.choices
@@ -278,7 +278,7 @@ def _tell_plan(plan: BuildPlan) -> None:
         "planned",
         files=len(plan.files),
         arrays=len(plan.arrays),
-        route=route_of(plan).told(),
+        route=route_of(plan).describe(),
         left_out=len(plan.left_out),
     )
 
@@ -300,8 +300,8 @@ def _run(job: Job, request: Request, inputs: str, executor: Executor, clock: Clo
     with clock.phase("plan"):
         closed = closed_catalog(executor, job.scan)
         nest = None if request.nest is None else request.nest.by_url(job.scan.files)
-        wish = replace(request.wish, build_id=job.build_id, nest=nest, kept=kept_of(job.target))
-        facts, applied = request.choices.edits.applied(closed.facts, wish)
+        spec = replace(request.spec, build_id=job.build_id, nest=nest, kept=kept_of(job.target))
+        facts, applied = request.choices.edits.applied(closed.facts, spec)
         plan = combine_eras(facts, applied)
         _tell_plan(plan)
         moved = request.commit.publication.targets(facts, plan)
@@ -325,7 +325,7 @@ def _run(job: Job, request: Request, inputs: str, executor: Executor, clock: Clo
     writing = replace(job, record=record, led=led)
     results = _written(executor, writing, plan, sources, clock, referring=referring)
     with clock.phase("commit"):
-        choices = replace(request, wish=wish).recorded
+        choices = replace(request, spec=spec).recorded
         told = outcome.provenance(job, plan, bad, inputs=inputs, choices=choices)
         told["kept"] = replacing.kept_attributes()
         snapshot_id = commit(

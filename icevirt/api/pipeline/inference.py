@@ -16,7 +16,7 @@ from icevirt.archive.scanned import ScannedArray, SourceFile
 from icevirt.errors import IcevirtError
 from icevirt.model import paths
 from icevirt.objects.source_access import in_force
-from icevirt.planning.combine.tolerance import COORDINATES
+from icevirt.planning.combine.options import COORDINATES
 from icevirt.scan.contract import ScannerOptions
 from icevirt.tasks.scan_subprocess import Apart, attempt_as
 

@@ -40,10 +40,9 @@ from icevirt.ids import ObjectId12
 from icevirt.objects.source_access import in_force
 from icevirt.planning.combine.needs import LackingFacts, resolved
 from icevirt.planning.schedule.balance_scans import dealt, pieces_of
-from icevirt.planning.schedule.balance_writes import dealt as dealt_items
 from icevirt.planning.schedule.manifest_units import drafts
-from icevirt.planning.schedule.routing import Route, route_of
-from icevirt.planning.schedule.write_tasks import bundles, write_items
+from icevirt.planning.schedule.write_tasks import Route, bundles, route_of, write_items
+from icevirt.planning.schedule.write_tasks import dealt as dealt_items
 from icevirt.repo.layout import chunk, manifest
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.elsewhere import prefixes_of

@@ -22,7 +22,7 @@ from icevirt.archive.blocks.packing import Block, PackedBlock, packed_columns
 from icevirt.archive.blocks.unpacking import unpack
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkType, Locations
-from icevirt.model.ranges import gather
+from icevirt.model.strings import gather
 
 _GZIP_LEVEL = 1  # of what scanners store
 _GZIP = 31  # what zlib calls the window size of gzip

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from icevirt.archive.blocks.packing import Block, PackedBlock
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkType, Locations
-from icevirt.model.ranges import gather
-from icevirt.model.strings import Strings
+from icevirt.model.strings import Strings, gather
 
 COLUMNS = tuple(field.name for field in fields(PackedBlock) if field.name != "ndim")
 """Those of a packed block that are bytes."""

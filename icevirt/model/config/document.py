@@ -11,23 +11,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from icevirt.errors import InvalidInputError
 from icevirt.model.arguments import checked
 from icevirt.model.config.manifests import ManifestConfig
-from icevirt.model.config.sections import Number, OptionalSection, merged, unusable
-from icevirt.model.config.tuning import (
+from icevirt.model.config.sections import (
     CachingConfig,
     CompressionConfig,
+    Number,
+    OptionalSection,
     RepoUpdateRetryConfig,
     StorageSettings,
+    merged,
+    unusable,
 )
 from icevirt.model.json import JSONObject
+from icevirt.model.strings import Strings
 from icevirt.redaction import redacted, without_secrets
 
 MAX_LEVEL = 22
 """The highest level of zstd; the official client takes higher ones for it."""
-
-_SCHEMES = {
+SCHEMES = {
     "file": ("local_file_system",),
     "s3": ("s3", "s3_compatible", "tigris"),
     "tigris": ("tigris",),
@@ -39,6 +44,8 @@ _SCHEMES = {
     "http": ("http",),
     "https": ("http",),
 }
+"""Kinds of stores by the scheme of URLs that they serve, the usual kind first."""
+
 _ON_S3 = ("s3", "s3_compatible", "tigris")
 
 
@@ -108,10 +115,10 @@ class VirtualChunkContainer:
                 " authorize_virtual_chunk_access.",
                 url_prefix=self.url_prefix,
             )
-        if not self.is_foreign and self.store.kind not in _SCHEMES.get(scheme, ()):
+        if not self.is_foreign and self.store.kind not in SCHEMES.get(scheme, ()):
             raise InvalidInputError(
                 "this kind of store cannot serve this URL scheme",
-                do=f"For {scheme}:// use one of {_SCHEMES.get(scheme, ())}.",
+                do=f"For {scheme}:// use one of {SCHEMES.get(scheme, ())}.",
                 url_prefix=self.url_prefix,
                 store=self.store.kind,
             )
@@ -135,6 +142,25 @@ class VirtualChunkContainer:
             "url_prefix": self.url_prefix,
             "store": self.store.to_document(),
         }
+
+
+def prefixes_of(containers: Iterable[VirtualChunkContainer]) -> tuple[str, ...]:
+    """Return every beginning of a location that some container covers."""
+    found = []
+    for container in containers:
+        found.append(container.url_prefix)
+        if container.name is not None:
+            found.append(f"vcc://{container.name}/")
+    return tuple(found)
+
+
+def first_uncovered(urls: Strings, prefixes: Iterable[str]) -> str | None:
+    """Return the first location that begins with none of the prefixes, or None."""
+    uncovered = np.ones(len(urls), np.bool_)
+    for prefix in prefixes:
+        rows = np.flatnonzero(uncovered)
+        uncovered[rows] = ~urls.begin_with(rows, prefix.encode())
+    return urls[int(uncovered.argmax())] if uncovered.any() else None
 
 
 @dataclass(frozen=True, slots=True)

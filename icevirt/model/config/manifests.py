@@ -1,26 +1,95 @@
-"""Configure how manifests are split and how their locations are compressed.
+"""Configure how manifests are split, fetched in advance, and compressed.
 
-Names are icechunk's, so a configuration written for icechunk works here. Spec: `Repo.config`,
-`manifest`. Keys without a name here stay in the document, see `Section.onto`.
+Names are icechunk's, so a configuration written for icechunk works here. icevirt persists the
+settings of preloading for such clients, but itself fetches manifests when it needs them. Spec:
+`Repo.config`, ``manifest``. Keys without a name here stay in the document, see `Section.onto`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any as Anything
-from typing import Self
+from typing import ClassVar, Self
 
 from icevirt.errors import InvalidInputError
-from icevirt.model.config.conditions import ArrayCondition, not_understood
-from icevirt.model.config.preload import ManifestPreloadConfig
 from icevirt.model.config.sections import Section
 
 _ANY_ARRAY, _ANY_DIMENSION = "any_array", "Any"
 _MAX_CHUNKS = (1 << 32) - 1
-
-
 _SETTING = "manifest.splitting"
+_PRELOAD = "manifest.preload"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayCondition:
+    """Which arrays a setting is about. Regular expressions are searched for, not anchored."""
+
+    setting: ClassVar[str]
+    words: ClassVar[tuple[str, ...]]  # kinds without arguments
+    kind: str  # one of `words`, "path_matches", "name_matches", "or", "and"
+    regex: str | None = None  # of path_matches, over "/group/array", and name_matches
+    conditions: tuple[Self, ...] = ()  # of "or" and "and"
+
+    @classmethod
+    def path_matches(cls, regex: str) -> Self:
+        """Match arrays whose path contains the expression."""
+        return cls("path_matches", regex)
+
+    @classmethod
+    def name_matches(cls, regex: str) -> Self:
+        """Match arrays whose name (the last part of the path) contains the expression."""
+        return cls("name_matches", regex)
+
+    @classmethod
+    def or_conditions(cls, conditions: Sequence[Self]) -> Self:
+        """Match arrays that any of the conditions matches."""
+        return cls("or", conditions=tuple(conditions))
+
+    @classmethod
+    def and_conditions(cls, conditions: Sequence[Self]) -> Self:
+        """Match arrays that all of the conditions match."""
+        return cls("and", conditions=tuple(conditions))
+
+    def __or__(self, other: Self) -> Self:
+        return self.or_conditions([self, other])
+
+    def __and__(self, other: Self) -> Self:
+        return self.and_conditions([self, other])
+
+    def onto(self, document: object) -> Anything:  # noqa: ARG002 - a condition has no other keys
+        """Return the persisted form."""
+        if self.kind in self.words:
+            return self.kind
+        if self.regex is not None:
+            return {self.kind: {"regex": self.regex}}
+        return {self.kind: [each.onto(None) for each in self.conditions]}
+
+    @classmethod
+    def from_document(cls, document: object) -> Self:
+        """Read the persisted form. Raises ``InvalidInputError``."""
+        match document:
+            case str(word) if word in cls.words:
+                return cls(word)
+            case {"path_matches": {"regex": str(regex)}}:
+                return cls("path_matches", regex)
+            case {"name_matches": {"regex": str(regex)}}:
+                return cls("name_matches", regex)
+            case {"or": [*parts]}:
+                return cls.or_conditions([cls.from_document(part) for part in parts])
+            case {"and": [*parts]}:
+                return cls.and_conditions([cls.from_document(part) for part in parts])
+            case _:
+                raise not_understood(cls.setting, document)
+
+
+def not_understood(setting: str, found: object) -> InvalidInputError:
+    """Return the error of a part of a setting that has none of its forms."""
+    return InvalidInputError(
+        f"the repository's config holds a part of {setting} that is not understood",
+        do=f"Correct `{setting}` in the config, or upgrade icevirt.",
+        found=found,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,26 +181,6 @@ class ManifestSplittingConfig:
         return cls(tuple(_rule(entry) for entry in document.get("split_sizes") or ()))
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestVirtualChunkLocationCompressionConfig(Section):
-    """When and how the locations of virtual chunks are compressed; None is the default."""
-
-    min_num_chunks: int | None = None  # 1000: manifests of fewer references are left plain
-    dictionary_max_training_samples: int | None = None  # 100
-    dictionary_max_size_bytes: int | None = None  # 2048
-    compression_level: int | None = None  # 3
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestConfig(Section):
-    """The settings of manifests; None is the default. icevirt does not use ``preload`` itself."""
-
-    preload: ManifestPreloadConfig | None = None
-    splitting: ManifestSplittingConfig | None = None
-    virtual_chunk_location_compression: ManifestVirtualChunkLocationCompressionConfig | None = None
-    max_concurrent_manifest_fetches_during_commit: int | None = None
-
-
 def _rule(entry: object) -> tuple[ManifestSplitCondition, tuple[tuple[DimCondition, int], ...]]:
     match entry:
         case [condition, [*sizes]]:
@@ -168,3 +217,90 @@ def _dim_condition(document: object) -> DimCondition:
             return ManifestSplitDimCondition.DimensionName(regex)
         case _:
             raise not_understood(_SETTING, document)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestPreloadCondition(ArrayCondition):
+    """Which arrays, or which manifests of them."""
+
+    setting = _PRELOAD
+    words = ("true", "false")
+    bounds: tuple[int | None, int | None] = (None, None)  # of "num_refs": from, up to but without
+
+    @classmethod
+    def num_refs(cls, from_refs: int | None, to_refs: int | None) -> Self:
+        """Match manifests of so many references, ``to_refs`` excluded; None means unbounded."""
+        return cls("num_refs", bounds=(from_refs, to_refs))
+
+    @classmethod
+    def true(cls) -> Self:
+        """Match every array."""
+        return cls("true")
+
+    @classmethod
+    def false(cls) -> Self:
+        """Match none."""
+        return cls("false")
+
+    def onto(self, document: object) -> Anything:
+        """Return the persisted form."""
+        if self.kind != "num_refs":
+            return ArrayCondition.onto(self, document)
+        low, high = self.bounds
+        return {
+            "num_refs": {
+                "from": "Unbounded" if low is None else {"Included": low},
+                "to": "Unbounded" if high is None else {"Excluded": high},
+            }
+        }
+
+    @classmethod
+    def from_document(cls, document: object) -> Self:
+        """Read the persisted form. Raises ``InvalidInputError``."""
+        match document:
+            case {"num_refs": {"from": low, "to": high}}:
+                return cls.num_refs(_bound(low, above=0), _bound(high, above=1))
+            case _:
+                return super(ManifestPreloadCondition, cls).from_document(document)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestPreloadConfig(Section):
+    """Which manifests are fetched early, and how many at most."""
+
+    max_total_refs: int | None = None
+    preload_if: ManifestPreloadCondition | None = None
+    max_arrays_to_scan: int | None = None
+
+
+def _bound(document: object, *, above: int) -> int | None:
+    """Read a bound; ``above`` 0 says that it is the lower one, which is included."""
+    match document:
+        case "Unbounded":
+            return None
+        case {"Included": int(number)}:
+            return number + above
+        case {"Excluded": int(number)}:
+            return number + 1 - above
+        case _:
+            raise not_understood(_PRELOAD, document)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestVirtualChunkLocationCompressionConfig(Section):
+    """When and how the locations of virtual chunks are compressed; None is the default."""
+
+    min_num_chunks: int | None = None  # 1000: manifests of fewer references are left plain
+    dictionary_max_training_samples: int | None = None  # 100
+    dictionary_max_size_bytes: int | None = None  # 2048
+    compression_level: int | None = None  # 3
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestConfig(Section):
+    """The settings of manifests; None is the default. icevirt does not use ``preload`` itself."""
+
+    preload: ManifestPreloadConfig | None = None
+    splitting: ManifestSplittingConfig | None = None
+    virtual_chunk_location_compression: ManifestVirtualChunkLocationCompressionConfig | None = None
+    max_concurrent_manifest_fetches_during_commit: int | None = None

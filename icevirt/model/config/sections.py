@@ -1,7 +1,8 @@
-"""Convert sections of the persisted configuration to values, and back.
+"""Define the sections of the persisted configuration, and convert them to values and back.
 
 A section knows its settings; other keys in the document, from a newer client, stay there. None is
-the default, which is also what an absent key means.
+the default, which is also what an absent key means. Names, order and defaults are icechunk's:
+icevirt persists all settings for every client, and itself follows ``CompressionConfig.level``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,13 @@ from typing import Any, Protocol, Self, get_args, get_type_hints, overload
 
 from icevirt.errors import FormatError, IcevirtError, InvalidInputError
 from icevirt.model.json import JSONObject
+
+_WHOLE = (
+    ("virtual_chunk_containers",),
+    ("manifest", "preload"),
+    ("manifest", "splitting"),
+)  # replaced as a whole, as the official client does
+_MOST = (1 << 64) - 1
 
 
 class Word(Enum):
@@ -88,13 +96,6 @@ def _written(value: Any, before: Any) -> Any:
     return value.onto(before if isinstance(before, Mapping) else {})
 
 
-_WHOLE = (
-    ("virtual_chunk_containers",),
-    ("manifest", "preload"),
-    ("manifest", "splitting"),
-)  # replaced as a whole, as the official client does
-
-
 def merged(
     persisted: Mapping[str, Any], given: Mapping[str, Any], at: tuple[str, ...] = ()
 ) -> dict[str, Any]:
@@ -110,9 +111,6 @@ def merged(
         else:
             result[key] = value
     return result
-
-
-_MOST = (1 << 64) - 1
 
 
 def unusable(setting: str, reason: str) -> FormatError:
@@ -206,3 +204,93 @@ class OptionalSection[T: Sectional]:
         before = config.document.get(self._name)
         if value is not None or before is not None:
             config.document[self._name] = (value or self._kind()).onto(before or {})
+
+
+class CompressionAlgorithm(Word):
+    """How metadata files are compressed."""
+
+    Zstd = "zstd"
+
+    @staticmethod
+    def default() -> CompressionAlgorithm:
+        """Return the format's algorithm."""
+        return CompressionAlgorithm.Zstd
+
+
+@dataclass(frozen=True, slots=True)
+class CompressionConfig(Section):
+    """How metadata files are compressed."""
+
+    algorithm: CompressionAlgorithm | None = None
+    level: int | None = None  # 3
+
+    @staticmethod
+    def default() -> CompressionConfig:
+        """Return the section with all defaults."""
+        return CompressionConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class CachingConfig(Section):
+    """What icechunk clients cache in memory. icevirt's cache is bounded in bytes instead."""
+
+    num_snapshot_nodes: int | None = None
+    num_chunk_refs: int | None = None
+    num_transaction_changes: int | None = None
+    num_bytes_attributes: int | None = None
+    num_bytes_chunks: int | None = None
+
+    @staticmethod
+    def default() -> CachingConfig:
+        """Return the section with all defaults."""
+        return CachingConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class StorageConcurrencySettings(Section):
+    """The number and size of parallel requests for one object."""
+
+    max_concurrent_requests_for_object: int | None = None
+    ideal_concurrent_request_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageRetriesSettings(Section):
+    """How often a request is retried, and the pauses between retries."""
+
+    max_tries: int | None = None
+    initial_backoff_ms: int | None = None
+    max_backoff_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageTimeoutSettings(Section):
+    """How long a request may take."""
+
+    connect_timeout_ms: int | None = None
+    read_timeout_ms: int | None = None
+    operation_timeout_ms: int | None = None
+    operation_attempt_timeout_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSettings(Section):
+    """How clients talk to the storage of the repository."""
+
+    concurrency: StorageConcurrencySettings | None = None
+    retries: StorageRetriesSettings | None = None
+    unsafe_use_conditional_create: bool | None = None
+    unsafe_use_conditional_update: bool | None = None
+    unsafe_use_metadata: bool | None = None
+    storage_class: str | None = None
+    metadata_storage_class: str | None = None
+    chunks_storage_class: str | None = None
+    minimum_size_for_multipart_upload: int | None = None
+    timeouts: StorageTimeoutSettings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RepoUpdateRetryConfig(Section):
+    """How often icechunk clients retry replacing the repo info when other writers are faster."""
+
+    default: StorageRetriesSettings | None = None

@@ -14,8 +14,13 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.file_order import Keys, Runs, decoded, decoding
-from icevirt.planning.axes.time_recoding import missing_of, units_of
-from icevirt.planning.axes.time_units import InexactError, microseconds, parse
+from icevirt.planning.axes.time_recoding import (
+    InexactError,
+    microseconds,
+    missing_of,
+    parse,
+    units_of,
+)
 
 _NUMBERS, _TEXTS = "iufb", "US"
 
@@ -198,8 +203,5 @@ def written(values: NDArray[Any], attributes: Attributes) -> list[str]:
         times, _ = microseconds(values, units)
     except InexactError:
         return [f"{value} {units.text}" for value in values.tolist()]
-    return [_date(time) for time in times.astype("datetime64[us]")]
-
-
-def _date(time: np.datetime64) -> str:
-    return str(time).removesuffix(".000000").removesuffix("T00:00:00")
+    dates = map(str, times.astype("datetime64[us]"))
+    return [date.removesuffix(".000000").removesuffix("T00:00:00") for date in dates]

@@ -23,6 +23,7 @@ from icevirt.planning.axes.coordinates import coordinate_of
 from icevirt.planning.axes.file_order import Keys, Runs
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.axes.placement import data_along, files_along, numbered
+from icevirt.planning.remedies import choose, leave_out
 
 _SHOWN = 5  # files in a message
 
@@ -154,14 +155,14 @@ def _refused(
     told = ", ".join(f"{name}={step}" for name, step in steps.items())
     nested = (  # which takes no labels that files tell
         "; or, to keep all of them in the order given, whatever their coordinates say, pass"
-        ' combine="nested" (--combine nested).'
+        f" {choose(combine='nested')}."
     )
     more = "" if len(alike) == 1 else f"; {len(alike) - 1} other steps have the same problem"
     return CombineError(
         f"{len(rows)} files hold the same variables at the same step along"
         f" {', '.join(map(repr, names))}: {told}{more}",
-        do='Choose one with duplicates="newest", "version", "first" or "last"'
-        f" (--duplicates){'.' if new else nested}",
+        do=f"Choose one with {choose(duplicates='newest')}, or version, first or last"
+        f"{'.' if new else nested}",
         files=[facts.files.url[row] for row in rows[:_SHOWN]],
         step=steps,
     )
@@ -206,13 +207,13 @@ def remedy(facts: CatalogFacts, files: tuple[int, int], dimensions: Sequence[str
         }
         for file in files
     )
-    rule = 'choose one with duplicates="newest" or "version"'
+    rule = f"choose one with {choose(duplicates='newest')}, or version"
     if one == other:
         return f"Leave one of them out, or {rule}."
     return (
         "Leave one of them out. Duplicates are files that hold the same variables: to make these "
         "duplicates, drop the variables that one of them lacks with "
-        f"drop_variables={sorted(one ^ other)!r} (--drop-variable), and {rule}."
+        f"{leave_out(*sorted(one ^ other))}, and {rule}."
     )
 
 
@@ -223,7 +224,7 @@ def describe_duplicates(left_out: Sequence[LeftOut], rule: Duplicates) -> list[s
     first = left_out[0]
     files = "1 file" if len(left_out) == 1 else f"{len(left_out)} files"
     text = (
-        f"{files} left outbecause other files hold the same steps (duplicates={rule!r}); the "
+        f"{files} left out because other files hold the same steps (duplicates={rule!r}); the "
         f"first: {first.url}, kept: {first.kept}"
     )
     return [text]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from icevirt.errors import CombineError
 from icevirt.model.strings import Strings
+from icevirt.planning.remedies import choose
 
 
 def decoded(raw: NDArray[np.generic], attributes: Mapping[str, object]) -> NDArray[np.generic]:
@@ -40,7 +41,7 @@ class Runs:
     """Values of many files end to end, some of each."""
 
     flat: NDArray[Any]
-    starts: NDArray[np.int64]  # (files + 1,) those of a file are flat[starts[n]:starts[n + 1]]
+    starts: NDArray[np.int64]  # (files + 1,) values of file n are flat[starts[n]:starts[n + 1]]
     kind: NDArray[np.int32]  # (files,) a number of the data type that a file has them in
 
     @classmethod
@@ -71,7 +72,7 @@ class Runs:
         return np.diff(self.starts)
 
     def take(self, rows: NDArray[np.integer]) -> Runs:
-        """Return those of some files, in the order given."""
+        """Return the values of some files, in the order given."""
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths[rows])])
         return Runs(self.flat[self.places(rows)], starts, self.kind[rows])
 
@@ -118,7 +119,7 @@ class Keys:
     shown: Callable[[NDArray[np.integer]], list[str]]  # labels at some places, as people read them
 
     def take(self, rows: NDArray[np.integer]) -> Keys:
-        """Return those of some files, in the order given."""
+        """Return the values of some files, in the order given."""
         places = self.runs.places(rows)
         return Keys(
             runs=self.runs.take(rows),
@@ -140,7 +141,7 @@ def order_files(urls: Sequence[str] | Strings, keys: Keys | None, *, dimension: 
         dimension: Its name.
 
     Raises:
-        CombineError: A label is missing, those of a file are not sorted, or two files overlap.
+        CombineError: A label is missing, the labels of a file are not sorted, or two files overlap.
     """
     if keys is None:
         return Order(
@@ -204,6 +205,6 @@ def _by_labels(urls: Sequence[str] | Strings, keys: Keys, dimension: str) -> NDA
 
 
 _AS_GIVEN = (
-    'keep all files in the order given with combine="nested" (--combine nested),'
-    " which looks at no coordinate"
+    f"keep all files in the order given with {choose(combine='nested')}, which looks at no"
+    " coordinate"
 )

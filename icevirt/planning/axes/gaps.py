@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +23,9 @@ from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.planning.axes.regular_axes import AxisSteps
 from icevirt.planning.axes.time_recoding import missing_of
+from icevirt.planning.combine.options import Missing
 from icevirt.planning.combine.variables import CombinedVariable
-
-type Holes = Literal["refuse", "reserve"]
+from icevirt.planning.remedies import choose, leave_out
 
 _SHOWN = 5  # places in a message
 
@@ -53,7 +52,7 @@ def can_reserve(schemas: Iterable[ArraySchema]) -> bool:
 
 
 def find(
-    facts: CatalogFacts, members: Sequence[CombinedVariable], *, rule: Holes
+    facts: CatalogFacts, members: Sequence[CombinedVariable], *, rule: Missing
 ) -> dict[str, Gap]:
     """Return the gaps of the arrays that have some, by path.
 
@@ -115,8 +114,8 @@ def _refused(
         lacking &= axis.cell == cell
     return CombineError(
         f"variable {member.path} is missing at {missing} of {count} positions along {names}",
-        do='Reserve these steps with missing="reserve", so that they read as missing; or leave'
-        f" those files out, or the variable with drop_variables=[{member.path!r}].",
+        do=f"Reserve these steps with {choose(missing='reserve')}, so that they read as missing; or"
+        f" leave those files out, or the variable with {leave_out(member.path)}.",
         variable=member.path,
         missing=[_called(member, box) for box in first],
         first=facts.files.url[int(np.argmax(lacking))] if lacking.any() else None,
@@ -185,7 +184,7 @@ def _fill(facts: CatalogFacts, member: CombinedVariable) -> JSON:
 
 
 def _cannot(facts: CatalogFacts, member: CombinedVariable, why: str) -> CombineError:
-    do = f"Leave out these files, or the variable: drop_variables=[{member.path!r}]"
+    do = f"Leave out these files, or the variable with {leave_out(member.path)}"
     if any(axis.is_new for axis in member.along):
         do += "; or, if it is the same in all files, name in data_vars (--data-vars) only the"
         do += " other variables that get the new dimension"
@@ -193,7 +192,7 @@ def _cannot(facts: CatalogFacts, member: CombinedVariable, why: str) -> CombineE
         f"steps of variable {member.path} cannot be reserved, because {why}",
         do=f"{do}.",
         variable=member.path,
-        first=facts.files.url[int(facts.arrays.file[member.rows[0]])],
+        first=facts.url_of(member.rows[0]),
     )
 
 

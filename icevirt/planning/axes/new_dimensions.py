@@ -1,7 +1,8 @@
-"""Place files along dimensions that no file has, by labels such as scenario or member.
+"""Place files along dimensions that no file has, such as scenario or member.
 
-The user gives the labels, or the files do: by their names, a global attribute, or a variable with
-one value.
+Labels come from the user, or from the files: their names, a global attribute, or a variable with
+one value. With ``combine="nested"`` the user's nested lists place the files, outermost list first,
+and new dimensions need no labels.
 """
 
 from __future__ import annotations
@@ -21,13 +22,12 @@ from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.file_order import decoded
 from icevirt.planning.axes.placement import AxisPlacement
-from icevirt.planning.axes.time_recoding import missing_of, units_of
-from icevirt.planning.axes.time_units import InexactError, common, recoded
+from icevirt.planning.axes.time_recoding import InexactError, common, missing_of, recoded, units_of
+from icevirt.planning.remedies import choose
 
 type Labels = Sequence[str | int | float] | str
 """Of each file in the order given; or ``regex:PATTERN`` with one group, matched in the file's URL;
 or ``attribute:NAME`` of the file's root group; or ``variable:NAME`` with one value."""
-
 _VARIABLE = "variable:"
 _KINDS = {"i": "int64", "f": "float64", "U": "string"}
 _NOT_OF_LABELS = ("_FillValue", "missing_value", "coordinates", "bounds", "climatology")
@@ -70,7 +70,7 @@ def new_dimension(facts: CatalogFacts, name: str, labels: Labels) -> NewDimensio
     Labels that are listed keep their order; those that files tell are sorted.
 
     Raises:
-        InvalidInputError: There are too few or too many, or the pattern is none.
+        InvalidInputError: There are too few or too many, or the pattern is not valid.
         CombineError: A file does not tell its label, or the files have the dimension already.
     """
     variable = variable_of(labels)
@@ -136,6 +136,45 @@ def refuse_known(facts: CatalogFacts, name: str, variable: str | None) -> None:
             do="Name a new dimension with concat_dim (--concat-dim), or omit its labels.",
             concat_dim=name,
         )
+
+
+def nested_places(
+    facts: CatalogFacts, dimensions: Sequence[str], nest: Mapping[str, tuple[int, ...]] | None
+) -> NDArray[np.int64]:
+    """Return the place of each file along each dimension, shape (files, dimensions).
+
+    Without a nest, which one dimension does not need, files lie in the order given.
+    """
+    if nest is None:
+        return np.arange(len(facts.files), dtype=np.int64)[:, None]
+    places = [nest[url] for url in facts.files.url]
+    return np.array(places, np.int64).reshape(len(places), len(dimensions))
+
+
+def nested_dimension(
+    facts: CatalogFacts, name: str, place: NDArray[np.int64], labels: Labels | None
+) -> NewDimension:
+    """Return a new dimension along which files lie where a person put them.
+
+    Raises:
+        InvalidInputError: The labels are not listed, one for each place.
+        CombineError: The files have the dimension already.
+    """
+    count = int(place.max(initial=-1)) + 1
+    values = None
+    refuse_known(facts, name, None)
+    if labels is not None:
+        if isinstance(labels, str) or len(labels) != count:
+            raise InvalidInputError(
+                f"labels of nested files must be a list with one label for each of the {count} "
+                f"positions along {name!r}",
+                do="Correct them, or place files by their own labels with"
+                f" {choose(combine='by_coords')}.",
+                labels=labels if isinstance(labels, str) else list(labels)[:10],
+            )
+        values = array_of_labels(list(labels))
+    everything = np.arange(len(facts.files))
+    return NewDimension(name=name, cell=place, count=count, values=values).take(everything)
 
 
 # -- by name and attribute -----------------------------------------------------------------------

@@ -23,6 +23,7 @@ from icevirt.planning.axes.coordinates import coordinate_of
 from icevirt.planning.axes.file_order import Runs, order_files
 from icevirt.planning.axes.regular_axes import AxisSteps, steps_of
 from icevirt.planning.axes.time_recoding import bounds_of
+from icevirt.planning.remedies import choose
 
 NOWHERE = -1
 """The cell of a file that has no array with the dimension."""
@@ -55,7 +56,7 @@ class Placement:
     """Where files lie along all dimensions, and the order that follows from it."""
 
     axes: tuple[AxisPlacement, ...]
-    rows: NDArray[np.int64]  # the files in the order of the dataset; those of no cell come last
+    rows: NDArray[np.int64]  # the files in the order of the dataset; files without a cell come last
 
     @classmethod
     def of(cls, axes: Sequence[AxisPlacement], files: int) -> Placement:
@@ -63,11 +64,6 @@ class Placement:
         keys = [np.where(axis.cell == NOWHERE, axis.count, axis.cell) for axis in axes]
         rows = np.lexsort(keys[::-1]) if keys else np.arange(files)
         return cls(axes=tuple(axes), rows=rows.astype(np.int64))
-
-    @property
-    def dimensions(self) -> tuple[str, ...]:
-        """The names of the dimensions."""
-        return tuple(axis.dimension for axis in self.axes)
 
     @property
     def place(self) -> NDArray[np.int64]:
@@ -79,10 +75,11 @@ class Placement:
     def alike(self, other: Placement) -> bool:
         """Say whether files have equal cells, whatever these are called."""
         return (
-            self.dimensions == other.dimensions
-            and np.array_equal(self.rows, other.rows)
+            np.array_equal(self.rows, other.rows)
+            and len(self.axes) == len(other.axes)
             and all(
-                one.count == two.count and np.array_equal(one.cell, two.cell)
+                (one.dimension, one.count) == (two.dimension, two.count)
+                and np.array_equal(one.cell, two.cell)
                 for one, two in zip(self.axes, other.axes, strict=True)
             )
         )
@@ -150,8 +147,8 @@ def _by_labels(
         raise CombineError(
             f"the positions of files along {dimension!r} are unknown: some files have the "
             "dimension without its coordinate",
-            do='Say it by nested lists of files with combine="nested", or leave the dimension out'
-            " of concat_dim.",
+            do=f"Pass nested lists of files with {choose(combine='nested')}, or leave the dimension"
+            " out of concat_dim.",
             dimension=dimension,
         )
     keys = None if found is None else found.keys()

@@ -18,8 +18,13 @@ from icevirt.archive.hybrid import TimeUnits
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model.strings import Strings
 from icevirt.planning.axes.coordinates import Coordinate
-from icevirt.planning.axes.time_recoding import missing_of, units_of
-from icevirt.planning.axes.time_units import InexactError, microseconds, recoded
+from icevirt.planning.axes.time_recoding import (
+    InexactError,
+    microseconds,
+    missing_of,
+    recoded,
+    units_of,
+)
 
 _TOLERANCE = 1e-6  # of a step, for numbers that are no times
 _LONGEST = 100_000_000  # steps: more are a mistake of the spacing
@@ -32,7 +37,7 @@ _UNITS = {  # microseconds
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AxisSteps:
-    """All steps of an axis, and where those of each cell lie among them."""
+    """All steps of an axis, and where the steps of each cell are among them."""
 
     path: str  # of the coordinate
     begins: NDArray[np.int64]  # (cells,) the step at which each begins
@@ -48,7 +53,7 @@ class AxisSteps:
         np.add.at(there, self.begins + self.lengths, -1)
         return np.flatnonzero(np.cumsum(there)[:-1] == 0)
 
-    def told(self, dimension: str) -> str:
+    def describe(self, dimension: str) -> str:
         """Return the line that lists the steps that no file holds."""
         absent = self.absent
         shown = ", ".join(str(self.values[at]) for at in absent[:_SHOWN].tolist())

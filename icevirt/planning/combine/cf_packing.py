@@ -41,7 +41,7 @@ def packing_of(attributes: Attributes) -> dict[str, Any]:
 
 
 def packing_in(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the attributes that pack."""
+    """Return the attributes that pack."""
     return {name: value for name, value in shown.items() if name in PACKING}
 
 

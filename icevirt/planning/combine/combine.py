@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 
 from icevirt.archive.facts import CatalogFacts
-from icevirt.archive.hybrid import Recoding
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.model import paths
@@ -25,7 +24,7 @@ from icevirt.planning.axes import gaps as holes
 from icevirt.planning.axes.placement import Placement, as_given
 from icevirt.planning.combine import tolerance
 from icevirt.planning.combine.combine_attrs import combine_attributes
-from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.plan_variable import planned
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.combine.stacking import coordinate
@@ -33,61 +32,67 @@ from icevirt.planning.combine.variables import CombinedVariable, members_of, pla
 from icevirt.planning.containers import containers_for
 from icevirt.planning.partial.storage_cost import describe_storage as hybrids_told
 from icevirt.planning.partial.storage_cost import refuse_expensive
-from icevirt.planning.schedule.windows import split_rules
+from icevirt.planning.schedule.manifest_units import split_rules
 
 _NEIGHBOURS = 4  # arrays before one that are looked at for equal columns
 
 
-def combined(prepared: PreparedFacts, wish: Wish) -> BuildPlan:
+def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
     """Decide how files whose facts were made alike become one dataset.
 
     Raises:
         CombineError: They do not, without changing values; the message says which and why.
     """
     facts, times = prepared.facts, prepared.times
-    first = as_given(facts, wish.concat_dim)
-    how = (wish.pad, wish.rules, wish.dimension_rules)
+    first = as_given(facts, spec.concat_dim)
     # files that disagree have no order to speak of
-    members = [*members_of(facts, first, *how)]
-    prepared.refuse_twice()
-    cells = prepared.cells(wish)
+    members = [*members_of(facts, first, spec)]
+    if prepared.twice is not None:
+        raise prepared.twice
+    cells = prepared.cells(spec)
     if cells.alike(first):  # nearly always: files are listed in their order
         members = [placed(member, cells) for member in members]
     else:
         members.clear()
-        members.extend(members_of(facts, cells, *how))
-    gaps = holes.find(facts, members, rule=wish.holes)
+        members.extend(members_of(facts, cells, spec))
+    gaps = holes.find(facts, members, rule=spec.options.missing)
     arrays: tuple[PlannedArray, ...] = ()
     for member in members:
-        recoded = _in_order(times.get(member.path), cells)
+        recoded = times.get(member.path)
+        recoded = None if recoded is None else recoded.take(cells.rows)
         gap = gaps.get(member.path)
         given = prepared.given.get(member.path, ())
-        made = planned(facts, member, cells, wish, gap=gap, times=recoded, given=given)
+        made = planned(facts, member, cells, spec, gap=gap, times=recoded, given=given)
         arrays += (_sharing(arrays, made),)
-    refuse_expensive(arrays, wish)
+    refuse_expensive(arrays, spec)
     arrays += tuple(
-        coordinate(prepared.described(each, cells, wish), each.values, wish.group, wish.build_id)
+        coordinate(
+            prepared.described(each, cells, spec),
+            each.values,
+            spec.group,
+            spec.build_id,
+        )
         for each in prepared.new
         if each.values is not None and each.variable is None
     )
     return BuildPlan(
-        build_id=wish.build_id,
-        group=paths.canonical(wish.group),
-        concat_dim=wish.concat_dim,
+        build_id=spec.build_id,
+        group=paths.canonical(spec.group),
+        concat_dim=spec.concat_dim,
         files=facts.files.take(cells.rows),
-        groups=_groups(facts, cells, wish),
+        groups=_groups(facts, cells, spec),
         arrays=arrays,
         containers=containers_for(facts.places),
         split_rules=split_rules_of(arrays),
         notes=(
             *(axis.reason for axis in cells.axes if axis.reason),
-            *_describe_steps(cells),
+            *(a.steps.describe(a.dimension) for a in cells.axes if a.has_gaps and a.steps),
             *time_recoding.describe_recodings(times),
-            *duplicates.describe_duplicates(prepared.left_out, wish.duplicates),
+            *duplicates.describe_duplicates(prepared.left_out, spec.options.duplicates),
             *holes.describe_gaps(gaps),
             *_describe_padding(members),
             *hybrids_told(arrays),
-            *tolerance.describe_tolerance(facts, members, wish.tolerance),
+            *tolerance.describe_tolerance(facts, members, spec.tolerance),
             *_describe_static(facts, arrays),
             *reader_support.describe_readers(
                 {each.path: reader_support.readers_of_json(each.zarr_json) for each in arrays}
@@ -106,10 +111,6 @@ def _sharing(others: Sequence[PlannedArray], array: PlannedArray) -> PlannedArra
     return array
 
 
-def _in_order(times: Recoding | None, cells: Placement) -> Recoding | None:
-    return None if times is None else times.take(cells.rows)
-
-
 def split_rules_of(arrays: tuple[PlannedArray, ...]) -> tuple[SplitRule, ...]:
     """Return the splitting rules that keep the windows of arrays."""
     return split_rules(
@@ -122,11 +123,6 @@ def split_rules_of(arrays: tuple[PlannedArray, ...]) -> tuple[SplitRule, ...]:
             for array in arrays
         }
     )
-
-
-def _describe_steps(cells: Placement) -> list[str]:
-    """Return a line for each axis with steps that no file holds."""
-    return [axis.steps.told(axis.dimension) for axis in cells.axes if axis.has_gaps and axis.steps]
 
 
 def _describe_padding(members: Sequence[CombinedVariable]) -> list[str]:
@@ -160,26 +156,24 @@ def _describe_static(facts: CatalogFacts, arrays: tuple[PlannedArray, ...]) -> l
 # -- groups ------------------------------------------------------------------------------------
 
 
-def _groups(facts: CatalogFacts, cells: Placement, wish: Wish) -> dict[str, bytes]:
-    """Return the groups of the dataset; those of later files count unless "override" was asked.
+def _groups(facts: CatalogFacts, cells: Placement, spec: CombineSpec) -> dict[str, bytes]:
+    """Return the groups of the dataset; groups of later files count unless "override" was chosen.
 
     Where files hold different arrays they may have different groups, and all are looked at.
     """
     rows = cells.rows
-    if wish.combine_attrs == "override" and _is_uniform(facts):
+    is_uniform = len(facts.arrays.file) == len(facts.files) * len(facts.arrays.path.values)
+    if spec.options.combine_attrs == "override" and is_uniform:
         rows = rows[:1]
     found: dict[str, list[ScannedGroup]] = {}
     for row in rows.tolist():
         for group in facts.groups_of(row):
             found.setdefault(group.path, []).append(group)
     return {
-        paths.join(wish.group, path): groups[0].zarr_json(
-            combine_attributes([each.attributes for each in groups], wish.combine_attrs, path=path)
+        paths.join(spec.group, path): groups[0].zarr_json(
+            combine_attributes(
+                [each.attributes for each in groups], spec.options.combine_attrs, path=path
+            )
         )
         for path, groups in found.items()
     }
-
-
-def _is_uniform(facts: CatalogFacts) -> bool:
-    """Say whether every file has every array."""
-    return len(facts.arrays.file) == len(facts.files) * len(facts.arrays.path.values)

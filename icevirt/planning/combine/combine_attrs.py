@@ -8,6 +8,7 @@ from typing import Literal
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
+from icevirt.planning.remedies import choose
 
 type CombineAttrs = Literal["override", "drop", "identical", "no_conflicts", "drop_conflicts"]
 
@@ -25,16 +26,11 @@ def combine_attributes(
             that say how values decode out of the way before it applies its policy.
 
     Raises:
-        CombineError: "identical" or "no_conflicts" was asked for and is not the case.
+        CombineError: The policy is "identical" or "no_conflicts", and attributes differ.
     """
     if keep and policy != "override":
-        kept = found[0].without(*(name for name in found[0].values if name not in keep))
         rest = combine_attributes([each.without(*keep) for each in found], policy, path=path)
-        return Attributes(
-            values={**kept.values, **rest.values},
-            dtypes={**kept.dtypes, **rest.dtypes},
-            replaced={**kept.replaced, **rest.replaced},
-        )
+        return found[0].only(*keep) | rest
     match policy:
         case "override":
             return found[0]
@@ -78,7 +74,8 @@ def _refuse_unless(fine: bool, policy: str, path: str, conflicts: Sequence[str] 
     if not fine:
         raise CombineError(
             "the files' attributes differ",
-            do='Use combine_attrs="override" (the first file\'s) or "drop_conflicts".',
+            do=f"Keep the first file's with {choose(combine_attrs='override')}, or use"
+            " drop_conflicts.",
             path=path,
             attributes=list(conflicts) or "any",
             combine_attrs=policy,

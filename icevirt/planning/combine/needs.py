@@ -17,6 +17,7 @@ from icevirt.archive.facts import ArrayColumns, BesideColumns, CatalogFacts, Cod
 from icevirt.archive.joining import Fact, Form, cut_along, itemsize_of
 from icevirt.archive.schema import ArraySchema
 from icevirt.model.json import JSON
+from icevirt.planning.combine.data_vars import listing_groups, variables_of
 from icevirt.planning.combine.hints import CombineHints
 
 type IsReferenced = Callable[[str], bool]
@@ -40,26 +41,24 @@ class _ArrayKind:
     path: str
     schema: ArraySchema
     shape: tuple[int, ...]
+    dimension_names: tuple[str | None, ...]
+    chunk_shape: tuple[int, ...]
+    data_type: JSON
+    whole: bool
+    contiguous: bool
 
-    @property
-    def dimension_names(self) -> tuple[str | None, ...]:
-        return self.schema.dimension_names
-
-    @property
-    def chunk_shape(self) -> tuple[int, ...]:
-        return self.schema.chunk_shape or tuple(max(1, length) for length in self.shape)
-
-    @property
-    def data_type(self) -> JSON:
-        return self.schema.data_type
-
-    @property
-    def whole(self) -> bool:
-        return self.schema.whole
-
-    @property
-    def contiguous(self) -> bool:
-        return self.schema.contiguous
+    @classmethod
+    def of(cls, path: str, schema: ArraySchema, shape: tuple[int, ...]) -> _ArrayKind:
+        return cls(
+            path=path,
+            schema=schema,
+            shape=shape,
+            dimension_names=schema.dimension_names,
+            chunk_shape=schema.chunk_shape or tuple(max(1, length) for length in shape),
+            data_type=schema.data_type,
+            whole=schema.whole,
+            contiguous=schema.contiguous,
+        )
 
     def cut(self, hints: CombineHints) -> tuple[str, int]:
         """Return the schema of its chunks, and into how many each recorded one is cut."""
@@ -133,10 +132,10 @@ def _kinds(arrays: ArrayColumns) -> tuple[list[_ArrayKind], NDArray[np.int64]]:
         if schema not in loaded:
             loaded[schema] = ArraySchema.loads(arrays.schema.values[schema])
         kinds.append(
-            _ArrayKind(
-                path=arrays.path.values[path],
-                schema=loaded[schema],
-                shape=tuple(json.loads(arrays.shape.values[shape])),
+            _ArrayKind.of(
+                arrays.path.values[path],
+                loaded[schema],
+                tuple(json.loads(arrays.shape.values[shape])),
             )
         )
     return kinds, kind.reshape(-1)
@@ -146,20 +145,11 @@ def _equal(facts: CatalogFacts, hints: CombineHints) -> frozenset[str]:
     """Return the arrays that must be equal in all files although these are stacked."""
     if not hints.stack:
         return frozenset(hints.equal)
-    arrays, count = facts.arrays, len(facts.arrays.schema.values)
-    pairs = np.unique(arrays.path.codes.astype(np.int64) * count + arrays.schema.codes)
-    variables = []
-    for path, code in (divmod(each, count) for each in pairs.tolist()):
-        schema = ArraySchema.loads(arrays.schema.values[code])
-        variables.append(
-            (arrays.path.values[path], schema.dimension_names, schema.attributes.values)
-        )
-    groups = {
-        (group.path, str(group.attributes.values.get("coordinates"))): group.attributes.values
-        for row in range(len(facts.files))
-        for group in facts.groups_of(row, saying="coordinates")
-    }
-    return hints.equal_in_files(variables, ((path, told) for (path, _), told in groups.items()))
+    variables = (
+        (path, schema.dimension_names, schema.attributes.values)
+        for path, schema in variables_of(facts)
+    )
+    return hints.equal_in_files(variables, listing_groups(facts))
 
 
 def _recorded(arrays: ArrayColumns) -> NDArray[np.uint8]:
@@ -174,7 +164,7 @@ def _recorded(arrays: ArrayColumns) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Beside:
-    """Where facts beside stand, by row of the arrays; -1 where there is none."""
+    """Rows of facts in the columns beside the catalog, by row of the arrays; -1: none."""
 
     asked: NDArray[np.uint8]
     digest: NDArray[np.int64]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,31 +10,36 @@ from importlib.metadata import version
 from typing import Annotated, Any, ClassVar, Literal
 
 from icevirt.archive.edits import FileChanges, FileFacts
-from icevirt.archive.eras import EraRule
-from icevirt.archive.options import Names, Option, Options, count, mapping, one_of
+from icevirt.archive.options import Names, Option, Options, count, mapping, names, one_of
 from icevirt.errors import InvalidInputError
+from icevirt.model import paths
 from icevirt.planning.axes.duplicates import Duplicates
-from icevirt.planning.axes.gaps import Holes
 from icevirt.planning.axes.new_dimensions import Labels
 from icevirt.planning.axes.regular_axes import spacing_of
 from icevirt.planning.combine.combine_attrs import CombineAttrs
 from icevirt.planning.combine.data_vars import (
-    DataVars,
     DataVarsLike,
     DimensionRules,
     Kept,
     data_vars_of,
 )
-from icevirt.planning.combine.deviation_rules import MAX_NATIVE_BYTES, ChunkGrid, Rules
-from icevirt.planning.combine.tolerance import ToleranceLike, tolerance_of
-from icevirt.planning.edits.label_edits import LabelEdits
-from icevirt.planning.schedule.windows import MAX_REFERENCES
+from icevirt.planning.edits.renames import LabelEdits
+from icevirt.planning.schedule.manifest_units import MAX_REFERENCES
 
 type Combine = Literal["by_coords", "nested"]
+type ChunkGrid = Literal["regular", "rectilinear"]
+type Missing = Literal["refuse", "reserve"]
 type OnMismatch = Literal["refuse", "native", "eras"]
 type LabelsLike = Labels | Mapping[str, Labels]
 type SpacingLike = str | float | Mapping[str, str | float] | None
+type ToleranceLike = float | Mapping[str, float] | None
 type Preprocess = str | Callable[[FileFacts], FileChanges | None] | None
+
+MAX_NATIVE_BYTES = 256 * 1024 * 1024
+"""Of values that are stored because they cannot be referenced, by default."""
+
+COORDINATES = "*"
+"""In the place of a name: all coordinates of dimensions."""
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -71,6 +77,28 @@ def _labels_of_one(given: Any) -> Labels:
 def _tolerance(given: Any) -> ToleranceLike:
     tolerance_of(given)
     return dict(given) if isinstance(given, Mapping) else given
+
+
+def tolerance_of(given: ToleranceLike) -> dict[str, float]:
+    """Return tolerances by name.
+
+    Raises:
+        InvalidInputError: One is no number, or negative.
+    """
+    if given is None:
+        return {}
+    told = dict(given) if isinstance(given, Mapping) else {COORDINATES: given}
+    for name, value in told.items():
+        number: object = value
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if not is_number or not 0 <= value < math.inf:
+            raise InvalidInputError(
+                "a tolerance must be a number of 0 or more",
+                do='Pass one for all coordinates, or by name like {"lat": 1e-6}.',
+                variable=name,
+                tolerance=value,
+            )
+    return {name: float(value) for name, value in told.items()}
 
 
 def _spacing(given: Any) -> SpacingLike:
@@ -146,7 +174,7 @@ class CombineOptions(Options):
         ),
     ] = None
     missing: Annotated[
-        Holes,
+        Missing,
         Option(
             "Steps for which some files lack a variable: refuse, or reserve them, so that they"
             " read as missing values."
@@ -261,41 +289,38 @@ class CombineOptions(Options):
                 do=f'Leave {names} out, or place files with combine="by_coords".',
             )
 
-    @property
-    def rules(self) -> Rules:
-        """What is stored that cannot be referenced."""
-        return Rules(
-            deviating="native" if self.on_mismatch == "native" else "refuse",
-            float_variables=tuple(self.float_variables),
-            chunk_grid=self.chunk_grid,
-            max_native_bytes=self.max_native_bytes,
-        )
+    def as_floats(self, path: str) -> bool:
+        """Say whether a variable is to be stored as decoded floats."""
+        return not {path, paths.name(path)}.isdisjoint(self.float_variables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What the user asked for."""
+class CombineSpec:
+    """Options of one build with everything by dimension, and what the build says beside them."""
 
     build_id: str
+    options: CombineOptions = field(default_factory=CombineOptions)
     concat_dim: tuple[str, ...] = ()  # the first is the outermost
     group: str = "/"
-    combine_attrs: CombineAttrs = "override"
-    duplicates: Duplicates = "refuse"
-    holes: Holes = "refuse"
-    eras: EraRule = "refuse"
     labels: Mapping[str, Labels] = field(default_factory=dict)  # of new dimensions
     label_edits: LabelEdits | None = None  # attributes of these
-    combine: Combine = "by_coords"
+    spacing: Mapping[str, str | float] = field(default_factory=dict)  # by dimension
     nest: Mapping[str, tuple[int, ...]] | None = None  # URL -> place along each of concat_dim
-    regular: Mapping[str, str | float] = field(default_factory=dict)  # dimension -> spacing
-    data_vars: DataVars = field(default_factory=dict)  # which get a dimension that they lack
     kept: Kept = field(default_factory=Kept)
-    pad: tuple[str, ...] = ()  # dimensions whose lengths may differ
-    rules: Rules = field(default_factory=Rules)
-    tolerance: Mapping[str, float] = field(default_factory=dict)  # of what must be alike, by name
     max_references: int = MAX_REFERENCES  # of one manifest
+
+    @property
+    def pad(self) -> tuple[str, ...]:
+        """Dimensions whose lengths may differ."""
+        return names(self.options.pad)
+
+    @property
+    def tolerance(self) -> dict[str, float]:
+        """How far values may differ that must agree, by name of the variable."""
+        return tolerance_of(self.options.tolerance)
 
     @property
     def dimension_rules(self) -> DimensionRules:
         """What decides which variables get a dimension that they do not have."""
-        return DimensionRules(dimensions=self.concat_dim, asked=self.data_vars, kept=self.kept)
+        asked = data_vars_of(self.options.data_vars)
+        return DimensionRules(dimensions=self.concat_dim, asked=asked, kept=self.kept)

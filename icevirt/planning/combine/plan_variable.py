@@ -18,21 +18,21 @@ from icevirt.archive.schema import DECODING, ArraySchema
 from icevirt.errors import CombineError
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
-from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.planning.axes.gaps import Gap, steps_of_label
 from icevirt.planning.axes.placement import AxisPlacement, Placement
 from icevirt.planning.axes.regular_axes import AxisSteps
-from icevirt.planning.combine import unequal_values
+from icevirt.planning.combine import data_vars
 from icevirt.planning.combine.cf_packing import PACKING
 from icevirt.planning.combine.combine_attrs import combine_attributes
-from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.tolerance import largest_difference, limit_of
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.partial_references import Decision, Place, decide
 from icevirt.planning.partial.storage_cost import hybrid_counts, hybrid_window, with_grid
-from icevirt.planning.schedule.windows import window_of
+from icevirt.planning.remedies import choose, leave_out
+from icevirt.planning.schedule.manifest_units import window_of
 
 JOINED_CHUNK_BYTES = 4 << 20
 """Values that are stored in the repository are cut into chunks of about this size."""
@@ -42,22 +42,18 @@ _WORTH_COMPRESSING = 512  # bytes; below it chunks are inline anyway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Share:
+class _Share(Place):
     """The files that an array is made of, and the box that each has along the placed axes."""
 
     mode: ArrayMode
     of: NDArray[np.intp]  # (k,) positions in the member's rows
-    axes: tuple[int, ...]  # n
-    starts: NDArray[np.int64]  # (k, n)
-    lengths: NDArray[np.int64]  # (k, n)
-    shape: tuple[int, ...]  # of the whole array
 
 
 def planned(
     facts: CatalogFacts,
     member: CombinedVariable,
     cells: Placement,
-    wish: Wish,
+    spec: CombineSpec,
     *,
     gap: Gap | None = None,
     times: Recoding | None = None,
@@ -70,12 +66,12 @@ def planned(
     Raises:
         CombineError: Its files do not fit together.
     """
-    share = _share(facts, member, cells, wish, gap, recoded=times is not None)
+    share = _share(facts, member, cells, spec, gap, recoded=times is not None)
     rows = member.rows[share.of]
-    schema = _with_attributes(facts, member, wish)
+    schema = _with_attributes(facts, member, spec)
     schema = schema if gap is None else gap.readable(schema)
     edges = _edges(member, share)
-    made = _decision(facts, member, share, wish, times, given)
+    made = _decision(facts, member, share, spec, times, given)
     if made is not None:
         share, edges = replace(share, mode=ArrayMode.concat), list(made.edges)
         fill = made.hybrid.target.fill_value if gap is None else schema.fill_value
@@ -83,7 +79,7 @@ def planned(
         made = replace(made, hybrid=replace(made.hybrid, target=schema))
     elif share.mode is ArrayMode.join:
         schema = replace(schema, codecs=_stored_codecs(schema, facts.arrays, rows))
-    path = paths.join(wish.group, member.path)
+    path = paths.join(spec.group, member.path)
     hybrid = None if made is None else made.hybrid
     grids = grids_of(share.shape, edges, share.axes, hybrid)
     grid = list(map(len, grids))
@@ -92,7 +88,7 @@ def planned(
     array = PlannedArray(
         path=path,
         source_path=member.path,
-        node_id=ObjectId8.of_content(wish.build_id.encode(), path.encode()),
+        node_id=ObjectId8.of_content(spec.build_id.encode(), path.encode()),
         mode=share.mode,
         axes=share.axes,
         shape=share.shape,
@@ -104,9 +100,9 @@ def planned(
         lengths=share.lengths,
         whole=_of(member.whole, share.of),
         whole_schema=member.whole_schema,
-        window=window_of(grid, axis, wish.max_references)
+        window=window_of(grid, axis, spec.max_references)
         if hybrid is None
-        else hybrid_window(grid, axis, wish.max_references, hybrid),
+        else hybrid_window(grid, axis, spec.max_references, hybrid),
         references=_counts(facts.arrays, rows)
         if hybrid is None
         else hybrid_counts(facts.arrays, rows, hybrid),
@@ -128,7 +124,7 @@ def _decision(  # noqa: PLR0917 - the facts of one array
     facts: CatalogFacts,
     member: CombinedVariable,
     share: _Share,
-    wish: Wish,
+    spec: CombineSpec,
     times: Recoding | None,
     given: Sequence[str],
 ) -> Decision | None:
@@ -141,14 +137,8 @@ def _decision(  # noqa: PLR0917 - the facts of one array
         facts,
         member,
         rows,
-        Place(
-            axes=share.axes,
-            starts=share.starts,
-            lengths=share.lengths,
-            shape=share.shape,
-            new=len(given),
-        ),
-        wish.rules,
+        replace(share, new=len(given)),
+        spec.options,
         joined=(tuple(edges), _stored_codecs(member.schema, facts.arrays, rows)),
     )
     if made is None:
@@ -166,8 +156,8 @@ def _decision(  # noqa: PLR0917 - the facts of one array
     if len(begins) < len(share.starts):
         raise CombineError(
             f"several files hold {member.path} for the same steps, in different encodings",
-            do='Say which one counts with duplicates="newest" or "version", or leave the variable'
-            f" out with drop_variables=[{member.path!r}].",
+            do=f"Choose one with {choose(duplicates='newest')}, or version; or leave the variable"
+            f" out with {leave_out(member.path)}.",
             variable=member.path,
             why=made.hybrid.why,
         )
@@ -191,14 +181,9 @@ def _as_stored(schema: ArraySchema, target: ArraySchema, member: CombinedVariabl
             fill_value=target.fill_value,
         )
     kept = schema.attributes.without(*PACKING)
-    missing = target.attributes.values["_FillValue"]
     return replace(
         target,
-        attributes=replace(
-            kept,
-            values={**kept.values, "_FillValue": missing},
-            dtypes={**kept.dtypes, "_FillValue": target.attributes.dtypes["_FillValue"]},
-        ),
+        attributes=kept | target.attributes.only("_FillValue"),
     )
 
 
@@ -232,15 +217,15 @@ def _share(
     facts: CatalogFacts,
     member: CombinedVariable,
     cells: Placement,
-    wish: Wish,
+    spec: CombineSpec,
     gap: Gap | None,
     *,
     recoded: bool,
 ) -> _Share:
-    """Return where the files' shares begin; those of one cell begin at one place."""
+    """Return where the files' shares begin; all files of a cell begin at one place."""
     shape = first = member.sizes[int(member.size[0])].tolist()
     if not member.axes:
-        _refuse_unequal(facts, member, cells, wish)
+        _refuse_unequal(facts, member, cells, spec)
         nowhere = np.zeros((1, 0), np.int64)
         return _Share(
             mode=ArrayMode.once,
@@ -289,9 +274,9 @@ def _refuse_other_steps(
         raise CombineError(
             f"variable {member.path} has another length along {axis.dimension!r} than the "
             "coordinate that defines the missing steps",
-            do=f"Leave it out with drop_variables=[{member.path!r}], or leave spacing out.",
+            do=f"Leave it out with {leave_out(member.path)}, or leave spacing out.",
             variable=member.path,
-            file=facts.files.url[int(facts.arrays.file[member.rows[row]])],
+            file=facts.url_of(member.rows[row]),
             length=int(member.lengths[row, at]),
         )
 
@@ -316,54 +301,47 @@ def _lengths_of_cells(facts: CatalogFacts, member: CombinedVariable, at: int) ->
             do="Build the files of each length into a group of its own.",
             variable=member.path,
             place=axis.name(int(cell[one])),
-            first=facts.files.url[int(facts.arrays.file[member.rows[one]])],
+            first=facts.url_of(member.rows[one]),
             first_length=int(lengths[one]),
-            other=facts.files.url[int(facts.arrays.file[member.rows[other]])],
+            other=facts.url_of(member.rows[other]),
             other_length=int(lengths[other]),
         )
     return of_cell
 
 
-def _with_attributes(facts: CatalogFacts, member: CombinedVariable, wish: Wish) -> ArraySchema:
+def _with_attributes(
+    facts: CatalogFacts, member: CombinedVariable, spec: CombineSpec
+) -> ArraySchema:
     schema = facts.arrays.schema
     codes = by_first_appearance(schema.codes[member.rows], len(schema.values)).tolist()
     found = [ArraySchema.loads(schema.values[code]).attributes for code in codes]
     combined = combine_attributes(
-        found, wish.combine_attrs, path=member.path, keep=(*DECODING, "coordinates", "bounds")
+        found,
+        spec.options.combine_attrs,
+        path=member.path,
+        keep=(*DECODING, "coordinates", "bounds"),
     )
     if not member.alike.all():
-        combined = _decoding_as(combined, member.schema.attributes)
+        # what decodes values is that of the array's own packing
+        combined = combined.without(*PACKING) | member.schema.attributes.only(*PACKING)
     return replace(member.schema, attributes=combined)
 
 
-def _decoding_as(combined: Attributes, own: Attributes) -> Attributes:
-    """Return attributes of which those that decode values are those of the array's own packing."""
-    kept, mine = combined.without(*PACKING), own.values.keys() & set(PACKING)
-    return Attributes(
-        values={**kept.values, **{name: own.values[name] for name in mine}},
-        dtypes={**kept.dtypes, **{name: own.dtypes[name] for name in mine & own.dtypes.keys()}},
-        replaced={
-            **kept.replaced,
-            **{name: own.replaced[name] for name in own.replaced.keys() & set(PACKING)},
-        },
-    )
-
-
 def _refuse_unequal(
-    facts: CatalogFacts, member: CombinedVariable, cells: Placement, wish: Wish
+    facts: CatalogFacts, member: CombinedVariable, cells: Placement, spec: CombineSpec
 ) -> None:
     """Refuse static arrays that hold other values in other files; the first file's are used."""
     codes = facts.arrays.digest.codes[member.rows]
     unlike = codes != codes[0]
-    limit = limit_of(wish.tolerance, member)
+    limit = limit_of(spec.tolerance, member)
     if unlike.any() and limit is not None:
         largest_difference(facts, member, limit)
         return
     if unlike.any() or (len(codes) > 1 and not facts.arrays.digest[int(member.rows[0])]):
         rows = int(member.rows[0]), int(member.rows[int(np.argmax(unlike)) or 1])
         names = member.schema.dimension_names
-        axis = unequal_values.lacking(facts, names, rows, cells.axes)
-        raise unequal_values.refusal(facts, (member.path, names), rows, axis, wish.dimension_rules)
+        axis = data_vars.lacking(facts, names, rows, cells.axes)
+        raise data_vars.refusal(facts, (member.path, names), rows, axis, spec.dimension_rules)
 
 
 def _edges(member: CombinedVariable, share: _Share) -> list[int]:

@@ -18,13 +18,17 @@ from icevirt.archive.plan import LeftOut
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.planning.axes import duplicates, time_recoding
-from icevirt.planning.axes.nested import nested_dimension, nested_places
-from icevirt.planning.axes.new_dimensions import NewDimension, new_dimension
+from icevirt.planning.axes.new_dimensions import (
+    NewDimension,
+    nested_dimension,
+    nested_places,
+    new_dimension,
+)
 from icevirt.planning.axes.placement import Placement, place_files, placed_axis
-from icevirt.planning.combine.declared_dimensions import Declared
-from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.data_vars import Declared
+from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.stacking import stacked
-from icevirt.planning.edits.label_edits import LabelEdits
+from icevirt.planning.edits.renames import LabelEdits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,7 +36,7 @@ class PreparedFacts:
     """Facts that may be combined, and what was done to make them so."""
 
     facts: CatalogFacts
-    new: tuple[NewDimension, ...]  # (files,) that no file has, in the order of the wish
+    new: tuple[NewDimension, ...]  # (files,) that no file has, in the order of the spec
     times: Mapping[str, Recoding]  # (files,) by path, where files count time differently
     left_out: tuple[LeftOut, ...]
     nest: NDArray[np.int64] | None = None  # (files, dimensions) places that a person gave
@@ -51,85 +55,91 @@ class PreparedFacts:
             label_edits=None if self.label_edits is None else self.label_edits.take(rows),
         )
 
-    def counted_again(self, wish: Wish) -> PreparedFacts:
+    def counted_again(self, spec: CombineSpec) -> PreparedFacts:
         """Return some of the files by themselves: their times may count alike, and tell more.
 
         Raises:
             CombineError: The bounds of a coordinate would have to be recoded and cannot be.
         """
-        facts, times = time_recoding.recode_times(self.facts, wish.concat_dim)
-        new = {each.name for each in self.new}
-        existing = [name for name in wish.concat_dim if name not in new]
+        facts, times = time_recoding.recode_times(self.facts, spec.concat_dim)
         twice = self.twice
         if twice is None and self.nest is None:
-            twice = duplicates.settled(facts, existing, "refuse", self.new).refused
+            twice = duplicates.settled(
+                facts, self.existing(spec.concat_dim), "refuse", self.new
+            ).refused
         return replace(self, facts=facts, times={**self.times, **times}, twice=twice)
 
-    def refuse_twice(self) -> None:
-        """Raise ``CombineError`` where several files hold the same variables at one step."""
-        if self.twice is not None:
-            raise self.twice
+    def existing(self, dimensions: Sequence[str]) -> list[str]:
+        """Return the dimensions that files have."""
+        new = {each.name for each in self.new}
+        return [name for name in dimensions if name not in new]
 
-    def described(self, dimension: NewDimension, cells: Placement, wish: Wish) -> NewDimension:
-        """Return a new dimension with the attributes that were asked for."""
+    def described(
+        self, dimension: NewDimension, cells: Placement, spec: CombineSpec
+    ) -> NewDimension:
+        """Return a new dimension with the attributes that the user set."""
         if self.label_edits is None:
             return dimension
-        return self.label_edits.applied(dimension, cells.rows, wish.combine_attrs)
+        return self.label_edits.applied(dimension, cells.rows, spec.options.combine_attrs)
 
-    def cells(self, wish: Wish) -> Placement:
-        """Return where the files lie along the dimensions that were asked for.
+    def cells(self, spec: CombineSpec) -> Placement:
+        """Return where the files lie along the concatenated dimensions.
 
         Raises:
             CombineError: Labels are missing (NaN), repeat, or the files' ranges overlap.
         """
         known = {each.name: each.axis for each in self.new}
         if self.nest is not None:
-            for at, name in enumerate(wish.concat_dim):
+            for at, name in enumerate(spec.concat_dim):
                 known.setdefault(name, placed_axis(self.facts, name, self.nest[:, at]))
-        return place_files(self.facts, wish.concat_dim, known, wish.regular)
+        return place_files(self.facts, spec.concat_dim, known, spec.spacing)
 
 
-def prepare(facts: CatalogFacts, wish: Wish) -> PreparedFacts:
+def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
     """Make the facts of all files alike.
 
     Raises:
         CombineError: A dimension is unknown or not named, a file does not tell its label, or a
             time has no exact value in the units of the others.
-        InvalidInputError: There are too few or too many labels, or they are told wrongly.
+        InvalidInputError: There are too few or too many labels, or of several kinds.
     """
-    nest = nested_places(facts, wish.concat_dim, wish.nest) if wish.combine == "nested" else None
-    new = _new(facts, wish, nest)
-    existing = tuple(name for name in wish.concat_dim if name not in {e.name for e in new})
-    _check_dimensions(facts, wish, existing)
-    facts, times = time_recoding.recode_times(facts, wish.concat_dim)
+    nest = (
+        nested_places(facts, spec.concat_dim, spec.nest)
+        if spec.options.combine == "nested"
+        else None
+    )
+    new = _new(facts, spec, nest)
+    existing = tuple(name for name in spec.concat_dim if name not in {e.name for e in new})
+    _check_dimensions(facts, spec, existing)
+    facts, times = time_recoding.recode_times(facts, spec.concat_dim)
     found = PreparedFacts(
-        facts=facts, new=new, times=times, left_out=(), nest=nest, label_edits=wish.label_edits
+        facts=facts, new=new, times=times, left_out=(), nest=nest, label_edits=spec.label_edits
     )
     if nest is None:
-        settled = duplicates.settled(facts, existing, wish.duplicates, new)
+        settled = duplicates.settled(facts, existing, spec.options.duplicates, new)
         found = found.only(settled.kept) if settled.left_out else found
         found = replace(found, left_out=settled.left_out, twice=settled.refused)
-    is_ruled = bool(new or wish.data_vars or wish.kept.data_vars)
-    return _stacked(found, wish) if is_ruled else found
+    is_ruled = bool(new or spec.dimension_rules.lasting)
+    return _stacked(found, spec) if is_ruled else found
 
 
 def _new(
-    facts: CatalogFacts, wish: Wish, nest: NDArray[np.int64] | None
+    facts: CatalogFacts, spec: CombineSpec, nest: NDArray[np.int64] | None
 ) -> tuple[NewDimension, ...]:
     """Return the dimensions that the files do not have: those with labels, or nested ones."""
     there = _dimensions(facts.arrays)
     return tuple(
-        new_dimension(facts, name, wish.labels[name])
+        new_dimension(facts, name, spec.labels[name])
         if nest is None
-        else nested_dimension(facts, name, nest[:, at], wish.labels.get(name))
-        for at, name in enumerate(wish.concat_dim)
-        if name in wish.labels or (nest is not None and name not in there)
+        else nested_dimension(facts, name, nest[:, at], spec.labels.get(name))
+        for at, name in enumerate(spec.concat_dim)
+        if name in spec.labels or (nest is not None and name not in there)
     )
 
 
-def _stacked(found: PreparedFacts, wish: Wish) -> PreparedFacts:
+def _stacked(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:
     """Give arrays the dimensions that they get, and bring times that get one to one count."""
-    facts, given = stacked(found.facts, Declared(found.facts, found.new, wish.dimension_rules))
+    facts, given = stacked(found.facts, Declared(found.facts, found.new, spec.dimension_rules))
     there = _dimensions(facts.arrays)
     for each in found.new:
         if each.name not in there:
@@ -139,13 +149,13 @@ def _stacked(found: PreparedFacts, wish: Wish) -> PreparedFacts:
                 "dimension.",
                 dimensions=there,
             )
-    facts, times = time_recoding.recode_times(facts, wish.concat_dim)
+    facts, times = time_recoding.recode_times(facts, spec.concat_dim)
     return replace(found, facts=facts, times={**found.times, **times}, given=given)
 
 
-def _check_dimensions(facts: CatalogFacts, wish: Wish, existing: Sequence[str]) -> None:
+def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence[str]) -> None:
     there = _dimensions(facts.arrays)
-    if len(facts.files) > 1 and not wish.concat_dim:
+    if len(facts.files) > 1 and not spec.concat_dim:
         raise CombineError(
             f"{len(facts.files)} files but no dimension to concatenate along",
             do="Pass concat_dim (on the command line --concat-dim).",

@@ -25,7 +25,8 @@ from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.planning.axes.new_dimensions import NewDimension
-from icevirt.planning.combine.declared_dimensions import Declared
+from icevirt.planning.combine.data_vars import Declared
+from icevirt.planning.remedies import leave_out
 
 _TEXT: tuple[JSON, ...] = ({"name": "vlen-utf8"},)
 _NUMBERS: tuple[JSON, ...] = ({"name": "bytes", "configuration": {"endian": "little"}},)
@@ -149,7 +150,7 @@ def _with_axes(schema: ArraySchema, names: tuple[str, ...], path: str) -> ArrayS
     if name not in ("bytes", "vlen-utf8", "vlen-bytes"):
         raise CombineError(
             f"variable {path} uses the codec {name!r}, which cannot take another axis",
-            do=f"Leave it out with drop_variables=[{path!r}].",
+            do=f"Leave it out with {leave_out(path)}.",
             variable=path,
         )
     edges = schema.chunk_shape

@@ -15,37 +15,11 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, InvalidInputError
+from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.planning.axes.file_order import decoded
+from icevirt.planning.combine.options import COORDINATES
 from icevirt.planning.combine.variables import CombinedVariable
-
-COORDINATES = "*"
-"""In the place of a name: all coordinates of dimensions."""
-
-type ToleranceLike = float | Mapping[str, float] | None
-
-
-def tolerance_of(given: ToleranceLike) -> dict[str, float]:
-    """Return tolerances by name.
-
-    Raises:
-        InvalidInputError: One is no number, or negative.
-    """
-    if given is None:
-        return {}
-    told = dict(given) if isinstance(given, Mapping) else {COORDINATES: given}
-    for name, value in told.items():
-        number: object = value
-        is_number = isinstance(number, int | float) and not isinstance(number, bool)
-        if not is_number or not 0 <= value < math.inf:
-            raise InvalidInputError(
-                "a tolerance must be a number of 0 or more",
-                do='Pass one for all coordinates, or by name like {"lat": 1e-6}.',
-                variable=name,
-                tolerance=value,
-            )
-    return {name: float(value) for name, value in told.items()}
 
 
 def limit_of(tolerance: Mapping[str, float], member: CombinedVariable) -> float | None:
@@ -65,7 +39,7 @@ def limit_for(
 
 
 def largest_difference(facts: CatalogFacts, member: CombinedVariable, limit: float) -> float:
-    """Return how far the files' values differ from those of the first file.
+    """Return how far the files' values differ from the first file's values.
 
     Raises:
         CombineError: By more than the limit, or the values were not kept by the scan.
@@ -98,7 +72,7 @@ def describe_tolerance(
         largest = largest_difference(facts, member, limit)
         yield (
             f"{member.path} differs between files by up to {largest:g}, within the tolerance "
-            f"{limit:g}; the values of {_url(facts, member, 0)} are used"
+            f"{limit:g}; the values of {facts.url_of(member.rows[0])} are used"
         )
 
 
@@ -128,10 +102,6 @@ def _refusal(facts: CatalogFacts, member: CombinedVariable, at: int, why: str) -
         do="Pass a larger tolerance if they should be equal, or build the files of each grid into "
         "a group of its own.",
         variable=member.path,
-        first=_url(facts, member, 0),
-        other=_url(facts, member, at),
+        first=facts.url_of(member.rows[0]),
+        other=facts.url_of(member.rows[at]),
     )
-
-
-def _url(facts: CatalogFacts, member: CombinedVariable, at: int) -> str:
-    return facts.files.url[int(facts.arrays.file[member.rows[at]])]

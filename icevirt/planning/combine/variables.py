@@ -9,7 +9,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +18,11 @@ from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
 from icevirt.planning.axes import duplicates
 from icevirt.planning.axes.placement import AxisPlacement, Placement
-from icevirt.planning.combine import unequal_values
+from icevirt.planning.combine import data_vars
 from icevirt.planning.combine.data_vars import DimensionRules
-from icevirt.planning.combine.deviation_rules import Rules, is_packing, is_storage, signature
+from icevirt.planning.combine.options import CombineOptions, CombineSpec
+from icevirt.planning.partial.storage_cost import is_packing, is_storage, permits, signature
+from icevirt.planning.remedies import choose, leave_out
 
 _ROWS = 1 << 20  # that are sorted at a time
 
@@ -68,36 +69,34 @@ class CombinedVariable:
 
 
 def members_of(
-    facts: CatalogFacts, cells: Placement, pad: Sequence[str], rules: Rules, given: DimensionRules
+    facts: CatalogFacts, cells: Placement, spec: CombineSpec
 ) -> Iterator[CombinedVariable]:
-    """Yield the arrays of all files; along the dimensions of ``pad`` their lengths may differ.
-
-    ``rules`` say in what else they may, ``given`` which got further dimensions.
+    """Yield the arrays of all files.
 
     Raises:
         CombineError: An array decodes differently, has another grid, or is in two files for the
             same box.
     """
-    place = cells.place
+    place, given, options = cells.place, spec.dimension_rules, spec.options
     schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
     before: CombinedVariable | None = None
     for path, rows in by_path(facts):
         codes = facts.arrays.schema.codes[rows]
         used = facts.arrays.schema.used(codes).tolist()
         if len({schemas[c].dimension_names for c in used}) > 1:
-            _refuse_unlike(facts, rows, path, schemas, codes, Rules(), ())
-        member = _member(facts, rows, path, schemas, cells, pad, place, rules)
+            _refuse_unlike(facts, rows, path, schemas, codes, CombineOptions(), ())
+        member = _member(facts, rows, path, schemas, cells, place, spec)
         codes = facts.arrays.schema.codes[member.rows]
         # before what chunk shapes say, which is less
         _refuse_unlike_grids(facts, member, cells, given)
-        _refuse_unlike(facts, member.rows, path, schemas, codes, rules, member.axes)
+        _refuse_unlike(facts, member.rows, path, schemas, codes, options, member.axes)
         _refuse_twice(facts, member, cells, given)
         before = _sharing(before, member)
         yield before
 
 
 def placed(member: CombinedVariable, cells: Placement) -> CombinedVariable:
-    """Return an array of files that lie in equal cells, with what is told of these."""
+    """Return an array of files in equal cells, with the labels and reasons of these."""
     names = [axis.dimension for axis in member.along]
     along = tuple(axis for axis in cells.axes if axis.dimension in names)
     return replace(member, along=along)
@@ -116,7 +115,9 @@ def by_path(facts: CatalogFacts) -> list[tuple[str, NDArray[np.integer]]]:
     path = facts.arrays.path
     counts = np.bincount(path.codes, minlength=len(path.values))
     ends = np.cumsum(counts)
-    order, free = np.empty(len(path.codes), _row_type(len(path.codes))), ends - counts
+    narrow = len(path.codes) <= np.iinfo(np.int32).max
+    order: NDArray[np.integer] = np.empty(len(path.codes), np.int32 if narrow else np.int64)
+    free = ends - counts
     for low in range(0, len(order), _ROWS):
         codes = path.codes[low : low + _ROWS]
         rows = np.argsort(codes, kind="stable")
@@ -128,26 +129,24 @@ def by_path(facts: CatalogFacts) -> list[tuple[str, NDArray[np.integer]]]:
     return [(name, order[end - count : end]) for name, count, end in found]
 
 
-def _row_type(rows: int) -> type[np.signedinteger[Any]]:
-    """Return what numbers of rows are held as, in as little room as that takes."""
-    return np.int32 if rows <= np.iinfo(np.int32).max else np.int64
-
-
 def _member(  # noqa: PLR0917 - the facts of one array
     facts: CatalogFacts,
     rows: NDArray[np.integer],
     path: str,
     schemas: Sequence[ArraySchema],
     cells: Placement,
-    pad: Sequence[str],
     place: NDArray[np.int64],
-    rules: Rules,
+    spec: CombineSpec,
 ) -> CombinedVariable:
     names = schemas[int(facts.arrays.schema.codes[rows[0]])].dimension_names
     along = tuple(axis for axis in cells.axes if axis.dimension in names)
     axes = tuple(_axis(path, names, axis.dimension) for axis in along)
     files = facts.arrays.file[rows]
-    cell = np.stack([axis.cell[files] for axis in along], axis=1) if along else _none(len(rows))
+    cell = (
+        np.stack([axis.cell[files] for axis in along], axis=1)
+        if along
+        else np.zeros((len(rows), 0), np.int64)
+    )
     keys = [place[files], *cell.T[::-1]]
     if not _ascend(keys):
         order = np.lexsort(keys)
@@ -176,9 +175,13 @@ def _member(  # noqa: PLR0917 - the facts of one array
         axes=axes,
         cell=cell,
         again=_again(facts, rows, cell, size, comparable=bool(whole.all())),
-        ragged=_ragged(names, pad, sizes) if along else (),
+        ragged=tuple(
+            axis
+            for axis, name in enumerate(names)
+            if along and name in spec.pad and (sizes[:, axis] != sizes[0, axis]).any()
+        ),
         alike=_spread(alike, codes),
-        as_floats=rules.as_floats(path),
+        as_floats=spec.options.as_floats(path),
     )
 
 
@@ -198,17 +201,6 @@ def _spread(of_code: NDArray[np.bool_], codes: NDArray[np.integer]) -> NDArray[n
         return np.broadcast_to(of_code[0], len(codes))
     found: NDArray[np.bool_] = of_code[codes]
     return found
-
-
-def _ragged(
-    names: Sequence[str | None], pad: Sequence[str], sizes: NDArray[np.int64]
-) -> tuple[int, ...]:
-    """Return the axes that are to be padded, and must be."""
-    return tuple(
-        axis
-        for axis, name in enumerate(names)
-        if name in pad and (sizes[:, axis] != sizes[0, axis]).any()
-    )
 
 
 def _most(
@@ -231,15 +223,11 @@ def _most(
     return next((each for each in mine if not each.whole), mine[0]), alike
 
 
-def _none(count: int) -> NDArray[np.int64]:
-    return np.zeros((count, 0), np.int64)
-
-
 def _axis(path: str, names: Sequence[str | None], dimension: str) -> int:
     if names.count(dimension) > 1:
         raise CombineError(
             f"variable {path} has the concatenated dimension twice",
-            do=f"Leave it out with drop_variables=[{path!r}].",
+            do=f"Leave it out with {leave_out(path)}.",
             variable=path,
             dimensions=list(names),
         )
@@ -281,9 +269,9 @@ def _refuse_twice(
     if twice.any():
         second = int(np.argmax(twice))
         rows = int(member.rows[second - 1]), int(member.rows[second])
-        axis = unequal_values.lacking(facts, member.schema.dimension_names, rows, cells.axes)
+        axis = data_vars.lacking(facts, member.schema.dimension_names, rows, cells.axes)
         if axis is not None and member.size[second - 1] == member.size[second]:
-            raise unequal_values.refusal(
+            raise data_vars.refusal(
                 facts, (member.path, member.schema.dimension_names), rows, axis, given
             )
         names = [axis.dimension for axis in member.along]
@@ -304,7 +292,7 @@ def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
     path: str,
     schemas: Sequence[ArraySchema],
     codes: NDArray[np.integer],
-    rules: Rules,
+    options: CombineOptions,
     axes: Sequence[int],
 ) -> None:
     """Refuse arrays that decode differently; files that share a schema are compared once."""
@@ -315,13 +303,14 @@ def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
             unlike = differences(
                 group[0].decode_signature(stored=kind), other.decode_signature(stored=kind)
             )
-            if unlike and not rules.permit(path, axes, unlike):
+            told = "; ".join(f"{name} {a!r} and {b!r}" for name, (a, b) in unlike.items())
+            if unlike and not permits(options, path, axes, unlike):
                 raise CombineError(
-                    f"{path} is encoded differently in some files: {_describe_differences(unlike)}",
+                    f"{path} is encoded differently in some files: {told}",
                     do=_remedy(facts, rows, path, unlike, axes),
                     variable=path,
-                    first=_file_with(facts, rows, codes, schemas.index(group[0])),
-                    other=_file_with(facts, rows, codes, schemas.index(other)),
+                    first=facts.url_of(rows[int(np.argmax(codes == schemas.index(group[0])))]),
+                    other=facts.url_of(rows[int(np.argmax(codes == schemas.index(other)))]),
                 )
 
 
@@ -334,34 +323,22 @@ def _remedy(
 ) -> str:
     groups = (
         "Build the deviating files into another group, or leave the variable out with"
-        f" drop_variables=[{path!r}]"
+        f" {leave_out(path)}"
     )
     if not axes or not (is_packing(unlike) or is_storage(unlike)):
         return f"{groups}."
     native = (
-        f'{groups}; on_mismatch="native" (--on-mismatch native) stores the files that differ,'
-        " within max_native_bytes"
+        f"{groups}; {choose(on_mismatch='native')} stores the files that differ, within"
+        " max_native_bytes"
     )
     if not is_packing(unlike):
         return f"{native}."
     sizes = np.array([math.prod(json.loads(text)) for text in facts.arrays.shape.values])
     count = int(sizes[facts.arrays.shape.codes[rows]].sum())
     return (
-        f"{native}, if every value survives exactly; float_variables=[{path!r}]"
-        f" (--float-variable {path}) stores decoded floats, {4 * count:,} bytes of values as"
-        " float32 and twice that as float64."
+        f"{native}, if every value survives exactly; {choose(float_variables=[path])} stores"
+        f" decoded floats, {4 * count:,} bytes of values as float32 and twice that as float64."
     )
-
-
-def _file_with(
-    facts: CatalogFacts, rows: NDArray[np.integer], codes: NDArray[np.integer], code: int
-) -> str:
-    row = rows[int(np.argmax(codes == code))]
-    return facts.files.url[int(facts.arrays.file[row])]
-
-
-def _describe_differences(unlike: dict[str, tuple[object, object]]) -> str:
-    return "; ".join(f"{name} {one!r} and {other!r}" for name, (one, other) in unlike.items())
 
 
 def _refuse_unlike_grids(
@@ -375,7 +352,7 @@ def _refuse_unlike_grids(
         other = int(np.argmax(unlike.any(axis=1)[member.size]))
         names = [name or f"axis {n}" for n, name in enumerate(member.schema.dimension_names)]
         differing = [names[axis] for axis in np.flatnonzero(unlike.any(axis=0)).tolist()]
-        pad = f"pad={differing!r} (--pad)"
+        pad = choose(pad=differing)
         do = (
             "Build the files of each grid into a group of its own; or, if values are missing at"
             f" the ends, pad them with {pad}."
@@ -383,19 +360,19 @@ def _refuse_unlike_grids(
         if not member.axes:  # it is stored once, and so must be equal: nothing is to be padded
             rows = int(member.rows[0]), int(member.rows[other])
             dimensions = member.schema.dimension_names
-            axis = unequal_values.lacking(facts, dimensions, rows, cells.axes)
-            how = unequal_values.how_given((member.path, dimensions), axis, given)
+            axis = data_vars.lacking(facts, dimensions, rows, cells.axes)
+            how = data_vars.how_given((member.path, dimensions), axis, given)
             do = (
                 f"{how + f'and pad its ends with {pad}; or ' if how else ''}leave it out with"
-                f" drop_variables=[{member.path!r}], or build the files of each grid into a group"
+                f" {leave_out(member.path)}, or build the files of each grid into a group"
                 " of its own."
             )
         raise CombineError(
             f"the grids of variable {member.path} differ along {', '.join(differing)}",
             do=do[0].upper() + do[1:],
             variable=member.path,
-            first=facts.files.url[int(facts.arrays.file[member.rows[0]])],
+            first=facts.url_of(member.rows[0]),
             first_shape=dict(zip(names, first.tolist(), strict=True)),
-            other=facts.files.url[int(facts.arrays.file[member.rows[other]])],
+            other=facts.url_of(member.rows[other]),
             other_shape=dict(zip(names, member.shapes[other].tolist(), strict=True)),
         )

@@ -12,8 +12,8 @@ from icevirt.archive.facts import ArrayColumns, CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
-from icevirt.planning.combine.options import Wish
-from icevirt.planning.combine.tolerance import COORDINATES
+from icevirt.planning.combine.data_vars import variables_of
+from icevirt.planning.combine.options import COORDINATES, CombineSpec
 from icevirt.planning.edits.file_edits import FileEdit
 
 
@@ -113,40 +113,44 @@ def _unknown(name: str, what: str, names: set[str], url: str | None) -> InvalidI
     )
 
 
-def refuse_void_options(facts: CatalogFacts, wish: Wish, new: Iterable[str]) -> None:
+def refuse_void_options(facts: CatalogFacts, spec: CombineSpec, new: Iterable[str]) -> None:
     """Make sure that options that name variables and dimensions concern some.
 
     Args:
         facts: Of all files, as they are combined.
-        wish: What was asked for.
+        spec: How the files are combined.
         new: Dimensions that no file has.
 
     Raises:
         InvalidInputError: One names what is not there, or what it does nothing to.
     """
-    named = {*wish.pad, *wish.regular, *wish.tolerance, *wish.rules.float_variables}
+    named = {
+        *spec.pad,
+        *spec.spacing,
+        *spec.tolerance,
+        *spec.options.float_variables,
+    }
     if named <= {COORDINATES}:
         return
-    names_of = [ArraySchema.loads(text).dimension_names for text in facts.arrays.schema.values]
-    held = [(path, names_of[schema]) for path, schema in _pairs(facts.arrays)]
+    held = [(path, schema.dimension_names) for path, schema in variables_of(facts)]
     dimensions = {name for _, names in held for name in names if name}
-    for name in wish.pad:
-        if name not in dimensions or name in wish.concat_dim:
+    for name in spec.pad:
+        if name not in dimensions or name in spec.concat_dim:
             raise InvalidInputError(
                 f"pad names {name!r}, which is not a dimension that pad can fill",
                 do="Name one of the other dimensions.",
-                there=sorted(dimensions - {*wish.concat_dim}),
+                there=sorted(dimensions - {*spec.concat_dim}),
             )
-    if void := sorted({*wish.regular} & {*new}):
+    if void := sorted({*spec.spacing} & {*new}):
         raise InvalidInputError(
             "spacing does not apply to dimensions whose positions come from labels",
             do="Leave them out of spacing.",
             dimensions=void,
         )
-    tolerated = [name for name in wish.tolerance if name != COORDINATES]
+    tolerated = [name for name in spec.tolerance if name != COORDINATES]
     for option, given, along in (
         ("tolerance", tolerated, False),
-        ("float_variables", wish.rules.float_variables, True),
+        ("float_variables", spec.options.float_variables, True),
     ):
         for name in given:
             fitting = [names for path, names in held if name in (path, paths.name(path))]
@@ -156,19 +160,12 @@ def refuse_void_options(facts: CatalogFacts, wish: Wish, new: Iterable[str]) -> 
                     do="Name one that exists.",
                     there=sorted({path for path, _ in held}),
                 )
-            joined = [any(each in wish.concat_dim for each in names) for names in fitting]
-            if along not in joined and (wish.concat_dim or along):
+            joined = [any(each in spec.concat_dim for each in names) for names in fitting]
+            if along not in joined and (spec.concat_dim or along):
                 raise InvalidInputError(
                     f"{option} is for variables {'with' if along else 'without'} a concatenated"
                     f" dimension, and {name!r} has {'none' if along else 'one'}",
                     do=f"Leave it out of {option}.",
                     variable=name,
-                    concat_dim=list(wish.concat_dim),
+                    concat_dim=list(spec.concat_dim),
                 )
-
-
-def _pairs(arrays: ArrayColumns) -> Iterator[tuple[str, int]]:
-    """Yield each path with the schemas that files have it in."""
-    pairs = np.stack([arrays.path.codes, arrays.schema.codes], axis=1)
-    for path, schema in np.unique(pairs, axis=0).tolist():
-        yield arrays.path.values[path], schema

@@ -17,8 +17,7 @@ from icevirt.archive.schema import DECODING
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model.attributes import Attributes, restore
 from icevirt.model.json import JSON
-from icevirt.planning.axes.time_recoding import BOUNDS
-from icevirt.planning.axes.time_units import DURATIONS, parse
+from icevirt.planning.axes.time_recoding import BOUNDS, DURATIONS, parse
 from icevirt.planning.combine.cf_packing import PACKING
 
 COUNTING = ("units", "calendar")
@@ -55,7 +54,7 @@ class Corrections:
     """What is said anew of variables, and what their files said before."""
 
     def __init__(self, option: str, *, of_each: bool) -> None:
-        """Collect what an option says; ``of_each`` file, as a function does that is told of it."""
+        """Collect what an option says of all files, or a function of each (``of_each``)."""
         self._option, self._of_each = option, of_each
         self._said: dict[tuple[str, str, str], dict[Statement, str]] = {}
 

@@ -17,7 +17,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
-from icevirt.model.names import problem
+from icevirt.model.paths import problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ def _json(variable: str, name: str, value: Any) -> str:
 
 
 def facts_of_file(facts: CatalogFacts, file: int, rows: NDArray[np.integer]) -> FileFacts:
-    """Return what a function for ``preprocess`` is told of a file; ``rows`` are its arrays."""
+    """Return what a function for ``preprocess`` gets of a file; ``rows`` are its arrays."""
     arrays = facts.arrays
     return FileFacts(
         url=facts.files.url[file],

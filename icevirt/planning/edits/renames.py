@@ -2,7 +2,8 @@
 
 Renaming follows xarray: a name stands for variables and dimensions alike. CF attributes that name
 variables (``coordinates``, ``bounds``, ``grid_mapping`` ...) follow. The original name stays known,
-so that the write stage finds an array's references in the catalog.
+so that the write stage finds an array's references in the catalog. Coordinates that are made from
+labels, which no file holds, get their attributes here too.
 """
 
 from __future__ import annotations
@@ -11,27 +12,28 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, GroupsOf
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, GroupsOf, by_first_appearance
 from icevirt.archive.roles import KEYED, LISTS, resolved
 from icevirt.archive.scanned import ScannedGroup
-from icevirt.archive.schema import ArraySchema
+from icevirt.archive.schema import DECODING, ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
+from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.axes.time_recoding import bounds_of
+from icevirt.planning.combine.combine_attrs import CombineAttrs, combine_attributes
 from icevirt.planning.edits.corrections import COUNTING, Corrections, statement, typed
 from icevirt.planning.edits.file_edits import FileEdit
 
 _NAMING = (*LISTS, *KEYED, "ancillary_variables")
-"""Attributes that name variables (those of coordinates, and CF 3.4)."""
-
+"""Attributes that name variables (attributes of coordinates, and CF 3.4)."""
 _WORDS = re.compile(r"\S+?(?=:?(?:\s|$))")
 
 
@@ -53,7 +55,7 @@ def edited(
     Raises:
         CombineError: Two variables of a file, or two dimensions of a variable, would get one name;
             or values that mean different things would get one meaning.
-        InvalidInputError: A value is none for its attribute.
+        InvalidInputError: A value does not fit its attribute.
     """
     if not any(edits):
         return facts
@@ -67,7 +69,7 @@ def edited(
     new_paths, new_schemas, kept = [], [], np.ones(len(distinct), np.bool_)
     for at, (path, schema, number) in enumerate(distinct.tolist()):
         edit, old = edits[number], arrays.path.values[path]
-        url = facts.files.url[int(arrays.file[first[at]])]
+        url = facts.url_of(first[at])
         kept[at] = not edit.drops(old)
         new_paths.append(edit.new_path(old))
         own = ArraySchema.loads(arrays.schema.values[schema])
@@ -76,8 +78,8 @@ def edited(
         new_schemas.append(_new_schema(own, old, edit, url, there))
     made = replace(
         arrays,
-        path=_coded(new_paths, which),
-        schema=_coded(new_schemas, which),
+        path=Coded.of(new_paths).take(which),
+        schema=Coded.of(new_schemas).take(which),
         own_path=arrays.path if arrays.own_path is None else arrays.own_path,
     )
     made = made if kept.all() else made.take(np.flatnonzero(kept[which]))
@@ -105,7 +107,8 @@ def _with_bounds(
         for path, found in held.items():
             for name, text in edit.wanted(edit.new_path(path)).items():
                 for bounds in {each for own in found for each in bounds_of(path, own.values)}:
-                    if name in COUNTING and _says(held.get(bounds, ()), name):
+                    says = any(name in each.values for each in held.get(bounds, ()))
+                    if name in COUNTING and says:
                         called = edit.new_path(bounds)
                         if name in edit.wanted(called):
                             continue
@@ -113,10 +116,6 @@ def _with_bounds(
                         more[called, name, text] = None
         made[number] = replace(edit, attrs=(*edit.attrs, *more))
     return made
-
-
-def _says(found: Iterable[Attributes], name: str) -> bool:
-    return any(name in each.values for each in found)
 
 
 def _refuse_other_bounds(
@@ -205,18 +204,9 @@ def with_attributes(
             continue
         if dtype is None:
             value, dtype = typed(path, name, value, known, data_type)
-        attributes = replace(
-            attributes,
-            values={**attributes.values, name: value},
-            dtypes=attributes.dtypes if dtype is None else {**attributes.dtypes, name: dtype},
-        )
+        dtypes = {} if dtype is None else {name: dtype}
+        attributes |= Attributes(values={name: value}, dtypes=dtypes)
     return attributes
-
-
-def _coded(texts: Sequence[str], which: NDArray[np.integer]) -> Coded:
-    number: dict[str, int] = {}
-    codes = np.array([number.setdefault(text, len(number)) for text in texts], np.int32)
-    return Coded(codes[which].astype(np.int32), tuple(number))
 
 
 def _refuse_twice(facts: CatalogFacts, arrays: ArrayColumns) -> None:
@@ -229,7 +219,7 @@ def _refuse_twice(facts: CatalogFacts, arrays: ArrayColumns) -> None:
         raise CombineError(
             f"two variables of a file would get one name: {arrays.path[one]}",
             do="Choose another name, or drop one of them with drop_variables.",
-            file=facts.files.url[int(arrays.file[one])],
+            file=facts.url_of(one),
             variables=[arrays.own_path[one], arrays.own_path[other]],
         )
 
@@ -256,3 +246,61 @@ def _groups_of(
         )
 
     return changed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LabelEdits:
+    """What was said of the attributes of labels: by a function of each file, then of all alike."""
+
+    edits: tuple[FileEdit, ...]
+    of_file: NDArray[np.int64]  # (files,) which of the edits each file has
+    everywhere: FileEdit
+
+    def take(self, rows: NDArray[np.integer]) -> LabelEdits:
+        """Return the edits of some files, in the order given."""
+        return replace(self, of_file=self.of_file[rows])
+
+    def applied(
+        self, dimension: NewDimension, rows: NDArray[np.integer], policy: CombineAttrs
+    ) -> NewDimension:
+        """Return a dimension with its attributes; ``rows`` are the files in their order.
+
+        Raises:
+            CombineError: Files say different things of what the labels mean.
+            InvalidInputError: The labels come from a variable that says something else of them.
+        """
+        path = f"/{dimension.name}"
+        kind = "" if dimension.values is None else dimension.values.dtype.name
+        used = by_first_appearance(self.of_file[rows], len(self.edits)).tolist()
+        found = [
+            self._of_edits(path, dimension.attributes, (self.edits[number], self.everywhere), kind)
+            for number in used
+        ]
+        told = [{name: statement(each, name) for name in DECODING} for each in found]
+        if any(each != told[0] for each in told):
+            unlike = (
+                name for name in DECODING if any(each[name] != told[0][name] for each in told)
+            )
+            raise CombineError(
+                f"preprocess sets different attributes for the labels of {dimension.name!r}",
+                do=f"Set the same {', '.join(unlike)} for all files.",
+                dimension=dimension.name,
+            )
+        attributes = combine_attributes(found, policy, path=path)
+        return replace(dimension, attributes=attributes)
+
+    def _of_edits(
+        self, path: str, attributes: Attributes, edits: Sequence[FileEdit], kind: JSON
+    ) -> Attributes:
+        made = attributes
+        for edit in edits:
+            made = with_attributes(path, made, edit.wanted(path), kind)
+        for name in DECODING:
+            if name in attributes.values and statement(made, name) != statement(attributes, name):
+                raise InvalidInputError(
+                    f"the labels {path} have the {name} of the variable that they come from",
+                    do="Correct that variable in attrs instead.",
+                    variable=path,
+                    attribute=name,
+                )
+        return made

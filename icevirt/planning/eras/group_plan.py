@@ -24,13 +24,13 @@ from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes import duplicates
 from icevirt.planning.combine.combine import combined, split_rules_of
-from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts, prepare
 from icevirt.planning.edits.checked_names import refuse_void_options
-from icevirt.planning.eras.alternatives import impossible, stored_natively
 from icevirt.planning.eras.partition import EVERYWHERE, EraPartition, comparable, part
-from icevirt.planning.eras.report import TOLD, described
+from icevirt.planning.eras.report import TOLD, described, impossible, stored_natively
 from icevirt.planning.partial.storage_cost import refuse_expensive
+from icevirt.planning.remedies import choose, listed
 
 MAX_GROUPS = 1000
 """Groups that eras may become; with more of them each file is a group of its own, or nearly."""
@@ -39,36 +39,37 @@ _NAMED = 5  # eras in a note
 _CHANGES = 50  # that the attributes of a group tell
 
 
-def combine_eras(facts: CatalogFacts, wish: Wish) -> BuildPlan:
+def combine_eras(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
     """Decide how the files of a catalog become one dataset, or a dataset for each era.
 
     Raises:
         CombineError: They do not, without changing values. Where that is because files decode
             unlike, ``error.facts["eras"]`` is an `Eras`.
     """
-    prepared = prepare(facts, wish)
-    refuse_void_options(prepared.facts, wish, [each.name for each in prepared.new])
-    if wish.eras == "group":
-        return _grouped(prepared, wish)
+    prepared = prepare(facts, spec)
+    refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
+    if spec.options.on_mismatch == "eras":
+        return _grouped(prepared, spec)
     try:
-        return combined(prepared, wish)
+        return combined(prepared, spec)
     except CombineError as error:
-        parted = part(prepared, wish)
+        parted = part(prepared, spec)
         if parted.count < 2:
             raise
-        eras = described(prepared, parted, wish)
+        eras = described(prepared, parted, spec)
         few = parted.count <= TOLD  # each of many eras is a way to store the others
-        natively = tuple(stored_natively(prepared, wish)) if few else ()
-        grouped = tuple(_tried(each, prepared, wish) if few else each for each in eras.choices)
+        natively = tuple(stored_natively(prepared, spec)) if few else ()
+        grouped = tuple(_tried(each, prepared, spec) if few else each for each in eras.choices)
         raise _refused(error, replace(eras, choices=(*grouped, *natively))) from error
 
 
-def _tried(choice: Choice, prepared: PreparedFacts, wish: Wish) -> Choice:
+def _tried(choice: Choice, prepared: PreparedFacts, spec: CombineSpec) -> Choice:
     """Return a choice, and where it is groups which cannot be built, why."""
     if not choice.groups:
         return choice
+    options = replace(spec.options, on_mismatch="eras")
     try:
-        _grouped(prepared, replace(wish, eras="group"))
+        _grouped(prepared, replace(spec, options=options))
     except IcevirtError as error:
         # what could be done must not hide why the files were refused
         return replace(choice, does=impossible(error), groups=0)
@@ -77,16 +78,17 @@ def _tried(choice: Choice, prepared: PreparedFacts, wish: Wish) -> Choice:
 
 def _refused(error: CombineError, eras: Eras) -> CombineError:
     groups = any(choice.groups for choice in eras.choices)
-    group = f'Build each of the {eras.count} eras into a group of its own with on_mismatch="eras"'
-    do = f"{group} (--on-mismatch eras). {error.do}" if groups else error.do
+    how = choose(on_mismatch="eras")
+    do = f"Build a group for each of the {eras.count} eras with {how}. {error.do}"
+    do = do if groups else error.do
     return CombineError(error.what, do=do, **error.facts, eras=eras)
 
 
-def _grouped(prepared: PreparedFacts, wish: Wish) -> BuildPlan:
-    parted = part(prepared, wish)
+def _grouped(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
+    parted = part(prepared, spec)
     if parted.count < 2:
-        return combined(prepared, wish)
-    eras = described(prepared, parted, wish, limit=MAX_GROUPS)
+        return combined(prepared, spec)
+    eras = described(prepared, parted, spec, limit=MAX_GROUPS)
     if parted.count > MAX_GROUPS:
         raise CombineError(
             f"{parted.count} eras would be too many groups: more than {MAX_GROUPS}",
@@ -94,38 +96,38 @@ def _grouped(prepared: PreparedFacts, wish: Wish) -> BuildPlan:
             " eras only.",
             eras=eras,
         )
-    if wish.regular and not parted.contiguous:
+    if spec.spacing and not parted.contiguous:
         raise CombineError(
             "missing steps cannot be reserved because eras interleave",
             do="Leave spacing out: then there are no such steps.",
-            regular=dict(wish.regular),
+            spacing=dict(spec.spacing),
             eras=eras,
         )
-    _refuse_halves(prepared, parted, wish)
-    _refuse_overlaps(prepared, parted, wish)
+    _refuse_halves(prepared, parted, spec)
+    _refuse_overlaps(prepared, parted, spec)
     plans = [
-        _plan(prepared, parted, replace(wish, group=_group_of(wish, number)), number)
+        _plan(prepared, parted, replace(spec, group=_group_of(spec, number)), number)
         for number in range(parted.count)
     ]
-    return _together(prepared, parted, plans, eras, wish)
+    return _together(prepared, parted, plans, eras, spec)
 
 
-def _refuse_halves(prepared: PreparedFacts, parted: EraPartition, wish: Wish) -> None:
+def _refuse_halves(prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec) -> None:
     """Refuse files with some of several dimensions: they may be of one era or of many."""
     arrays = prepared.facts.arrays
     for code in np.unique(arrays.schema.codes[parted.of_file[arrays.file] == EVERYWHERE]).tolist():
         names = ArraySchema.loads(arrays.schema.values[code]).dimension_names
-        if any(name in names for name in wish.concat_dim):
+        if any(name in names for name in spec.concat_dim):
             row = int(np.argmax((arrays.schema.codes == code) & (parted.of_file[arrays.file] < 0)))
             raise CombineError(
                 "a file has only some of the dimensions, so it belongs to no single era",
                 do="Leave it out, or build the files of each era into a group of their own.",
-                file=prepared.facts.files.url[int(arrays.file[row])],
+                file=prepared.facts.url_of(row),
                 variable=arrays.path[row],
             )
 
 
-def _refuse_overlaps(prepared: PreparedFacts, parted: EraPartition, wish: Wish) -> None:
+def _refuse_overlaps(prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec) -> None:
     """Refuse files of several eras that hold the same steps, where that can be known."""
     arrays = prepared.facts.arrays
     for variable in parted.variables:
@@ -137,31 +139,32 @@ def _refuse_overlaps(prepared: PreparedFacts, parted: EraPartition, wish: Wish) 
             other = variable.rows[place == place[unlike[0]]]
             pair = sorted(arrays.file[[row, other[other != row][0]]].tolist())
             raise CombineError(
-                f"two files overlap along {', '.join(map(repr, wish.concat_dim))}: both hold "
+                f"two files overlap along {', '.join(map(repr, spec.concat_dim))}: both hold "
                 f"{variable.path} for the same steps, and decode differently",
-                do=duplicates.remedy(prepared.facts, (pair[0], pair[1]), wish.concat_dim),
+                do=duplicates.remedy(prepared.facts, (pair[0], pair[1]), spec.concat_dim),
                 variable=variable.path,
                 first=prepared.facts.files.url[pair[0]],
                 second=prepared.facts.files.url[pair[1]],
             )
-    new = {each.name for each in prepared.new}
-    existing = [name for name in wish.concat_dim if name not in new]
+    existing = prepared.existing(spec.concat_dim)
     if not parted.ordered and all(comparable(prepared.facts, name) for name in existing):
-        prepared.cells(wish)
+        prepared.cells(spec)
 
 
-def _group_of(wish: Wish, number: int) -> str:
-    return paths.join(wish.group, f"/era_{number}")
+def _group_of(spec: CombineSpec, number: int) -> str:
+    return paths.join(spec.group, f"/era_{number}")
 
 
-def _plan(prepared: PreparedFacts, parted: EraPartition, wish: Wish, number: int) -> BuildPlan:
+def _plan(
+    prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec, number: int
+) -> BuildPlan:
     mine = replace(prepared.only(parted.rows(number)), left_out=())
     try:
         # times that no unit of all files could count may have one of this era's
-        return combined(mine.counted_again(wish), wish)
+        return combined(mine.counted_again(spec), spec)
     except CombineError as error:
         raise CombineError(
-            f"{paths.name(wish.group)}: {error.what}", do=error.do, **error.facts
+            f"{paths.name(spec.group)}: {error.what}", do=error.do, **error.facts
         ) from error
 
 
@@ -173,7 +176,7 @@ def _together(
     parted: EraPartition,
     plans: Sequence[BuildPlan],
     eras: Eras,
-    wish: Wish,
+    spec: CombineSpec,
 ) -> BuildPlan:
     files, places = _files(prepared, plans)
     arrays = tuple(
@@ -181,23 +184,23 @@ def _together(
         for plan, place in zip(plans, places, strict=True)
         for array in plan.arrays
     )
-    refuse_expensive(arrays, wish)  # what each era stores may be little, and all of it much
+    refuse_expensive(arrays, spec)  # what each era stores may be little, and all of it much
     told = {era.number: era for era in eras.eras}
-    groups = {paths.canonical(wish.group): _mark(parted, wish)}
+    groups = {paths.canonical(spec.group): _mark(parted, spec)}
     for number, plan in enumerate(plans):
         groups |= plan.groups
-        top = paths.canonical(_group_of(wish, number))
+        top = paths.canonical(_group_of(spec, number))
         groups[top] = _with_era(plan.groups.get(top), number, plan, told.get(number))
-    names = [paths.name(_group_of(wish, number)) for number in range(len(plans))]
+    names = [paths.name(_group_of(spec, number)) for number in range(len(plans))]
     return replace(
         plans[0],
-        group=paths.canonical(wish.group),
+        group=paths.canonical(spec.group),
         files=files,
         groups=groups,
         arrays=arrays,
         split_rules=split_rules_of(arrays),
         notes=(
-            *duplicates.describe_duplicates(prepared.left_out, wish.duplicates),
+            *duplicates.describe_duplicates(prepared.left_out, spec.options.duplicates),
             *_notes(names, plans),
         ),
         left_out=prepared.left_out,
@@ -212,9 +215,8 @@ def _notes(names: Sequence[str], plans: Sequence[BuildPlan]) -> Iterator[str]:
         for note in plan.notes:
             about.setdefault(note, []).append(name)
     for note, eras in about.items():
-        more = len(eras) - _NAMED
-        told = ", ".join(eras[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-        yield f"{'all eras' if len(eras) == len(names) else told}: {note}"
+        which = "all eras" if len(eras) == len(names) else listed(eras, _NAMED)
+        yield f"{which}: {note}"
 
 
 def _files(
@@ -251,13 +253,13 @@ def _placed(array: PlannedArray, place: NDArray[np.int64], size: int) -> Planned
 # -- what groups say -----------------------------------------------------------------------------
 
 
-def _mark(parted: EraPartition, wish: Wish) -> bytes:
-    listed = not isinstance(wish.labels.get(parted.dimension or "", ""), str)
+def _mark(parted: EraPartition, spec: CombineSpec) -> bytes:
+    listed = not isinstance(spec.labels.get(parted.dimension or "", ""), str)
     told = {
         "version": 1,
         "dimension": parted.dimension,
         "groups": [f"era_{number}" for number in range(parted.count)],
-        "order": "given" if listed or wish.combine == "nested" else "coordinate",
+        "order": "given" if listed or spec.options.combine == "nested" else "coordinate",
         "contiguous": parted.contiguous,
     }
     return ScannedGroup(path=paths.ROOT, attributes=Attributes(values={MARK: told})).zarr_json()

@@ -20,7 +20,7 @@ from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.planning.axes.gaps import can_reserve
 from icevirt.planning.axes.placement import NOWHERE, Placement, as_given
-from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.combine.variables import by_path
 from icevirt.planning.eras.signatures import Signatures
@@ -68,13 +68,13 @@ class EraPartition:
         return np.flatnonzero((self.of_file == era) | (self.of_file == EVERYWHERE))
 
 
-def part(prepared: PreparedFacts, wish: Wish) -> EraPartition:
+def part(prepared: PreparedFacts, spec: CombineSpec) -> EraPartition:
     """Find the eras of files whose facts were made alike."""
     facts = prepared.facts
-    cells, ordered = _cells(prepared, wish)
+    cells, ordered = _cells(prepared, spec)
     place, boxes = _places(cells, len(facts.files))
     signatures = Signatures.of(facts.arrays)
-    variables = tuple(_varying(facts, place, len(boxes), signatures, wish))
+    variables = tuple(_varying(facts, place, len(boxes), signatures, spec))
     of_place = _assigned(variables, signatures, len(boxes))
     of_file = np.full(len(facts.files), EVERYWHERE, np.int64)
     there = place != NOWHERE
@@ -91,16 +91,14 @@ def part(prepared: PreparedFacts, wish: Wish) -> EraPartition:
     )
 
 
-def _cells(prepared: PreparedFacts, wish: Wish) -> tuple[Placement, bool]:
+def _cells(prepared: PreparedFacts, spec: CombineSpec) -> tuple[Placement, bool]:
     """Return where files lie, in the order given where their labels contradict one another."""
-    new = {each.name for each in prepared.new}
-    existing = [name for name in wish.concat_dim if name not in new]
     try:
-        if all(comparable(prepared.facts, name) for name in existing):
-            return prepared.cells(wish), True
+        if all(comparable(prepared.facts, name) for name in prepared.existing(spec.concat_dim)):
+            return prepared.cells(spec), True
     except CombineError:
-        pass  # whoever combines the files says so
-    return as_given(prepared.facts, wish.concat_dim), False
+        pass  # combining the files raises it
+    return as_given(prepared.facts, spec.concat_dim), False
 
 
 def comparable(facts: CatalogFacts, dimension: str) -> bool:
@@ -151,7 +149,7 @@ def _varying(
     place_of_file: NDArray[np.int64],
     places: int,
     signatures: Signatures,
-    wish: Wish,
+    spec: CombineSpec,
 ) -> Iterator[EraVariable]:
     arrays = facts.arrays
     for path, held in by_path(facts):
@@ -162,7 +160,7 @@ def _varying(
         place = place_of_file[arrays.file[rows]]
         used = np.unique(codes)
         names = ArraySchema.loads(arrays.schema.values[int(used[0])]).dimension_names
-        along = any(dimension in names for dimension in wish.concat_dim)
+        along = any(dimension in names for dimension in spec.concat_dim)
         found = signatures.of_schema[codes]
         here = np.zeros(places, np.bool_)
         here[place] = True
@@ -173,7 +171,7 @@ def _varying(
             continue
         number = np.full(places, _ABSENT, np.int64)
         number[place] = found
-        reserve = wish.holes == "reserve" and can_reserve(
+        reserve = spec.options.missing == "reserve" and can_reserve(
             ArraySchema.loads(arrays.schema.values[c]) for c in used.tolist()
         )
         yield EraVariable(path=path, rows=rows, number=number, reserved=not along or reserve)
@@ -190,6 +188,11 @@ def _assigned(
         return np.zeros(places, np.int64)
     kind, patterns = _patterns(variables, signatures, places)
     eras: list[tuple[_Admits, ...]] = []
+
+    def narrowed(one: tuple[_Admits, ...], other: tuple[_Admits, ...]) -> tuple[_Admits, ...]:
+        pairs = zip(one, other, strict=True)
+        return tuple(b if a is None else a if b is None else a & b for a, b in pairs)
+
     of_place = np.full(places, -1, np.int64)
     of_kind = np.full(len(patterns), -1, np.int64)
     open_kinds = []
@@ -201,14 +204,14 @@ def _assigned(
             open_kinds.append(number)
     of_place[:] = of_kind[kind]
     for number in sorted(open_kinds, key=lambda n: sum(each is None for each in patterns[n])):
-        here = np.flatnonzero(kind == number)
-        fits = [era for era, held in enumerate(eras) if _fit(held, patterns[number])]
+        here, pattern = np.flatnonzero(kind == number), patterns[number]
+        fits = [era for era, held in enumerate(eras) if frozenset() not in narrowed(held, pattern)]
         if not fits:
             fits = [len(eras)]
-            eras.append(patterns[number])
+            eras.append(pattern)
         of_place[here] = _nearest(of_place, here, fits)
         for era in np.unique(of_place[here]).tolist():
-            eras[era] = _narrowed(eras[era], patterns[number])
+            eras[era] = narrowed(eras[era], pattern)
     _, first, numbered = np.unique(of_place, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
@@ -236,16 +239,6 @@ def _admitted(variable: EraVariable, signatures: Signatures, number: int) -> _Ad
     if number != _ABSENT:
         return signatures.admits[number]
     return None if variable.reserved else frozenset({_ABSENT})
-
-
-def _fit(one: tuple[_Admits, ...], other: tuple[_Admits, ...]) -> bool:
-    return all(a is None or b is None or a & b for a, b in zip(one, other, strict=True))
-
-
-def _narrowed(one: tuple[_Admits, ...], other: tuple[_Admits, ...]) -> tuple[_Admits, ...]:
-    return tuple(
-        b if a is None else a if b is None else a & b for a, b in zip(one, other, strict=True)
-    )
 
 
 def _nearest(

@@ -1,9 +1,10 @@
-"""Describe eras: where each begins and ends, how it differs, and what to do about it."""
+"""Describe eras: where each begins and ends, how it differs, and what each remedy would cost."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,27 +12,35 @@ from numpy.typing import NDArray
 
 from icevirt.archive.eras import Absence, Change, Choice, Era, Eras, Run
 from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.hybrid import Hybrid
+from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.schema import ArraySchema
+from icevirt.errors import IcevirtError
 from icevirt.model import paths
 from icevirt.planning.axes.coordinates import written
 from icevirt.planning.axes.file_order import decoded
 from icevirt.planning.axes.placement import NOWHERE
-from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.combine import combined
+from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts
-from icevirt.planning.eras import signature_diff
+from icevirt.planning.eras import signatures
 from icevirt.planning.eras.partition import EraPartition, EraVariable
+from icevirt.planning.partial.storage_cost import max_error
+from icevirt.planning.remedies import listed
 
 TOLD = 100
 """Eras, and runs of files within another one, that a report describes; further ones are counted."""
-
 _EXAMPLES = 5  # files in a line
+_OPTION = 'on_mismatch="native"'
+_UNLIMITED = 1 << 62
+_NAMED = 3  # variables in a line
 
 
 def described(
-    prepared: PreparedFacts, parted: EraPartition, wish: Wish, *, limit: int = TOLD
+    prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec, *, limit: int = TOLD
 ) -> Eras:
     """Return the eras of an archive as a report, at most ``limit`` of them in full."""
-    dimension = parted.dimension or next(iter(wish.concat_dim), "")
+    dimension = parted.dimension or next(iter(spec.concat_dim), "")
     found = _Report(prepared, parted, dimension, limit)
     return Eras(
         dimension=dimension,
@@ -158,7 +167,7 @@ class _Report:
         return self._dimension in ArraySchema.loads(schema).dimension_names
 
     def _changes(self, before: int, after: int) -> Iterator[Change]:
-        """Yield how the variables of an era differ from those of the one right before it."""
+        """Yield how the variables of an era differ from the era right before it."""
         for variable in self._parted.variables:
             one, other = (self._signature(variable, era) for era in (before, after))
             if one is None and other is not None:
@@ -168,7 +177,7 @@ class _Report:
             elif (
                 one is not None
                 and other is not None
-                and (what := signature_diff.describe_difference(one, other))
+                and (what := signatures.describe_difference(one, other))
             ):
                 yield Change(variable=variable.path, what=what)
 
@@ -211,3 +220,62 @@ def _labels(facts: CatalogFacts, dimension: str, files: set[int]) -> dict[int, t
             ends = written(decoded(raw, attributes.values)[[0, -1]], attributes)
             found.setdefault(int(arrays.file[row]), (ends[0], ends[1]))
     return found
+
+
+def stored_natively(prepared: PreparedFacts, spec: CombineSpec) -> Iterator[Choice]:
+    """Yield what storing deviating files would cost, and where values are packed unlike, floats."""
+    options = replace(spec.options, on_mismatch="native", max_native_bytes=_UNLIMITED)
+    spec = replace(spec, options=options)
+    try:
+        plan = combined(prepared, spec)
+    except IcevirtError as error:
+        # an estimate must not hide why the files were refused
+        yield Choice(option=_OPTION, does=impossible(error))
+        return
+    errors = {array.source_path: max_error(hybrid) for array, hybrid in _hybrids(plan)}
+    packed = [path for path, error in errors.items() if error is not None]
+    does = "chunks of deviating files are stored in the same arrays; every value survives exactly"
+    if packed:
+        does += f", or the build stops: {listed(packed, _NAMED)} is packed differently"
+    yield Choice(
+        option=_OPTION,
+        does=does,
+        bytes_stored=_bytes(plan),
+        max_error=max((error for error in errors.values() if error is not None), default=None),
+    )
+    if packed:
+        yield from _as_floats(prepared, spec, packed)
+
+
+def impossible(error: IcevirtError) -> str:
+    """Return why something cannot be done, and what would help."""
+    return f"is not possible: {error.what}. {error.do}".strip()
+
+
+def _as_floats(
+    prepared: PreparedFacts, spec: CombineSpec, packed: Sequence[str]
+) -> Iterator[Choice]:
+    options = spec.options
+    options = replace(options, float_variables=(*options.float_variables, *packed))
+    try:
+        plan = combined(prepared, replace(spec, options=options))
+    except IcevirtError:
+        return  # they do not decode to floats
+    yield Choice(
+        option=f"{_OPTION}, float_variables={list(packed[:_NAMED])!r}"
+        + (f" and {len(packed) - _NAMED} more" if len(packed) > _NAMED else ""),
+        does="all values of these variables are stored as decoded floats, exactly",
+        bytes_stored=_bytes(plan),
+    )
+
+
+def _hybrids(plan: BuildPlan) -> Iterator[tuple[PlannedArray, Hybrid]]:
+    """Yield the arrays some of whose chunks would be stored."""
+    for array in plan.arrays:
+        if array.hybrid is not None and array.hybrid.chunks:
+            yield array, array.hybrid
+
+
+def _bytes(plan: BuildPlan) -> int:
+    """Return what would be stored beside what the scan read, which is in any case."""
+    return sum(hybrid.nbytes for array, hybrid in _hybrids(plan) if not array.whole.all())

@@ -1,4 +1,4 @@
-"""Number the decode signatures of arrays per file; eras differ in them.
+"""Number the decode signatures of arrays per file, in which eras differ, and describe differences.
 
 Times are labels: "hours since" another date in every file makes no era, and neither does a
 compression level. Neither does it matter whether the scan read the values: such arrays are encoded
@@ -8,18 +8,22 @@ anew, as the referenced ones are.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns
-from icevirt.archive.schema import ArraySchema
+from icevirt.archive.schema import ArraySchema, differences
+from icevirt.model.attributes import restore
 from icevirt.planning.axes.time_recoding import units_of
 
 _UNITS = ("attribute units", "attribute calendar")
+_ATTRIBUTE = "attribute "
+_NONE = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,44 +37,29 @@ class Signatures:
     @classmethod
     def of(cls, arrays: ArrayColumns) -> Signatures:
         """Read every schema once."""
-        made = _Made()
-        for text in arrays.schema.values:
-            made.add(ArraySchema.loads(text))
-        return made.done()
-
-
-@dataclass(slots=True)
-class _Made:
-    """Signatures as they are found."""
-
-    codes: list[int] = field(default_factory=list)  # by schema
-    numbers: dict[str, int] = field(default_factory=dict)
-    facts: list[Mapping[str, Any]] = field(default_factory=list)  # from here on by number
-    bases: list[str] = field(default_factory=list)  # of the values alone
-    whole: list[bool] = field(default_factory=list)  # read by the scan
-
-    def add(self, schema: ArraySchema) -> None:
-        base = _without_units(schema, schema.decode_signature(stored=False))
-        told = base if schema.whole else schema.decode_signature()
-        key = json.dumps([schema.whole, told], sort_keys=True)
-        if key not in self.numbers:
-            self.numbers[key] = len(self.facts)
-            self.facts.append(told)
-            self.bases.append(json.dumps(base, sort_keys=True))
-            self.whole.append(schema.whole)
-        self.codes.append(self.numbers[key])
-
-    def done(self) -> Signatures:
-        stored: dict[str, set[int]] = {}
-        for number, base in enumerate(self.bases):
-            if not self.whole[number]:
-                stored.setdefault(base, set()).add(number)
-        admits = [
-            frozenset(stored.get(base, {number}) if self.whole[number] else {number})
-            for number, base in enumerate(self.bases)
-        ]
-        return Signatures(
-            of_schema=np.array(self.codes, np.int64), admits=tuple(admits), facts=tuple(self.facts)
+        numbers: dict[str, int] = {}
+        codes: list[int] = []
+        facts: list[Mapping[str, Any]] = []
+        bases: list[tuple[str, bool]] = []  # of the values alone; whether the scan read them
+        stored: dict[str, set[int]] = defaultdict(set)
+        for schema in map(ArraySchema.loads, arrays.schema.values):
+            base = _without_units(schema, schema.decode_signature(stored=False))
+            found = base if schema.whole else schema.decode_signature()
+            key = json.dumps([schema.whole, found], sort_keys=True)
+            codes.append(numbers.setdefault(key, len(numbers)))
+            if len(facts) < len(numbers):
+                facts.append(found)
+                bases.append((json.dumps(base, sort_keys=True), schema.whole))
+                if not schema.whole:
+                    stored[bases[-1][0]].add(codes[-1])
+        admits = (
+            stored[base] if is_whole and base in stored else {number}
+            for number, (base, is_whole) in enumerate(bases)
+        )
+        return cls(
+            of_schema=np.array(codes, np.int64),
+            admits=tuple(map(frozenset, admits)),
+            facts=tuple(facts),
         )
 
 
@@ -81,3 +70,91 @@ def _without_units(schema: ArraySchema, signature: dict[str, Any]) -> dict[str, 
         return signature
     kept = {name: value for name, value in signature.items() if name not in _UNITS}
     return {**kept, "attribute calendar": [units.calendar, None]}
+
+
+def describe_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Say what is different in the signature ``after``; "" where nothing is."""
+    unlike = differences(before, after)
+    found = [part for name, (one, other) in unlike.items() for part in _part(name, one, other)]
+    return "; ".join(found)
+
+
+def _part(name: str, one: Any, other: Any) -> Sequence[str]:
+    if name.startswith(_ATTRIBUTE):
+        return (_attribute(name.removeprefix(_ATTRIBUTE), one, other),)
+    match name:
+        case "codecs":
+            return _codecs(one or [], other or [])
+        case "chunk shape":
+            return (f"chunks of {_box(one)} → {_box(other)}",)
+        case "data type":
+            return (f"dtype {_plain(one)} → {_plain(other)}",)
+        case "dimension names":
+            return (f"dimensions {_names(one)} → {_names(other)}",)
+        case _:
+            return (f"{name} {_plain(one)} → {_plain(other)}",)
+
+
+def _attribute(name: str, one: Any, other: Any) -> str:
+    if one is None:
+        return f"{name} {_value(*other)} added"
+    if other is None:
+        return f"{name} {_value(*one)} removed"
+    if one[0] == other[0] or _value(*one) == _value(*other):
+        return f"{name} of type {one[1] or 'text'} → {other[1] or 'text'}"
+    return f"{name} {_value(*one)} → {_value(*other)}"
+
+
+def _value(value: Any, dtype: str | None) -> str:
+    """Write a value as its own type does: 0.01, where a double would be 0.009999999776482582."""
+    if dtype is None:
+        return str(value)
+    shown = restore({"": value}, {"": dtype})[""]
+    return " ".join(map(str, np.atleast_1d(shown)))
+
+
+def _codecs(one: Sequence[Any], other: Sequence[Any]) -> Sequence[str]:
+    """Name codecs that came and went, and settings of those that stayed."""
+    before, after = {_name(each): each for each in one}, {_name(each): each for each in other}
+    found = [f"{name} removed" for name in before if name not in after]
+    found += [f"{name} added" for name in after if name not in before]
+    for name, codec in before.items():
+        if name in after and codec != after[name]:
+            found += _settings(name, _settings_of(codec), _settings_of(after[name]))
+    if not found:
+        found = [f"filters {' + '.join(before)} → {' + '.join(after)}"]
+    return found
+
+
+def _settings(name: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    what = "byte order" if name == "bytes" else name
+    return [
+        f"{what}{'' if what != name else f' {key}'} {_plain(was)} → {_plain(now)}"
+        for key, (was, now) in differences(one, other).items()
+    ]
+
+
+def _name(codec: Any) -> str:
+    name = codec.get("name") if isinstance(codec, Mapping) else codec
+    return str(name).removeprefix("numcodecs.")
+
+
+def _settings_of(codec: Any) -> Mapping[str, Any]:
+    found = codec.get("configuration") if isinstance(codec, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _box(edges: Any) -> str:
+    return "×".join(map(str, edges or ())) or _NONE
+
+
+def _names(names: Any) -> str:
+    return f"({', '.join(map(str, names or ()))})"
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return _NONE
+    if isinstance(value, Mapping) and "name" in value:
+        return str(value["name"])
+    return str(value)

@@ -20,7 +20,7 @@ SLAB_BYTES = 64 << 20
 """Values that are assembled at once: several chunks share the decoding of what they overlap."""
 
 MANY = 20_000_000
-"""Chunks that nobody stores; more are not even counted."""
+"""Most chunks that are counted; a build never stores as many."""
 
 
 _ROWS = 1 << 16  # files that are looked at together

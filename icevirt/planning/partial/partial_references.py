@@ -8,20 +8,20 @@ bytes wins.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.facts import CatalogFacts, Coded
 from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 from icevirt.planning.combine.cf_packing import PACKING, decoded, packing_of
-from icevirt.planning.combine.deviation_rules import Rules, signature
+from icevirt.planning.combine.options import CombineOptions
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.chunk_alignment import (
     TooManyError,
@@ -30,7 +30,8 @@ from icevirt.planning.partial.chunk_alignment import (
     native_chunks,
     values_in,
 )
-from icevirt.planning.partial.storage_cost import remedy
+from icevirt.planning.partial.storage_cost import remedy, signature
+from icevirt.planning.remedies import leave_out
 
 _LOSSY = (
     "numcodecs.fixedscaleoffset",
@@ -53,7 +54,7 @@ _SHOWN = 3  # files in a message
 _TRIED = 8  # encodings among which the best is looked for
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Place:
     """Where the files of an array lie in it, a row each."""
 
@@ -86,7 +87,7 @@ def decide(
     member: CombinedVariable,
     rows: NDArray[np.integer],
     place: Place,
-    rules: Rules,
+    options: CombineOptions,
     *,
     joined: tuple[tuple[int, ...], tuple[JSON, ...]],
 ) -> Decision | None:
@@ -97,7 +98,7 @@ def decide(
         member: The array.
         rows: Of the array columns: the files that it is made of.
         place: Where they lie.
-        rules: What may be stored.
+        options: What may be stored.
         joined: Edges and codecs of chunks where no file keeps its own.
 
     Raises:
@@ -105,7 +106,7 @@ def decide(
     """
     used, own = facts.arrays.schema.renumbered(rows)
     schemas = tuple(ArraySchema.loads(facts.arrays.schema.values[code]) for code in used.tolist())
-    files = _ArrayFiles(facts, rows, member, place, schemas, own, rules)
+    files = _ArrayFiles(facts, rows, member, place, schemas, own, options)
     if files.whole.all() and files.alike_at_all and not member.as_floats:
         return None
     found = _best(files, joined)
@@ -126,14 +127,14 @@ class _ArrayFiles:
         place: Place,
         schemas: tuple[ArraySchema, ...],
         own: NDArray[np.integer],
-        rules: Rules,
+        options: CombineOptions,
     ) -> None:
         self.facts, self.rows, self.member, self.place = facts, rows, member, place
-        self.schemas, self.own, self.rules = schemas, own, rules
-        self.by_values = np.array(_numbered(signature(each, stored=False) for each in schemas))
-        self.by_storage = np.array(
-            _numbered(signature(each, stored=True, but=self.free) for each in schemas)
-        )
+        self.schemas, self.own, self.options = schemas, own, options
+        self.by_values = Coded.of([signature(each, stored=False) for each in schemas]).codes
+        self.by_storage = Coded.of(
+            [signature(s, stored=True, but=self.free) for s in schemas]
+        ).codes
         self.whole = np.array([each.whole for each in schemas])[own]
         home = signature(member.schema, stored=False)
         self.home = np.array([signature(each, stored=False) == home for each in schemas])
@@ -141,17 +142,13 @@ class _ArrayFiles:
     @property
     def free(self) -> int | None:
         """The axis along which chunks may have other lengths in other files."""
-        rectilinear = self.rules.chunk_grid == "rectilinear" and len(self.place.axes) == 1
+        rectilinear = self.options.chunk_grid == "rectilinear" and len(self.place.axes) == 1
         return self.place.axes[0] if rectilinear else None
 
     @property
     def alike_at_all(self) -> bool:
         """Whether values mean the same in all files."""
         return bool((self.by_values == self.by_values[0]).all())
-
-    def url(self, at: int) -> str:
-        """Return the URL of a file."""
-        return self.facts.files.url[int(self.facts.arrays.file[self.rows[at]])]
 
     def candidates(self) -> list[int]:
         """Return one schema of each encoding that the array may have, the largest first."""
@@ -207,7 +204,8 @@ def _measured(
     fits = same | (files.whole & files.home[files.own] & (kind is not None))
     try:
         aligned = lines_up(grids, place.starts, place.lengths)
-        alike = bool(fits.all()) and _same_edges(files, edges, same)
+        own = _own_edges(files, edges)
+        alike = bool(fits.all() and (own[same] == edges[place.axes[0]]).all())
         # values that the scan read fill chunks up, where they begin on the grid
         rest = np.flatnonzero(~(files.whole & aligned))
         if alike and not any_native(grids, place.starts, place.lengths, aligned, rest):
@@ -216,7 +214,6 @@ def _measured(
         if bounds is not None:
             grids = [replace(grids[0], bounds=bounds)]
         plain = same & ~files.whole & lines_up(grids, place.starts, place.lengths)
-        own = _own_edges(files, edges)
         chunks = native_chunks(grids, place.starts, place.lengths, plain, own_edges=own)
         replaced = native_chunks(
             grids, place.starts[plain], place.lengths[plain], plain[plain], own_edges=own[plain]
@@ -252,11 +249,6 @@ def _own_edges(files: _ArrayFiles, edges: Sequence[int]) -> NDArray[np.int64]:
     return edge
 
 
-def _same_edges(files: _ArrayFiles, edges: Sequence[int], same: NDArray[np.bool_]) -> bool:
-    """Say whether the chunks of all files that keep theirs have one length along the axes."""
-    return bool((_own_edges(files, edges)[same] == edges[files.place.axes[0]]).all())
-
-
 def _bounds(files: _ArrayFiles, edges: Sequence[int], same: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return where chunks begin that follow each file's own grid; files that are not there too."""
     starts, lengths = files.place.starts[:, 0], files.place.lengths[:, 0]
@@ -277,11 +269,6 @@ def _bounds(files: _ArrayFiles, edges: Sequence[int], same: NDArray[np.bool_]) -
     return np.append(np.unique(bounds), total)
 
 
-def _numbered(keys: Iterable[str]) -> list[int]:
-    number: dict[str, int] = {}
-    return [number.setdefault(key, len(number)) for key in keys]
-
-
 def _is_number(schema: ArraySchema) -> bool:
     return isinstance(schema.data_type, str) and schema.data_type in _NUMBERS
 
@@ -299,7 +286,7 @@ def _refuse_impossible(files: _ArrayFiles, found: Decision) -> None:
     if cause is not None and found.hybrid.chunks:
         raise CombineError(
             f"chunks of variable {path} cannot be stored, because {cause}: {found.hybrid.why}",
-            do=f"Leave the variable out with drop_variables=[{path!r}], or build the files that"
+            do=f"Leave the variable out with {leave_out(path)}, or build the files that"
             " differ into another group.",
             variable=path,
         )
@@ -309,7 +296,7 @@ def _refuse_impossible(files: _ArrayFiles, found: Decision) -> None:
 
 
 def _as_floats(files: _ArrayFiles) -> ArraySchema:
-    """Return the schema of decoded values: the float that holds those of all files."""
+    """Return the schema of decoded values: the float type that holds the values of all files."""
     kinds = {
         decoded(np.zeros(1, str(each.data_type)), packing_of(each.attributes)).dtype
         for each in files.schemas
@@ -331,11 +318,7 @@ def _as_floats(files: _ArrayFiles) -> ArraySchema:
         data_type=dtype.name,
         codecs=_FLOAT_CODECS,
         fill_value="NaN",
-        attributes=replace(
-            plain,
-            values={**plain.values, **missing.values},
-            dtypes={**plain.dtypes, **missing.dtypes},
-        ),
+        attributes=plain | missing,
     )
 
 
@@ -366,7 +349,7 @@ def _why(
         told = ", ".join(name.removeprefix("attribute ") for name in unlike) or "encoding"
         groups.setdefault(told, []).extend(here.tolist())
     for told, members in groups.items():
-        first = files.url(min(members))
+        first = files.facts.url_of(files.rows[min(members)])
         reasons.append(
             f"{len(members)} of {int(counts.sum())} files differ in {told} (first: {first})"
         )
@@ -374,8 +357,8 @@ def _why(
     if len(shifted):
         reasons.append(
             f"{len(shifted)} {'files do' if len(shifted) > 1 else 'file does'} not begin where a"
-            f" chunk of {_describe_edges(edges)} begins"
-            f" (first: {files.url(int(shifted[0]))})"
+            f" chunk of {'×'.join(map(str, edges))} begins"
+            f" (first: {files.facts.url_of(files.rows[int(shifted[0])])})"
         )
     if not reasons:
         reasons.append("files end within a chunk")
@@ -390,7 +373,3 @@ def _too_many(files: _ArrayFiles, chunks: int, edges: Sequence[int]) -> CombineE
         variable=path,
         chunk_shape=list(edges),
     )
-
-
-def _describe_edges(edges: Sequence[int]) -> str:
-    return "×".join(map(str, edges))

@@ -1,11 +1,16 @@
-"""Estimate the cost of storing chunks of hybrid arrays, and cut the work into tasks."""
+"""Decide which differences between files may be stored, at which cost, and cut the work into tasks.
+
+Chunking and encoding may differ, because decoding and encoding again changes no value. Packing may
+differ if each value survives. The meaning of values may not differ.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,27 +20,63 @@ from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.plan import PlannedArray
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.scanned import dump
-from icevirt.archive.schema import differences
+from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
-from icevirt.planning.combine.cf_packing import packing_of
-from icevirt.planning.combine.deviation_rules import is_packing, signature
-from icevirt.planning.combine.options import Wish
-from icevirt.planning.schedule.windows import window_of
+from icevirt.planning.combine.cf_packing import PACKING, packing_of
+from icevirt.planning.combine.options import CombineOptions, CombineSpec
+from icevirt.planning.remedies import choose, leave_out
+from icevirt.planning.schedule.manifest_units import window_of
 
+_STORAGE = frozenset(("chunk shape", "codecs", "fill value"))
+_PACKED = frozenset(("data type", *(f"attribute {name}" for name in PACKING)))
 WINDOW_BYTES = 256 << 20
 """Values that are stored with one manifest, on average: the work of one task."""
+
+
+def permits(
+    options: CombineOptions,
+    path: str,
+    axes: Sequence[int],
+    unlike: Mapping[str, tuple[Any, Any]],
+) -> bool:
+    """Say whether files that differ in these facts of decoding may make one array."""
+    if options.chunk_grid == "rectilinear" and len(axes) == 1 and set(unlike) == {"chunk shape"}:
+        (axis,), (one, other) = axes, unlike["chunk shape"]
+        if [*one[:axis], *one[axis + 1 :]] == [*other[:axis], *other[axis + 1 :]]:
+            return True
+    allowed = options.on_mismatch == "native" or options.as_floats(path)
+    return allowed and bool(axes) and set(unlike) <= _STORAGE | _PACKED
+
+
+def is_storage(unlike: Iterable[str]) -> bool:
+    """Say whether these differences are of how values are cut and encoded, and nothing else."""
+    return set(unlike) <= _STORAGE
+
+
+def is_packing(unlike: Iterable[str]) -> bool:
+    """Say whether these differences are of packing, perhaps of encoding, and nothing else."""
+    names = set(unlike)
+    return bool(names & _PACKED) and names <= _STORAGE | _PACKED
+
+
+def signature(schema: ArraySchema, *, stored: bool, but: int | None = None) -> str:
+    """Return what must be alike, as text; ``but`` is an axis whose chunks may differ in length."""
+    facts = schema.decode_signature(stored=stored)
+    if stored and but is not None:
+        facts["chunk shape"] = [n for axis, n in enumerate(facts["chunk shape"]) if axis != but]
+    return json.dumps(facts, sort_keys=True)
 
 
 def remedy(path: str) -> str:
     """Return what helps where too much would be stored."""
     return (
-        'Let chunks follow the files with chunk_grid="rectilinear", raise'
+        f"Let chunks follow the files with {choose(chunk_grid='rectilinear')}, raise"
         " max_native_bytes (--max-native-bytes), build the files that differ into another group,"
-        f" or leave the variable out with drop_variables=[{path!r}]."
+        f" or leave the variable out with {leave_out(path)}."
     )
 
 
-def refuse_expensive(arrays: Sequence[PlannedArray], wish: Wish) -> None:
+def refuse_expensive(arrays: Sequence[PlannedArray], spec: CombineSpec) -> None:
     """Refuse to store more than was allowed. Raises ``CombineError`` with the numbers."""
     hybrids = [(each, each.hybrid) for each in arrays if each.hybrid is not None]
     # what the scan read is stored in any case
@@ -43,13 +84,13 @@ def refuse_expensive(arrays: Sequence[PlannedArray], wish: Wish) -> None:
         (array.path, hybrid) for array, hybrid in hybrids if hybrid.chunks and not array.whole.all()
     ]
     total = sum(hybrid.nbytes for _, hybrid in costs)
-    if total <= wish.rules.max_native_bytes:
+    if total <= spec.options.max_native_bytes:
         return
     costs.sort(key=lambda each: -each[1].nbytes)
     path, worst = costs[0]
     raise CombineError(
         f"{size_of(total)} of values in {len(costs)} variables cannot be referenced and would be"
-        f" stored, more than max_native_bytes={wish.rules.max_native_bytes}; {path}:"
+        f" stored, more than max_native_bytes={spec.options.max_native_bytes}; {path}:"
         f" {size_of(worst.nbytes)} in {worst.chunks:,} chunks, because {worst.why}",
         do=remedy(path),
         variable=path,

@@ -1,4 +1,9 @@
-"""Distribute the files of a scan to tasks by expected time, not by number."""
+"""Distribute the files of a scan to tasks by expected time, not by number.
+
+A huge file is scanned by several tasks: its variables are laid end to end by cost, in the order of
+the file, and the line is cut into equal stretches. Every task computes the same division from the
+headers of the file, so no task has to read the file first.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,16 @@ import heapq
 import math
 from collections.abc import Sequence
 
-from icevirt.archive.catalog import CatalogPart
+from icevirt.archive.catalog import BLOCK_REFS, CatalogPart
 from icevirt.archive.scanned import SourceFile
+from icevirt.archive.shares import Share, Weight
 
 _FILE = 4e-3  # seconds of a small file: opening, describing, packing
 _GIGABYTE = 4e-3  # seconds of its chunk index, and of the coordinates that are read
 _HUGE = 8 << 30  # bytes of a piece; in chunks of 4 KiB a second of its index
 _PIECES = 64  # of the largest archive of one file
+RUN = 16 * BLOCK_REFS
+"""Chunks in a run at least: half a second of work, and what readers of a catalog take at once."""
 
 
 def seconds_of(file: SourceFile) -> float:
@@ -49,3 +57,41 @@ def dealt(parts: Sequence[CatalogPart], tasks: int) -> tuple[tuple[CatalogPart, 
         piles[number].append(at)
         heapq.heappush(loads, (load + costs[at], number))
     return tuple(tuple(parts[at] for at in sorted(pile)) for pile in piles if pile)
+
+
+def share_of(weights: Sequence[Weight], number: int, of: int) -> Share:
+    """Return share ``number`` of ``of``.
+
+    A variable of two runs or more is cut wherever a stretch ends in it, at blocks of the catalog;
+    every other belongs to the stretch in which its middle lies.
+    """
+    total = sum(max(1, weight.cost) for weight in weights)
+    # what is less than a run of references is not worth a second task
+    of_these = max(1, min(of, total // RUN))
+    low, high = (total * each // of_these for each in (number, number + 1))
+    whole: set[str] = set()
+    runs: dict[str, tuple[int, int]] = {}
+    at = 0
+    for weight in weights if number < of_these else ():
+        cost = max(1, weight.cost)
+        begin, at = at, at + cost
+        if weight.chunks < 2 * RUN:
+            if low <= begin + cost // 2 < high:
+                whole.add(weight.path)
+            continue
+        first, last = (_place(weight, edge - begin) for edge in (low, high))
+        if (first, last) == (0, weight.chunks):
+            whole.add(weight.path)
+        elif first < last:
+            runs[weight.path] = first, last
+    return Share(order=tuple(weight.path for weight in weights), whole=frozenset(whole), runs=runs)
+
+
+def _place(weight: Weight, edge: int) -> int:
+    """Return the place in the chunk grid at which a cut falls."""
+    if edge <= 0:
+        return 0
+    if edge >= weight.cost:
+        return weight.chunks
+    place = weight.chunks * edge // weight.cost
+    return place - place % BLOCK_REFS

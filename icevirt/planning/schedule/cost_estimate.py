@@ -14,8 +14,9 @@ import numpy as np
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.reports.plan import ArrayCost, PlanCost, ReadCost
+from icevirt.planning.remedies import listed
 from icevirt.planning.schedule.manifest_units import manifests_of
-from icevirt.planning.schedule.routing import route_of
+from icevirt.planning.schedule.write_tasks import route_of
 
 SMALL_CHUNK = 10_000
 """Bytes; of smaller chunks a reader waits for requests and not for data."""
@@ -45,7 +46,7 @@ def costs_of(plan: BuildPlan) -> PlanCost:
         references=references,
         windows=sum(map(windows_of, plan.arrays)),
         route=routing.kind.value,
-        route_told=routing.told(),
+        route_told=routing.describe(),
         bytes_stored=references.bytes_stored,
         scan_tasks=len(plan.files.parts),
         write_tasks=manifests_of(plan),
@@ -70,16 +71,12 @@ def _array(array: PlannedArray) -> ArrayCost:
     steps = array.axes or ((0,) if array.mode is ArrayMode.given and array.shape else ())
     others = [axis for axis in range(len(array.shape)) if axis not in steps]
     points = math.prod(array.shape[axis] for axis in others)
-    if not steps:
-        return ArrayCost(
-            path=array.path, bytes_per_chunk=mean, points=points, map=None, series=None
-        )
     return ArrayCost(
         path=array.path,
         bytes_per_chunk=mean,
         points=points,
-        map=_access(array, others, stored),
-        series=_access(array, steps, stored),
+        map=_access(array, others, stored) if steps else None,
+        series=_access(array, steps, stored) if steps else None,
     )
 
 
@@ -148,7 +145,7 @@ def _warnings(plan: BuildPlan, costs: Sequence[ArrayCost]) -> Iterator[str]:
             "(nccopy -c)"
         )
     large = [
-        (cost.path, max(cost.bytes_per_chunk, _decoded(array)))
+        (cost.path, max(cost.bytes_per_chunk, math.prod(array.chunk_shape) * _width(array)))
         for array, cost in zip(plan.arrays, costs, strict=True)
         if cost.bytes_per_chunk
     ]
@@ -160,11 +157,5 @@ def _warnings(plan: BuildPlan, costs: Sequence[ArrayCost]) -> Iterator[str]:
         )
 
 
-def _decoded(array: PlannedArray) -> int:
-    return math.prod(array.chunk_shape) * _width(array)
-
-
 def _listed(found: Sequence[tuple[str, int]]) -> str:
-    told = [f"{path} ({size:,} bytes)" for path, size in found[:_SHOWN]]
-    more = len(found) - len(told)
-    return ", ".join([*told, *([f"{more} more"] if more else [])])
+    return listed([f"{path} ({size:,} bytes)" for path, size in found], _SHOWN)

@@ -1,31 +1,97 @@
-"""Divide a plan into the manifests that executors write, one item each.
+"""Cut arrays into manifest windows, and divide a plan into manifests, one item each.
 
-The direct route: files are in the order of the dataset, so a window along the first concatenated
-dimension is a contiguous run of files, and its task reads only their parts of the catalog. No
-shuffle.
+Windows are regular multiples of ``k`` chunks per axis, because ``manifest.splitting`` can persist
+nothing else and official writers respect it: without that rule they would merge all windows into
+one manifest at their first commit.
+
+On the direct route files are in the order of the dataset, so a window along the first concatenated
+dimension is a contiguous run of files, and its task reads only their parts of the catalog.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
+from icevirt.model.config.document import SplitRule
 from icevirt.model.snapshot import Extents
-from icevirt.planning.schedule.windows import boxes
 
+MAX_REFERENCES = 500_000
+"""Of one manifest. GDAL's reader stops at 1,000,000 FlatBuffers tables."""
 SHARED_REFERENCES = 10_000
 """Arrays with fewer references share manifests, up to this many in one."""
-
 SHARED_BYTES = 16 << 20
 """Hybrid arrays of which more is stored do not share manifests, so that many tasks store them."""
-
 BYTES_PER_REFERENCE = 1024
 """Of values that are read, encoded and stored while one reference is written."""
+WHOLE = 0xFFFFFFFF
+"""Chunks per manifest along an axis that is not cut: the official client's own default."""
+_SPECIAL = set(r"\.+*?()|[]{}^$#&-~")
+
+
+def window_of(grid: Sequence[int], axis: int, limit: int) -> tuple[int, ...]:
+    """Return how many chunks a manifest spans along each axis, at most ``limit`` in all.
+
+    The axis that grows is cut first, so that a manifest covers whole steps where it can.
+    """
+    window = list(grid)
+    order = [axis, *(other for other in range(len(grid)) if other != axis)] if grid else []
+    for at in order:
+        rest = 1
+        for other, edge in enumerate(window):
+            rest *= max(edge, 1) if other != at else 1
+        most = max(1, limit // rest)
+        window[at] = most if at == axis else max(1, min(window[at], most))
+    return tuple(window)
+
+
+def boxes(grid: Sequence[int], window: Sequence[int]) -> Iterator[Extents]:
+    """Yield the windows of a grid in C order; none where an axis has no chunks."""
+    axes = [
+        [(low, min(low + edge, size)) for low in range(0, size, edge)]
+        for size, edge in zip(grid, window, strict=True)
+    ]
+    return itertools.product(*axes)
+
+
+def split_rules(
+    arrays: Mapping[str, tuple[Sequence[int], Sequence[int], int | None]],
+) -> tuple[SplitRule, ...]:
+    """Return the splitting rules that reproduce the windows of arrays.
+
+    Args:
+        arrays: path -> (grid, window, axis that grows or None). The growing axis always gets its
+            rule, so that later appends keep the windows. A rule speaks of every axis, so that no
+            older rule of the same array can add to it.
+    """
+    alike: dict[tuple[tuple[int, int], ...], list[str]] = defaultdict(list)
+    for path, (grid, window, growing) in arrays.items():
+        cut = [
+            axis == growing or edge < size
+            for axis, (size, edge) in enumerate(zip(grid, window, strict=True))
+        ]
+        if any(cut):
+            edges = (edge if here else WHOLE for edge, here in zip(window, cut, strict=True))
+            alike[tuple(enumerate(edges))].append(path)
+    return tuple(
+        SplitRule(path_regex=any_of(paths), num_chunks=cuts) for cuts, paths in alike.items()
+    )
+
+
+def any_of(paths: Iterable[str]) -> str:
+    """Return a regex, the same in Rust and RE2, that matches exactly these paths."""
+    escaped = (
+        "".join("\\" + letter if letter in _SPECIAL else letter for letter in path)
+        for path in sorted(paths)
+    )
+    return f"^(?:{'|'.join(escaped)})$"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +104,7 @@ class ManifestWindow:
 
     @property
     def of(self) -> NDArray[np.int64]:
-        """The files that it needs: their positions in those of the array."""
+        """The files that it needs: their positions among the files of the array."""
         if self.array.mode is not ArrayMode.concat:
             return np.arange(len(self.array.files))
         return _files_of(self.array, self.box)
@@ -122,7 +188,7 @@ def cuts(array: PlannedArray) -> Iterator[ManifestWindow]:
     everything = np.arange(len(array.files))
     for box in boxes(array.grid, array.window):
         of = _files_of(array, box) if array.mode is ArrayMode.concat else everything
-        if len(of):  # else nobody wrote any of its chunks
+        if len(of):  # else none of its chunks was ever written
             rows = array.files[of]
             yield ManifestWindow(array=array, box=box, run=(int(rows.min()), int(rows.max()) + 1))
 

@@ -1,4 +1,8 @@
-"""Build write tasks; tasks over the same files share file columns.
+"""Build write tasks: choose the route of references, deal items to tasks, share file columns.
+
+A window reads the references of one array from every part of the catalog that describes one of its
+files. If files have the same order in the dataset and in the catalog, it reads each part about
+once. Otherwise each window would read nearly all parts, and one shuffle is cheaper.
 
 What a window knows of files is columns with one row per file. Arrays of the same files nearly
 always have equal columns, so these travel, and occupy a task's memory, only once.
@@ -9,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import groupby
 
 import numpy as np
@@ -16,7 +21,110 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import Coded, FileColumns
 from icevirt.archive.plan import ArrayMode, BuildPlan, FileRows, ManifestTask, WindowTask
-from icevirt.planning.schedule.manifest_units import ManifestWindow, PlannedManifest, drafts
+from icevirt.planning.schedule.manifest_units import ManifestWindow, PlannedManifest, cuts, drafts
+
+OPENING = 1_500
+"""References that are written in the time in which a part of the catalog is opened."""
+_TASKS_PER_SLOT = (4, 2)  # so that no slot waits long for another; fewer open fewer parts
+_FACTOR = 4  # times that references may be read before a shuffle is cheaper
+_FEW_READS = 4096  # of parts, which cost less than a shuffle does
+_FEW_REFERENCES = 10_000_000  # that are read in the same time
+
+
+class Route(StrEnum):
+    """The two ways."""
+
+    direct = "direct"
+    shuffle = "shuffle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """The way of a plan, and why."""
+
+    kind: Route
+    windows: int  # manifests' shares of arrays
+    reads: int  # of an array in a part of the catalog, on the direct way
+    times: float  # that a reference is read on it, in the mean
+
+    def describe(self) -> str:
+        """Return it in words."""
+        if self.kind is Route.direct:
+            return f"{self.kind}, no shuffle"
+        return f"{self.kind} (each reference would be read {self.times:,.0f} times without)"
+
+
+def route_of(plan: BuildPlan) -> Routing:
+    """Choose the way of a plan."""
+    windows = reads = references = 0
+    total = 0.0
+    part = plan.files.part
+    for array in plan.arrays:
+        if array.values is not None:
+            continue
+        here = 0
+        for cut in cuts(array):
+            windows += 1
+            here += _runs(part[array.files[cut.of]], len(plan.files.parts))
+        least = _runs(np.sort(part[array.files]), len(plan.files.parts))
+        reads += here
+        references += array.references.total
+        total += array.references.total * here / max(1, least)
+    costly = reads > _FEW_READS or total > _FEW_REFERENCES
+    shuffled = costly and total > _FACTOR * references
+    return Routing(
+        kind=Route.shuffle if shuffled else Route.direct,
+        windows=windows,
+        reads=reads,
+        times=total / max(1, references),
+    )
+
+
+def _runs(part: np.ndarray, most: int) -> int:
+    """Return how many runs of one part there are, at most so many."""
+    return min(most, 1 + int(np.count_nonzero(np.diff(part)))) if len(part) else 0
+
+
+def dealt(
+    plan: BuildPlan, items: Sequence[PlannedManifest], slots: int
+) -> tuple[tuple[PlannedManifest, ...], ...]:
+    """Deal items to a few tasks for each slot, fewer where these would open parts for longest."""
+    piles: tuple[tuple[PlannedManifest, ...], ...] = ()
+    work = sum(item.expected + 1 for item in items)
+    for each in _TASKS_PER_SLOT:
+        piles = balanced(plan, items, slots * each)
+        if sum(float(_loads(plan, pile).sum()) for pile in piles) <= 2 * work:
+            break
+    return piles
+
+
+def balanced(
+    plan: BuildPlan, items: Sequence[PlannedManifest], tasks: int
+) -> tuple[tuple[PlannedManifest, ...], ...]:
+    """Deal items to at most ``tasks`` tasks that take about the same time.
+
+    A task gets items of neighbouring files, whatever their arrays, so that it reads each part of
+    the catalog once.
+    """
+    order = sorted(items, key=lambda each: (*each.run, each.number))
+    loads = _loads(plan, order)
+    middles = np.cumsum(loads) - loads / 2
+    pile = (middles * tasks / max(1.0, float(loads.sum()))).astype(np.int64)
+    return tuple(
+        tuple(order[at] for at in np.flatnonzero(pile == number).tolist())
+        for number in np.unique(pile).tolist()
+    )
+
+
+def _loads(plan: BuildPlan, items: Sequence[PlannedManifest]) -> NDArray[np.float64]:
+    """Return the work of the items of a task, in references; items of a run share its parts."""
+    parts_of_file = len(plan.files.parts) / max(1, len(plan.files))
+    loads: list[float] = []
+    for (low, high), alike in groupby(items, key=lambda item: item.run):
+        together = list(alike)
+        opening = OPENING * (high - low) * parts_of_file / len(together)
+        loads += [item.expected + 1 + opening for item in together]
+    return np.array(loads, np.float64)
 
 
 def write_items(plan: BuildPlan) -> Iterator[ManifestTask]:
@@ -63,7 +171,7 @@ def bundle(
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """Puts columns of an array's files where these are among those of the items."""
+    """Puts columns of an array's files where these files are among the items' files."""
 
     rows: NDArray[np.int64]  # of the plan's files
     made: dict[tuple[str, tuple[int, ...], bytes], NDArray[np.generic]] = field(

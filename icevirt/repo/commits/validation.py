@@ -15,8 +15,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from icevirt.errors import InvalidInputError
-from icevirt.model import arguments, container_coverage
+from icevirt.model import arguments
 from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.config import document
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import NaNError, loads
 from icevirt.model.metadata import grid_facts
@@ -149,7 +150,7 @@ def check_chunks(config: RepositoryConfig, path: str, chunks: ChunkTable) -> Non
         return
     used = chunk_tables.compact(chunks).locations.url
     containers = config.virtual_chunk_containers.values()
-    bad = container_coverage.first_uncovered(used, container_coverage.prefixes_of(containers))
+    bad = document.first_uncovered(used, document.prefixes_of(containers))
     if bad is not None:
         raise InvalidInputError(
             "no virtual chunk container of this repository covers a location",

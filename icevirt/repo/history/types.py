@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from icevirt.model import repo_info, snapshot
 from icevirt.model.arguments import checked
-from icevirt.model.ops_log import IDS
+from icevirt.model.repo_info import IDS
 from icevirt.versioning.history.timestamps import moment
 
 

@@ -11,9 +11,8 @@ import numpy as np
 
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.chunks import ChunkTable
+from icevirt.model.chunks import ChunkTable, Manifest
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.manifest import Manifest
 from icevirt.model.repo_info import CommitAmended, RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, ManifestRef, Snapshot
 from icevirt.repo import layout

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from icevirt.errors import FormatError, NotListableError, ObjectNotFoundError
 from icevirt.ids import ObjectId12
-from icevirt.model.lazy import Lazy
 from icevirt.model.repo_info import (
     BranchCreated,
     BranchDeleted,
     BranchReset,
     ConfigChanged,
+    Lazy,
     NewCommit,
     NewDetachedSnapshot,
     RepoAvailability,

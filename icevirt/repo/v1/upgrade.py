@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 
 from icevirt.errors import ConflictError, IcevirtError, ObjectNotFoundError, StorageError
 from icevirt.ids import ObjectId12
-from icevirt.model.lazy import Lazy
-from icevirt.model.repo_info import RepoInfo, SnapshotSummary, UpdateKind
+from icevirt.model.repo_info import Lazy, RepoInfo, SnapshotSummary, UpdateKind
 from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, pause
 from icevirt.repo.v1.as_v2 import V1RepoState

@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
-from icevirt.model.ops_log import OpsLog
-from icevirt.model.repo_info import OpsLogEntry, RepoInfo, UpdateKind
+from icevirt.model.repo_info import OpsLog, OpsLogEntry, RepoInfo, UpdateKind
 from icevirt.versioning.history.timestamps import stamp
 
 _YEAR_3000 = 32_503_680_000_000  # milliseconds since 1970

@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.model.ranges import Bytes, Places, gather
-from icevirt.model.strings import Strings
+from icevirt.model.strings import Bytes, Places, Strings, gather
 from icevirt.wire.flatbuffer.reader import Damage, Span
 from icevirt.wire.flatbuffer.schema import Table, inline_size
 

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
-from icevirt.model.ranges import Bytes, Places, copy_ranges
-from icevirt.model.strings import Strings
+from icevirt.model.strings import Bytes, Places, Strings, copy_ranges
 from icevirt.wire.flatbuffer.builder import TableLayout, layout
 from icevirt.wire.flatbuffer.schema import Table
 from icevirt.wire.header import MAX_PAYLOAD

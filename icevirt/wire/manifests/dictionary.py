@@ -12,7 +12,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from icevirt.model.ranges import Bytes, Places
+from icevirt.model.strings import Bytes, Places
 from icevirt.wire.flatbuffer.reader import Damage
 
 MAX_LOCATION = 1024

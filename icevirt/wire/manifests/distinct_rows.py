@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.model.ranges import Bytes, Places
+from icevirt.model.strings import Bytes, Places
 
 # The factors of the digest are secret and new in every process: collisions cannot be prepared.
 # Equal digests are compared byte by byte all the same.

@@ -23,8 +23,7 @@ from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.config.document import MAX_LEVEL
 from icevirt.model.json import JSONObject
-from icevirt.model.ranges import Bytes, Places
-from icevirt.model.strings import Strings
+from icevirt.model.strings import Bytes, Places, Strings
 from icevirt.wire.flatbuffer.columns_write import (
     BLOCK,
     Pool,

@@ -13,8 +13,7 @@ from typing import Any
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.json import JSONObject
-from icevirt.model.ops_log import OpsLog
-from icevirt.model.repo_info import RepoInfo
+from icevirt.model.repo_info import OpsLog, RepoInfo
 from icevirt.wire import header
 from icevirt.wire.documents import flexbuffers, metadata
 from icevirt.wire.flatbuffer.builder import Builder

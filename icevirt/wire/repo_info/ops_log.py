@@ -17,17 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ALPHABET, ObjectId12
-from icevirt.model.ops_log import IDS, NO_ID, OpsLog, with_ids
-from icevirt.model.ranges import Bytes, Places, gather
 from icevirt.model.repo_info import (
+    IDS,
+    NO_ID,
     UPDATE_KINDS,
     FeatureFlagChanged,
+    OpsLog,
     RepoAvailability,
     RepoStatusChanged,
     StatusRecord,
     UpdateKind,
+    with_ids,
 )
-from icevirt.model.strings import Strings
+from icevirt.model.strings import Bytes, Places, Strings, gather
 from icevirt.wire.flatbuffer.builder import Builder
 from icevirt.wire.flatbuffer.columns_read import Payload, Tables, array, text
 from icevirt.wire.flatbuffer.columns_write import Tail, vector_blocks

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
-from icevirt.model.ranges import Bytes, Places
 from icevirt.model.repo_info import SnapshotSummary
-from icevirt.model.strings import Strings
+from icevirt.model.strings import Bytes, Places, Strings
 from icevirt.wire.documents import metadata
 
 NO_PARENT = -1

@@ -14,10 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
-from icevirt.model.lazy import Lazy
-from icevirt.model.ranges import Bytes, Places, copy_ranges, gather
-from icevirt.model.repo_info import SnapshotSummary
-from icevirt.model.strings import Strings
+from icevirt.model.repo_info import Lazy, SnapshotSummary
+from icevirt.model.strings import Bytes, Places, Strings, copy_ranges, gather
 from icevirt.wire.documents import metadata
 from icevirt.wire.flatbuffer.columns_read import Payload, Tables, text
 from icevirt.wire.flatbuffer.columns_write import (

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 from h5py import h5d
 
-from icevirt.model.names import node_name
+from icevirt.model.paths import node_name
 from icevirt.scan.contract import ByteSource
 from icevirt_scanners.cf import default_fill
 from icevirt_scanners.hdf5.files import explained, held

@@ -12,7 +12,7 @@ from icevirt.errors import UnsupportedError
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
-from icevirt.model.names import dimension_name
+from icevirt.model.paths import dimension_name
 from icevirt.model.zarr_v2 import NoEquivalentError, decoding_of, document_v2
 from icevirt_scanners.cf import FILL, with_fit_fill
 from icevirt_scanners.context import ScanContext

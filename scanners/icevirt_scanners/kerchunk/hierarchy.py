@@ -8,7 +8,7 @@ from typing import Any
 
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
-from icevirt.model.names import node_name
+from icevirt.model.paths import node_name
 from icevirt_scanners.given import damaged
 from icevirt_scanners.kerchunk.document import json_value
 

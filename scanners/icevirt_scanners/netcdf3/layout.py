@@ -14,7 +14,7 @@ from math import prod
 
 from icevirt.errors import ScanError
 from icevirt.model import paths
-from icevirt.model.names import node_name
+from icevirt.model.paths import node_name
 from icevirt_scanners.netcdf3.header import DamagedError, FileHeader, Kind, NetCDF3Variable
 
 _LONGEST_EMPTY = 2**36  # bytes of a record, where no record shows that they exist

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from icevirt.errors import ScanError, UnsupportedError
-from icevirt.model.names import node_name
+from icevirt.model.paths import node_name
 from icevirt.scan.contract import ByteSource
 
 

@@ -15,7 +15,7 @@ from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
 from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
-from icevirt.model.names import node_name
+from icevirt.model.paths import node_name
 from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt_scanners.cf import with_fit_fill
 from icevirt_scanners.context import ScanContext, check_dimensions

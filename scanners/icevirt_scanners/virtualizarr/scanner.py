@@ -17,7 +17,7 @@ from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
-from icevirt.model.names import node_name
+from icevirt.model.paths import node_name
 from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.context import ScanContext

@@ -19,7 +19,7 @@ from icevirt.connect import retry, stores
 from icevirt.errors import ScanError, StorageError
 from icevirt.execution.local_executors import ProcessExecutor
 from icevirt.execution.selection import default_executor
-from icevirt.planning.schedule.routing import Route
+from icevirt.planning.schedule.write_tasks import Route
 from icevirt.storage import object_store
 from servers import azurite
 from servers.faults import ANSWER_LOST, DROPPED, refused, truncated

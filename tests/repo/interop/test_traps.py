@@ -24,7 +24,7 @@ from icevirt.model.config.document import (
     VirtualChunkContainer,
 )
 from icevirt.model.transaction_log import TransactionLog
-from icevirt.planning.schedule.windows import MAX_REFERENCES, window_of
+from icevirt.planning.schedule.manifest_units import MAX_REFERENCES, window_of
 from icevirt.repo import layout
 from icevirt.repo.repository import Repository
 from icevirt.wire import snapshot as snapshot_file

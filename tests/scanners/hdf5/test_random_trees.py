@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError, UnsupportedError
 from icevirt.model.attributes import restore
-from icevirt.model.names import node_name
+from icevirt.model.paths import node_name
 from icevirt_scanners.hdf5 import scanner
 from scanners.hdf5.random_trees import plans, write
 from scanners.materialise import materialise

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.model.lazy import Lazy, minus, plus
+from icevirt.model.repo_info import Lazy, minus, plus
 
 KEYS = st.sampled_from("abcd")
 STEPS = st.lists(st.tuples(KEYS, st.none() | st.integers()))

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.ids import ObjectId12
-from icevirt.model.ops_log import OpsLog
 from icevirt.model.repo_info import (
     BranchReset,
     CommitAmended,
     GCRan,
     NewCommit,
+    OpsLog,
     OpsLogEntry,
     RepoAvailability,
     RepoStatusChanged,

@@ -4,7 +4,7 @@ import pytest
 
 from icevirt.archive.schema import ArraySchema
 from icevirt.model.attributes import Attributes
-from icevirt.planning.eras.signature_diff import describe_difference
+from icevirt.planning.eras.signatures import describe_difference
 
 BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}

@@ -107,7 +107,7 @@ def test_a_coordinate_with_nan_orders_nothing():
 )
 def test_a_file_whose_steps_are_not_sorted_is_refused_by_name(labels, name):
     """With the two steps that are in the wrong order."""
-    with pytest.raises(CombineError, match=rf"not sorted.*{name}.*combine=\"nested\""):
+    with pytest.raises(CombineError, match=rf"not sorted.*{name}.*combine nested\)"):
         rows(labels)
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from icevirt.planning.schedule.balance_writes import OPENING, balanced, dealt
+from icevirt.planning.schedule.write_tasks import OPENING, balanced, dealt
 
 
 def draft(number, run, expected):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.strings import Strings
-from icevirt.planning.relative_urls import relative, with_names
+from icevirt.planning.containers import relative, with_names
 
 PARTS = st.text("ab/%é", max_size=6)
 URLS = st.lists(PARTS.map("s3://b/{}".format) | st.just("") | PARTS, max_size=20)

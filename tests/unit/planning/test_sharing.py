@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from icevirt.archive.catalog import BLOCK_REFS, parts_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.shares import Weight
-from icevirt.planning.schedule.balance_scans import pieces_of
-from icevirt.planning.schedule.split_large_file import RUN, share_of
+from icevirt.planning.schedule.balance_scans import RUN, pieces_of, share_of
 
 GIB = 1 << 30
 sizes = st.one_of(st.integers(0, 1000), st.integers(0, 60 * RUN))

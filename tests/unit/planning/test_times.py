@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.planning.axes.time_units import InexactError, common, microseconds, parse, recoded
+from icevirt.planning.axes.time_recoding import InexactError, common, microseconds, parse, recoded
 
 CALENDARS = ["standard", "proleptic_gregorian", "noleap", "360_day", "julian", "all_leap"]
 UNITS = ["days", "hours", "minutes", "seconds", "milliseconds"]

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.model.ranges import ascends, copy_ranges, gather
-from icevirt.model.strings import Strings
+from icevirt.model.chunks import ascends
+from icevirt.model.strings import Strings, copy_ranges, gather
 from icevirt.wire.flatbuffer.columns_read import array, condensed
 from icevirt.wire.manifests import distinct_rows
 from icevirt.wire.manifests.distinct_rows import equal_ranges, first_uses

@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import ObjectId12
-from icevirt.model.lazy import minus, plus
-from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotSummary, StatusRecord
+from icevirt.model.repo_info import (
+    RepoAvailability,
+    RepoInfo,
+    SnapshotSummary,
+    StatusRecord,
+    minus,
+    plus,
+)
 from icevirt.wire.documents import flexbuffers
 from icevirt.wire.repo_info import file, snapshots
 from unit.wire.wire_values import ids12, repo_infos

@@ -7,7 +7,7 @@ from typing import Any
 
 from h5py import h5g, h5l, h5o
 
-from icevirt.model import names
+from icevirt.model import paths
 
 _MOST = 64  # soft links on the way of one, as operating systems limit symbolic links
 
@@ -77,4 +77,4 @@ def variable_name(raw: bytes) -> tuple[str, bool]:
     netCDF-4 prepends ``_nc4_non_coord_`` to a variable that shares its name with a dimension it
     lacks.
     """
-    return names.node_name(raw.removeprefix(_PREFIX) or raw)
+    return paths.node_name(raw.removeprefix(_PREFIX) or raw)

@@ -21,7 +21,7 @@ from h5py import h5, h5d, h5g, h5l, h5o, h5s
 from icevirt.archive.scanned import Finding, Severity
 from icevirt.errors import ScanError
 from icevirt.model import paths
-from icevirt.model.names import node_name
+from icevirt.model.paths import node_name
 from icevirt_scanners.hdf5.files import Handle, HeldFile, explained
 from icevirt_scanners.hdf5.hierarchy.links import follow, variable_name
 from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, extent_of

@@ -23,15 +23,8 @@ from icevirt.api.catalog_view import (
     CatalogView,
     catalog_view,
 )
-from icevirt.api.check import (
-    CheckReport,
-    check,
-)
 from icevirt.api.commit_options import (
     CommitOptions,
-)
-from icevirt.api.info import (
-    info,
 )
 from icevirt.api.plan import (
     Plan,
@@ -41,14 +34,14 @@ from icevirt.api.recipe import (
     dump_recipe,
     load_recipe,
 )
+from icevirt.api.repository import (
+    info,
+    upgrade_icechunk_repository,
+)
 from icevirt.api.scan import (
     ScannedArchive,
     scan_file,
     scan_files,
-)
-from icevirt.api.upgrade import (
-    UpgradeReport,
-    upgrade_icechunk_repository,
 )
 from icevirt.api.verify import (
     verify,
@@ -171,6 +164,10 @@ from icevirt.repo.history.types import (
     Update,
     UpdateType,
 )
+from icevirt.repo.maintenance.check import (
+    CheckReport,
+    check,
+)
 from icevirt.repo.maintenance.garbage_collection import (
     GCSummary,
 )
@@ -187,6 +184,9 @@ from icevirt.repo.session import (
     ForkSession,
     Session,
     SessionMode,
+)
+from icevirt.repo.v1.upgrade import (
+    UpgradeReport,
 )
 from icevirt.scan.contract import (
     ScannerOptions,

@@ -15,9 +15,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import tomli_w
+
 from icevirt.api.build import build
 from icevirt.api.plan import plan
-from icevirt.api.recipe_text import toml
 from icevirt.api.renamed import BY_KEYWORD, OBJECTS, RENAMED, placed
 from icevirt.archive.options import declared
 from icevirt.connect.credentials.keywords import is_named
@@ -29,7 +31,6 @@ VERSION = 2
 """Of recipes that are written. Those of version 1 have no tables of options; they are read, too."""
 
 type Call = Literal["build", "plan"]
-
 _CALLS: dict[Call, Callable[..., Any]] = {"build": build, "plan": plan}
 _NOT_IN_FILES = ("executor", "progress")
 _PATHS = ("sources", "repo", "catalog", "allow_references_to")
@@ -268,3 +269,47 @@ def _outward(path: str, folder: Path) -> str:
         return mark + there.relative_to(folder).as_posix() + trailing
     except ValueError:
         return mark + there.as_posix() + trailing
+
+
+def toml(document: Mapping[str, Any]) -> str:
+    """Return a document; TOML has no null, so that an empty table stands for None.
+
+    Raises:
+        InvalidInputError: A value is of no kind that TOML has.
+    """
+    return tomli_w.dumps({_text(key): _value(key, each) for key, each in document.items()})
+
+
+def _value(name: str, value: Any) -> Any:
+    match value:
+        case np.generic():
+            return _value(name, value.item())
+        case bool() | int() | float():
+            return value
+        case str():
+            return _text(value)
+        case list() | tuple():
+            return [_value(name, each) for each in value]
+        case Mapping():
+            return {_text(key): _value(name, each) for key, each in value.items()}
+        case None:
+            return {}
+        case _:
+            raise InvalidInputError(
+                f"{name} cannot be stored in a recipe",
+                do='Name functions as "package.module:function", and leave tables and credentials'
+                " out.",
+                type=type(value).__name__,
+            )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidInputError("the keys of a recipe must be strings", do="Correct it.", key=value)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            "a string is not valid Unicode", do="Correct it.", text=value
+        ) from error
+    return value

@@ -13,15 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.api.arguments import ConcatDim, checked_group, shared
-from icevirt.api.choices import Choices, CombineOptionsLike, ScanOptionsLike
+from icevirt.api.choices import Asked, Choices, CombineOptionsLike, ListedFiles, ScanOptionsLike
 from icevirt.api.commit_options import CommitOptions
-from icevirt.api.pipeline.events import telling_failures
+from icevirt.api.pipeline.events import Clock, telling_failures
 from icevirt.api.pipeline.inference import with_dimensions
-from icevirt.api.pipeline.phase_clock import Clock
 from icevirt.api.pipeline.stages import Scan, scan_missing, scanned_catalog
 from icevirt.api.plan import Plan, planned
 from icevirt.api.renamed import names_replacements
-from icevirt.api.request import Asked, ListedFiles
 from icevirt.api.sources.catalog_inputs import scans_alike
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.archive.facts import ArrayColumns, Counts

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.api.pipeline.phase_clock import Clock
+from icevirt.api.pipeline.events import Clock
 from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.api.renamed import names_replacements
 from icevirt.archive.reports.build import Progress

@@ -19,13 +19,23 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from icevirt.cli.former import replacement
 from icevirt.cli.output import ProgressStyle, answering, show, show_error, tell_progress_as
 from icevirt.errors import IcevirtError
 from icevirt.redaction import without_secrets
 from icevirt.version import __version__
 
 _ENDED = {130: "interrupted", 143: "terminated"}  # statuses of programs that signals ended
+
+_NOW = {
+    "--holes": "--missing reserve",
+    "--regular": "--spacing DIM=SPACING",
+    "--eras": "--on-mismatch eras",
+    "--deviating": "--on-mismatch native",
+    "--policy": "--variable-policy [VARIABLE=]POLICY",
+    "--stack": "--labels [DIM=]LABELS",
+    "--label-variable": "--labels [DIM=]variable:NAME",
+}
+_NOW_OF_SCAN = {"--group": "--source-group GROUP"}
 
 
 @contextmanager
@@ -40,16 +50,17 @@ def _repeating_no_secret() -> Iterator[None]:
 
 
 _FORMER_NAME = "doctor"  # of check
+
 _COMMANDS = {
     "build": "icevirt.cli.build:build",
-    "plan": "icevirt.cli.plan:plan",
-    "info": "icevirt.cli.inspect:info",
-    "scan": "icevirt.cli.inspect:scan",
-    "catalog": "icevirt.cli.catalog:catalog",
-    "check": "icevirt.cli.check:check",
-    _FORMER_NAME: "icevirt.cli.check:check",
-    "upgrade": "icevirt.cli.upgrade:upgrade",
-    "verify": "icevirt.cli.verify:verify",
+    "plan": "icevirt.cli.build:plan",
+    "info": "icevirt.cli.repository:info",
+    "scan": "icevirt.cli.scan:scan",
+    "catalog": "icevirt.cli.scan:catalog",
+    "check": "icevirt.cli.repository:check",
+    _FORMER_NAME: "icevirt.cli.repository:check",
+    "upgrade": "icevirt.cli.repository:upgrade",
+    "verify": "icevirt.cli.repository:verify",
     "demo": "icevirt.cli.demo:demo",
 }
 
@@ -167,3 +178,11 @@ def _log_to_stderr() -> None:
     handler.addFilter(lambda record: "py4j" not in record.pathname)
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     logging.getLogger("icevirt").propagate = False  # answers and errors say it already
+
+
+def replacement(error: Exception) -> str | None:
+    """Return what a usage error should say where a former option caused it."""
+    option = getattr(error, "option_name", None)
+    command = getattr(getattr(error, "ctx", None), "info_name", None)
+    now = (_NOW | (_NOW_OF_SCAN if command == "scan" else {})).get(str(option))
+    return None if now is None else f"No such option: {option}. It was renamed: write {now}"

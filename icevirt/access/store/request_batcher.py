@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 from zarr.abc.store import ByteRequest
 
+from icevirt.access.store.locating import InRemote, Range
 from icevirt.access.store.network_batcher import NetworkBatcher
-from icevirt.access.store.ranges import InRemote, Range
 from icevirt.access.store.reading import SessionReader
 from icevirt.access.store.resolve import GroupedRequests, Request, sort_out
 from icevirt.objects.answers import Body

@@ -1,7 +1,8 @@
 """Plan fetches for zarr keys: which metadata, and which ranges of which objects. Pure.
 
 Looking up references may fetch manifests, so a request takes two steps: `sort_out` groups the keys
-by what they name, and `plan` turns the references found for one array into ranges.
+by what they name, and `plan` turns the references found for one array into ranges, cut to the bytes
+requested.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from zarr.abc.store import ByteRequest
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 
-from icevirt.access.store.byte_ranges import all_bounds
 from icevirt.access.store.keys import ChunkKey, MetadataKey, parse
 from icevirt.model.chunks import ChunkType
 from icevirt.repo.reader import FoundChunks
@@ -98,3 +98,37 @@ def plan(
         length=(end - start)[order],
         found=found,
     )
+
+
+def bounds(request: ByteRequest | None, length: int) -> tuple[int, int]:
+    """Return where a request begins and ends in a value of ``length`` bytes.
+
+    What lies beyond the end is cut off, so the range may be empty.
+
+    Raises:
+        TypeError: It is none of zarr's byte requests.
+    """
+    match request:
+        case None:
+            return 0, length
+        case RangeByteRequest(start=start, end=end):
+            start = min(start, length)
+            return start, max(start, min(end, length))
+        case OffsetByteRequest(offset=offset):
+            return min(offset, length), length
+        case SuffixByteRequest(suffix=suffix):
+            return max(0, length - suffix), length
+        case _:
+            raise TypeError(f"Unexpected byte_range, got {request}.")
+
+
+def all_bounds(
+    requests: Sequence[ByteRequest | None], length: NDArray[np.uint64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the begins and ends of one request for each value; whole values cost no loop."""
+    end = length.astype(np.int64)
+    start = np.zeros_like(end)
+    for row, request in enumerate(requests):
+        if request is not None:
+            start[row], end[row] = bounds(request, int(end[row]))
+    return start, end

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import cached_property
 from typing import ClassVar
 
 from numpy.typing import ArrayLike
 from zarr.core.buffer import Buffer
 
-from icevirt.access.store import listing
+from icevirt.access.store import keys
 from icevirt.access.store.keys import ChunkKey, parse
-from icevirt.access.store.reference_store import ReferenceStore
+from icevirt.access.store.session_store import SessionStore
 from icevirt.access.store.writing import Writer
 from icevirt.access.virtual_refs import (
     ChecksumLike,
@@ -24,11 +25,9 @@ from icevirt.access.virtual_refs import (
 )
 from icevirt.errors import InvalidInputError
 from icevirt.model.snapshot import ArrayNode
-from icevirt.objects.staleness import OnStale, Staleness
-from icevirt.repo.session import Session
 
 
-class IcevirtStore(ReferenceStore):
+class IcevirtStore(SessionStore):
     """A zarr store over a session: its contents and changes as zarr v3 keys and values.
 
     Args:
@@ -42,15 +41,9 @@ class IcevirtStore(ReferenceStore):
     supports_writes: ClassVar[bool] = True
     supports_deletes: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        session: Session,
-        *,
-        read_only: bool | None = None,
-        on_stale: OnStale | Staleness = "raise",
-    ) -> None:
-        super().__init__(session, read_only=read_only, on_stale=on_stale)
-        self._writer = Writer(session, self._reader)
+    @cached_property
+    def _writer(self) -> Writer:
+        return Writer(self._session, self._reader)
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -98,7 +91,7 @@ class IcevirtStore(ReferenceStore):
         if isinstance(key, ChunkKey) and isinstance(self._session.find(key.path), ArrayNode):
             array = self._session.array(key.path)
             index = self._reader.coordinates(array)
-            below = listing.inside(array, index, f"{folder}/")
+            below = keys.inside(array, index, f"{folder}/")
             self._writer.delete_chunks(array.path, index[below])
 
     async def clear(self) -> None:

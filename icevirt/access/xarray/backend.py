@@ -106,7 +106,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
         root = _root(filename_or_obj, storage_options)
         store, snapshot = _open(root, version, authorize_virtual_chunk_access, on_stale)
-        from icevirt.access.xarray.datasets import dataset_of, of_all_eras
+        from icevirt.access.xarray.datastore import dataset_of, of_all_eras
 
         check_eras(eras)
         if eras == "concat":
@@ -136,7 +136,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
         root = _root(filename_or_obj, storage_options)
         store, snapshot = _open(root, version, authorize_virtual_chunk_access, on_stale)
-        from icevirt.access.xarray.datasets import dataset_of, groups_below, groups_of_all_eras
+        from icevirt.access.xarray.datastore import dataset_of, groups_below, groups_of_all_eras
 
         check_eras(eras)
         if eras == "concat":

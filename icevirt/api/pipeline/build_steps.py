@@ -24,11 +24,9 @@ from icevirt.api.choices import Choices
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.pipeline import outcome
 from icevirt.api.pipeline.commit import commit, refuse_changed, refuse_losses
-from icevirt.api.pipeline.events import tell
-from icevirt.api.pipeline.kept_dimensions import kept_of
-from icevirt.api.pipeline.phase_clock import Clock
+from icevirt.api.pipeline.events import Clock, tell
 from icevirt.api.pipeline.provenance import METADATA
-from icevirt.api.pipeline.replacing import Replacing
+from icevirt.api.pipeline.replacing import Replacing, kept_of
 from icevirt.api.pipeline.stages import (
     Job,
     Scan,
@@ -39,9 +37,8 @@ from icevirt.api.pipeline.stages import (
     write_all,
 )
 from icevirt.api.pipeline.target import Target, digest_of
-from icevirt.api.sources.inputs import Inputs
-from icevirt.api.sources.nested_lists import NestedSources
-from icevirt.api.sources.published_urls import published
+from icevirt.api.sources.inputs import Inputs, NestedSources
+from icevirt.api.sources.reader_urls import published
 from icevirt.archive.options import declared
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.reports.build import BuildReport, Progress

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from dataclasses import dataclass, fields
+from itertools import batched
+from operator import attrgetter
+from typing import Any, Protocol, cast
 
-from icevirt.api.sources.packed_rows import PackedRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.connect.address import Address
@@ -28,6 +32,7 @@ from icevirt.objects.source_lists.rows import Row, bad_row
 
 _SECOND = 1_000_000_000
 _AT_A_TIME = 16  # files of servers that are asked for
+_ROWS = 1 << 12  # that are looked at together
 
 
 class ArrowStream(Protocol):
@@ -38,6 +43,7 @@ class ArrowStream(Protocol):
 
 
 type Source = str | os.PathLike[str]
+
 type Sources = Source | ArrowStream | Iterable[Source | ArrowStream]
 
 
@@ -225,3 +231,98 @@ def _differences(row: Row, file: SourceFile) -> Iterator[tuple[str, Any, Any]]:
         yield "etag", row.etag, file.etag
     if row.last_modified and row.last_modified // _SECOND != file.last_modified // _SECOND:
         yield "last_modified", row.last_modified // _SECOND, file.last_modified // _SECOND
+
+
+class PackedRows:
+    """Rows in compressed pieces of some thousand; each comes with the name of its list."""
+
+    def __init__(self, rows: Iterable[tuple[str, Row | SourceFile]]) -> None:
+        self._pieces = [_packed(some) for some in batched(rows, _ROWS)]
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return sum(map(len, self._pieces))
+
+    def pieces(self) -> Iterator[tuple[tuple[str, Row | SourceFile], ...]]:
+        """Yield the rows, some thousand at a time."""
+        for piece in self._pieces:
+            told = pickle.loads(zlib.decompress(piece))  # noqa: S301  # made below
+            yield tuple(
+                (
+                    name,
+                    each
+                    if isinstance(each, Row)
+                    else SourceFile(**dict(zip(_FIELDS, each, strict=True))),
+                )
+                for name, each in told
+            )
+
+
+_FIELDS = tuple(field.name for field in fields(SourceFile))
+_facts = attrgetter(*_FIELDS)
+
+
+def _packed(rows: Iterable[tuple[str, Row | SourceFile]]) -> bytes:
+    told = [(name, _facts(each) if isinstance(each, SourceFile) else each) for name, each in rows]
+    return zlib.compress(pickle.dumps(told), 1)  # plain values pickle sooner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NestedSources:
+    """Sources, each one file, and the place of each along every dimension."""
+
+    sources: tuple[Any, ...]
+    places: tuple[tuple[int, ...], ...]
+
+    def by_url(self, files: Sequence[SourceFile]) -> dict[str, tuple[int, ...]]:
+        """Return the places of the listed files.
+
+        Raises:
+            InvalidInputError: A source is not exactly one file, or a file occurs twice.
+        """
+        if len(files) != len(self.places):
+            raise InvalidInputError(
+                f"{len(self.places)} nested sources are {len(files)} files",
+                do="Name each file once, without patterns and directories.",
+            )
+        return {file.url: place for file, place in zip(files, self.places, strict=True)}
+
+
+def nest_of(
+    sources: Sources | None, dimensions: Sequence[str], combine: str
+) -> NestedSources | None:
+    """Read nested lists, as deep as there are dimensions; None where files lie in the order given.
+
+    A missing file is None.
+
+    Raises:
+        InvalidInputError: The lists are less deep or deeper.
+    """
+    if combine != "nested" or len(dimensions) < 2:
+        return None
+    found = list(_leaves(sources, len(dimensions), ()))
+    return NestedSources(
+        sources=tuple(source for source, _ in found), places=tuple(place for _, place in found)
+    )
+
+
+def _leaves(
+    sources: Any, depth: int, place: tuple[int, ...]
+) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    is_list = isinstance(sources, Iterable) and not isinstance(sources, str | bytes | os.PathLike)
+    if is_list != bool(depth):
+        raise InvalidInputError(
+            "nested sources need one level of lists per dimension in concat_dim",
+            do='For ["init", "member"] pass [[member 1, member 2], [member 1, member 2]].',
+            found=sources if isinstance(sources, str) else type(sources).__name__,
+        )
+    if not depth:
+        yield sources, place
+        return
+    for at, each in enumerate(cast("Iterable[Any]", sources)):
+        if each is not None:
+            yield from _leaves(each, depth - 1, (*place, at))

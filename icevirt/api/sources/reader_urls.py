@@ -1,13 +1,15 @@
-"""Write references with another prefix than was scanned, for files published elsewhere.
+"""Decide where readers find the files: under published URLs, and in named containers.
 
-The published files have to exist already. References carry their checksums; only the length shows
-that it is the same file, so `icevirt.verify` compares values.
+References can be written with another prefix than was scanned. The published files have to exist
+already. References carry their checksums; only the length shows that it is the same file, so
+`icevirt.verify` compares values.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -23,7 +25,7 @@ from icevirt.connect.address import Address
 from icevirt.connect.urls import as_local_path, file_url, is_url, local_path
 from icevirt.errors import BuildError, InvalidInputError, NotFoundError
 from icevirt.model.strings import Strings
-from icevirt.objects.source_access import carrying
+from icevirt.objects.source_access import carrying, in_force
 from icevirt.objects.source_lists.listing import list_sources
 from icevirt.objects.source_lists.remote_listing import remote_files
 from icevirt.planning.containers import containers_for
@@ -31,6 +33,7 @@ from icevirt.planning.containers import containers_for
 _AT_A_TIME = 16  # files that are asked for
 _FEW = 64  # files that are asked for rather than listed
 _SHOWN = 5  # names in a message
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what stands unchanged as the host of a URL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,3 +160,59 @@ def _look(url: str) -> SourceFile | None:
     except (NotFoundError, InvalidInputError):
         return None
     return file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedContainers:
+    """Names of containers by the URLs of their prefixes."""
+
+    names: tuple[tuple[str, str], ...]  # (prefix, name), sorted
+
+    @classmethod
+    def of(cls, given: Mapping[Any, Any] | None) -> NamedContainers:
+        """Read what a person passed: paths or URLs by name.
+
+        Raises:
+            InvalidInputError: A name cannot stand in a URL, a prefix is no path or URL, or has two
+                names.
+        """
+        if not isinstance(given, Mapping | None):
+            raise _refused(
+                "containers must be a mapping of names to prefixes", found=type(given).__name__
+            )
+        names: dict[str, str] = {}
+        for name, prefix in (given or {}).items():
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                raise _refused("not a valid container name", name=name)
+            url = prefix_url(prefix)
+            if url in names:
+                raise _refused("a prefix has two names", url_prefix=url, names=[names[url], name])
+            names[url] = name
+        return cls(names=tuple(sorted(names.items())))
+
+    def contained(self, facts: CatalogFacts, plan: BuildPlan) -> BuildPlan:
+        """Return the plan with these containers, which say how `access` reached their objects.
+
+        Raises:
+            InvalidInputError: No file lies below a prefix, or its files are reached in several
+                ways.
+        """
+        stores = in_force().stores()
+        if not self.names and not stores:
+            return plan
+        found = containers_for(places_of(facts, plan), named=dict(self.names), stores=stores)
+        return replace(plan, containers=found)
+
+
+def places_of(facts: CatalogFacts, plan: BuildPlan) -> Strings:
+    """Return what the references of a plan lead to: its files, or files that those refer to."""
+    return plan.files.url if facts.places is facts.files.url else facts.places
+
+
+def _refused(what: str, **facts: Any) -> InvalidInputError:
+    return InvalidInputError(
+        what,
+        do='Pass containers={"archive": "s3://bucket/prefix/"} (--container archive=s3://...), with'
+        " names of letters, digits, dots and dashes.",
+        **facts,
+    )

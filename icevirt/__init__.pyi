@@ -1,13 +1,11 @@
 # Written by docs/make_stub.py from the table in __init__.py.
 
 from icevirt import errors
-from icevirt.access.interop.from_virtualizarr import (
-    from_virtualizarr,
-)
 from icevirt.access.interop.kerchunk import (
     to_kerchunk,
 )
-from icevirt.access.interop.to_virtualizarr import (
+from icevirt.access.interop.virtualizarr import (
+    from_virtualizarr,
     to_virtualizarr,
 )
 from icevirt.access.store.zarr_store import (

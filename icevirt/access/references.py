@@ -131,17 +131,14 @@ def _places(session: Session, table: ChunkTable) -> tuple[Locations, NDArray[np.
         etag=table.locations.etag,
         last_modified=table.locations.last_modified,
     )
-    objects = _objects(session.assets.storage.url, table.chunk_ids)
-    places = files + _unchecked(objects) + Locations.one("")
+    urls = _objects(session.assets.storage.url, table.chunk_ids)
+    n = len(urls)
+    objects = Locations(url=urls, etag=Strings.empty(n), last_modified=np.zeros(n, np.uint32))
+    places = files + objects + Locations.one("")
     source = table.source.astype(np.int64)
     source[table.kind == ChunkType.native] += len(files)
     source[table.kind == ChunkType.inline] = len(places) - 1
     return places, source
-
-
-def _unchecked(urls: Strings) -> Locations:
-    n = len(urls)
-    return Locations(url=urls, etag=Strings.empty(n), last_modified=np.zeros(n, np.uint32))
 
 
 def _objects(root: str, ids: NDArray[np.uint8]) -> Strings:

@@ -64,13 +64,15 @@ def table_of(chunks: Sequence[VirtualChunkSpec], ndim: int) -> ChunkTable:
             ndim=ndim,
         )
     places, source = _distinct([(chunk.location, *recorded(chunk.checksum)) for chunk in chunks])
-    return _table(
-        index=np.array([tuple(c.index) for c in chunks], np.int64).reshape(len(chunks), ndim),
-        offset=_bytes("offset", [chunk.offset for chunk in chunks]),
-        length=_bytes("length", [chunk.length for chunk in chunks]),
-        locations=places,
-        source=source,
-    )
+    offset = _bytes("offset", [chunk.offset for chunk in chunks])
+    length = _bytes("length", [chunk.length for chunk in chunks])
+    index = np.array([tuple(c.index) for c in chunks], np.int64).reshape(len(chunks), ndim)
+    try:
+        return ChunkTable.virtual(
+            index=index, offset=offset, length=length, locations=places, source=source
+        )
+    except ValueError as error:
+        raise InvalidInputError(f"these references do not fit together: {error}") from error
 
 
 def table_of_grid(
@@ -205,13 +207,6 @@ def _bytes(name: str, numbers: ArrayLike) -> NDArray[np.uint64]:
             **{name: int(given.max())},
         )
     return given.ravel().astype(np.uint64)
-
-
-def _table(*, index: NDArray[np.int64], **columns: object) -> ChunkTable:
-    try:
-        return ChunkTable.virtual(index=index, **columns)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise InvalidInputError(f"these references do not fit together: {error}") from error
 
 
 def _distinct(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.api.arguments import ConcatDim, dimensions_of, label_variables, labels_of, spacing_by
+from icevirt.api.arguments import ConcatDim, dimensions_of, labels_of, spacing_by
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.editing import Edits
 from icevirt.api.sources.catalog_inputs import inputs_of
@@ -15,7 +15,7 @@ from icevirt.archive.options import names
 from icevirt.archive.scanned import SourceFile
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.model import paths
-from icevirt.planning.axes.new_dimensions import Labels
+from icevirt.planning.axes.new_dimensions import Labels, variable_of
 from icevirt.planning.combine.data_vars import DataVars, data_vars_of, refuse_unknown_dimensions
 from icevirt.planning.combine.options import CombineOptions, Wish
 from icevirt.planning.combine.tolerance import tolerance_of
@@ -90,28 +90,12 @@ class Choices:
             )
             if self.labels
             else (),
-            label_variables=label_variables(self.labels),
+            label_variables=tuple(
+                name for each in self.labels.values() if (name := variable_of(each)) is not None
+            ),
             pad=pad,
             rename=edits.scanned((*self.dimensions, *pad)),
             tolerant=edits.called_before(self.tolerance),
-        )
-
-    def nest(self, sources: Sources | None) -> NestedSources | None:
-        """Return the places that nested lists of sources say."""
-        return nest_of(sources, self.dimensions, self.combine.combine)
-
-    def inputs(
-        self, sources: Sources | None, nest: NestedSources | None, catalog: StorageLike | None
-    ) -> tuple[Inputs, ScannerOptions]:
-        """Return the files to scan, and what scanners are given once dimensions are inferred."""
-        return inputs_of(
-            sources if nest is None else nest.sources,
-            catalog,
-            self.scanner,
-            asset=self.scan.asset,
-            limits=self.scan.limits,
-            infers=self.infers,
-            leave=self.tolerance,
         )
 
     def wish(
@@ -185,6 +169,15 @@ class Asked:
         if self.listed is not None:
             known = self.listed
             return Inputs((), known=known.files), known.options, known.nest
-        nest = self.choices.nest(self.sources)
-        inputs, options = self.choices.inputs(self.sources, nest, self.catalog)
+        choices = self.choices
+        nest = nest_of(self.sources, choices.dimensions, choices.combine.combine)
+        inputs, options = inputs_of(
+            self.sources if nest is None else nest.sources,
+            self.catalog,
+            choices.scanner,
+            asset=choices.scan.asset,
+            limits=choices.scan.limits,
+            infers=choices.infers,
+            leave=choices.tolerance,
+        )
         return inputs, options, nest

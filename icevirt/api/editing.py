@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -171,9 +172,8 @@ def _refuse_unscanned(edit: FileEdit, dimensions: Sequence[str], url: str) -> No
 def _imported(name: str) -> Callable[[FileFacts], FileChanges | None]:
     module, _, path = name.partition(":")
     try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
+        found: Callable[[FileFacts], FileChanges | None]
+        found = attrgetter(path)(importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise InvalidInputError(
             "the preprocess function cannot be imported",
@@ -181,8 +181,7 @@ def _imported(name: str) -> Callable[[FileFacts], FileChanges | None]:
             function=name,
             cause=type(error).__name__,
         ) from error
-    made: Callable[[FileFacts], FileChanges | None] = found
-    return made
+    return found
 
 
 def _name_of(function: object) -> str:

@@ -34,9 +34,8 @@ type Call = Literal["build", "plan"]
 _CALLS: dict[Call, Callable[..., Any]] = {"build": build, "plan": plan}
 _NOT_IN_FILES = ("executor", "progress")
 _PATHS = ("sources", "repo", "catalog", "allow_references_to")
-_PATHS_BY_NAME = ("containers",)
-_PATHS_BY_PATH = ("publish_as",)
-_BY_PATH = ("access",)
+_PATHS_AS_KEYS = ("publish_as", "access")
+_PATHS_AS_VALUES = ("publish_as", "containers")
 
 
 def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[str, Any]:
@@ -48,8 +47,7 @@ def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[s
     Raises:
         NotFoundError: There is no such file.
         InvalidInputError: It is not TOML, has another version, or contains an invalid key or value,
-            or a
-            secret.
+            or a secret.
     """
     file = Path(path)
     text, found = _read(file, os.fspath(path))
@@ -232,13 +230,12 @@ def _moved(key: str, value: Any, move: Callable[[str], str]) -> Any:
         return _each(value, move)
     if not isinstance(value, Mapping):
         return value
-    if key in _PATHS_BY_NAME:
-        return {name: _each(each, move) for name, each in value.items()}
-    if key in _PATHS_BY_PATH:
-        return {move(name): _each(each, move) for name, each in value.items()}
-    if key in _BY_PATH:
-        return {move(name): each for name, each in value.items()}
-    return value
+    return {
+        move(name) if key in _PATHS_AS_KEYS else name: _each(each, move)
+        if key in _PATHS_AS_VALUES
+        else each
+        for name, each in value.items()
+    }
 
 
 def _each(value: Any, move: Callable[[str], str]) -> Any:
@@ -249,26 +246,27 @@ def _each(value: Any, move: Callable[[str], str]) -> Any:
     return move(value) if isinstance(value, str) else value
 
 
-def _inward(path: str, folder: Path) -> str:
-    """Return a path as it is from anywhere."""
+def _replaced(path: str, place: Callable[[str], str]) -> str:
+    """Return a path with its mark and trailing slash, replaced in between unless it is a URL."""
     mark, bare = ("@", path[1:]) if path.startswith("@") else ("", path)
     if path == "-" or is_url(bare) or bare.startswith("~"):
         return path
-    trailing = "/" if bare.endswith("/") else ""
-    return mark + os.path.normpath(folder / bare).rstrip("/") + trailing
+    return mark + place(bare) + ("/" if bare.endswith("/") else "")
+
+
+def _inward(path: str, folder: Path) -> str:
+    """Return a path of a recipe as an absolute path."""
+    return _replaced(path, lambda bare: os.path.normpath(folder / bare).rstrip("/"))
 
 
 def _outward(path: str, folder: Path) -> str:
-    """Return a path as it is from the folder of a recipe, where it lies below it."""
-    mark, bare = ("@", path[1:]) if path.startswith("@") else ("", path)
-    if path == "-" or is_url(bare) or bare.startswith("~"):
-        return path
-    trailing = "/" if bare.endswith("/") else ""
-    there = Path(os.path.normpath(Path.cwd() / bare))
-    try:
-        return mark + there.relative_to(folder).as_posix() + trailing
-    except ValueError:
-        return mark + there.as_posix() + trailing
+    """Return a path relative to the folder of a recipe if it is below it, else absolute."""
+
+    def place(bare: str) -> str:
+        there = Path(os.path.normpath(Path.cwd() / bare))
+        return (there.relative_to(folder) if there.is_relative_to(folder) else there).as_posix()
+
+    return _replaced(path, place)
 
 
 def toml(document: Mapping[str, Any]) -> str:

@@ -21,12 +21,28 @@ class Notation:
     repeats: bool = True
 
 
+def _pair(form: str, given: object) -> tuple[str, str]:
+    """Read NAME=VALUE, of which both are needed; ``form`` says how to write it."""
+    name, sign, value = str(given).partition("=")
+    if not (name and sign and value):
+        raise typer.BadParameter(f"write it as {form}")
+    return name, value
+
+
 def _renamed(given: object) -> tuple[str, str]:
     """Read OLD=NEW."""
     old, sign, new = str(given).rpartition("=")
     if not (old and sign and new):
         raise typer.BadParameter("write it as OLD=NEW")
     return old, new
+
+
+def _container(given: object) -> tuple[str, str]:
+    return _pair("NAME=PREFIX, PREFIX being a URL or a directory", given)
+
+
+def _spaced(given: object) -> tuple[str, str]:
+    return _pair("DIM=SPACING, like time=6h", given)
 
 
 def _attribute(given: object) -> tuple[str, str, Any]:
@@ -39,10 +55,10 @@ def _attribute(given: object) -> tuple[str, str, Any]:
 
 def attrs_of(given: list[Any] | None) -> dict[str, dict[str, Any]]:
     """Return attributes by variable."""
-    told: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for variable, name, value in given or ():
-        told.setdefault(variable, {})[name] = value
-    return told
+        found.setdefault(variable, {})[name] = value
+    return found
 
 
 def _tolerance(given: object) -> tuple[str, float]:
@@ -73,28 +89,20 @@ def _moved(given: object) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def _container(given: object) -> tuple[str, str]:
-    """Read NAME=PREFIX."""
-    name, sign, prefix = str(given).partition("=")
-    if not (name and sign and prefix):
-        raise typer.BadParameter("write it as NAME=PREFIX, PREFIX being a URL or a directory")
-    return name, prefix
-
-
-_HELD = ("regex:", "attribute:", "variable:")
+_FROM_FILE = ("regex:", "attribute:", "variable:")
 
 
 def _labels(given: object) -> tuple[str | None, str | list[str]]:
-    """Read labels that files tell, or a list with commas; before a sign, of which dimension."""
+    """Read labels from the files or a list with commas, after the dimension if it is named."""
     text, name = str(given), None
-    if not text.startswith(_HELD) and "=" in text:
+    if not text.startswith(_FROM_FILE) and "=" in text:
         name, _, text = text.partition("=")
-    is_told = text.startswith(_HELD) or text == "preprocess"
-    return name, text if is_told else text.split(",")
+    is_from_file = text.startswith(_FROM_FILE) or text == "preprocess"
+    return name, text if is_from_file else text.split(",")
 
 
 def labels_of(given: list[Any] | None) -> Any:
-    """Return labels by dimension, or those of the only one."""
+    """Return labels by dimension, or without its name for a single dimension."""
     pairs = given or []
     named = [name for name, _ in pairs if name is not None]
     if len(set(named)) != len(pairs) and len(pairs) > 1:
@@ -102,14 +110,6 @@ def labels_of(given: list[Any] | None) -> Any:
     if named:
         return dict(pairs)
     return pairs[0][1] if pairs else None
-
-
-def _spaced(given: object) -> tuple[str, str]:
-    """Read DIM=SPACING."""
-    name, sign, spacing = str(given).partition("=")
-    if not (name and sign and spacing):
-        raise typer.BadParameter("write it as DIM=SPACING, like time=6h")
-    return name, spacing
 
 
 def _data_vars(given: object) -> tuple[str | None, str]:
@@ -128,10 +128,10 @@ def data_vars_of(given: list[Any] | None) -> Any:
     pairs = given or []
     if len({dimension is None for dimension, _ in pairs}) > 1:
         raise typer.BadParameter("write all --data-vars as NAME, or all as DIM:NAME")
-    told: dict[Any, list[str]] = {}
+    found: dict[Any, list[str]] = {}
     for dimension, name in pairs:
-        told.setdefault(dimension, []).append(name)
-    return told.get(None, told or None)
+        found.setdefault(dimension, []).append(name)
+    return found.get(None, found or None)
 
 
 def _bad_files(given: object) -> int | str:
@@ -174,4 +174,4 @@ NOTATIONS: Mapping[str, Notation] = {
         metavar="<number or share>", parser=_bad_files, value=lambda given: given, repeats=False
     ),
 }
-"""Of options by name."""
+"""How options are written, by their names."""

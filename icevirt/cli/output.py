@@ -35,7 +35,7 @@ class Output(StrEnum):
 
 
 class ProgressStyle(StrEnum):
-    """How progress is told on stderr."""
+    """How progress is shown on stderr."""
 
     auto = "auto"
     json = "json"
@@ -45,7 +45,7 @@ _progress_style = ContextVar("progress_style", default=ProgressStyle.auto)
 
 
 def tell_progress_as(style: ProgressStyle) -> None:
-    """Choose how the command that runs next tells its progress."""
+    """Choose how the next command shows its progress."""
     _progress_style.set(style)
 
 
@@ -83,7 +83,7 @@ def show(answer: CommandResult | None, **_: object) -> None:
 
 @contextlib.contextmanager
 def answering() -> Iterator[None]:
-    """Bring what the block prints through stdout, or end the program with status 1.
+    """Bring what the block prints to stdout, or end the program with status 1.
 
     A reader that has seen enough (``| head``) is not worth a line, everything else is.
     """
@@ -134,7 +134,7 @@ def progress(*, quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
 
 @contextlib.contextmanager
 def _events_on(stream: TextIO) -> Iterator[None]:
-    """Write what is logged in the block as JSON lines, progress apart, which is told more often."""
+    """Write what is logged in the block as JSON lines, except progress, which has its own lines."""
     from icevirt.display.events import JsonFormatter
 
     log, handler = logging.getLogger("icevirt"), logging.StreamHandler(stream)

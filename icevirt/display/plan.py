@@ -14,7 +14,7 @@ from icevirt.archive.reports.build import ArraySummary
 from icevirt.archive.reports.cost import ArrayCost, ReadCost
 from icevirt.archive.reports.difference import PlanDifference
 from icevirt.display.report import array_table, bad_file, facts, listed
-from icevirt.display.text import count, entry, references, size, words
+from icevirt.display.text import bytes_of, count, entry, size, some, words
 from icevirt.objects.endpoints import entry_of
 from icevirt.planning.reader_support import named, readers_of_json
 from icevirt.planning.schedule.cost_estimate import costs_of, windows_of
@@ -30,11 +30,10 @@ def build_plan(plan: BuildPlan) -> RenderableType:
     """Return the plan for a terminal."""
     cost = plan.cost or costs_of(plan)
     counts = cost.references
-    told = {
+    rows = {
         "files": f"{len(plan.files):,}, {_along(plan)}{_left_out(plan)}",
         "arrays": f"{len(plan.arrays)} in {plan.group}",
-        "references": f"{references(counts)}: {size(counts.bytes_referenced)} stay in the files,"
-        f" {size(counts.bytes_stored)} to be stored",
+        "references": bytes_of(counts, "to be stored"),
         "manifests": f"{cost.write_tasks:,} of {count(cost.windows, 'window')}",
         "tasks": f"{cost.scan_tasks:,} to scan, at most {cost.write_tasks:,} to write",
         **({"executor": plan.executor} if plan.executor else {}),
@@ -48,7 +47,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
     }
     return Group(
         Text(f"Plan {plan.build_id}", "bold"),
-        facts(told),
+        facts(rows),
         Text(),
         array_table(map(array_of, plan.arrays)),
         *([] if plan.eras is None else [Text(), eras(plan.eras)]),
@@ -75,9 +74,8 @@ def _eras(plan: BuildPlan) -> str:
     if plan.eras is None:
         unlike = [array.path for array in plan.arrays if array.hybrid and array.hybrid.deviates]
         if unlike:
-            told = ", ".join(unlike[:_SHOWN])
-            more = f" and {len(unlike) - _SHOWN} more" if len(unlike) > _SHOWN else ""
-            return f"put together: files store {told}{more} differently, so their chunks are copied"
+            variables = some(unlike, _SHOWN)
+            return f"put together: files store {variables} differently, so their chunks are copied"
         return "1: all files decode equally"
     return f"{plan.eras.count}, a group each"
 
@@ -120,8 +118,7 @@ def _differing(found: PlanDifference | None) -> Iterator[Text]:
         ("deleted", found.deleted, "yellow"),
     ):
         if paths:
-            more = f" and {len(paths) - _LISTED:,} more" if len(paths) > _LISTED else ""
-            yield words(f"{what}: {', '.join(paths[:_LISTED])}{more}", style)
+            yield words(f"{what}: {some(paths, _LISTED)}", style)
 
 
 def eras(found: Eras) -> RenderableType:
@@ -140,9 +137,9 @@ def eras(found: Eras) -> RenderableType:
     ]
     if found.count > SHOWN:
         parts.append(words(f"  and {found.count - SHOWN:,} more", "dim"))
-    parts += _titled("Files within another era", _apart(found))
-    parts += _titled("Files that lack a variable", _absences(found))
-    parts += _titled("What can be done", map(choice, found.choices))
+    parts += listed("Files within another era", _apart(found))[1:]
+    parts += listed("Files that lack a variable", _absences(found))[1:]
+    parts += listed("What can be done", map(choice, found.choices))[1:]
     return Group(*parts)
 
 
@@ -199,18 +196,13 @@ def _absences(found: Eras) -> Iterator[str]:
         )
 
 
-def choice(told: Choice) -> str:
+def choice(known: Choice) -> str:
     """Return one thing that can be done, on one line."""
-    stored = f"; {size(told.bytes_stored)} to be stored" if told.bytes_stored else ""
+    stored = f"; {size(known.bytes_stored)} to be stored" if known.bytes_stored else ""
     error = ""
-    if told.max_error:
-        error = f"; the error could be up to {told.max_error:g}"
-    return f"{told.option}  {told.does}{stored}{error}"
-
-
-def _titled(title: str, lines: Iterator[str] | map[str]) -> list[RenderableType]:
-    told = [words(f"  {line}") for line in lines]
-    return [Text(title, style="bold"), *told] if told else []
+    if known.max_error:
+        error = f"; the error could be up to {known.max_error:g}"
+    return f"{known.option}  {known.does}{stored}{error}"
 
 
 def _name(url: str) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from typing import Literal
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from icevirt.archive.reports.build import ArraySummary, BadFile, BuildReport
-from icevirt.display.text import box, references, seconds, size, words
+from icevirt.display.text import box, bytes_of, durations, references, size, words
 
 _HEADINGS = ("array", "type", "shape", "chunks of", "references", "in files", "stored", "read by")
 
@@ -51,11 +52,10 @@ def _facts(report: BuildReport) -> dict[str, str]:
         "snapshot": f"{report.snapshot_id} on {report.branch}",
         "files": f"{report.files_scanned:,} scanned{reused}{bad}",
         "arrays": f"{len(report.arrays)} in {report.group}",
-        "references": f"{references(counts)}: {size(counts.bytes_referenced)} stay in the files,"
-        f" {size(counts.bytes_stored)} stored here",
+        "references": bytes_of(counts, "stored here"),
         "manifests": f"{report.manifests:,}, {size(report.manifest_bytes)}",
         **({"executor": report.executor} if report.executor else {}),
-        "time": ", ".join(f"{name} {seconds(took)}" for name, took in report.seconds.items()),
+        "time": durations(report.seconds),
     }
 
 
@@ -65,17 +65,14 @@ def bad_file(file: BadFile) -> str:
 
 
 def listed(title: str, lines: Iterable[str], style: str = "bold") -> list[RenderableType]:
-    """Return lines under a title, nothing where there are none."""
-    told = [words(f"  {line}") for line in lines]
-    return [Text(), Text(title, style), *told] if told else []
+    """Return lines under a title, nothing if there are none."""
+    shown = [words(f"  {line}") for line in lines]
+    return [Text(), Text(title, style), *shown] if shown else []
 
 
 def array_table(arrays: Iterable[ArraySummary]) -> Table:
-    """Return a row for each array: what it is, its chunks and where they lie, who reads them."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in _HEADINGS:
-        right = heading in ("in files", "stored")
-        table.add_column(heading, overflow="fold", justify="right" if right else "left")
+    """Return a row for each array: what it is, where its chunks are, what reads it."""
+    table = table_of(_HEADINGS, right=("in files", "stored"))
     for array in arrays:
         table.add_row(
             words(array.path, "bold"),
@@ -87,6 +84,15 @@ def array_table(arrays: Iterable[ArraySummary]) -> Table:
             size(array.references.bytes_stored) if array.references.bytes_stored else "",
             words(array.readers.text),
         )
+    return table
+
+
+def table_of(headings: Sequence[str], *, right: Collection[str]) -> Table:
+    """Return an empty table with these headings, some of them over numbers at the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in headings:
+        justify: Literal["right", "left"] = "right" if heading in right else "left"
+        table.add_column(heading, overflow="fold", justify=justify)
     return table
 
 

@@ -11,7 +11,16 @@ from rich.tree import Tree
 from icevirt.archive.reports.build import ArraySummary, GroupSummary, RepositorySummary
 from icevirt.archive.reports.verification import Checked, Difference, VerifyReport
 from icevirt.display.report import facts
-from icevirt.display.text import box, count, entry, references, seconds, shortened, size, words
+from icevirt.display.text import (
+    box,
+    count,
+    durations,
+    entry,
+    references,
+    shortened,
+    size,
+    words,
+)
 from icevirt.repo.maintenance.check import CheckReport
 from icevirt.repo.maintenance.chunk_bytes import ChunksReport
 from icevirt.repo.v1.upgrade import UpgradeReport
@@ -92,41 +101,33 @@ def _array(array: ArraySummary, name: str) -> Text:
 
 def check_report(report: CheckReport) -> RenderableType:
     """Return the report for a terminal."""
-    lines = [
-        words(f"{problem}", "yellow" if problem.advice else "red") for problem in report.problems
-    ]
-    return Group(
-        words(report.repo, "bold"),
-        Text(f"  checked  {_looked_at(report)}"),
-        *lines,
-        *([] if report.chunks is None else _chunks(report.chunks)),
-        _verdict(report),
-    )
-
-
-def _looked_at(report: CheckReport) -> str:
     counted = (
         count(report.snapshots, "snapshot"),
         count(report.manifests, "manifest"),
         count(report.references, "reference"),
     )
-    return ", ".join(counted)
+    return Group(
+        words(report.repo, "bold"),
+        Text(f"  checked  {', '.join(counted)}"),
+        *(words(each, "yellow" if each.advice else "red") for each in report.problems),
+        *([] if report.chunks is None else _chunks(report.chunks)),
+        _verdict(report),
+    )
 
 
 def _chunks(chunks: ChunksReport) -> list[Text]:
-    states = (
-        count(chunks.intact, "native chunk") + " intact",
-        f"{chunks.damaged:,} damaged",
-        f"{chunks.unverifiable:,} unverifiable",
-    )
-    lines = [Text(f"  chunks   {', '.join(states)}")]
+    intact = count(chunks.intact, "native chunk")
+    states = f"{intact} intact, {chunks.damaged:,} damaged, {chunks.unverifiable:,} unverifiable"
+    lines = [Text(f"  chunks   {states}")]
     for array in chunks.arrays:
         if array.damaged or array.unverifiable:
-            told = (
+            states = (
                 f"{array.intact:,} intact, {array.damaged:,} damaged,"
                 f" {array.unverifiable:,} unverifiable"
             )
-            lines.append(words(f"           {array.path}: {told}", "red" if array.damaged else ""))
+            lines.append(
+                words(f"           {array.path}: {states}", "red" if array.damaged else "")
+            )
     if chunks.unverifiable:
         lines.append(
             Text(
@@ -219,21 +220,21 @@ def _compared(checked: Checked) -> str:
 
 
 def _remarks(report: VerifyReport) -> list[Text]:
-    told = []
+    lines = []
     if report.checked.unverifiable:
-        told.append(
+        lines.append(
             Text(
                 f"  remark    {count(report.checked.unverifiable, 'reference')} without a strong "
                 "etag or a modification time: changes of these files may go unnoticed",
                 "yellow",
             )
         )
-    took = ", ".join(f"{phase} {seconds(each)}" for phase, each in report.seconds.items())
+    took = durations(report.seconds)
     if report.executor:
-        told.append(Text(f"  executor  {report.executor}"))
+        lines.append(Text(f"  executor  {report.executor}"))
     if took:
-        told.append(Text(f"  took      {took}"))
-    return told
+        lines.append(Text(f"  took      {took}"))
+    return lines
 
 
 def _line(difference: Difference) -> str:

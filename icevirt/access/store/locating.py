@@ -10,10 +10,6 @@ import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from icevirt.access.store.resolve import FetchPlan
 from icevirt.connect import urls
@@ -25,21 +21,17 @@ from icevirt.objects.authorize import Authorizer, LocalGrant
 from icevirt.objects.staleness import Staleness
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
+from icevirt.repo.reader import FoundChunks
 from icevirt.repo.session import Session
 from icevirt.storage.local import LocalStorage
 
 _FILES = 4096  # whose grants are remembered
 
 
-class _Columns(Protocol):
-    """What a chunk table and the answer to a lookup have in common."""
+type Range = InMemory | InObject | InSource | InRemote
+"""Some bytes of some object; ``length`` of them have to be copied."""
 
-    @property
-    def locations(self) -> Locations: ...
-    @property
-    def chunk_ids(self) -> NDArray[np.uint8]: ...
-    @property
-    def inline(self) -> NDArray[np.uint8]: ...
+type File = Source | remote.RemoteObject
 
 
 class ReferenceLocator:
@@ -78,7 +70,12 @@ class ReferenceLocator:
             found[row] = self._range(held, kind, known, offset, length)
 
     def _range(
-        self, columns: _Columns, kind: int, source: File | int, offset: int, length: int
+        self,
+        columns: ChunkTable | FoundChunks,
+        kind: int,
+        source: File | int,
+        offset: int,
+        length: int,
     ) -> Range:
         if not isinstance(source, int):
             self._staleness.count(is_verifiable=source.checksum.is_verifiable)
@@ -103,33 +100,12 @@ class ReferenceLocator:
         return remote.object_of(grant, checksum, self._staleness.found)
 
 
-class Range(Protocol):
-    """Some bytes of some object."""
-
-    @property
-    def cost(self) -> int:
-        """How many bytes have to be copied."""
-
-    def now(self) -> Body | None:
-        """Return the bytes if they are in memory."""
-
-    def wait(self) -> Body:
-        """Return the bytes. Raises ``StorageError``, ``UnauthorizedError``."""
-
-
-type File = Source | remote.RemoteObject
-
-
 @dataclass(frozen=True, slots=True)
 class InMemory:
     """Metadata, and chunks that lie in a manifest."""
 
     body: Body
-
-    @property
-    def cost(self) -> int:
-        """Nothing."""
-        return 0
+    length: int = 0
 
     def now(self) -> Body:
         """Return the bytes."""
@@ -149,11 +125,6 @@ class InObject:
     offset: int
     length: int
     path: str | None = None  # of the object's file, where the storage is a local directory
-
-    @property
-    def cost(self) -> int:
-        """Its length."""
-        return self.length
 
     def now(self) -> Body | None:
         """Return the bytes if the kernel has them."""
@@ -183,11 +154,6 @@ class InSource:
     offset: int
     length: int
 
-    @property
-    def cost(self) -> int:
-        """Its length."""
-        return self.length
-
     def now(self) -> Body | None:
         """Return the bytes if the kernel has them, and they are those of the scan."""
         return fetch.read_cached(
@@ -215,8 +181,8 @@ class InRemote:
     part: remote.RemoteRange
 
     @property
-    def cost(self) -> int:
-        """Its length."""
+    def length(self) -> int:
+        """Bytes of the range."""
         return self.part.length
 
     def now(self) -> None:

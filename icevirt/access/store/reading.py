@@ -154,7 +154,7 @@ class Lookup:
     def __init__(self, assets: Assets, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self._assets = assets
-        self._arrays: dict[str, _ArrayLookup | None] = {}
+        self._arrays: dict[str, _ArrayLookup] = {}
 
     def find(self, path: str, index: Sequence[int]) -> Row | None:
         """Return the table and row of a chunk; None where none was written, or there is no array.
@@ -164,10 +164,10 @@ class Lookup:
         """
         if path not in self._arrays:
             node = self.snapshot.find(path)
-            array = _ArrayLookup(self._assets, node) if isinstance(node, ArrayNode) else None
-            self._arrays[path] = array
-        known = self._arrays[path]
-        return None if known is None else known.find(index)
+            if not isinstance(node, ArrayNode):
+                return None
+            self._arrays[path] = _ArrayLookup(self._assets, node)
+        return self._arrays[path].find(index)
 
 
 class _ArrayLookup:

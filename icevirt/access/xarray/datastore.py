@@ -7,6 +7,7 @@ Only reading values uses the zarr store.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from zarr.abc.store import Store
 
 from icevirt.access.store.arrays import array_of, decoding
 from icevirt.access.xarray.attributes import shown
-from icevirt.access.xarray.decoding_options import DECODERS
 from icevirt.access.xarray.eras import concatenated, eras_around, groups_with_eras, refuse_lacking
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.model import paths
@@ -33,10 +33,10 @@ _ALL = indexing.IndexingSupport.VECTORIZED
 def dataset_of(store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]) -> Dataset:
     """Return a group of a snapshot as a dataset, read from a store over it."""
     found = IcevirtDataStore(store, snapshot, group)
-    if not decoders.keys() <= set(DECODERS):
-        return StoreBackendEntrypoint().open_dataset(found, **decoders)  # which says what is wrong
+    opener = StoreBackendEntrypoint().open_dataset
+    signature(opener).bind(found, **decoders)  # raises TypeError for an unknown option
     try:
-        return StoreBackendEntrypoint().open_dataset(found, **decoders)
+        return opener(found, **decoders)
     except (IcevirtError, Warning):
         raise
     except Exception as error:

@@ -17,8 +17,8 @@ from icevirt.errors import IcevirtError
 from icevirt.redaction import redacted
 
 LOG = logging.getLogger("icevirt")
-LOG.addHandler(logging.NullHandler())  # no handler of the application: no word
-_TOLD = 100  # bad files, a record each
+LOG.addHandler(logging.NullHandler())  # silent without a handler of the application
+_NAMED = 100  # bad files, a record each
 
 
 def tell(event: str, level: int = logging.INFO, /, **fields: Any) -> None:
@@ -32,14 +32,14 @@ def tell(event: str, level: int = logging.INFO, /, **fields: Any) -> None:
     if not LOG.isEnabledFor(level):
         return
     shown = redacted(fields)
-    told = ", ".join(f"{name}={value}" for name, value in shown.items())
+    text = ", ".join(f"{name}={value}" for name, value in shown.items())
     extra = {"event": event, "fields": shown}
-    LOG.log(level, "%s", f"{event}: {told}" if told else event, extra=extra)
+    LOG.log(level, "%s", f"{event}: {text}" if text else event, extra=extra)
 
 
 def tell_bad_files(bad: Sequence[BadFile]) -> None:
     """Log files that were left out: the first hundred by name, then how many there are."""
-    for file in bad[:_TOLD]:
+    for file in bad[:_NAMED]:
         tell("file-left-out", logging.WARNING, url=file.url, code=file.code, error=file.error)
     if bad:
         tell("files-left-out", logging.WARNING, files=len(bad))
@@ -79,7 +79,7 @@ def telling_failures(what: str) -> Iterator[None]:
 
 
 def heard(progress: Callable[[Progress], None] | None) -> bool:
-    """Say whether anybody wants to know how far a phase is."""
+    """Say whether a callback or the log takes the progress of a phase."""
     return progress is not None or LOG.isEnabledFor(logging.INFO)
 
 
@@ -89,7 +89,7 @@ _INTERVAL = 10.0  # seconds between two records of a phase in the log
 class Clock:
     """Seconds by phase, in the order in which phases began.
 
-    ``progress`` and the log are told of each phase, and of the steps that stages give to `step`.
+    ``progress`` and the log get each phase, and of the steps that stages give to `step`.
     """
 
     def __init__(self, progress: Callable[[Progress], None] | None = None) -> None:
@@ -100,7 +100,7 @@ class Clock:
 
     @property
     def step(self) -> Callable[[Progress], None] | None:
-        """What stages tell their steps; None where nobody listens, as looking costs a listing."""
+        """What takes the steps of stages; None without listeners, as looking costs a listing."""
         return self._step if heard(self._progress) else None
 
     def _step(self, step: Progress) -> None:

@@ -364,18 +364,13 @@ def _too_many(bad: tuple[BadFile, ...], total: int) -> ScanError:
         do = "Check that these are the files you meant."
     else:
         do = f"Repair or remove them, or leave them out with max_bad_files={len(bad)}."
-    told = {} if (unreadable := sum(map(_is_unreadable, bad))) == 0 else {"unreadable": unreadable}
+    unreadable = sum(each.code == StorageError.code for each in bad)  # the storage failed
     return ScanError(
         f"{len(bad)} of {total} files cannot be scanned; the first: {first}",
         do=do,
         bad_files=[file.url for file in bad[:_SHOWN]],
-        **told,
+        **({"unreadable": unreadable} if unreadable else {}),
     )
-
-
-def _is_unreadable(bad: BadFile) -> bool:
-    """Say whether it was the storage that failed, and not the file."""
-    return bad.code == StorageError.code
 
 
 def write_all(executor: Executor, job: Job, plan: BuildPlan) -> list[WriteResult]:

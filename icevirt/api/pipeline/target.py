@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -108,8 +107,12 @@ class Target:
         Raises:
             FormatError: What it says of the build cannot be used, or the history is a circle.
         """
-        made = (each for each in self._ancestry() if provenance_of(each, self.group) is not None)
-        return next(made, None)
+        if self.info is None:
+            return None
+        for each in walks.ancestry(self.info, self.tip):
+            if provenance_of(each, self.group) is not None:
+                return each
+        return None
 
     def refuse_occupied(self) -> None:
         """Check that the group is empty, unless it is to be replaced.
@@ -214,10 +217,6 @@ class Target:
                 for key in result.chunk_ids:
                     self.storage.delete(layout.chunk(ObjectId12(key)))
         record.delete_all()
-
-    def _ancestry(self) -> Iterator[SnapshotSummary]:
-        if self.info is not None:
-            yield from walks.ancestry(self.info, repo_updates.branch_tip(self.info, self.branch))
 
 
 def made_by(assets: Assets, build: SnapshotSummary, group: str) -> dict[str, Node]:

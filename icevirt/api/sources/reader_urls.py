@@ -44,7 +44,7 @@ class Publication:
 
     @classmethod
     def of(cls, given: Mapping[Any, Any] | None) -> Publication:
-        """Read what a person passed: paths or URLs.
+        """Read what a caller passed: paths or URLs.
 
         Raises:
             InvalidInputError: One is no path or URL.
@@ -67,7 +67,8 @@ class Publication:
                 do="Leave out publish_as.",
             )
         urls = [self._moved(url) for url in plan.files.url]
-        if missed := [before for before, _ in self.prefixes if not self._fits(before, plan)]:
+        used = set(map(self._prefix_of, plan.files.url))
+        if missed := [before for before, _ in self.prefixes if before not in used]:
             raise InvalidInputError(
                 "no file lies below this prefix of publish_as",
                 do="Name directories or URL prefixes of the files.",
@@ -89,9 +90,6 @@ class Publication:
             )
         return tuple(found[url] for url in urls)
 
-    def _fits(self, before: str, plan: BuildPlan) -> bool:
-        return any(self._prefix_of(url) == before for url in plan.files.url)
-
     def _prefix_of(self, url: str) -> str | None:
         return next((before for before, _ in self.prefixes if url.startswith(before)), None)
 
@@ -107,7 +105,7 @@ class Publication:
         for _, after in self.prefixes:
             below = [url for url in urls if url.startswith(after)]
             if len(below) > _FEW and not after.startswith(("file://", "http://", "https://")):
-                with contextlib.suppress(InvalidInputError):  # nothing there: each is told below
+                with contextlib.suppress(InvalidInputError):  # each is looked at below
                     found |= {file.url: file for file in remote_files(after, ("",))}
         missing = [url for url in urls if url not in found]
         with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="icevirt-publish") as pool:
@@ -170,7 +168,7 @@ class NamedContainers:
 
     @classmethod
     def of(cls, given: Mapping[Any, Any] | None) -> NamedContainers:
-        """Read what a person passed: paths or URLs by name.
+        """Read what a caller passed: paths or URLs by name.
 
         Raises:
             InvalidInputError: A name cannot stand in a URL, a prefix is no path or URL, or has two

@@ -59,7 +59,8 @@ def _batch(part: ChunkTable, urls: Iterable[str]) -> Batch:
     native, virtual = part.kind == ChunkType.native, part.kind == ChunkType.virtual
     paths = np.full(len(part), "", object)
     paths[virtual] = np.array([*urls, ""], object)[part.source[virtual]]
-    paths[native] = np.array([*_ids(part), ""], object)[part.source[native]]
+    ids = [str(ObjectId12(raw.tobytes())) for raw in part.chunk_ids]
+    paths[native] = np.array([*ids, ""], object)[part.source[native]]
     inline = np.flatnonzero(part.kind == ChunkType.inline)
     starts, lengths = part.offset[inline].tolist(), part.length[inline].tolist()
     inlined = {
@@ -68,10 +69,6 @@ def _batch(part: ChunkTable, urls: Iterable[str]) -> Batch:
     }
     offset = np.where(part.kind == ChunkType.inline, 0, part.offset).astype(np.uint64)
     return part.index, part.kind, paths.tolist(), offset, part.length, inlined
-
-
-def _ids(part: ChunkTable) -> Iterator[str]:
-    return (str(ObjectId12(raw.tobytes())) for raw in part.chunk_ids)
 
 
 def absolute(session: Session, table: ChunkTable) -> Iterator[str]:
@@ -95,33 +92,28 @@ def refs_table(session: Session, path: str) -> pa.Table:
         NodeNotFoundError: There is no such array.
         InvalidInputError: There is a group, or pyarrow is not installed.
     """
-    arrow = _pyarrow()
-    table = chunk_tables.compact(session.array_table(path))
-    places, source = _places(session, table)
-    inline = table.kind == ChunkType.inline
-    modified = places.last_modified[source].astype(np.int64)
-    made: pa.Table = arrow.table(
-        {
-            "index": _lists(arrow, table.index),
-            "kind": _named(arrow, table.kind),
-            "location": _encoded(arrow, places.url, source),
-            "offset": arrow.array(np.where(inline, 0, table.offset).astype(np.uint64)),
-            "length": arrow.array(table.length),
-            "etag": _encoded(arrow, places.etag, source),
-            "last_modified": arrow.array(modified, arrow.timestamp("s", "UTC"), mask=modified == 0),
-        }
-    )
-    return made
-
-
-def _pyarrow() -> Any:
     try:
         import pyarrow as pa
     except ModuleNotFoundError as error:
         raise InvalidInputError(
             "an Arrow table of references needs pyarrow", do="Run `pip install pyarrow`."
         ) from error
-    return pa
+    kinds = [one.name for one in ChunkType]
+    table = chunk_tables.compact(session.array_table(path))
+    places, source = _places(session, table)
+    inline = table.kind == ChunkType.inline
+    modified = places.last_modified[source].astype(np.int64)
+    return pa.table(
+        {
+            "index": _lists(pa, table.index),
+            "kind": pa.DictionaryArray.from_arrays(table.kind.astype(np.int8), kinds),
+            "location": _encoded(pa, places.url, source),
+            "offset": pa.array(np.where(inline, 0, table.offset).astype(np.uint64)),
+            "length": pa.array(table.length),
+            "etag": _encoded(pa, places.etag, source),
+            "last_modified": pa.array(modified, pa.timestamp("s", "UTC"), mask=modified == 0),
+        }
+    )
 
 
 def _places(session: Session, table: ChunkTable) -> tuple[Locations, NDArray[np.int64]]:
@@ -156,11 +148,6 @@ def _lists(arrow: Any, index: NDArray[np.uint32]) -> Any:
         return arrow.array([[]] * len(index), arrow.list_(arrow.uint32(), 0))
     flat = arrow.array(np.ascontiguousarray(index).ravel())
     return arrow.FixedSizeListArray.from_arrays(flat, index.shape[1])
-
-
-def _named(arrow: Any, kind: NDArray[np.uint8]) -> Any:
-    names = [one.name for one in ChunkType]
-    return arrow.DictionaryArray.from_arrays(arrow.array(kind.astype(np.int8)), arrow.array(names))
 
 
 def _encoded(arrow: Any, values: Strings, row: NDArray[np.int64]) -> Any:

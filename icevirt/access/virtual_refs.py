@@ -133,18 +133,6 @@ def _box(shape: Sequence[int], origin: Sequence[int] | None) -> NDArray[np.uint3
     return index.reshape(math.prod(shape), len(shape))
 
 
-def _checksums(given: Sequence[ChecksumLike], count: int) -> Sequence[tuple[str, int]]:
-    """Return a checksum for each location."""
-    if len(given) != count:
-        raise InvalidInputError(
-            "the number of checksums differs from the number of locations",
-            do="Pass one for each location, or a single one for all.",
-            checksums=len(given),
-            locations=count,
-        )
-    return [recorded(one) for one in given]
-
-
 def _places(
     locations: Sequence[str],
     checksum: ChecksumLike | Sequence[ChecksumLike],
@@ -160,9 +148,15 @@ def _places(
             last_modified=np.full(len(distinct), seconds, np.uint32),
         )
     else:
-        checksums = _checksums(checksum, len(locations))
-        pairs = zip(locations, checksums, strict=True)
-        places, number = _distinct([(url, etag, seconds) for url, (etag, seconds) in pairs])
+        if len(checksum) != len(locations):
+            raise InvalidInputError(
+                "the number of checksums differs from the number of locations",
+                do="Pass one for each location, or a single one for all.",
+                checksums=len(checksum),
+                locations=len(locations),
+            )
+        pairs = zip(locations, checksum, strict=True)
+        places, number = _distinct([(url, *recorded(each)) for url, each in pairs])
     return places, number if codes is None else number[_codes(codes, len(locations))]
 
 

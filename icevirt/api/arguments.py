@@ -108,7 +108,7 @@ def spacing_by(given: SpacingLike, dimensions: Sequence[str]) -> dict[str, str |
     ):
         raise InvalidInputError(
             "spacing must name one of the dimensions of concat_dim",
-            do='Name it: spacing={"time": "6h"} (--spacing time=6h).',
+            do='Name it: combine_options={"spacing": {"time": "6h"}} (--spacing time=6h).',
             unknown=unknown,
             concat_dim=list(dimensions),
         )

@@ -102,7 +102,7 @@ class CommitOptions(Options):
         if self.promote is not None and self.promote == self.branch:
             raise InvalidInputError(
                 "a build cannot be promoted to the branch that it commits to",
-                do="Commit to another branch, like branch='staging'.",
+                do='Commit to another branch: commit_options={"branch": "staging"}.',
                 branch=self.branch,
                 promote=self.promote,
             )

@@ -79,7 +79,7 @@ class Edits:
         elif labels:
             raise InvalidInputError(
                 "labels='preprocess' needs a preprocess function",
-                do="Pass preprocess (--preprocess) too.",
+                do='Pass combine_options={"preprocess": function} (--preprocess) too.',
                 dimensions=list(labels),
             )
         everywhere, all_alike = [self.everywhere], np.zeros(len(facts.files), np.int64)
@@ -142,7 +142,8 @@ def _add_labels(
             raise InvalidInputError(
                 f"preprocess returns labels along {name!r}, but its labels are not set to "
                 "'preprocess'",
-                do=f'Name the dimension in concat_dim, and pass labels={{"{name}": "{TOLD}"}}'
+                do="Name the dimension in concat_dim, and pass combine_options="
+                f'{{"labels": {{"{name}": "{TOLD}"}}}}'
                 f" (--labels {name}={TOLD}).",
                 file=url,
             )
@@ -163,8 +164,9 @@ def _refuse_unscanned(edit: FileEdit, dimensions: Sequence[str], url: str) -> No
             raise InvalidInputError(
                 f"preprocess gives a dimension the name {new!r}, along which files are placed or"
                 " padded",
-                do=f'Pass rename={{"{old}": "{new}"}} (--rename {old}={new}), which scans know of;'
-                " files that have no such name stay as they are.",
+                do=f'Pass combine_options={{"rename": {{"{old}": "{new}"}}}}'
+                f" (--rename {old}={new}), which scans know of; files that have no such name stay"
+                " as they are.",
                 file=url,
             )
 

@@ -93,15 +93,24 @@ def _read(file: Path, shown: str) -> tuple[str, dict[str, Any]]:
         raise InvalidInputError(
             f"the recipe is not valid TOML: {error}", do="Correct it.", recipe=shown
         ) from error
-    _check_version(found.get("version"), shown)
+    version = found.get("version")
+    if version not in (1, VERSION) or isinstance(version, bool):
+        raise InvalidInputError(
+            "the recipe has no version"
+            if version is None
+            else "this icevirt does not support the version of the recipe",
+            do=f"Write version = {VERSION} in its first line.",
+            recipe=shown,
+            **({} if version is None else {"version": version}),
+        )
     return text, found
 
 
 def dump_recipe(arguments: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write arguments of a plan or build as a recipe; those that say nothing are left out.
+    """Write arguments of a plan or build as a recipe; empty ones and defaults are left out.
 
     Raises:
-        InvalidInputError: One has no place in a file, like a function or credentials.
+        InvalidInputError: One cannot be in a file, like a function or credentials.
     """
     file = Path(path)
     folder = file.resolve().parent
@@ -141,18 +150,6 @@ _FORMER = {*(each.name for options in OBJECTS for each in declared(options)), *R
 # -- what is refused -----------------------------------------------------------------------------
 
 
-def _check_version(version: object, path: str) -> None:
-    if version not in (1, VERSION) or isinstance(version, bool):
-        raise InvalidInputError(
-            "the recipe has no version"
-            if version is None
-            else "this icevirt does not support the version of the recipe",
-            do=f"Write version = {VERSION} in its first line.",
-            recipe=path,
-            **({} if version is None else {"version": version}),
-        )
-
-
 def _refuse_unknown(
     found: Mapping[str, Any], known: Collection[str], text: str, file: Path
 ) -> None:
@@ -167,7 +164,7 @@ def _refuse_unknown(
 
 
 def _remedy(key: str, known: Collection[str]) -> str:
-    """Return where an option stands, or which key is meant."""
+    """Return the table of an option, or the nearest key."""
     name = RENAMED.get(key, key)
     for keyword, options in BY_KEYWORD.items():
         if name in [each.name for each in declared(options)]:
@@ -177,7 +174,7 @@ def _remedy(key: str, known: Collection[str]) -> str:
 
 
 def _line_of(key: str, text: str) -> int | None:
-    """Return the line in which a key stands, as far as that is plain."""
+    """Return the line of a key if it is written plainly."""
     quoted = rf"""["']?{re.escape(key)}["']?"""
     for number, line in enumerate(text.splitlines(), 1):
         if re.match(rf"\s*(\[\s*)?{quoted}\s*(=|\.|\])", line):
@@ -192,7 +189,7 @@ def _refuse_secrets(access: object, text: str, path: str) -> None:
         )
     for prefix, how in access.items():
         if not isinstance(how, str) or not (is_named(how) or how == REQUESTER_PAYS):
-            # what stands there may be a token, so it is not repeated
+            # the value may be a token, so it is not repeated
             line = _line_of(prefix, text)
             raise InvalidInputError(
                 "recipes must not contain secrets: access must be a keyword"

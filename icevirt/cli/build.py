@@ -20,12 +20,7 @@ from icevirt.cli.declared import (
 from icevirt.cli.output import CommandResult, Output, OutputOption, progress, show_error
 from icevirt.errors import CombineError
 
-
-class Mode(StrEnum):
-    """What happens to nodes that the group holds already."""
-
-    refuse = "w-"
-    overwrite = "w"
+Mode = StrEnum("Mode", {"refuse": "w-", "overwrite": "w"})  # nodes that the group holds
 
 
 @takes_options("build")

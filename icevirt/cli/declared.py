@@ -14,7 +14,7 @@ import typer
 
 from icevirt.api.renamed import OBJECTS
 from icevirt.archive.options import DeclaredOption, Names, Options, choices_of, declared, spelled
-from icevirt.cli.notation import NOTATIONS
+from icevirt.cli.options import NOTATIONS
 from icevirt.errors import InvalidInputError
 
 RecipeFile = Annotated[

@@ -26,7 +26,7 @@ from icevirt.version import __version__
 
 _ENDED = {130: "interrupted", 143: "terminated"}  # statuses of programs that signals ended
 
-_NOW = {
+_NOW = {  # what to write instead of former options
     "--holes": "--missing reserve",
     "--regular": "--spacing DIM=SPACING",
     "--eras": "--on-mismatch eras",
@@ -44,8 +44,11 @@ def _repeating_no_secret() -> Iterator[None]:
         yield
     except Exception as error:
         if isinstance(words := getattr(error, "message", None), str):
-            now = replacement(error)
-            error.message = without_secrets(words if now is None else now)  # type: ignore[attr-defined]
+            option = str(getattr(error, "option_name", None))
+            is_scan = getattr(getattr(error, "ctx", None), "info_name", None) == "scan"
+            if now := (_NOW | (_NOW_OF_SCAN if is_scan else {})).get(option):
+                words = f"No such option: {option}. It was renamed: write {now}"
+            error.message = without_secrets(words)  # type: ignore[attr-defined]
         raise
 
 
@@ -178,11 +181,3 @@ def _log_to_stderr() -> None:
     handler.addFilter(lambda record: "py4j" not in record.pathname)
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     logging.getLogger("icevirt").propagate = False  # answers and errors say it already
-
-
-def replacement(error: Exception) -> str | None:
-    """Return what a usage error should say where a former option caused it."""
-    option = getattr(error, "option_name", None)
-    command = getattr(getattr(error, "ctx", None), "info_name", None)
-    now = (_NOW | (_NOW_OF_SCAN if command == "scan" else {})).get(str(option))
-    return None if now is None else f"No such option: {option}. It was renamed: write {now}"

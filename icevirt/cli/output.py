@@ -27,20 +27,8 @@ if TYPE_CHECKING:
 _WIDTH = 10_000  # where no terminal reads, lines are as long as they need to be
 
 
-class Output(StrEnum):
-    """How an answer is printed."""
-
-    text = "text"
-    json = "json"
-
-
-class ProgressStyle(StrEnum):
-    """How progress is shown on stderr."""
-
-    auto = "auto"
-    json = "json"
-
-
+Output = StrEnum("Output", ["text", "json"])  # how an answer is printed
+ProgressStyle = StrEnum("ProgressStyle", ["auto", "json"])  # how progress is shown on stderr
 _progress_style = ContextVar("progress_style", default=ProgressStyle.auto)
 
 
@@ -91,7 +79,10 @@ def answering() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except OSError as error:
-        _discard_stdout()
+        # what is left in the buffer would fail again when the interpreter flushes it
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
         if not isinstance(error, BrokenPipeError):
             show_error(
                 StorageError(
@@ -100,13 +91,6 @@ def answering() -> Iterator[None]:
                 )
             )
         sys.exit(1)
-
-
-def _discard_stdout() -> None:
-    """Let the interpreter flush what is left to where it does not fail again."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
 
 
 def show_error(error: IcevirtError) -> None:

@@ -12,6 +12,8 @@ from icevirt.cli import options
 from icevirt.cli.declared import asked, takes_options
 from icevirt.cli.output import CommandResult, Output, OutputOption, progress
 
+CatalogTable = StrEnum("CatalogTable", ["files", "arrays", "attributes", "references"])
+
 
 @takes_options("scan")
 def scan(  # noqa: PLR0917 - each is an option of the command
@@ -52,15 +54,6 @@ def scan(  # noqa: PLR0917 - each is an option of the command
     with progress(quiet=quiet) as listener:
         report = icevirt.scan_files(sources, catalog, progress=listener, **how)
     return CommandResult(value=report, output=output, quiet=quiet, status=0 if report.ok else 1)
-
-
-class CatalogTable(StrEnum):
-    """The tables of a catalog's view."""
-
-    files = "files"
-    arrays = "arrays"
-    attributes = "attributes"
-    references = "references"
 
 
 def catalog(

@@ -13,7 +13,7 @@ from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ArraySummary
 from icevirt.archive.reports.cost import ArrayCost, ReadCost
 from icevirt.archive.reports.difference import PlanDifference
-from icevirt.display.report import array_table, bad_file, facts, listed
+from icevirt.display.report import array_table, bad_file, facts, listed, table_of
 from icevirt.display.text import bytes_of, count, entry, size, some, words
 from icevirt.objects.endpoints import entry_of
 from icevirt.planning.reader_support import named, readers_of_json
@@ -144,11 +144,8 @@ def eras(found: Eras) -> RenderableType:
 
 
 def _table(found: Eras) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="dim")
-    for heading in ("era", "files", "from", "to", "what differs"):
-        table.add_column(
-            heading, overflow="fold", justify="right" if heading == "files" else "left"
-        )
+    table = table_of(("era", "files", "from", "to", "what differs"), right=("files",))
+    table.padding = (0, 2, 0, 2)
     for era in found.eras[:SHOWN]:
         table.add_row(
             words(era.name, "bold"),

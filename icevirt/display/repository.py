@@ -188,13 +188,8 @@ def verify_report(report: VerifyReport) -> RenderableType:
         for array, reason in checked.not_compared
     ]
     if checked.untold:
-        names = ", ".join(checked.untold)
-        lines.append(
-            words(
-                f"  not compared, because no compared chunk shares a file with them: {names}",
-                "yellow",
-            )
-        )
+        why = "because no compared chunk shares a file with them"
+        lines.append(words(f"  not compared, {why}: {', '.join(checked.untold)}", "yellow"))
     return Group(
         words(report.repo, "bold"),
         Text(f"  snapshot  {report.snapshot_id}"),

@@ -75,7 +75,10 @@ def to_kerchunk(
         )
     metadata: dict[str, dict[str, Any]] = {}
     arrays: dict[str, ExportedReferences] = {}
-    for inside, node in _rooted(session, path):
+    nodes = nodes_below(session, path)
+    if isinstance(nodes[0][1], ArrayNode):  # references begin with a group
+        nodes.insert(0, ("/", session.node("/")))
+    for inside, node in nodes:
         name = inside.strip("/")
         _check_name(name)
         documents = group_documents(node)
@@ -100,13 +103,6 @@ def _check_name(path: str) -> None:
             )
 
 
-def _rooted(session: Session, path: str) -> Iterator[tuple[str, Any]]:
-    nodes = nodes_below(session, path)
-    if isinstance(nodes[0][1], ArrayNode):
-        yield "/", session.node("/")
-    yield from nodes
-
-
 def _target(url: str) -> str:
     """Return a URL as fsspec takes it, which decodes nothing in the path of a local file."""
     return f"file://{local_path(url)}" if url.startswith("file://") else url
@@ -118,7 +114,10 @@ def _target(url: str) -> str:
 def _write_json(
     file: Path, metadata: dict[str, dict[str, Any]], arrays: dict[str, ExportedReferences], _: int
 ) -> None:
-    refs: dict[str, Any] = {key: dumped(document) for key, document in metadata.items()}
+    refs: dict[str, Any] = {
+        key: json.dumps(document, ensure_ascii=False)  # zarr v2 has bare NaN in attributes
+        for key, document in metadata.items()
+    }
     for name, found in arrays.items():
         refs.update(_json_rows(name, found))
     draft = file.with_name(f".{file.name}.{os.getpid()}")
@@ -128,14 +127,8 @@ def _write_json(
 
 def _json_rows(name: str, found: ExportedReferences) -> Iterator[tuple[str, Any]]:
     urls = [_target(url) for url in found.urls]
-    rows = zip(
-        found.index.tolist(),
-        found.url.tolist(),
-        found.offset.tolist(),
-        found.length.tolist(),
-        strict=True,
-    )
-    for index, url, offset, length in rows:
+    columns = (found.index, found.url, found.offset, found.length)
+    for index, url, offset, length in zip(*(each.tolist() for each in columns), strict=True):
         yield _key(name, index), [urls[url], offset, length]
     for body_index, body in found.bodies.items():
         yield _key(name, body_index), "base64:" + base64.b64encode(body).decode()
@@ -264,14 +257,10 @@ def _fill(
         if not complete and missing != own:
             raise NoEquivalentError("missing chunks that are not read as _FillValue")
         return missing
-    if not complete and own not in _NOTHING and _holds(own):
+    is_zero = own in _NOTHING or (isinstance(own, str) and not own.strip("A="))  # base64 of zeros
+    if not complete and not is_zero:
         raise NoEquivalentError("missing chunks of other values than 0, without a _FillValue")
     return None
-
-
-def _holds(fill: JSON) -> bool:
-    """Say whether a fill value of bytes, which is base64, holds anything but zeros."""
-    return not isinstance(fill, str) or bool(fill.strip("A="))
 
 
 def _spelt(value: Any) -> JSON:
@@ -285,8 +274,3 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
-def dumped(document: dict[str, Any]) -> str:
-    """Write a metadata document; zarr v2 has bare NaN in attributes."""
-    return json.dumps(document, allow_nan=True, ensure_ascii=False)

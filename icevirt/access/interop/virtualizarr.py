@@ -6,7 +6,6 @@ VirtualiZarr is imported only to make a dataset: a caller who passes one has imp
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,7 +91,10 @@ def _add(session: Session, path: str, variable: Variable, checksum: ChecksumLike
         codes=codes,
         checksum=checksum,
     )
-    _add_inline(session, path, manifest._inlined, variable.ndim)  # noqa: SLF001
+    for index, body in manifest._inlined.items():  # noqa: SLF001
+        if len(index) != variable.ndim:
+            raise InvalidInputError("a chunk's index does not fit its array", index=index)
+        session.set_chunk(path, index, bytes(body))
 
 
 def _document(variable: Variable, data: Any) -> bytes:
@@ -103,15 +105,6 @@ def _document(variable: Variable, data: Any) -> bytes:
     changed = {"attributes": dict(attributes.values), "dimension_names": list(variable.dims)}
     document = {**json.loads(raw), **changed, **attributes.extension()}
     return json.dumps(document, allow_nan=False).encode()
-
-
-def _add_inline(
-    session: Session, path: str, chunks: Mapping[tuple[int, ...], bytes], ndim: int
-) -> None:
-    for index, body in chunks.items():
-        if len(index) != ndim:
-            raise InvalidInputError("a chunk's index does not fit its array", index=index)
-        session.set_chunk(path, index, bytes(body))
 
 
 def to_virtualizarr(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from icevirt.access.store.resolve import FetchPlan
+from icevirt.access.store.keys import FetchPlan
 from icevirt.connect import urls
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
@@ -84,11 +84,9 @@ class ReferenceLocator:
             return InRemote(remote.RemoteRange(source, offset, length))
         if kind == ChunkType.native:
             key = ObjectId12(columns.chunk_ids[source].tobytes())
-            return InObject(self._assets, key, offset, length, self._path(key))
+            path = None if self._root is None else posixpath.join(self._root, layout.chunk(key))
+            return InObject(self._assets, key, offset, length, path)
         return InMemory(columns.inline[offset : offset + length].data)
-
-    def _path(self, key: ObjectId12) -> str | None:
-        return None if self._root is None else posixpath.join(self._root, layout.chunk(key))
 
     def _file(self, places: Locations, row: int) -> File:
         return self._source(places.url[row], places.etag[row], int(places.last_modified[row]))

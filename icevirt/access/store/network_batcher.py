@@ -44,9 +44,9 @@ class NetworkBatcher:
         self._ahead = ReadAhead()
         self._held: list[Wanted] = []
         self._timer: TimerHandle | None = None
-        self._tasks: set[Task[None]] = set()  # the loop keeps no strong references
+        self._tasks: set[Task[Any]] = set()
         self._usual = 0.0  # seconds that a request takes
-        self._due = 0  # how many got a value and did not ask again
+        self._due = 0  # readers that got a value and requested no other
         self._given = 0.0  # when the last of them did
         self._shared = True  # whether ranges shared requests, when last there were several
 
@@ -70,9 +70,7 @@ class NetworkBatcher:
             self._timer = None
         wanted, self._held = self._held, []
         self._due = 0
-        task = get_running_loop().create_task(self._fetched(wanted))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        started(self._fetched(wanted), self._tasks)
 
     async def _fetched(self, wanted: Sequence[Wanted]) -> None:
         loop = get_running_loop()
@@ -88,15 +86,15 @@ class NetworkBatcher:
             if len(wanted) > 1:
                 self._shared = asked < len(wanted)
         except Exception as error:  # noqa: BLE001 - each request gets it
-            for _, tell in wanted:
-                tell(error)
+            for _, give_back in wanted:
+                give_back(error)
         took = loop.time() - began
         self._usual = 0.8 * self._usual + 0.2 * took if self._usual else took
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A range that is or was fetched before it is asked for."""
+    """A range that is or was fetched before it is requested."""
 
     begin: int
     end: int
@@ -143,7 +141,7 @@ class ReadAhead:
 
     def __init__(self) -> None:
         self._readings: OrderedDict[object, _Reading] = OrderedDict()
-        self._tasks: set[Task[Any]] = set()  # the loop keeps no strong references
+        self._tasks: set[Task[Any]] = set()
 
     def serve(self, wanted: Sequence[Wanted]) -> list[Wanted]:
         """Give what was fetched ahead, or when it arrives; return the others."""
@@ -156,7 +154,7 @@ class ReadAhead:
             elif all(each.answer.done() for each in windows):
                 give(remote.assembled(part, [each.answer.result() for each in windows]))
             else:
-                self._start(_given(part, give, windows))
+                started(_given(part, give, windows), self._tasks)
         self._look_ahead([part for part, _ in wanted])
         return rest
 
@@ -172,7 +170,7 @@ class ReadAhead:
             self._readings.popitem(last=False)
 
     def _follow(self, reading: _Reading, wave: Sequence[RemoteRange]) -> None:
-        """Note a wave; fetch what comes behind it, if it is likely to be asked for."""
+        """Note a wave; fetch what comes behind it, if it is likely to be requested."""
         wanted = sum(part.length for part in wave)
         begin = min(part.offset for part in wave)
         end = max(part.offset + part.length for part in wave)
@@ -197,16 +195,18 @@ class ReadAhead:
             if not task.cancelled() and task.exception() is None:
                 reading.is_over |= len(task.result().body) < stop - start
 
-        task = self._start(part.source.get_async(start, stop))
+        task = started(part.source.get_async(start, stop), self._tasks)
         task.add_done_callback(arrived)
         window = _Window(start, stop, task, get_running_loop().time() + _OLD)
         reading.windows = [*reading.windows[-1:], window]
 
-    def _start[T](self, work: Coroutine[Any, Any, T]) -> Task[T]:
-        task = get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+
+def started[T](work: Coroutine[Any, Any, T], tasks: set[Task[Any]]) -> Task[T]:
+    """Start a task and keep it among others until it is done: the loop has no strong reference."""
+    task = get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
 
 
 async def _given(part: RemoteRange, give: Give, windows: Sequence[_Window]) -> None:

@@ -14,16 +14,19 @@ from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest
 
 from icevirt.access.store import keys
-from icevirt.access.store.keys import ChunkKey, MetadataKey, metadata_key, parse
-from icevirt.access.store.locating import InMemory, Range, ReferenceLocator, waited
-from icevirt.access.store.resolve import (
+from icevirt.access.store.keys import (
+    ChunkKey,
     ChunksWanted,
     GroupedRequests,
+    MetadataKey,
     Request,
     bounds,
+    metadata_key,
+    parse,
     plan,
     sort_out,
 )
+from icevirt.access.store.locating import InMemory, Range, ReferenceLocator, waited
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.objects.answers import Body
@@ -106,7 +109,9 @@ class SessionReader:
             if metadata_key(node.path).startswith(prefix):
                 total += len(node.user_data)
             if isinstance(node, ArrayNode) and keys.may_hold(node, prefix):
-                total += self._chunk_bytes(node, prefix)
+                with self._lock:
+                    table = self._session.array_table(node.path)
+                total += int(table.length[keys.inside(node, table.index, prefix)].sum())
         return total
 
     def _chunk_size(self, path: str, index: tuple[int, ...]) -> int | None:
@@ -117,11 +122,6 @@ class SessionReader:
         if found is None or found.kind[0] == ChunkType.uninitialized:
             return None
         return int(found.length[0])
-
-    def _chunk_bytes(self, node: ArrayNode, prefix: str) -> int:
-        with self._lock:
-            table = self._session.array_table(node.path)
-        return int(table.length[keys.inside(node, table.index, prefix)].sum())
 
     def _references(self, path: str, index: NDArray[np.int64]) -> FoundChunks | None:
         """Look chunks up; None where there is no such array. Raises ``ObjectNotFoundError``."""

@@ -11,14 +11,15 @@ import asyncio
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from zarr.abc.store import ByteRequest
 
+from icevirt.access.store.keys import GroupedRequests, Request, sort_out
 from icevirt.access.store.locating import InRemote, Range
-from icevirt.access.store.network_batcher import NetworkBatcher
+from icevirt.access.store.network_batcher import NetworkBatcher, started
 from icevirt.access.store.reading import SessionReader
-from icevirt.access.store.resolve import GroupedRequests, Request, sort_out
 from icevirt.objects.answers import Body
 
 _THREADS = 4
@@ -53,7 +54,7 @@ class RequestBatcher:
         self._reader = reader
         self._collected: dict[AbstractEventLoop, list[_Waiting]] = {}
         self._away: WeakKeyDictionary[AbstractEventLoop, NetworkBatcher] = WeakKeyDictionary()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._known: set[str] = set()  # arrays whose references were looked at before
 
     async def read(self, key: str, byte_range: ByteRequest | None) -> Body | None:
@@ -89,9 +90,7 @@ class RequestBatcher:
             work = _in_threads(slow)
         else:
             work = self._first(waiting, wanted)
-        task = loop.create_task(work)
-        self._tasks.add(task)  # the loop keeps no strong reference
-        task.add_done_callback(self._tasks.discard)
+        started(work, self._tasks)
 
     async def _first(self, waiting: Sequence[_Waiting], wanted: GroupedRequests) -> None:
         """Look at arrays for the first time, which may fetch and decode manifests."""

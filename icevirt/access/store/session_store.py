@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from zarr.abc.store import ByteRequest, Store
@@ -58,8 +59,8 @@ class SessionStore(Store):
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        staleness = self._reader.staleness
-        return _store, (type(self), self._session, self._read_only, staleness, self._is_open)
+        kind = partial(type(self), read_only=self._read_only, on_stale=self._reader.staleness)
+        return kind, (self._session,), {"_is_open": self._is_open}
 
     @property
     def session(self) -> Session:
@@ -234,15 +235,3 @@ def _same(one: Session, other: Session) -> bool:
         and one.snapshot_id == other.snapshot_id
         and one.assets.storage == other.assets.storage
     )
-
-
-def _store(
-    kind: type[SessionStore],
-    session: Session,
-    read_only: bool,
-    staleness: Staleness,
-    is_open: bool,
-) -> SessionStore:
-    store = kind(session, read_only=read_only, on_stale=staleness)
-    store._is_open = is_open  # noqa: SLF001
-    return store

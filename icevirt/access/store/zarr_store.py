@@ -27,7 +27,6 @@ from icevirt.access.virtual_refs import (
     table_of_grid,
 )
 from icevirt.errors import InvalidInputError
-from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode
 from icevirt.repo.commits.change_set import check_grid
@@ -257,8 +256,16 @@ class Writer:
             return
         check_grid(self._session.array(path), _row(index))
         key = self._session.assets.put_chunk(encoded)
+        table = ChunkTable(
+            index=_row(index).astype(np.uint32),
+            kind=np.full(1, ChunkType.native, np.uint8),
+            source=np.zeros(1, np.uint32),
+            offset=np.zeros(1, np.uint64),
+            length=np.full(1, len(encoded), np.uint64),
+            chunk_ids=np.frombuffer(key, np.uint8).reshape(1, 12).copy(),
+        )
         with self._lock:
-            self._session.set_chunks(path, _native(_row(index), key, len(encoded)))
+            self._session.set_chunks(path, table)
 
 
 def _ndim(document: bytes) -> int | None:
@@ -272,14 +279,3 @@ def _ndim(document: bytes) -> int | None:
 
 def _row(index: tuple[int, ...]) -> NDArray[np.int64]:
     return np.array([index], np.int64).reshape(1, len(index))
-
-
-def _native(index: NDArray[np.int64], key: ObjectId12, length: int) -> ChunkTable:
-    return ChunkTable(
-        index=index.astype(np.uint32),
-        kind=np.full(1, ChunkType.native, np.uint8),
-        source=np.zeros(1, np.uint32),
-        offset=np.zeros(1, np.uint64),
-        length=np.full(1, length, np.uint64),
-        chunk_ids=np.frombuffer(key, np.uint8).reshape(1, 12).copy(),
-    )

@@ -198,28 +198,14 @@ class LazyArray(BackendArray):
         )
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        array = self._array
-        match key:
-            case indexing.VectorizedIndexer():
-                read: Any = array.vindex.__getitem__
-            case indexing.OuterIndexer():
-                read = array.oindex.__getitem__
-            case _:
-                read = array.__getitem__
+        read = _view(self._array, key).__getitem__
         with decoding(self._array):
             value = indexing.explicit_indexing_adapter(key, self.shape, _ALL, read)
         return self._shown(value)
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """Do the same for xarray's ``load_async``."""
-        array = self._array.async_array
-        match key:
-            case indexing.VectorizedIndexer():
-                read: Any = array.vindex.getitem
-            case indexing.OuterIndexer():
-                read = array.oindex.getitem
-            case _:
-                read = array.getitem
+        read = _view(self._array.async_array, key).getitem
         with decoding(self._array):
             value = await indexing.async_explicit_indexing_adapter(key, self.shape, _ALL, read)
         return self._shown(value)
@@ -228,3 +214,14 @@ class LazyArray(BackendArray):
         if self.dtype.kind in "SU":  # a scalar forgets the length of its dtype
             return np.asarray(value, self.dtype)
         return np.asarray(value).astype(self.dtype) if self.dtype.kind == "O" else value
+
+
+def _view(array: Any, key: indexing.ExplicitIndexer) -> Any:
+    """Return what zarr indexes an array by with a key of this kind."""
+    match key:
+        case indexing.VectorizedIndexer():
+            return array.vindex
+        case indexing.OuterIndexer():
+            return array.oindex
+        case _:
+            return array

@@ -26,7 +26,7 @@ _OUTER = indexing.IndexingSupport.OUTER
 _PACKING = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 _CODECS = ("fill_value", "filters", "serializer", "compressors")  # made for packed values
 _CHUNKS = ("chunks", "preferred_chunks", "original_shape")
-_MANY = 100_000  # runs of steps; the chunks of more are not told one by one
+_MANY = 100_000  # runs of steps; the chunks of more are not listed one by one
 
 type _Part = int | slice | NDArray[np.integer]
 
@@ -172,21 +172,16 @@ class SameArray(_LazyArray):
         first, *others = (np.asarray(part[key].to_numpy()) for part in self._parts)
         for name, other in zip(self._names[1:], others, strict=True):
             if same_values(first, other) is not True:
-                raise unlike_values(self._name, self._group, self._names[0], name)
+                raise CombineError(
+                    f"variable {self._name!r} is not the same in all eras",
+                    do=f'Leave it out with drop_variables=["{self._name}"], or open the eras one by'
+                    " one with group=, without eras=.",
+                    variable=self._name,
+                    group=self._group,
+                    first=self._names[0],
+                    second=name,
+                )
         return first.astype(self.dtype, copy=False)
-
-
-def unlike_values(variable: str, group: str, first: str, second: str) -> CombineError:
-    """Return the error of a variable that should be the same in all eras and is not."""
-    return CombineError(
-        f"variable {variable!r} is not the same in all eras",
-        do=f'Leave it out with drop_variables=["{variable}"], or open the eras one by one with'
-        " group=, without eras=.",
-        variable=variable,
-        group=group,
-        first=first,
-        second=second,
-    )
 
 
 def _as_slice(at: NDArray[np.int64]) -> slice | NDArray[np.int64]:
@@ -234,16 +229,12 @@ def _preferred(
     encodings: Sequence[Mapping[Any, Any]], dims: Sequence[Hashable]
 ) -> dict[Hashable, Any]:
     """Return the chunks along each dimension, of the era whose chunks are the largest."""
-    told = [each["preferred_chunks"] for each in encodings if "preferred_chunks" in each]
+    preferred = [each["preferred_chunks"] for each in encodings if "preferred_chunks" in each]
     return {
-        dim: max((each[dim] for each in told if dim in each), key=_largest)
+        dim: max((each[dim] for each in preferred if dim in each), key=np.max)
         for dim in dims
-        if any(dim in each for each in told)
+        if any(dim in each for each in preferred)
     }
-
-
-def _largest(edge: int | tuple[int, ...]) -> int:
-    return edge if isinstance(edge, int) else max(edge)
 
 
 def _along(

@@ -56,7 +56,7 @@ def eras_around(snapshot: Snapshot, group: str) -> tuple[EraGroups, str] | None:
         node = snapshot.find(at)
         if isinstance(node, GroupNode) and (found := _described(node)) is not None:
             inner = wanted.removeprefix(at).strip("/")
-            # whoever names an era means that one
+            # a path with the name of an era means that era
             return None if inner.split("/")[0] in found.names else (found, f"/{inner}")
         if at == paths.ROOT:
             return None
@@ -72,7 +72,7 @@ def groups_with_eras(snapshot: Snapshot, top: str) -> Iterator[str]:
     eras = {path: each for each in held for path in each.below(paths.ROOT)}
     seen = dict.fromkeys([top])
     for node in nodes:
-        era = next((path for path in eras if _is_below(node.path, path)), None)
+        era = next((path for path in eras if f"{node.path}/".startswith(f"{path}/")), None)
         path = node.path
         if era is not None:  # as if the era were not between the group and what it holds
             path = paths.join(eras[era].path, "/" + node.path.removeprefix(era).strip("/"))
@@ -80,12 +80,8 @@ def groups_with_eras(snapshot: Snapshot, top: str) -> Iterator[str]:
     yield from seen
 
 
-def _is_below(path: str, group: str) -> bool:
-    return path == group or path.startswith(group.rstrip("/") + "/")
-
-
 def refuse_lacking(snapshot: Snapshot, eras: EraGroups, inner: str) -> None:
-    """Refuse a group that only some eras have; nobody knows how many steps the others lack."""
+    """Refuse a group that only some eras have; it is unknown how many steps the others lack."""
     lacking = [
         name
         for name, path in zip(eras.names, eras.below(inner), strict=True)
@@ -101,8 +97,8 @@ def refuse_lacking(snapshot: Snapshot, eras: EraGroups, inner: str) -> None:
 
 
 def _described(node: GroupNode) -> EraGroups | None:
-    told = (document_of(node).get("attributes") or {}).get(MARK)
-    match told:
+    mark = (document_of(node).get("attributes") or {}).get(MARK)
+    match mark:
         case None:
             return None
         case {
@@ -124,7 +120,7 @@ def _described(node: GroupNode) -> EraGroups | None:
                 "this group's description of its eras is not valid",
                 do=f"A newer icevirt may have written it: upgrade icevirt. {DO}",
                 group=node.path,
-                found=told,
+                found=mark,
             )
 
 
@@ -149,20 +145,15 @@ def concatenated(datasets: Sequence[Dataset], eras: EraGroups, *, group: str) ->
             group=group,
             eras=list(eras.names),
         )
-    shown = [_plain(each) for each in datasets]
-    return _Concatenation(shown, eras, group).dataset()
+    return _Concatenation([_without_marks(each) for each in datasets], eras, group).dataset()
 
 
-def _plain(dataset: Dataset) -> Dataset:
-    """Take what an era's group says of itself out of the attributes."""
-    kept = {name: value for name, value in dataset.attrs.items() if not _is_of_era(str(name))}
+def _without_marks(dataset: Dataset) -> Dataset:
+    """Remove what an era's group says of itself from the attributes."""
+    marks = [name for name in dataset.attrs if name == ERA or str(name).startswith(f"{ERA}_")]
     shown = dataset.copy()
-    shown.attrs = kept
+    shown.attrs = {name: value for name, value in dataset.attrs.items() if name not in marks}
     return shown
-
-
-def _is_of_era(name: str) -> bool:
-    return name == ERA or name.startswith(f"{ERA}_")
 
 
 class _Concatenation:
@@ -237,8 +228,8 @@ class _Concatenation:
         lengths = [each.sizes[self._dim] for each in self._datasets]
         era = np.repeat(np.arange(len(lengths)), lengths)
         inner = np.concatenate([np.arange(length) for length in lengths])
-        told = all(self._dim in each.variables for each in self._datasets)
-        if told and self._eras.by_coordinate:
+        is_labelled = all(self._dim in each.variables for each in self._datasets)
+        if is_labelled and self._eras.by_coordinate:
             order = self._by_coordinate(era)
             if order is not None:
                 return EraSteps.of(era[order], inner[order])
@@ -252,7 +243,7 @@ class _Concatenation:
         return EraSteps.of(era, inner)
 
     def _by_coordinate(self, era: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """Return the steps in the order of their labels; None where these tell no order."""
+        """Return the steps in the order of their labels; None where these have no order."""
         held = [each[self._dim].to_numpy() for each in self._datasets]
         rising = [_direction(labels) for labels in held if len(labels) > 1]
         if None in rising or len(set(rising)) > 1:

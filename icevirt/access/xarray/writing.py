@@ -75,7 +75,7 @@ def to_icechunk(
 
     Raises:
         ReadOnlyError: The session is read-only.
-        InvalidInputError: Something is not of the kind it has to be.
+        InvalidInputError: An argument has a wrong type, or a variable a wrong name.
     """
     from xarray.backends.writers import dump_to_store, get_writable_zarr_store
 
@@ -88,7 +88,13 @@ def to_icechunk(
     ds = _as_dataset(obj)
     top = paths.creatable(group or "/")
     for name in ds.variables:
-        _check_name(top, str(name))
+        if why := problem(str(name)):  # Zarr would write it to a path of another name
+            raise InvalidInputError(
+                f"Zarr cannot store a variable of this name: {why}",
+                do='Rename it: ds.rename({"old": "new"}).',
+                group=top,
+                name=str(name),
+            )
     target = get_writable_zarr_store(
         cast("Any", IcevirtStore(session)),
         mode=mode,
@@ -106,17 +112,6 @@ def to_icechunk(
     dump_to_store(_strict(ds), target, writer, encoding=encoding or {})  # type: ignore[no-untyped-call]
     writer.run(chunkmanager_store_kwargs or {})
     _keep_dtypes(ds, session, top, encoding or {})
-
-
-def _check_name(group: str, name: str) -> None:
-    """Refuse a variable that Zarr would write to a path of another name."""
-    if why := problem(name):
-        raise InvalidInputError(
-            f"Zarr cannot store a variable of this name: {why}",
-            do='Rename it: ds.rename({"old": "new"}).',
-            group=group,
-            name=name,
-        )
 
 
 def _as_dataset(obj: DataArray | Dataset) -> Dataset:
@@ -214,7 +209,7 @@ class ForkingWriter(ArrayWriter):
 
 
 def _write(fork: bytes, path: str, region: Box, values: Any) -> ForkSession:
-    """Write one block; whoever unpickles the fork has it for himself."""
+    """Write one block; each process unpickles its own fork."""
     session: ForkSession = pickle.loads(fork)  # noqa: S301 - made above
     zarr.open_array(IcevirtStore(session), path=path, mode="r+")[region or ...] = values
     return session

@@ -272,16 +272,6 @@ def _written(
     )
 
 
-def _tell_plan(plan: BuildPlan) -> None:
-    tell(
-        "planned",
-        files=len(plan.files),
-        arrays=len(plan.arrays),
-        route=route_of(plan).told(),
-        left_out=len(plan.left_out),
-    )
-
-
 def _refuse_another_plan(request: Request, plan: BuildPlan) -> None:
     """Refuse to build another plan than the one that the caller looked at."""
     if request.plan and request.plan != outcome.digest_of_plan(plan):
@@ -302,7 +292,13 @@ def _run(job: Job, request: Request, inputs: str, executor: Executor, clock: Clo
         wish = replace(request.wish, build_id=job.build_id, nest=nest, kept=kept_of(job.target))
         facts, applied = request.choices.edits.applied(closed.facts, wish)
         plan = combine_eras(facts, applied)
-        _tell_plan(plan)
+        tell(
+            "planned",
+            files=len(plan.files),
+            arrays=len(plan.arrays),
+            route=route_of(plan).told(),
+            left_out=len(plan.left_out),
+        )
         moved = request.commit.publication.targets(facts, plan)
         plan = request.commit.named_containers.contained(facts, published(plan, moved))
         _refuse_another_plan(request, plan)

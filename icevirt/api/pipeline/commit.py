@@ -58,8 +58,8 @@ def refuse_changed(files: Sequence[SourceFile]) -> None:
     if changed := changed_since(files):
         raise SourcesChangedError(
             f"{len(changed)} of {len(files)} files changed since the scan",
-            do="Build again when they no longer change, or with rescan_changed=True "
-            "(--rescan-changed); nothing was committed.",
+            do="Build again when they no longer change, or with"
+            ' commit_options={"rescan_changed": True} (--rescan-changed); nothing was committed.',
             files=dict(islice(changed.items(), _SHOWN)),
         )
 

@@ -18,6 +18,7 @@ from icevirt.redaction import redacted
 
 LOG = logging.getLogger("icevirt")
 LOG.addHandler(logging.NullHandler())  # silent without a handler of the application
+_INTERVAL = 10.0  # seconds between two records of a phase in the log
 _NAMED = 100  # bad files, a record each
 
 
@@ -78,14 +79,6 @@ def telling_failures(what: str) -> Iterator[None]:
         raise
 
 
-def heard(progress: Callable[[Progress], None] | None) -> bool:
-    """Say whether a callback or the log takes the progress of a phase."""
-    return progress is not None or LOG.isEnabledFor(logging.INFO)
-
-
-_INTERVAL = 10.0  # seconds between two records of a phase in the log
-
-
 class Clock:
     """Seconds by phase, in the order in which phases began.
 
@@ -101,7 +94,8 @@ class Clock:
     @property
     def step(self) -> Callable[[Progress], None] | None:
         """What takes the steps of stages; None without listeners, as looking costs a listing."""
-        return self._step if heard(self._progress) else None
+        is_heard = self._progress is not None or LOG.isEnabledFor(logging.INFO)
+        return self._step if is_heard else None
 
     def _step(self, step: Progress) -> None:
         """Take a step. Called from any thread."""

@@ -104,7 +104,8 @@ class Replacing:
         if found is not None and found.stopping:
             raise PlanChangedError(
                 f"the plan differs from what the group holds: {'; '.join(found.stopping)}",
-                do="To accept these changes, pass allow_changes=True (--allow-changes)."
+                do='To accept these changes, pass commit_options={"allow_changes": True}'
+                " (--allow-changes)."
                 " Otherwise build into another group or on another branch.",
                 group=self.claim.group,
                 last_build=found.snapshot_id,

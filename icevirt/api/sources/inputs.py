@@ -31,7 +31,7 @@ from icevirt.objects.source_lists.listing import changed_since, list_sources
 from icevirt.objects.source_lists.rows import Row, bad_row
 
 _SECOND = 1_000_000_000
-_AT_A_TIME = 16  # files of servers that are asked for
+_AT_A_TIME = 16  # files of servers that are looked at
 _ROWS = 1 << 12  # that are looked at together
 
 
@@ -167,7 +167,7 @@ def _complete(row: Row, name: str) -> SourceFile | None:
     except InvalidInputError as error:
         error.facts |= {"list": name, "line": row.line}
         raise
-    seconds = (row.last_modified or 0) // _SECOND  # all that answers tell
+    seconds = (row.last_modified or 0) // _SECOND  # all that answers hold
     return SourceFile(url=url, size=row.size or 0, etag=row.etag, last_modified=seconds * _SECOND)
 
 
@@ -237,7 +237,11 @@ class PackedRows:
     """Rows in compressed pieces of some thousand; each comes with the name of its list."""
 
     def __init__(self, rows: Iterable[tuple[str, Row | SourceFile]]) -> None:
-        self._pieces = [_packed(some) for some in batched(rows, _ROWS)]
+        pieces = (
+            [(name, _facts(each) if isinstance(each, SourceFile) else each) for name, each in some]
+            for some in batched(rows, _ROWS)  # plain values pickle sooner
+        )
+        self._pieces = [zlib.compress(pickle.dumps(piece), 1) for piece in pieces]
 
     def __bool__(self) -> bool:
         return bool(self._pieces)
@@ -250,7 +254,7 @@ class PackedRows:
     def pieces(self) -> Iterator[tuple[tuple[str, Row | SourceFile], ...]]:
         """Yield the rows, some thousand at a time."""
         for piece in self._pieces:
-            told = pickle.loads(zlib.decompress(piece))  # noqa: S301  # made below
+            rows = pickle.loads(zlib.decompress(piece))  # noqa: S301  # made above
             yield tuple(
                 (
                     name,
@@ -258,17 +262,12 @@ class PackedRows:
                     if isinstance(each, Row)
                     else SourceFile(**dict(zip(_FIELDS, each, strict=True))),
                 )
-                for name, each in told
+                for name, each in rows
             )
 
 
 _FIELDS = tuple(field.name for field in fields(SourceFile))
 _facts = attrgetter(*_FIELDS)
-
-
-def _packed(rows: Iterable[tuple[str, Row | SourceFile]]) -> bytes:
-    told = [(name, _facts(each) if isinstance(each, SourceFile) else each) for name, each in rows]
-    return zlib.compress(pickle.dumps(told), 1)  # plain values pickle sooner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,8 +135,8 @@ def prefix_url(given: Any) -> str:
     if not isinstance(text, str) or not text:
         raise InvalidInputError(
             "this is not the path or URL of a directory",
-            do='Pass publish_as={"/mnt/archive/": "s3://bucket/archive/"} (--publish-as FROM=TO),'
-            ' or containers={"archive": "s3://bucket/archive/"}.',
+            do='Pass commit_options={"publish_as": {"/mnt/archive/": "s3://bucket/archive/"}}'
+            ' (--publish-as FROM=TO), or {"containers": {"archive": "s3://bucket/archive/"}}.',
             found=given,
         )
     if is_url(text) and not text.startswith("file://"):
@@ -210,7 +210,7 @@ def places_of(facts: CatalogFacts, plan: BuildPlan) -> Strings:
 def _refused(what: str, **facts: Any) -> InvalidInputError:
     return InvalidInputError(
         what,
-        do='Pass containers={"archive": "s3://bucket/prefix/"} (--container archive=s3://...), with'
-        " names of letters, digits, dots and dashes.",
+        do='Pass commit_options={"containers": {"archive": "s3://bucket/prefix/"}}'
+        " (--container archive=s3://...), with names of letters, digits, dots and dashes.",
         **facts,
     )

@@ -125,8 +125,8 @@ def as_choice(labels: Mapping[str, Labels]) -> dict[str, JSON] | None:
 
 def identity_of(options: ScannerOptions, version: int = catalog.VERSION) -> str:
     """Return a digest of what decides how a file is described: options and scanners."""
-    told = told_of(options, version)
-    return digest_of(told["options"], list(told["scanners"].items()))
+    identity = told_of(options, version)
+    return digest_of(identity["options"], list(identity["scanners"].items()))
 
 
 def told_of(options: ScannerOptions, version: int = catalog.VERSION) -> dict[str, Any]:

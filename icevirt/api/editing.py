@@ -27,7 +27,7 @@ TOLD = "preprocess"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edits:
-    """What was asked for: of each file by a function first, then of all alike."""
+    """Requested changes: a function for each file first, then the same for all files."""
 
     everywhere: FileEdit
     function: Callable[[FileFacts], FileChanges | None] | None

@@ -75,18 +75,15 @@ def takes_options(command: Command) -> Callable[[Callable[..., Any]], Callable[.
 
 def _parameter(each: DeclaredOption) -> inspect.Parameter:
     kind, default, more = _typed(each)
-    option = typer.Option(each.flag, help=_help(each), **more)
+    repeats = each.kind is Names or (each.name in NOTATIONS and NOTATIONS[each.name].repeats)
+    text = f"{each.option.doc} May be repeated." if repeats else each.option.doc
+    option = typer.Option(each.flag, help=text, **more)
     return inspect.Parameter(
         each.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=default,
         annotation=Annotated[kind, option],
     )
-
-
-def _help(each: DeclaredOption) -> str:
-    repeats = each.kind is Names or (each.name in NOTATIONS and NOTATIONS[each.name].repeats)
-    return f"{each.option.doc} May be repeated." if repeats else each.option.doc
 
 
 def _typed(each: DeclaredOption) -> tuple[Any, Any, dict[str, Any]]:

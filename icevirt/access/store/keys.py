@@ -260,7 +260,7 @@ class FetchPlan:
 def plan(
     found: FoundChunks, rows: Sequence[int], byte_ranges: Sequence[ByteRequest | None]
 ) -> FetchPlan:
-    """Return what to read for the references found, cut to the bytes asked for."""
+    """Return what to read for the references found, cut to the bytes requested."""
     start, end = all_bounds(byte_ranges, found.length)
     offset = found.offset.astype(np.int64) + start
     order = np.lexsort((offset, found.source, found.kind))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("scale_factor", "add_offset", "missing_value")  # encodings that become attributes
 
-# what xarray's own writers call an array without a name of its own, and where they keep the name
+# what xarray's own writers call an array without a name, and where they keep the name
 _UNNAMED, _NAME = "__xarray_dataarray_variable__", "__xarray_dataarray_name__"
 _XARRAYS = ("_FillValue", "coordinates")  # attributes that xarray itself reads while it writes
 _MERGED_AT_ONCE = 8

@@ -66,7 +66,7 @@ from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.version import __version__
 
-_ATTEMPTS = 3  # to write objects that somebody else deletes
+_ATTEMPTS = 3  # to write objects that another process deletes
 
 _RESCANS = 3  # of files that change while a build runs
 
@@ -76,7 +76,7 @@ KEEP_SCAN_OF = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What was asked for, sources apart."""
+    """What the caller requested, except the sources."""
 
     storage: Storage
     catalog: Storage | None  # None: in the build's own folder
@@ -261,7 +261,7 @@ def _written(
             refuse_changed(sources)
             if referring:
                 refuse_changed_targets(executor, job, plan)
-            # the last look of all, as somebody may collect garbage meanwhile
+            # the last look of all, as another process may collect garbage meanwhile
             if not vanished(job, results):
                 return results
         tell("objects-vanished", logging.WARNING, repo=job.target.storage.url)

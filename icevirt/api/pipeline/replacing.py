@@ -51,7 +51,7 @@ class Replacing:
         return {array.path: array.zarr_json for array in self.plan.arrays}
 
     def settled(self) -> KeptNodes:
-        """Return what becomes of the nodes below the group."""
+        """Return which nodes below the group are kept, replaced and deleted."""
         base = self.target.snapshot()
         return settled(base, self.claim, groups=self.plan.groups, arrays=self.arrays)
 

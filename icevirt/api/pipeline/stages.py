@@ -68,7 +68,7 @@ from icevirt.tasks.write_manifests import (
 from icevirt.wire.manifests.manifest import ManifestEncoding
 
 _TASKS_PER_SLOT = 4
-_ATTEMPTS = 3  # to take facts that somebody else deletes
+_ATTEMPTS = 3  # to take facts that another process deletes
 _SHOWN = 5  # bad files in a message
 
 

@@ -169,7 +169,7 @@ class Target:
         """Return the id of a build, under which it is resumed and found again.
 
         A build that follows another one has another id, and so have its arrays: those of a build
-        that nobody knows of any more may still be there.
+        that is forgotten may still be there.
         """
         last = self.last_build()
         if last is not None:

@@ -176,7 +176,7 @@ def _is_remote(url: str) -> bool:
 
 
 def _of_rows(rows: PackedRows) -> Iterator[SourceFile]:
-    """Yield the files of a list, those of servers asked for side by side."""
+    """Yield the files of a list, looking at files of servers side by side."""
     with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="icevirt-list") as pool:
         for some in rows.pieces():
             asked = {

@@ -30,8 +30,8 @@ from icevirt.objects.source_lists.listing import list_sources
 from icevirt.objects.source_lists.remote_listing import remote_files
 from icevirt.planning.containers import containers_for
 
-_AT_A_TIME = 16  # files that are asked for
-_FEW = 64  # files that are asked for rather than listed
+_AT_A_TIME = 16  # files that are looked up
+_FEW = 64  # files that are looked up rather than listed
 _SHOWN = 5  # names in a message
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what stands unchanged as the host of a URL
 
@@ -198,13 +198,10 @@ class NamedContainers:
         stores = in_force().stores()
         if not self.names and not stores:
             return plan
-        found = containers_for(places_of(facts, plan), named=dict(self.names), stores=stores)
+        # the files, or those that files of references refer to
+        places = plan.files.url if facts.places is facts.files.url else facts.places
+        found = containers_for(places, named=dict(self.names), stores=stores)
         return replace(plan, containers=found)
-
-
-def places_of(facts: CatalogFacts, plan: BuildPlan) -> Strings:
-    """Return what the references of a plan lead to: its files, or files that those refer to."""
-    return plan.files.url if facts.places is facts.files.url else facts.places
 
 
 def _refused(what: str, **facts: Any) -> InvalidInputError:

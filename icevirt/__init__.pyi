@@ -1,13 +1,11 @@
 # Written by docs/make_stub.py from the table in __init__.py.
 
 from icevirt import errors
-from icevirt.access.interop.from_virtualizarr import (
-    from_virtualizarr,
-)
 from icevirt.access.interop.kerchunk import (
     to_kerchunk,
 )
-from icevirt.access.interop.to_virtualizarr import (
+from icevirt.access.interop.virtualizarr import (
+    from_virtualizarr,
     to_virtualizarr,
 )
 from icevirt.access.store.zarr_store import (
@@ -23,15 +21,8 @@ from icevirt.api.catalog_view import (
     CatalogView,
     catalog_view,
 )
-from icevirt.api.check import (
-    CheckReport,
-    check,
-)
 from icevirt.api.commit_options import (
     CommitOptions,
-)
-from icevirt.api.info import (
-    info,
 )
 from icevirt.api.plan import (
     Plan,
@@ -41,14 +32,14 @@ from icevirt.api.recipe import (
     dump_recipe,
     load_recipe,
 )
+from icevirt.api.repository import (
+    info,
+    upgrade_icechunk_repository,
+)
 from icevirt.api.scan import (
     ScannedArchive,
     scan_file,
     scan_files,
-)
-from icevirt.api.upgrade import (
-    UpgradeReport,
-    upgrade_icechunk_repository,
 )
 from icevirt.api.verify import (
     verify,
@@ -169,6 +160,10 @@ from icevirt.repo.history.types import (
     Update,
     UpdateType,
 )
+from icevirt.repo.maintenance.check import (
+    CheckReport,
+    check,
+)
 from icevirt.repo.maintenance.chunk_sizes import (
     ChunkStorageStats,
 )
@@ -185,6 +180,9 @@ from icevirt.repo.session import (
     ForkSession,
     Session,
     SessionMode,
+)
+from icevirt.repo.v1.upgrade import (
+    UpgradeReport,
 )
 from icevirt.scan.contract import (
     ScannerOptions,

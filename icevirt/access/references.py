@@ -1,4 +1,4 @@
-"""List the references of an array in batches, or one by one.
+"""Show an array's references as data: in batches, as an Arrow table, and for one value.
 
 Locations are absolute, even where a container's name replaces its prefix. Listing reads no source
 file, so it needs no authorization.
@@ -6,19 +6,31 @@ file, so it needs no authorization.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from zarr.abc.store import Store
 
+from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
-from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model import paths
+from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.metadata import document_of
+from icevirt.model.snapshot import ArrayNode, Snapshot
+from icevirt.model.strings import Strings
 from icevirt.objects.authorize import Authorizer
 from icevirt.repo import layout
 from icevirt.repo.session import Session
 from icevirt.versioning import chunk_tables
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ALPHABET = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
 
 type Batch = tuple[
     NDArray[np.uint32],
@@ -47,7 +59,8 @@ def _batch(part: ChunkTable, urls: Iterable[str]) -> Batch:
     native, virtual = part.kind == ChunkType.native, part.kind == ChunkType.virtual
     paths = np.full(len(part), "", object)
     paths[virtual] = np.array([*urls, ""], object)[part.source[virtual]]
-    paths[native] = np.array([*_ids(part), ""], object)[part.source[native]]
+    ids = [str(ObjectId12(raw.tobytes())) for raw in part.chunk_ids]
+    paths[native] = np.array([*ids, ""], object)[part.source[native]]
     inline = np.flatnonzero(part.kind == ChunkType.inline)
     starts, lengths = part.offset[inline].tolist(), part.length[inline].tolist()
     inlined = {
@@ -58,10 +71,6 @@ def _batch(part: ChunkTable, urls: Iterable[str]) -> Batch:
     return part.index, part.kind, paths.tolist(), offset, part.length, inlined
 
 
-def _ids(part: ChunkTable) -> Iterator[str]:
-    return (str(ObjectId12(raw.tobytes())) for raw in part.chunk_ids)
-
-
 def absolute(session: Session, table: ChunkTable) -> Iterator[str]:
     """Yield the locations of a table with the names of containers resolved."""
     authorizer = _resolver(session)
@@ -70,6 +79,83 @@ def absolute(session: Session, table: ChunkTable) -> Iterator[str]:
 
 def _resolver(session: Session) -> Authorizer:
     return Authorizer(session.config.virtual_chunk_containers, ())
+
+
+def refs_table(session: Session, path: str) -> pa.Table:
+    """Return the references of an array, a row for each chunk that was written, in order.
+
+    Columns: ``index`` (a list of the chunk's coordinates), ``kind``, ``location`` (null for inline
+    chunks), ``offset``, ``length``, and what the scan recorded of the object: ``etag`` and
+    ``last_modified``. A distinct location is held once, however many rows refer to it.
+
+    Raises:
+        NodeNotFoundError: There is no such array.
+        InvalidInputError: There is a group, or pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa
+    except ModuleNotFoundError as error:
+        raise InvalidInputError(
+            "an Arrow table of references needs pyarrow", do="Run `pip install pyarrow`."
+        ) from error
+    kinds = [one.name for one in ChunkType]
+    table = chunk_tables.compact(session.array_table(path))
+    places, source = _places(session, table)
+    inline = table.kind == ChunkType.inline
+    modified = places.last_modified[source].astype(np.int64)
+    return pa.table(
+        {
+            "index": _lists(pa, table.index),
+            "kind": pa.DictionaryArray.from_arrays(table.kind.astype(np.int8), kinds),
+            "location": _encoded(pa, places.url, source),
+            "offset": pa.array(np.where(inline, 0, table.offset).astype(np.uint64)),
+            "length": pa.array(table.length),
+            "etag": _encoded(pa, places.etag, source),
+            "last_modified": pa.array(modified, pa.timestamp("s", "UTC"), mask=modified == 0),
+        }
+    )
+
+
+def _places(session: Session, table: ChunkTable) -> tuple[Locations, NDArray[np.int64]]:
+    """Return all objects, and the row of each chunk's; the last is empty, for inline chunks."""
+    files = Locations(
+        url=Strings.of(absolute(session, table)),
+        etag=table.locations.etag,
+        last_modified=table.locations.last_modified,
+    )
+    urls = _objects(session.assets.storage.url, table.chunk_ids)
+    n = len(urls)
+    objects = Locations(url=urls, etag=Strings.empty(n), last_modified=np.zeros(n, np.uint32))
+    places = files + objects + Locations.one("")
+    source = table.source.astype(np.int64)
+    source[table.kind == ChunkType.native] += len(files)
+    source[table.kind == ChunkType.inline] = len(places) - 1
+    return places, source
+
+
+def _objects(root: str, ids: NDArray[np.uint8]) -> Strings:
+    """Return the URLs of native chunks, whose ids are spelt in base32."""
+    bits = np.zeros((len(ids), 100), np.uint8)
+    bits[:, :96] = np.unpackbits(ids, axis=1).reshape(len(ids), 96)
+    letters = _ALPHABET[bits.reshape(len(ids), 20, 5) @ np.array([16, 8, 4, 2, 1], np.uint8)]
+    folder = np.frombuffer(f"{root}/chunks/".encode(), np.uint8)
+    urls = np.hstack([np.broadcast_to(folder, (len(ids), len(folder))), letters])
+    return Strings(urls.ravel(), np.arange(len(ids) + 1, dtype=np.int64) * urls.shape[1])
+
+
+def _lists(arrow: Any, index: NDArray[np.uint32]) -> Any:
+    if not index.shape[1]:
+        return arrow.array([[]] * len(index), arrow.list_(arrow.uint32(), 0))
+    flat = arrow.array(np.ascontiguousarray(index).ravel())
+    return arrow.FixedSizeListArray.from_arrays(flat, index.shape[1])
+
+
+def _encoded(arrow: Any, values: Strings, row: NDArray[np.int64]) -> Any:
+    """Return a column that holds each distinct value once; empty ones are null."""
+    starts, data = arrow.py_buffer(values.starts), arrow.py_buffer(values.data)
+    distinct = arrow.LargeStringArray.from_buffers(len(values), starts, data)
+    codes = arrow.array(row.astype(np.int32), mask=values.lengths[row] == 0)
+    return arrow.DictionaryArray.from_arrays(codes, distinct)
 
 
 # -- one chunk -------------------------------------------------------------------------------
@@ -109,3 +195,93 @@ def source_of_chunk(session: Session, path: str, chunk: tuple[int, ...]) -> Chun
     if "url" in facts:
         facts["offset"] = int(found.offset[0])
     return ChunkSource(**facts)
+
+
+def chunk_of(node: ArrayNode, index: Sequence[int]) -> tuple[int, ...]:
+    """Return the chunk that holds a value.
+
+    Raises:
+        InvalidInputError: The array has no such value.
+    """
+    inside = len(index) == len(node.shape) and all(
+        -size <= at < size for at, size in zip(index, node.shape, strict=True)
+    )
+    if not inside:
+        raise InvalidInputError(
+            "the index lies outside the array",
+            do="Pass an index inside its shape, one number for each dimension.",
+            path=node.path,
+            index=tuple(index),
+            shape=node.shape,
+        )
+    at = [int(i) % size for i, size in zip(index, node.shape, strict=True)]
+    return tuple(map(_place, at, _edges(document_of(node)["chunk_grid"])))
+
+
+def _edges(grid: Mapping[str, Any]) -> list[int | list[int]]:
+    """Return for each dimension the one chunk length, or the lengths of all chunks."""
+    configuration = grid["configuration"]
+    if grid["name"] == "regular":
+        return list(configuration["chunk_shape"])
+    return [
+        axis if isinstance(axis, int) else [size for item in axis for size in _run(item)]
+        for axis in configuration["chunk_shapes"]
+    ]
+
+
+def _run(item: int | list[int]) -> list[int]:
+    return [item] if isinstance(item, int) else [item[0]] * item[1]
+
+
+def _place(at: int, edges: int | list[int]) -> int:
+    if isinstance(edges, int):
+        return at // edges
+    return int(np.searchsorted(list(accumulate(edges)), at, side="right"))
+
+
+def index_of(
+    store: Store, snapshot: Snapshot, path: str, labels: Mapping[str, Any]
+) -> tuple[int, ...]:
+    """Return the index of the value that has these labels, one for each dimension.
+
+    Raises:
+        InvalidInputError: A dimension has no label, or no coordinate, or a label is not there, or
+            is that of several values.
+    """
+    from icevirt.access.xarray.datastore import dataset_of
+
+    path = paths.canonical(path)
+    ds = dataset_of(store, snapshot, paths.parent(path), {})
+    dims = [str(dim) for dim in ds[paths.name(path)].dims]
+    if set(labels) != set(dims):
+        raise InvalidInputError(
+            "labels must name each dimension exactly once",
+            path=path,
+            dimensions=dims,
+            labels=list(labels),
+        )
+    return tuple(_position(ds, dim, labels[dim]) for dim in dims)
+
+
+def _position(ds: Any, dim: str, label: Any) -> int:
+    import xarray as xr
+
+    if dim not in ds.variables:
+        raise InvalidInputError(
+            "this dimension has no coordinate, so it has no labels",
+            do="Pass the index of the value instead.",
+            dimension=dim,
+        )
+    places = xr.DataArray(np.arange(ds.sizes[dim]), coords={dim: ds[dim].values}, dims=dim)
+    try:
+        found = np.atleast_1d(places.sel({dim: label}).values)
+    except KeyError:
+        found = np.zeros(0, np.int64)
+    if len(found) != 1:
+        raise InvalidInputError(
+            "this label does not identify exactly one value",
+            dimension=dim,
+            label=label,
+            values=len(found),
+        )
+    return int(found[0])

@@ -64,13 +64,15 @@ def table_of(chunks: Sequence[VirtualChunkSpec], ndim: int) -> ChunkTable:
             ndim=ndim,
         )
     places, source = _distinct([(chunk.location, *recorded(chunk.checksum)) for chunk in chunks])
-    return _table(
-        index=np.array([tuple(c.index) for c in chunks], np.int64).reshape(len(chunks), ndim),
-        offset=_bytes("offset", [chunk.offset for chunk in chunks]),
-        length=_bytes("length", [chunk.length for chunk in chunks]),
-        locations=places,
-        source=source,
-    )
+    offset = _bytes("offset", [chunk.offset for chunk in chunks])
+    length = _bytes("length", [chunk.length for chunk in chunks])
+    index = np.array([tuple(c.index) for c in chunks], np.int64).reshape(len(chunks), ndim)
+    try:
+        return ChunkTable.virtual(
+            index=index, offset=offset, length=length, locations=places, source=source
+        )
+    except ValueError as error:
+        raise InvalidInputError(f"these references do not fit together: {error}") from error
 
 
 def table_of_grid(
@@ -131,18 +133,6 @@ def _box(shape: Sequence[int], origin: Sequence[int] | None) -> NDArray[np.uint3
     return index.reshape(math.prod(shape), len(shape))
 
 
-def _checksums(given: Sequence[ChecksumLike], count: int) -> Sequence[tuple[str, int]]:
-    """Return a checksum for each location."""
-    if len(given) != count:
-        raise InvalidInputError(
-            "the number of checksums differs from the number of locations",
-            do="Pass one for each location, or a single one for all.",
-            checksums=len(given),
-            locations=count,
-        )
-    return [recorded(one) for one in given]
-
-
 def _places(
     locations: Sequence[str],
     checksum: ChecksumLike | Sequence[ChecksumLike],
@@ -158,9 +148,15 @@ def _places(
             last_modified=np.full(len(distinct), seconds, np.uint32),
         )
     else:
-        checksums = _checksums(checksum, len(locations))
-        pairs = zip(locations, checksums, strict=True)
-        places, number = _distinct([(url, etag, seconds) for url, (etag, seconds) in pairs])
+        if len(checksum) != len(locations):
+            raise InvalidInputError(
+                "the number of checksums differs from the number of locations",
+                do="Pass one for each location, or a single one for all.",
+                checksums=len(checksum),
+                locations=len(locations),
+            )
+        pairs = zip(locations, checksum, strict=True)
+        places, number = _distinct([(url, *recorded(each)) for url, each in pairs])
     return places, number if codes is None else number[_codes(codes, len(locations))]
 
 
@@ -205,13 +201,6 @@ def _bytes(name: str, numbers: ArrayLike) -> NDArray[np.uint64]:
             **{name: int(given.max())},
         )
     return given.ravel().astype(np.uint64)
-
-
-def _table(*, index: NDArray[np.int64], **columns: object) -> ChunkTable:
-    try:
-        return ChunkTable.virtual(index=index, **columns)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise InvalidInputError(f"these references do not fit together: {error}") from error
 
 
 def _distinct(

@@ -14,7 +14,7 @@ from icevirt.errors import InvalidInputError
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.model.paths import problem
-from icevirt.planning.axes.new_dimensions import Labels, variable_of
+from icevirt.planning.axes.new_dimensions import Labels
 from icevirt.planning.axes.regular_axes import spacing_of
 from icevirt.planning.combine.hints import CombineHints
 from icevirt.planning.combine.options import LabelsLike, SpacingLike
@@ -38,10 +38,10 @@ def checked_group(group: object) -> str:
 
 
 def dimensions_of(concat_dim: ConcatDim) -> tuple[str, ...]:
-    """Return the dimensions that a person named, the outermost first.
+    """Return the dimensions that a caller named, the outermost first.
 
     Raises:
-        InvalidInputError: One is no name, or named twice.
+        InvalidInputError: One is not a name, or occurs twice.
     """
     if concat_dim is None:
         return ()
@@ -59,7 +59,8 @@ def dimensions_of(concat_dim: ConcatDim) -> tuple[str, ...]:
         if why := problem(name):
             raise InvalidInputError(
                 f"concat_dim is not a valid name: {why}",
-                do='If the dimension has this name in the files, rename it: rename={"old": "new"}.',
+                do="If the dimension has this name in the files, rename it:"
+                ' combine_options={"rename": {"old": "new"}} (--rename old=new).',
                 concat_dim=name,
             )
     return found
@@ -69,7 +70,7 @@ def labels_of(given: LabelsLike | None, dimensions: Sequence[str]) -> dict[str, 
     """Return the labels of new dimensions by their names.
 
     Raises:
-        InvalidInputError: It is not clear which dimension they are for, or it was not asked for.
+        InvalidInputError: It is not clear which dimension they are for, or concat_dim lacks it.
     """
     if given is None:
         return {}
@@ -97,7 +98,7 @@ def spacing_by(given: SpacingLike, dimensions: Sequence[str]) -> dict[str, str |
     """Return how far apart the steps of dimensions are, by their names.
 
     Raises:
-        InvalidInputError: It is no such thing, or it is not clear for which dimension.
+        InvalidInputError: A spacing is wrong, or it is not clear for which dimension it is.
     """
     if given is None:
         return {}
@@ -107,30 +108,25 @@ def spacing_by(given: SpacingLike, dimensions: Sequence[str]) -> dict[str, str |
     ):
         raise InvalidInputError(
             "spacing must name one of the dimensions of concat_dim",
-            do='Name it: spacing={"time": "6h"} (--spacing time=6h).',
+            do='Name it: combine_options={"spacing": {"time": "6h"}} (--spacing time=6h).',
             unknown=unknown,
             concat_dim=list(dimensions),
         )
     return {name: spacing_of(each) for name, each in told.items()}
 
 
-def label_variables(labels: Mapping[str, Labels]) -> tuple[str, ...]:
-    """Return the names of the variables that tell labels."""
-    return tuple(name for each in labels.values() if (name := variable_of(each)) is not None)
-
-
 def as_choice(labels: Mapping[str, Labels]) -> dict[str, JSON] | None:
-    """Return labels as a snapshot tells them."""
-    told: dict[str, JSON] = {
+    """Return labels as a snapshot records them."""
+    found: dict[str, JSON] = {
         name: each if isinstance(each, str) else list(each) for name, each in labels.items()
     }
-    return told or None
+    return found or None
 
 
 def identity_of(options: ScannerOptions, version: int = catalog.VERSION) -> str:
     """Return a digest of what decides how a file is described: options and scanners."""
-    told = told_of(options, version)
-    return digest_of(told["options"], list(told["scanners"].items()))
+    identity = told_of(options, version)
+    return digest_of(identity["options"], list(identity["scanners"].items()))
 
 
 def told_of(options: ScannerOptions, version: int = catalog.VERSION) -> dict[str, Any]:

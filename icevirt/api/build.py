@@ -11,14 +11,18 @@ from dataclasses import replace
 from typing import Any
 
 from icevirt.api.arguments import ConcatDim, apart, checked_group, shared
-from icevirt.api.choices import Choices, CombineOptionsLike, CommitOptionsLike, ScanOptionsLike
+from icevirt.api.choices import (
+    Asked,
+    Choices,
+    CombineOptionsLike,
+    CommitOptionsLike,
+    ScanOptionsLike,
+)
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.pipeline.build_steps import ExecutorStarter, Request, until_unchanged
-from icevirt.api.pipeline.events import tell_committed, telling_failures
-from icevirt.api.pipeline.phase_clock import Clock
-from icevirt.api.pipeline.promotion import prepare, promoted, refuse_differences
+from icevirt.api.pipeline.commit import prepare, promoted, refuse_differences
+from icevirt.api.pipeline.events import Clock, tell_committed, telling_failures
 from icevirt.api.renamed import names_replacements
-from icevirt.api.request import Asked
 from icevirt.api.sources.inputs import Sources
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.execution.selection import ExecutorChoice

@@ -72,7 +72,7 @@ class CatalogView:
                 there=sorted(scans),
             )
         self.scans = {each: scans.get(each, {}) for each in sorted(found)}
-        """What each scan was asked for: its options, and the versions of its scanners."""
+        """The options of each scan, and the versions of its scanners."""
 
     def __repr__(self) -> str:
         files = sum(len(part.rows) for part in self._parts)
@@ -120,10 +120,10 @@ class CatalogView:
         for batch in self.files():
             files += batch.num_rows
             size += int(pc.sum(batch["size"]).as_py())
-            told = batch.select(["status", "url", "code", "error"]).to_pylist()
+            rows = batch.select(["status", "url", "code", "error"]).to_pylist()
             bad += [
                 BadFile(url=row["url"], code=row["code"], error=row["error"])
-                for row in told
+                for row in rows
                 if row["status"] != "ok"
             ]
         counts = ReferenceCounts()

@@ -1,20 +1,21 @@
-"""Read a caller's choices once, for `build`, `plan` and `scan_files`."""
+"""Read the arguments of `build`, `plan` and `scan_files` once, as values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.api.arguments import ConcatDim, dimensions_of, label_variables, labels_of, spacing_by
+from icevirt.api.arguments import ConcatDim, dimensions_of, labels_of, spacing_by
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.editing import Edits
 from icevirt.api.sources.catalog_inputs import inputs_of
-from icevirt.api.sources.inputs import Inputs, Sources
-from icevirt.api.sources.nested_lists import NestedSources, nest_of
+from icevirt.api.sources.inputs import Inputs, NestedSources, Sources, nest_of
 from icevirt.archive.options import names
+from icevirt.archive.scanned import SourceFile
+from icevirt.execution.selection import ExecutorChoice
 from icevirt.model import paths
-from icevirt.planning.axes.new_dimensions import Labels
+from icevirt.planning.axes.new_dimensions import Labels, variable_of
 from icevirt.planning.combine.data_vars import DataVars, data_vars_of, refuse_unknown_dimensions
 from icevirt.planning.combine.options import CombineOptions, CombineSpec, tolerance_of
 from icevirt.scan.contract import ScannerOptions
@@ -23,7 +24,9 @@ from icevirt.scan.policy import rules_of
 from icevirt.storage.constructors import StorageLike
 
 type ScanOptionsLike = ScanOptions | Mapping[str, Any] | None
+
 type CombineOptionsLike = CombineOptions | Mapping[str, Any] | None
+
 type CommitOptionsLike = CommitOptions | Mapping[str, Any] | None
 
 
@@ -86,28 +89,12 @@ class Choices:
             )
             if self.labels
             else (),
-            label_variables=label_variables(self.labels),
+            label_variables=tuple(
+                name for each in self.labels.values() if (name := variable_of(each)) is not None
+            ),
             pad=pad,
             rename=edits.scanned((*self.dimensions, *pad)),
             tolerant=edits.called_before(self.tolerance),
-        )
-
-    def nest(self, sources: Sources | None) -> NestedSources | None:
-        """Return the places that nested lists of sources say."""
-        return nest_of(sources, self.dimensions, self.combine.combine)
-
-    def inputs(
-        self, sources: Sources | None, nest: NestedSources | None, catalog: StorageLike | None
-    ) -> tuple[Inputs, ScannerOptions]:
-        """Return the files to scan, and what scanners are given once dimensions are inferred."""
-        return inputs_of(
-            sources if nest is None else nest.sources,
-            catalog,
-            self.scanner,
-            asset=self.scan.asset,
-            limits=self.scan.limits,
-            infers=self.infers,
-            leave=self.tolerance,
         )
 
     def spec(
@@ -142,3 +129,45 @@ def scanner_options(scan: ScanOptions, **combining: Any) -> ScannerOptions:
         policy=rules_of(scan.variable_policy),
         **combining,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedFiles:
+    """Files that an earlier step listed, and how it scanned them."""
+
+    files: Sequence[SourceFile]
+    options: ScannerOptions
+    nest: NestedSources | None
+    plan: str = ""  # digest of the plan that was made of them; "" where any will do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Arguments of a build or plan, checked."""
+
+    sources: Sources | None
+    choices: Choices
+    commit: CommitOptions
+    group: str = "/"
+    catalog: StorageLike | None = None
+    access: Mapping[str, Any] | None = field(default=None, repr=False)
+    executor: ExecutorChoice = None
+    listed: ListedFiles | None = None
+
+    def inputs(self) -> tuple[Inputs, ScannerOptions, NestedSources | None]:
+        """Return the files, what scanners of them are given, and their places in nested lists."""
+        if self.listed is not None:
+            known = self.listed
+            return Inputs((), known=known.files), known.options, known.nest
+        choices = self.choices
+        nest = nest_of(self.sources, choices.dimensions, choices.combine.combine)
+        inputs, options = inputs_of(
+            self.sources if nest is None else nest.sources,
+            self.catalog,
+            choices.scanner,
+            asset=choices.scan.asset,
+            limits=choices.scan.limits,
+            infers=choices.infers,
+            leave=choices.tolerance,
+        )
+        return inputs, options, nest

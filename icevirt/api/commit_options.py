@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from icevirt.api.sources.named_containers import NamedContainers
-from icevirt.api.sources.published_urls import Publication
+from icevirt.api.sources.reader_urls import NamedContainers, Publication
 from icevirt.archive.options import Option, Options, count, mapping
 from icevirt.errors import InvalidInputError
 from icevirt.repo.settings import as_json
@@ -103,7 +102,7 @@ class CommitOptions(Options):
         if self.promote is not None and self.promote == self.branch:
             raise InvalidInputError(
                 "a build cannot be promoted to the branch that it commits to",
-                do="Commit to another branch, like branch='staging'.",
+                do='Commit to another branch: commit_options={"branch": "staging"}.',
                 branch=self.branch,
                 promote=self.promote,
             )

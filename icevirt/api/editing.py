@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ TOLD = "preprocess"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edits:
-    """What was asked for: of each file by a function first, then of all alike."""
+    """Requested changes: a function for each file first, then the same for all files."""
 
     everywhere: FileEdit
     function: Callable[[FileFacts], FileChanges | None] | None
@@ -77,7 +78,7 @@ class Edits:
         elif labels:
             raise InvalidInputError(
                 "labels='preprocess' needs a preprocess function",
-                do="Pass preprocess (--preprocess) too.",
+                do='Pass combine_options={"preprocess": function} (--preprocess) too.',
                 dimensions=list(labels),
             )
         everywhere, all_alike = [self.everywhere], np.zeros(len(facts.files), np.int64)
@@ -140,7 +141,8 @@ def _add_labels(
             raise InvalidInputError(
                 f"preprocess returns labels along {name!r}, but its labels are not set to "
                 "'preprocess'",
-                do=f'Name the dimension in concat_dim, and pass labels={{"{name}": "{TOLD}"}}'
+                do="Name the dimension in concat_dim, and pass combine_options="
+                f'{{"labels": {{"{name}": "{TOLD}"}}}}'
                 f" (--labels {name}={TOLD}).",
                 file=url,
             )
@@ -161,8 +163,9 @@ def _refuse_unscanned(edit: FileEdit, dimensions: Sequence[str], url: str) -> No
             raise InvalidInputError(
                 f"preprocess gives a dimension the name {new!r}, along which files are placed or"
                 " padded",
-                do=f'Pass rename={{"{old}": "{new}"}} (--rename {old}={new}), which scans know of;'
-                " files that have no such name stay as they are.",
+                do=f'Pass combine_options={{"rename": {{"{old}": "{new}"}}}}'
+                f" (--rename {old}={new}), which scans know of; files that have no such name stay"
+                " as they are.",
                 file=url,
             )
 
@@ -170,9 +173,8 @@ def _refuse_unscanned(edit: FileEdit, dimensions: Sequence[str], url: str) -> No
 def _imported(name: str) -> Callable[[FileFacts], FileChanges | None]:
     module, _, path = name.partition(":")
     try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
+        found: Callable[[FileFacts], FileChanges | None]
+        found = attrgetter(path)(importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise InvalidInputError(
             "the preprocess function cannot be imported",
@@ -180,8 +182,7 @@ def _imported(name: str) -> Callable[[FileFacts], FileChanges | None]:
             function=name,
             cause=type(error).__name__,
         ) from error
-    made: Callable[[FileFacts], FileChanges | None] = found
-    return made
+    return found
 
 
 def _name_of(function: object) -> str:

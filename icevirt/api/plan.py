@@ -10,21 +10,26 @@ from typing import Any
 
 from icevirt.api.arguments import ConcatDim, checked_group, listed, shared
 from icevirt.api.build import built
-from icevirt.api.choices import Choices, CombineOptionsLike, CommitOptionsLike, ScanOptionsLike
+from icevirt.api.choices import (
+    Asked,
+    Choices,
+    CombineOptionsLike,
+    CommitOptionsLike,
+    ListedFiles,
+    ScanOptionsLike,
+)
 from icevirt.api.commit_options import CommitOptions
-from icevirt.api.pipeline.kept_dimensions import kept_of
 from icevirt.api.pipeline.outcome import digest_of_plan
-from icevirt.api.pipeline.replacing import Replacing
+from icevirt.api.pipeline.replacing import Replacing, kept_of
 from icevirt.api.pipeline.stages import Scan, closed_catalog, scan_missing
 from icevirt.api.pipeline.target import Target, digest_of
 from icevirt.api.renamed import names_replacements
-from icevirt.api.request import Asked, ListedFiles
 from icevirt.api.sources.inputs import Sources
-from icevirt.api.sources.published_urls import published
+from icevirt.api.sources.reader_urls import published
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.archive.reports.plan import PlanDifference
-from icevirt.display.plain_text import as_text
+from icevirt.display.render import as_text
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning.eras.group_plan import combine_eras

@@ -15,9 +15,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import tomli_w
+
 from icevirt.api.build import build
 from icevirt.api.plan import plan
-from icevirt.api.recipe_text import toml
 from icevirt.api.renamed import BY_KEYWORD, OBJECTS, RENAMED, placed
 from icevirt.archive.options import declared
 from icevirt.connect.credentials.keywords import is_named
@@ -29,13 +31,11 @@ VERSION = 2
 """Of recipes that are written. Those of version 1 have no tables of options; they are read, too."""
 
 type Call = Literal["build", "plan"]
-
 _CALLS: dict[Call, Callable[..., Any]] = {"build": build, "plan": plan}
 _NOT_IN_FILES = ("executor", "progress")
 _PATHS = ("sources", "repo", "catalog", "allow_references_to")
-_PATHS_BY_NAME = ("containers",)
-_PATHS_BY_PATH = ("publish_as",)
-_BY_PATH = ("access",)
+_PATHS_AS_KEYS = ("publish_as", "access")
+_PATHS_AS_VALUES = ("publish_as", "containers")
 
 
 def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[str, Any]:
@@ -47,8 +47,7 @@ def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[s
     Raises:
         NotFoundError: There is no such file.
         InvalidInputError: It is not TOML, has another version, or contains an invalid key or value,
-            or a
-            secret.
+            or a secret.
     """
     file = Path(path)
     text, found = _read(file, os.fspath(path))
@@ -94,15 +93,24 @@ def _read(file: Path, shown: str) -> tuple[str, dict[str, Any]]:
         raise InvalidInputError(
             f"the recipe is not valid TOML: {error}", do="Correct it.", recipe=shown
         ) from error
-    _check_version(found.get("version"), shown)
+    version = found.get("version")
+    if version not in (1, VERSION) or isinstance(version, bool):
+        raise InvalidInputError(
+            "the recipe has no version"
+            if version is None
+            else "this icevirt does not support the version of the recipe",
+            do=f"Write version = {VERSION} in its first line.",
+            recipe=shown,
+            **({} if version is None else {"version": version}),
+        )
     return text, found
 
 
 def dump_recipe(arguments: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write arguments of a plan or build as a recipe; those that say nothing are left out.
+    """Write arguments of a plan or build as a recipe; empty ones and defaults are left out.
 
     Raises:
-        InvalidInputError: One has no place in a file, like a function or credentials.
+        InvalidInputError: One cannot be in a file, like a function or credentials.
     """
     file = Path(path)
     folder = file.resolve().parent
@@ -142,18 +150,6 @@ _FORMER = {*(each.name for options in OBJECTS for each in declared(options)), *R
 # -- what is refused -----------------------------------------------------------------------------
 
 
-def _check_version(version: object, path: str) -> None:
-    if version not in (1, VERSION) or isinstance(version, bool):
-        raise InvalidInputError(
-            "the recipe has no version"
-            if version is None
-            else "this icevirt does not support the version of the recipe",
-            do=f"Write version = {VERSION} in its first line.",
-            recipe=path,
-            **({} if version is None else {"version": version}),
-        )
-
-
 def _refuse_unknown(
     found: Mapping[str, Any], known: Collection[str], text: str, file: Path
 ) -> None:
@@ -168,7 +164,7 @@ def _refuse_unknown(
 
 
 def _remedy(key: str, known: Collection[str]) -> str:
-    """Return where an option stands, or which key is meant."""
+    """Return the table of an option, or the nearest key."""
     name = RENAMED.get(key, key)
     for keyword, options in BY_KEYWORD.items():
         if name in [each.name for each in declared(options)]:
@@ -178,7 +174,7 @@ def _remedy(key: str, known: Collection[str]) -> str:
 
 
 def _line_of(key: str, text: str) -> int | None:
-    """Return the line in which a key stands, as far as that is plain."""
+    """Return the line of a key if it is written plainly."""
     quoted = rf"""["']?{re.escape(key)}["']?"""
     for number, line in enumerate(text.splitlines(), 1):
         if re.match(rf"\s*(\[\s*)?{quoted}\s*(=|\.|\])", line):
@@ -193,7 +189,7 @@ def _refuse_secrets(access: object, text: str, path: str) -> None:
         )
     for prefix, how in access.items():
         if not isinstance(how, str) or not (is_named(how) or how == REQUESTER_PAYS):
-            # what stands there may be a token, so it is not repeated
+            # the value may be a token, so it is not repeated
             line = _line_of(prefix, text)
             raise InvalidInputError(
                 "recipes must not contain secrets: access must be a keyword"
@@ -231,13 +227,12 @@ def _moved(key: str, value: Any, move: Callable[[str], str]) -> Any:
         return _each(value, move)
     if not isinstance(value, Mapping):
         return value
-    if key in _PATHS_BY_NAME:
-        return {name: _each(each, move) for name, each in value.items()}
-    if key in _PATHS_BY_PATH:
-        return {move(name): _each(each, move) for name, each in value.items()}
-    if key in _BY_PATH:
-        return {move(name): each for name, each in value.items()}
-    return value
+    return {
+        move(name) if key in _PATHS_AS_KEYS else name: _each(each, move)
+        if key in _PATHS_AS_VALUES
+        else each
+        for name, each in value.items()
+    }
 
 
 def _each(value: Any, move: Callable[[str], str]) -> Any:
@@ -248,23 +243,68 @@ def _each(value: Any, move: Callable[[str], str]) -> Any:
     return move(value) if isinstance(value, str) else value
 
 
-def _inward(path: str, folder: Path) -> str:
-    """Return a path as it is from anywhere."""
+def _replaced(path: str, place: Callable[[str], str]) -> str:
+    """Return a path with its mark and trailing slash, replaced in between unless it is a URL."""
     mark, bare = ("@", path[1:]) if path.startswith("@") else ("", path)
     if path == "-" or is_url(bare) or bare.startswith("~"):
         return path
-    trailing = "/" if bare.endswith("/") else ""
-    return mark + os.path.normpath(folder / bare).rstrip("/") + trailing
+    return mark + place(bare) + ("/" if bare.endswith("/") else "")
+
+
+def _inward(path: str, folder: Path) -> str:
+    """Return a path of a recipe as an absolute path."""
+    return _replaced(path, lambda bare: os.path.normpath(folder / bare).rstrip("/"))
 
 
 def _outward(path: str, folder: Path) -> str:
-    """Return a path as it is from the folder of a recipe, where it lies below it."""
-    mark, bare = ("@", path[1:]) if path.startswith("@") else ("", path)
-    if path == "-" or is_url(bare) or bare.startswith("~"):
-        return path
-    trailing = "/" if bare.endswith("/") else ""
-    there = Path(os.path.normpath(Path.cwd() / bare))
+    """Return a path relative to the folder of a recipe if it is below it, else absolute."""
+
+    def place(bare: str) -> str:
+        there = Path(os.path.normpath(Path.cwd() / bare))
+        return (there.relative_to(folder) if there.is_relative_to(folder) else there).as_posix()
+
+    return _replaced(path, place)
+
+
+def toml(document: Mapping[str, Any]) -> str:
+    """Return a document; TOML has no null, so that an empty table stands for None.
+
+    Raises:
+        InvalidInputError: A value is of no kind that TOML has.
+    """
+    return tomli_w.dumps({_text(key): _value(key, each) for key, each in document.items()})
+
+
+def _value(name: str, value: Any) -> Any:
+    match value:
+        case np.generic():
+            return _value(name, value.item())
+        case bool() | int() | float():
+            return value
+        case str():
+            return _text(value)
+        case list() | tuple():
+            return [_value(name, each) for each in value]
+        case Mapping():
+            return {_text(key): _value(name, each) for key, each in value.items()}
+        case None:
+            return {}
+        case _:
+            raise InvalidInputError(
+                f"{name} cannot be stored in a recipe",
+                do='Name functions as "package.module:function", and leave tables and credentials'
+                " out.",
+                type=type(value).__name__,
+            )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidInputError("the keys of a recipe must be strings", do="Correct it.", key=value)
     try:
-        return mark + there.relative_to(folder).as_posix() + trailing
-    except ValueError:
-        return mark + there.as_posix() + trailing
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            "a string is not valid Unicode", do="Correct it.", text=value
+        ) from error
+    return value

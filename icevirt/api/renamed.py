@@ -38,16 +38,19 @@ _PLACE = {each.name: options for options in OBJECTS for each in declared(options
 
 
 def placed(former: Mapping[str, Any], *, native_bytes_of_files: bool = True) -> dict[str, Any]:
-    """Return arguments in today's words and places, given those of a flat call.
+    """Return arguments in today's words and places, given the arguments of a flat call.
 
     Args:
-        former: Arguments by name; those that are no options are returned as they are.
+        former: Arguments by name; what is not an option is returned unchanged.
         native_bytes_of_files: ``max_native_bytes`` meant the values of each file, too.
     """
     made: dict[str, Any] = {}
     mismatch = [
-        word
-        for name, choice, word in (("eras", "group", "eras"), ("deviating", "native", "native"))
+        choice_now
+        for name, choice, choice_now in (
+            ("eras", "group", "eras"),
+            ("deviating", "native", "native"),
+        )
         if former.get(name) == choice
     ]
     for name, value in former.items():
@@ -94,13 +97,11 @@ def _refused(name: str, former: Mapping[str, Any], known: Mapping[str, Any]) -> 
     made = {each: value for each, value in made.items() if value != {}}
     unknown = [each for each in made if each not in known]
     quoted = ", ".join(map(repr, former))
-    do = f"Write {', '.join(f'{each}={_shown(value)}' for each, value in made.items())}."
+    plain = (str, int, float, Mapping, list, tuple)
+    shown = {
+        each: repr(value) if isinstance(value, plain) else "..." for each, value in made.items()
+    }
+    do = f"Write {', '.join(f'{each}={value}' for each, value in shown.items())}."
     if unknown:
         do = f"Remove {', '.join(unknown)}; {name} takes {', '.join(known)}."
     return ArgumentError(f"{name}() takes no parameter {quoted}", do=do)
-
-
-def _shown(value: Any) -> str:
-    return (
-        "..." if not isinstance(value, str | int | float | Mapping | list | tuple) else repr(value)
-    )

@@ -13,29 +13,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.api.arguments import ConcatDim, checked_group, shared
-from icevirt.api.choices import Choices, CombineOptionsLike, ScanOptionsLike
+from icevirt.api.choices import Asked, Choices, CombineOptionsLike, ListedFiles, ScanOptionsLike
 from icevirt.api.commit_options import CommitOptions
-from icevirt.api.pipeline.events import telling_failures
+from icevirt.api.pipeline.events import Clock, telling_failures
 from icevirt.api.pipeline.inference import with_dimensions
-from icevirt.api.pipeline.phase_clock import Clock
 from icevirt.api.pipeline.stages import Scan, scan_missing, scanned_catalog
 from icevirt.api.plan import Plan, planned
 from icevirt.api.renamed import names_replacements
-from icevirt.api.request import Asked, ListedFiles
 from icevirt.api.sources.catalog_inputs import scans_alike
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.archive.facts import ArrayColumns, Counts
-from icevirt.archive.limits import ScanLimits
 from icevirt.archive.reports.build import BadFiles, Progress, Readers, ReferenceCounts
 from icevirt.archive.reports.scan import PathSummary, ScanReport
-from icevirt.archive.scanned import ScannedFile, SourceFile
+from icevirt.archive.scanned import ScannedFile
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning import reader_support
 from icevirt.planning.combine.options import CombineOptions
 from icevirt.scan import registry
-from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import ScanOptions, bad_files_allowed
 from icevirt.storage.constructors import StorageLike
 from icevirt.tasks.scan_subprocess import Containment
@@ -72,18 +68,14 @@ def scan_file(
         if scan.file_timeout is None and scan.file_memory is None:
             scanned = registry.scan(source, options)
         else:
-            scanned = _scanned_in_child(source.file, options, scan.limits)
+            with Containment(options, scan.limits) as containment:
+                outcome = containment.attempt(source.file)
+            if outcome.error is not None:
+                raise outcome.error
+            assert outcome.scanned is not None, "a file is scanned or bad"
+            scanned = outcome.scanned
     registry.refuse_unknown(options, scanned)
     return replace(scanned, findings=(*scanned.findings, *reader_support.findings(scanned)))
-
-
-def _scanned_in_child(file: SourceFile, options: ScannerOptions, limits: ScanLimits) -> ScannedFile:
-    with Containment(options, limits) as containment:
-        outcome = containment.attempt(file)
-    if outcome.error is not None:
-        raise outcome.error
-    assert outcome.scanned is not None, "a file is scanned or bad"
-    return outcome.scanned
 
 
 @names_replacements
@@ -113,9 +105,7 @@ def scan_files(
             next scan.
         combine_options: How builds will combine the files: `icevirt.CombineOptions`, or a mapping.
         access: How to reach servers, by prefix; as for `build`.
-        executor: What runs tasks: a Spark session, or "spark", "processes" (of this machine) or
-            "in-process"; by default the active session, else processes for few files, else a local
-            session.
+        executor: What runs tasks; as for `build`.
         progress: Called with every step.
 
     Raises:

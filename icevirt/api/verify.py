@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.api.pipeline.phase_clock import Clock
+from icevirt.api.pipeline.events import Clock
 from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.api.renamed import names_replacements
 from icevirt.archive.reports.build import Progress
@@ -25,7 +25,7 @@ from icevirt.model import paths
 from icevirt.model.config.document import VirtualChunkContainer
 from icevirt.model.snapshot import Snapshot
 from icevirt.objects.authorize import GrantedAccess, entry_text
-from icevirt.planning.edits.file_edits import FileEdit, recorded
+from icevirt.planning.edits.file_edits import recorded
 from icevirt.planning.schedule.sampling import sample
 from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.repository import Repository
@@ -35,7 +35,7 @@ from icevirt.tasks.verify_references import VerifyTask, check_references
 from icevirt.tasks.verify_values import compare_values
 
 VALUES = 100
-"""Chunks whose values are compared where nothing else was asked for."""
+"""Chunks whose values are compared by default."""
 
 _FEW = 8  # manifests, and
 _HANDFUL = 200  # chunks, that are looked at faster than Spark starts
@@ -57,7 +57,7 @@ def verify(
     executor: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> VerifyReport:
-    """Hold one version of a repository against the files it refers to.
+    """Compare one version of a repository with the files it refers to.
 
     Args:
         repo: Path or URL of the repository.
@@ -65,10 +65,10 @@ def verify(
         tag: The tag whose version is verified.
         snapshot_id: The version that is verified.
         references: Look at every referenced file: existence, length, checksum. By default yes,
-            unless only values are asked for.
+            unless only values are requested.
         values: Compare the values of that many chunks, drawn at random, as read through the
-            repository with what h5py or netCDF4 reads from the file; `VALUES` where nothing is
-            asked for. The coordinates and stored variables of each file met are compared too.
+            repository with what h5py or netCDF4 reads from the file; `VALUES` if nothing is
+            requested. The coordinates and stored variables of each file met are compared too.
         full: Compare all chunks.
         seed: Of the sample; by default another one each time. It is in the report.
         authorize_virtual_chunk_access: As for `Repository.open`: prefixes to read below.
@@ -77,9 +77,9 @@ def verify(
         progress: Called with every step of the long phases.
 
     Raises:
-        UnauthorizedError: A container of the repository was not authorised.
+        UnauthorizedError: A container of the repository was not authorized.
         InvalidInputError: Arguments contradict one another.
-        RepositoryNotFoundError, RefNotFoundError, SnapshotNotFoundError: There is no such thing.
+        RepositoryNotFoundError, RefNotFoundError, SnapshotNotFoundError: They do not exist.
     """
     if values is not None and values < 0:
         raise InvalidInputError(
@@ -132,15 +132,15 @@ def verify(
 
 
 def _with_untold(session: Session, checked: Checked) -> Checked:
-    """Tell of arrays with values of which nothing was compared; labels of a new axis have no file.
+    """Add arrays with values of which nothing was compared; labels of a new axis have no file.
 
     Stored arrays are compared beside the chunks of a file that are references.
     """
-    told = checked.compared | {path for path, _ in checked.not_compared}
+    seen = checked.compared | {path for path, _ in checked.not_compared}
     untold = tuple(
         node.path
         for node in session.snapshot.arrays()
-        if node.path not in told
+        if node.path not in seen
         and node.manifests
         and not any(each.array == node.path for each in checked.differences)
         and node.dimension_names != (paths.name(node.path),)
@@ -148,26 +148,14 @@ def _with_untold(session: Session, checked: Checked) -> Checked:
     return replace(checked, untold=untold)
 
 
-def _tolerance_of(session: Session) -> Mapping[str, float]:
-    """Return how far values may differ that files have to share, as the last build was told."""
-    found: Mapping[str, float] = _choices_of(session).get("tolerance") or {}
-    return found
-
-
-def _edits_of(session: Session) -> tuple[FileEdit, bool]:
-    """Return which attributes the last build set in all files, and whether a function set more."""
-    edit, function = recorded(_choices_of(session).get("edits"))
-    return edit, bool(function)
-
-
-def _choices_of(session: Session) -> dict[str, Any]:
-    found: dict[str, Any] = (provenance_of(session.snapshot) or {}).get("combine", {})
-    return found
-
-
 def _refuse_unauthorized(session: Session, access: Mapping[str, GrantedAccess]) -> None:
     containers = session.config.virtual_chunk_containers.values()
-    if missing := [each.url_prefix for each in containers if not _is_authorized(each, access)]:
+
+    def is_authorized(container: VirtualChunkContainer) -> bool:
+        found, endpoint = access.get(container.url_prefix), endpoint_of(container)
+        return found is not None and (endpoint is None or endpoint in found.endpoints)
+
+    if missing := [each.url_prefix for each in containers if not is_authorized(each)]:
         quoted = ", ".join(map(entry_text, containers))
         raise UnauthorizedError(
             "verification needs to read files below a prefix that is not authorized",
@@ -176,11 +164,6 @@ def _refuse_unauthorized(session: Session, access: Mapping[str, GrantedAccess]) 
             " or PREFIX=ENDPOINT).",
             containers=missing,
         )
-
-
-def _is_authorized(container: VirtualChunkContainer, access: Mapping[str, GrantedAccess]) -> bool:
-    found, endpoint = access.get(container.url_prefix), endpoint_of(container)
-    return found is not None and (endpoint is None or endpoint in found.endpoints)
 
 
 def _telling(
@@ -203,8 +186,9 @@ class _Work:
     def __init__(self, session: Session, storage: Any, access: Mapping[str, Any]) -> None:
         self._session, self._storage, self._access = session, storage, access
         self.manifests = _in_order(session.snapshot)
-        self._tolerance = _tolerance_of(session)
-        self._edit, self._function = _edits_of(session)
+        choices = (provenance_of(session.snapshot) or {}).get("combine", {})  # of the last build
+        self._tolerance: Mapping[str, float] = choices.get("tolerance") or {}
+        self._edit, self._function = recorded(choices.get("edits"))
         self.tasks = 1  # how many the work is cut into
 
     @property
@@ -238,7 +222,7 @@ class _Work:
             rows=tuple(rows for _, rows in pile),
             tolerance=self._tolerance,
             edit=self._edit,
-            preprocessed=self._function,
+            preprocessed=bool(self._function),
         )
 
 

@@ -1,4 +1,4 @@
-"""Implement ``icevirt build``: from files to a repository."""
+"""Implement ``icevirt build`` and ``icevirt plan``: from files to a repository."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from icevirt.cli import options
-from icevirt.cli.output import CommandResult, Output, OutputOption, progress
-from icevirt.cli.recipes import RecipeFile, asked, require, require_sources, takes_options
+from icevirt.cli.declared import (
+    RecipeFile,
+    WriteRecipe,
+    asked,
+    require,
+    require_sources,
+    takes_options,
+)
+from icevirt.cli.output import CommandResult, Output, OutputOption, progress, show_error
+from icevirt.errors import CombineError
 
-
-class Mode(StrEnum):
-    """What happens to nodes that the group holds already."""
-
-    refuse = "w-"
-    overwrite = "w"
+Mode = StrEnum("Mode", {"refuse": "w-", "overwrite": "w"})  # nodes that the group holds
 
 
 @takes_options("build")
@@ -64,3 +67,52 @@ def build(  # noqa: PLR0917 - each is an option of the command
     with progress(quiet=quiet) as listener:
         report = icevirt.build(**given, progress=listener)
     return CommandResult(value=report, output=output, quiet=quiet)
+
+
+@takes_options("plan")
+def plan(  # noqa: PLR0917 - each is an option of the command
+    ctx: typer.Context,
+    sources: options.OptionalSources = None,
+    file: RecipeFile = None,
+    write_recipe: WriteRecipe = None,
+    repo: Annotated[
+        str | None, typer.Option(help="A repository, to show what differs from its last build.")
+    ] = None,
+    concat_dim: options.ConcatDim = None,
+    group: options.Group = "/",
+    access: options.Access = None,
+    catalog: options.Catalog = None,
+    output: OutputOption = Output.text,
+    quiet: options.Quiet = False,
+    **chosen: Any,
+) -> CommandResult:
+    """Show what a build of these files would do and store, without a repository.
+
+    Where files have different encodings, their eras are shown; the exit status is 1 where they are
+    refused.
+    """
+    import icevirt
+
+    given = asked(
+        ctx,
+        file,
+        chosen,
+        sources=sources,
+        repo=repo,
+        concat_dim=concat_dim or None,
+        group=group,
+        access=dict(access or ()),
+        catalog=catalog,
+    )
+    require_sources(given)
+    try:
+        with progress(quiet=quiet) as listener:
+            planned = icevirt.plan(**given, progress=listener)
+    except CombineError as error:
+        if (found := error.facts.get("eras")) is None:
+            raise
+        show_error(error)
+        return CommandResult(value=found, output=output, quiet=quiet, status=1)
+    if write_recipe is not None:
+        icevirt.dump_recipe(given, write_recipe)
+    return CommandResult(value=planned, output=output, quiet=quiet)

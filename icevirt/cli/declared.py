@@ -1,43 +1,83 @@
-"""Generate command-line options from what the option objects declare."""
+"""Generate command-line options from what the option objects declare, and read their values.
+
+A recipe can hold them too; the options of the command line win.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from types import NoneType
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
+from icevirt.api.renamed import OBJECTS
 from icevirt.archive.options import DeclaredOption, Names, Options, choices_of, declared, spelled
-from icevirt.cli.notation import NOTATIONS
+from icevirt.cli.options import NOTATIONS
 from icevirt.errors import InvalidInputError
 
+RecipeFile = Annotated[
+    str | None,
+    typer.Option(
+        "--file",
+        "-f",
+        help="A recipe (TOML) with the arguments; options on the command line override it.",
+    ),
+]
 
-def takes(
-    options: type[Options], only: Collection[str] = ()
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the options of a class, or ``only`` some, as keywords after its own."""
+WriteRecipe = Annotated[
+    str | None,
+    typer.Option(help="Write the plan's recipe, for icevirt build -f, to this file."),
+]
 
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(command, eval_str=True)
+type Command = Literal["build", "plan", "scan"]
+
+_ONLY: dict[Command, dict[str, tuple[str, ...]]] = {
+    "build": {"scan_options": (), "combine_options": (), "commit_options": ()},
+    "plan": {
+        "scan_options": (),
+        "combine_options": (),
+        "commit_options": ("branch", "publish_as", "containers"),
+    },
+    "scan": {
+        "scan_options": (),
+        "combine_options": ("labels", "data_vars", "pad", "tolerance", "rename"),
+    },
+}
+"""Which options of which objects a command takes; () for all of them."""
+
+
+def takes_options(command: Command) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the options of the objects that its function takes, after its own."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(function, eval_str=True)
         own = [
             each
             for each in signature.parameters.values()
             if each.kind is not inspect.Parameter.VAR_KEYWORD
         ]
-        added = [_parameter(each) for each in declared(options) if not only or each.name in only]
+        added = [
+            _parameter(each)
+            for options in OBJECTS
+            if (only := _ONLY[command].get(options.KEYWORD)) is not None
+            for each in declared(options)
+            if not only or each.name in only
+        ]
         made = signature.replace(parameters=[*own, *added])
-        command.__signature__ = made  # type: ignore[attr-defined]  # what typer looks at
-        command.__annotations__ = {each.name: each.annotation for each in made.parameters.values()}
-        return command
+        function.__signature__ = made  # type: ignore[attr-defined]  # what typer looks at
+        function.__annotations__ = {each.name: each.annotation for each in made.parameters.values()}
+        return function
 
     return add
 
 
 def _parameter(each: DeclaredOption) -> inspect.Parameter:
     kind, default, more = _typed(each)
-    option = typer.Option(each.flag, help=_help(each), **more)
+    repeats = each.kind is Names or (each.name in NOTATIONS and NOTATIONS[each.name].repeats)
+    text = f"{each.option.doc} May be repeated." if repeats else each.option.doc
+    option = typer.Option(each.flag, help=text, **more)
     return inspect.Parameter(
         each.name,
         inspect.Parameter.KEYWORD_ONLY,
@@ -46,16 +86,11 @@ def _parameter(each: DeclaredOption) -> inspect.Parameter:
     )
 
 
-def _help(each: DeclaredOption) -> str:
-    repeats = each.kind is Names or (each.name in NOTATIONS and NOTATIONS[each.name].repeats)
-    return f"{each.option.doc} May be repeated." if repeats else each.option.doc
-
-
 def _typed(each: DeclaredOption) -> tuple[Any, Any, dict[str, Any]]:
     """Return the type that typer reads, the default, and further settings."""
     if notation := NOTATIONS.get(each.name):
         more = {"parser": notation.parser, "metavar": notation.metavar}
-        return (list[Any] | None if notation.repeats else Any), _default(notation, each), more
+        return (list[Any] | None, None, more) if notation.repeats else (Any, each.default, more)
     if each.kind is Names:
         return list[str] | None, None, {}
     if words := choices_of(each.kind):
@@ -68,15 +103,40 @@ def _typed(each: DeclaredOption) -> tuple[Any, Any, dict[str, Any]]:
     return kind | None if each.default is None else kind, each.default, {}
 
 
-def _default(notation: Any, each: DeclaredOption) -> Any:
-    return None if notation.repeats else each.default
+def asked(
+    ctx: typer.Context, recipe: str | None, chosen: dict[str, Any], /, **given: Any
+) -> dict[str, Any]:
+    """Return the arguments of a call: from a recipe, and from the command line, which wins.
+
+    Raises:
+        typer.BadParameter: An option does not take its value.
+        InvalidInputError: The recipe is wrong.
+    """
+    given_here = {name: value for name, value in chosen.items() if _is_given(ctx, name)}
+    options = grouped(OBJECTS, given_here)
+    if recipe is None:
+        return {**given, **options}
+    import icevirt
+
+    held = icevirt.load_recipe(recipe, call="plan" if ctx.info_name == "plan" else "build")
+    made = {**given, **{name: value for name, value in held.items() if not _is_given(ctx, name)}}
+    for each in OBJECTS:
+        merged = {**held.get(each.KEYWORD, {}), **options.get(each.KEYWORD, {})}
+        if merged:
+            made[each.KEYWORD] = merged
+    return made
+
+
+def _is_given(ctx: typer.Context, option: str) -> bool:
+    source = ctx.get_parameter_source(option)
+    return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
 
 
 def grouped(classes: Collection[type[Options]], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a command by the keyword of their object, defaults left out.
 
     Raises:
-        typer.BadParameter: A value is none that the option takes; it is named by its flag.
+        typer.BadParameter: An option does not take its value; the message names its flag.
     """
     made: dict[str, Any] = {}
     for options in classes:
@@ -101,3 +161,17 @@ def _value(each: DeclaredOption, given: Any) -> Any:
     if each.name in NOTATIONS:
         return NOTATIONS[each.name].value(given)
     return list(given) if isinstance(given, tuple) else given
+
+
+def require_sources(given: dict[str, Any]) -> None:
+    """Take no sources for all that was scanned into the catalog; without one, they are missing."""
+    given["sources"] = given.get("sources") or None
+    if given.get("catalog") is None:
+        require(given, sources="SOURCES...")
+
+
+def require(given: dict[str, Any], **metavars: str) -> None:
+    """End the program with status 2 where an argument is neither given nor in a recipe."""
+    for name, metavar in metavars.items():
+        if not given.get(name):
+            raise typer.BadParameter(f"Missing argument '{metavar}', or a recipe (-f) that has it.")

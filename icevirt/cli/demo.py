@@ -74,7 +74,7 @@ def demo(
     from icevirt.execution.selection import default_executor
 
     files = sample_files()
-    # on Spark, which so few files would not be worth: whoever sees this work has all that is needed
+    # on Spark, although the files are few: it shows that the installation is complete
     with default_executor("spark"), progress(quiet=output is Output.json) as listener:
         report = icevirt.build(
             files,
@@ -114,6 +114,7 @@ def sample_files() -> list[str]:
 
 def read(report: BuildReport, files: list[str]) -> tuple[str, dict[str, float], bool]:
     """Open the dataset; return its text, monthly means, and whether its values are the files'."""
+    import numpy as np
     import xarray as xr
 
     with xr.open_dataset(
@@ -124,19 +125,13 @@ def read(report: BuildReport, files: list[str]) -> tuple[str, dict[str, float], 
         means = values.mean(("y", "x"))
         months = [moment.strftime("%Y-%m") for moment in dataset["time_centered"].values]
         by_month = dict(zip(months, map(float, means.values), strict=True))
-        return shown, by_month, _equal(values.values, files)
-
-
-def _equal(values: Any, files: list[str]) -> bool:
-    """Compare with what h5py reads; NaN stands where a file has its fill value."""
-    import numpy as np
-
-    expected = np.concatenate([_raw(path) for path in files])
-    same_type = expected.dtype == values.dtype
-    return bool(same_type and np.array_equal(expected, values, equal_nan=True))
+        expected, found = np.concatenate([_raw(path) for path in files]), values.values
+        is_equal = expected.dtype == found.dtype and np.array_equal(expected, found, equal_nan=True)
+        return shown, by_month, bool(is_equal)
 
 
 def _raw(path: str) -> Any:
+    """Return the values that h5py reads, with NaN instead of the fill value."""
     import h5py
     import numpy as np
 

@@ -19,13 +19,23 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from icevirt.cli.former import replacement
 from icevirt.cli.output import ProgressStyle, answering, show, show_error, tell_progress_as
 from icevirt.errors import IcevirtError
 from icevirt.redaction import without_secrets
 from icevirt.version import __version__
 
 _ENDED = {130: "interrupted", 143: "terminated"}  # statuses of programs that signals ended
+
+_NOW = {  # what to write instead of former options
+    "--holes": "--missing reserve",
+    "--regular": "--spacing DIM=SPACING",
+    "--eras": "--on-mismatch eras",
+    "--deviating": "--on-mismatch native",
+    "--policy": "--variable-policy [VARIABLE=]POLICY",
+    "--stack": "--labels [DIM=]LABELS",
+    "--label-variable": "--labels [DIM=]variable:NAME",
+}
+_NOW_OF_SCAN = {"--group": "--source-group GROUP"}
 
 
 @contextmanager
@@ -34,22 +44,26 @@ def _repeating_no_secret() -> Iterator[None]:
         yield
     except Exception as error:
         if isinstance(words := getattr(error, "message", None), str):
-            now = replacement(error)
-            error.message = without_secrets(words if now is None else now)  # type: ignore[attr-defined]
+            option = str(getattr(error, "option_name", None))
+            is_scan = getattr(getattr(error, "ctx", None), "info_name", None) == "scan"
+            if now := (_NOW | (_NOW_OF_SCAN if is_scan else {})).get(option):
+                words = f"No such option: {option}. It was renamed: write {now}"
+            error.message = without_secrets(words)  # type: ignore[attr-defined]
         raise
 
 
 _FORMER_NAME = "doctor"  # of check
+
 _COMMANDS = {
     "build": "icevirt.cli.build:build",
-    "plan": "icevirt.cli.plan:plan",
-    "info": "icevirt.cli.inspect:info",
-    "scan": "icevirt.cli.inspect:scan",
-    "catalog": "icevirt.cli.catalog:catalog",
-    "check": "icevirt.cli.check:check",
-    _FORMER_NAME: "icevirt.cli.check:check",
-    "upgrade": "icevirt.cli.upgrade:upgrade",
-    "verify": "icevirt.cli.verify:verify",
+    "plan": "icevirt.cli.build:plan",
+    "info": "icevirt.cli.repository:info",
+    "scan": "icevirt.cli.scan:scan",
+    "catalog": "icevirt.cli.scan:catalog",
+    "check": "icevirt.cli.repository:check",
+    _FORMER_NAME: "icevirt.cli.repository:check",
+    "upgrade": "icevirt.cli.repository:upgrade",
+    "verify": "icevirt.cli.repository:verify",
     "demo": "icevirt.cli.demo:demo",
 }
 

@@ -1,8 +1,11 @@
-"""Define options that several commands share."""
+"""Define options that several commands share, and parse values that are not plain words."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -12,10 +15,12 @@ _SOURCES: Any = typer.Argument(
     " Parquet, STAC items, the manifest of an S3 Inventory), - for a list on stdin."
 )
 Sources = Annotated[list[str], _SOURCES]
+
 OptionalSources = Annotated[
     list[str] | None,
     typer.Argument(help=f"{_SOURCES.help} Default: all files that were scanned into --catalog."),
 ]
+
 ConcatDim = Annotated[
     list[str] | None,
     typer.Option(
@@ -72,9 +77,177 @@ Authorize = Annotated[
         "one, and with credentials as for the --access of build; may be repeated.",
     ),
 ]
+
 Catalog = Annotated[
     str | None, typer.Option(help="A directory to keep the scan in, for later builds.")
 ]
+
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print neither progress nor the report.")
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notation:
+    """How an option is written, and what the texts together mean."""
+
+    metavar: str
+    parser: Callable[[object], Any]
+    value: Callable[[Any], Any]
+    repeats: bool = True
+
+
+def _pair(form: str, given: object) -> tuple[str, str]:
+    """Read NAME=VALUE, of which both are needed; ``form`` says how to write it."""
+    name, sign, value = str(given).partition("=")
+    if not (name and sign and value):
+        raise typer.BadParameter(f"write it as {form}")
+    return name, value
+
+
+def _renamed(given: object) -> tuple[str, str]:
+    """Read OLD=NEW."""
+    old, sign, new = str(given).rpartition("=")
+    if not (old and sign and new):
+        raise typer.BadParameter("write it as OLD=NEW")
+    return old, new
+
+
+def _container(given: object) -> tuple[str, str]:
+    return _pair("NAME=PREFIX, PREFIX being a URL or a directory", given)
+
+
+def _spaced(given: object) -> tuple[str, str]:
+    return _pair("DIM=SPACING, like time=6h", given)
+
+
+def _attribute(given: object) -> tuple[str, str, Any]:
+    """Read VARIABLE:NAME=VALUE; numbers, lists and null are JSON, everything else is text."""
+    found = re.fullmatch(r"([^=]+):([^=:]+)=(.*)", str(given), re.DOTALL)
+    if found is None:
+        raise typer.BadParameter("write it as VARIABLE:NAME=VALUE; VARIABLE / is the dataset")
+    return found[1], found[2], _json(found[3])
+
+
+def attrs_of(given: list[Any] | None) -> dict[str, dict[str, Any]]:
+    """Return attributes by variable."""
+    found: dict[str, dict[str, Any]] = {}
+    for variable, name, value in given or ():
+        found.setdefault(variable, {})[name] = value
+    return found
+
+
+def _tolerance(given: object) -> tuple[str, float]:
+    """Read a number, or NAME=NUMBER."""
+    name, _, text = str(given).rpartition("=")
+    try:
+        return name, float(text)
+    except ValueError as error:
+        raise typer.BadParameter("give a number, or NAME=NUMBER") from error
+
+
+def tolerances_of(given: list[Any] | None) -> dict[str, float]:
+    """Return tolerances by name; one without a name is for all coordinates."""
+    return {name or "*": value for name, value in given or ()}
+
+
+def _policy(given: object) -> tuple[str, str]:
+    """Read PATTERN=POLICY, or a policy for all variables."""
+    pattern, _, what = str(given).rpartition("=")
+    return pattern or "*", what
+
+
+def _moved(given: object) -> tuple[str, str]:
+    """Read FROM=TO; what follows the sign is a URL or an absolute path, as names may have one."""
+    found = re.fullmatch(r"(.+?)=((?:[A-Za-z][A-Za-z0-9+.-]*://|/).*)", str(given))
+    if found is None:
+        raise typer.BadParameter("write it as FROM=TO, TO being a URL or an absolute path")
+    return found[1], found[2]
+
+
+_FROM_FILE = ("regex:", "attribute:", "variable:")
+
+
+def _labels(given: object) -> tuple[str | None, str | list[str]]:
+    """Read labels from the files or a list with commas, after the dimension if it is named."""
+    text, name = str(given), None
+    if not text.startswith(_FROM_FILE) and "=" in text:
+        name, _, text = text.partition("=")
+    is_from_file = text.startswith(_FROM_FILE) or text == "preprocess"
+    return name, text if is_from_file else text.split(",")
+
+
+def labels_of(given: list[Any] | None) -> Any:
+    """Return labels by dimension, or without its name for a single dimension."""
+    pairs = given or []
+    named = [name for name, _ in pairs if name is not None]
+    if len(set(named)) != len(pairs) and len(pairs) > 1:
+        raise typer.BadParameter("each of several --labels needs its own dimension: DIM=LABELS")
+    if named:
+        return dict(pairs)
+    return pairs[0][1] if pairs else None
+
+
+def _data_vars(given: object) -> tuple[str | None, str]:
+    """Read a word or a name, behind the dimension that it is for; a path is no such pair."""
+    text = str(given)
+    dimension, sign, name = text.partition(":")
+    if text.startswith("/") or not sign:
+        return None, text
+    if not (dimension and name):
+        raise typer.BadParameter("write it as NAME or DIM:NAME")
+    return dimension, name
+
+
+def data_vars_of(given: list[Any] | None) -> Any:
+    """Return words and names, by dimension where they are for one."""
+    pairs = given or []
+    if len({dimension is None for dimension, _ in pairs}) > 1:
+        raise typer.BadParameter("write all --data-vars as NAME, or all as DIM:NAME")
+    found: dict[Any, list[str]] = {}
+    for dimension, name in pairs:
+        found.setdefault(dimension, []).append(name)
+    return found.get(None, found or None)
+
+
+def _bad_files(given: object) -> int | str:
+    """Read a number of files or a share of them."""
+    text = str(given)
+    if re.fullmatch(r"[0-9]+", text):
+        return int(text)
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?%", text):
+        return text
+    raise typer.BadParameter("give a number of files, or a share like 1%")
+
+
+def _metadatum(given: object) -> tuple[str, Any]:
+    """Read NAME=VALUE; values that are JSON are what they mean there, all others text."""
+    name, sign, text = str(given).partition("=")
+    if not (name and sign):
+        raise typer.BadParameter("write it as NAME=VALUE")
+    return name, _json(text)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+NOTATIONS: Mapping[str, Notation] = {
+    "rename": Notation(metavar="<OLD=NEW>", parser=_renamed, value=dict),
+    "attrs": Notation(metavar="<VARIABLE:NAME=VALUE>", parser=_attribute, value=attrs_of),
+    "tolerance": Notation(metavar="<[NAME=]number>", parser=_tolerance, value=tolerances_of),
+    "variable_policy": Notation(metavar="<[VARIABLE=]POLICY>", parser=_policy, value=dict),
+    "metadata": Notation(metavar="<NAME=VALUE>", parser=_metadatum, value=dict),
+    "publish_as": Notation(metavar="<FROM=TO>", parser=_moved, value=dict),
+    "containers": Notation(metavar="<NAME=PREFIX>", parser=_container, value=dict),
+    "labels": Notation(metavar="<[DIM=]labels>", parser=_labels, value=labels_of),
+    "spacing": Notation(metavar="<DIM=SPACING>", parser=_spaced, value=dict),
+    "data_vars": Notation(metavar="<[DIM:]NAME>", parser=_data_vars, value=data_vars_of),
+    "max_bad_files": Notation(
+        metavar="<number or share>", parser=_bad_files, value=lambda given: given, repeats=False
+    ),
+}
+"""How options are written, by their names."""

@@ -27,25 +27,13 @@ if TYPE_CHECKING:
 _WIDTH = 10_000  # where no terminal reads, lines are as long as they need to be
 
 
-class Output(StrEnum):
-    """How an answer is printed."""
-
-    text = "text"
-    json = "json"
-
-
-class ProgressStyle(StrEnum):
-    """How progress is told on stderr."""
-
-    auto = "auto"
-    json = "json"
-
-
+Output = StrEnum("Output", ["text", "json"])  # how an answer is printed
+ProgressStyle = StrEnum("ProgressStyle", ["auto", "json"])  # how progress is shown on stderr
 _progress_style = ContextVar("progress_style", default=ProgressStyle.auto)
 
 
 def tell_progress_as(style: ProgressStyle) -> None:
-    """Choose how the command that runs next tells its progress."""
+    """Choose how the next command shows its progress."""
     _progress_style.set(style)
 
 
@@ -83,7 +71,7 @@ def show(answer: CommandResult | None, **_: object) -> None:
 
 @contextlib.contextmanager
 def answering() -> Iterator[None]:
-    """Bring what the block prints through stdout, or end the program with status 1.
+    """Bring what the block prints to stdout, or end the program with status 1.
 
     A reader that has seen enough (``| head``) is not worth a line, everything else is.
     """
@@ -91,7 +79,10 @@ def answering() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except OSError as error:
-        _discard_stdout()
+        # what is left in the buffer would fail again when the interpreter flushes it
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
         if not isinstance(error, BrokenPipeError):
             show_error(
                 StorageError(
@@ -100,13 +91,6 @@ def answering() -> Iterator[None]:
                 )
             )
         sys.exit(1)
-
-
-def _discard_stdout() -> None:
-    """Let the interpreter flush what is left to where it does not fail again."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
 
 
 def show_error(error: IcevirtError) -> None:
@@ -134,7 +118,7 @@ def progress(*, quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
 
 @contextlib.contextmanager
 def _events_on(stream: TextIO) -> Iterator[None]:
-    """Write what is logged in the block as JSON lines, progress apart, which is told more often."""
+    """Write what is logged in the block as JSON lines, except progress, which has its own lines."""
     from icevirt.display.events import JsonFormatter
 
     log, handler = logging.getLogger("icevirt"), logging.StreamHandler(stream)

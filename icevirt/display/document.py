@@ -19,7 +19,7 @@ from icevirt.archive.reports.scan import ScanReport
 from icevirt.archive.reports.verification import VerifyReport
 from icevirt.archive.scanned import ScannedFile
 from icevirt.display.plan import array_of
-from icevirt.display.scanned import summary_of
+from icevirt.display.scan import summary_of
 from icevirt.model.json import JSON
 from icevirt.objects.authorize import entry_of
 from icevirt.planning.schedule.cost_estimate import costs_of

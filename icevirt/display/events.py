@@ -18,15 +18,15 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         event, fields = getattr(record, "event", None), getattr(record, "fields", None)
-        told: dict[str, Any] = {
+        line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
         }
         if isinstance(event, str) and isinstance(fields, dict):
-            told |= {"event": event, **fields}
+            line |= {"event": event, **fields}
         else:
-            told |= {"event": "message", "message": record.getMessage()}
+            line |= {"event": "message", "message": record.getMessage()}
         if record.exc_info:
-            told["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(told, default=str)
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)

@@ -1,19 +1,19 @@
-"""Format a plan: what a build would do, and what it would cost."""
+"""Format a plan: what a build would do, what it would cost, and the eras of the files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
+from icevirt.archive.eras import Choice, Era, Eras, Run
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ArraySummary
 from icevirt.archive.reports.plan import ArrayCost, PlanDifference, ReadCost
-from icevirt.display.arrays import array_table, facts
-from icevirt.display.eras import eras
-from icevirt.display.report import bad_file, listed
-from icevirt.display.text import count, entry, references, size, words
+from icevirt.display.report import array_table, bad_file, facts, listed, table_of
+from icevirt.display.text import bytes_of, count, entry, size, some, words
 from icevirt.objects.authorize import entry_of
 from icevirt.planning.reader_support import named, readers_of_json
 from icevirt.planning.schedule.cost_estimate import costs_of, windows_of
@@ -21,16 +21,18 @@ from icevirt.planning.schedule.cost_estimate import costs_of, windows_of
 _SHOWN = 3  # arrays in a line
 _LISTED = 10  # paths in a line
 
+SHOWN = 20
+"""Eras, and runs of files within another era, that a terminal is shown."""
+
 
 def build_plan(plan: BuildPlan) -> RenderableType:
     """Return the plan for a terminal."""
     cost = plan.cost or costs_of(plan)
     counts = cost.references
-    told = {
+    rows = {
         "files": f"{len(plan.files):,}, {_along(plan)}{_left_out(plan)}",
         "arrays": f"{len(plan.arrays)} in {plan.group}",
-        "references": f"{references(counts)}: {size(counts.bytes_referenced)} stay in the files,"
-        f" {size(counts.bytes_stored)} to be stored",
+        "references": bytes_of(counts, "to be stored"),
         "manifests": f"{cost.write_tasks:,} of {count(cost.windows, 'window')}",
         "tasks": f"{cost.scan_tasks:,} to scan, at most {cost.write_tasks:,} to write",
         **({"executor": plan.executor} if plan.executor else {}),
@@ -44,7 +46,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
     }
     return Group(
         Text(f"Plan {plan.build_id}", "bold"),
-        facts(told),
+        facts(rows),
         Text(),
         array_table(map(array_of, plan.arrays)),
         *([] if plan.eras is None else [Text(), eras(plan.eras)]),
@@ -71,9 +73,8 @@ def _eras(plan: BuildPlan) -> str:
     if plan.eras is None:
         unlike = [array.path for array in plan.arrays if array.hybrid and array.hybrid.deviates]
         if unlike:
-            told = ", ".join(unlike[:_SHOWN])
-            more = f" and {len(unlike) - _SHOWN} more" if len(unlike) > _SHOWN else ""
-            return f"put together: files store {told}{more} differently, so their chunks are copied"
+            variables = some(unlike, _SHOWN)
+            return f"put together: files store {variables} differently, so their chunks are copied"
         return "1: all files decode equally"
     return f"{plan.eras.count}, a group each"
 
@@ -116,5 +117,89 @@ def _differing(found: PlanDifference | None) -> Iterator[Text]:
         ("deleted", found.deleted, "yellow"),
     ):
         if paths:
-            more = f" and {len(paths) - _LISTED:,} more" if len(paths) > _LISTED else ""
-            yield words(f"{what}: {', '.join(paths[:_LISTED])}{more}", style)
+            yield words(f"{what}: {some(paths, _LISTED)}", style)
+
+
+def eras(found: Eras) -> RenderableType:
+    """Return the eras for a terminal."""
+    along = f" along {found.dimension}" if found.dimension else ""
+    order = "" if found.ordered else ", in the order given"
+    parts: list[RenderableType] = [
+        Text.assemble(
+            (f"{found.count} eras", "bold"),
+            words(
+                f"{along}: files within an era decode equally, files of different eras do "
+                f"not{order}"
+            ),
+        ),
+        _table(found),
+    ]
+    if found.count > SHOWN:
+        parts.append(words(f"  and {found.count - SHOWN:,} more", "dim"))
+    parts += listed("Files within another era", _apart(found))[1:]
+    parts += listed("Files that lack a variable", _absences(found))[1:]
+    parts += listed("What can be done", map(choice, found.choices))[1:]
+    return Group(*parts)
+
+
+def _table(found: Eras) -> Table:
+    table = table_of(("era", "files", "from", "to", "what differs"), right=("files",))
+    table.padding = (0, 2, 0, 2)
+    for era in found.eras[:SHOWN]:
+        table.add_row(
+            words(era.name, "bold"),
+            f"{era.files:,}",
+            _end(era.first, era.first_label),
+            _end(era.last, era.last_label),
+            words(_differs(era)),
+        )
+    return table
+
+
+def _differs(era: Era) -> str:
+    pieces = f"in {era.runs} pieces" if era.runs > 1 else ""
+    if era.since is None:
+        return pieces
+    changes = ". ".join(map(str, era.changes))
+    return ", ".join(part for part in (f"from era_{era.since}: {changes}", pieces) if part)
+
+
+def _end(url: str, label: str) -> Text:
+    name = _name(url)
+    return words(f"{name} ({label})" if label else name)
+
+
+def _apart(found: Eras) -> Iterator[str]:
+    for run in found.apart[:SHOWN]:
+        yield f"{_files(run)} of era_{run.era} within era_{run.inside}"
+    if more := max(0, len(found.apart) - SHOWN) + found.more_apart:
+        yield f"and {count(more, 'run')} more"
+
+
+def _files(run: Run) -> str:
+    if run.files == 1:
+        return _name(run.first)
+    return f"{_name(run.first)} to {_name(run.last)}, {count(run.files, 'file')},"
+
+
+def _absences(found: Eras) -> Iterator[str]:
+    for absence in found.absences[:SHOWN]:
+        names = ", ".join(map(_name, absence.examples))
+        more = absence.places - len(absence.examples)
+        yield (
+            f"{absence.variable} is not in {count(absence.places, 'place')} of era_{absence.era}:"
+            f" {names}{f' and {more:,} more' if more > 0 else ''}"
+        )
+
+
+def choice(known: Choice) -> str:
+    """Return one thing that can be done, on one line."""
+    stored = f"; {size(known.bytes_stored)} to be stored" if known.bytes_stored else ""
+    error = ""
+    if known.max_error:
+        error = f"; the error could be up to {known.max_error:g}"
+    return f"{known.option}  {known.does}{stored}{error}"
+
+
+def _name(url: str) -> str:
+    return url.rsplit("/", 1)[-1]

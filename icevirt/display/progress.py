@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime
-from typing import Any, Self, TextIO
+from typing import Self, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -29,7 +29,7 @@ class ProgressDisplay:
         self._bars = Bars(
             TextColumn("{task.description:<8}", markup=False),
             BarColumn(),
-            TextColumn("{task.fields[told]}", markup=False),
+            TextColumn("{task.fields[amounts]}", markup=False),
             TimeElapsedColumn(),
             console=console,
             disable=not console.is_terminal,
@@ -49,7 +49,7 @@ class ProgressDisplay:
             self._phases[step.phase],
             completed=step.done,
             total=step.total or None,
-            told=plain(_describe(step)),
+            amounts=plain(_describe(step)),
         )
 
     def __enter__(self) -> Self:
@@ -62,7 +62,7 @@ class ProgressDisplay:
     def _begin(self, step: Progress) -> None:
         if (before := self._phases.get(step.phase)) is not None:
             self._bars.remove_task(before)
-        self._phases[step.phase] = self._bars.add_task(plain(step.phase), total=None, told="")
+        self._phases[step.phase] = self._bars.add_task(plain(step.phase), total=None, amounts="")
         if not self._console.is_terminal:
             size = plain(f"{step.phase}: {step.total:,} {step.unit}")
             self._console.print(size, markup=False, highlight=False)
@@ -86,45 +86,38 @@ class ProgressLines:
     def __init__(self, out: TextIO, *, interval: float = 5.0) -> None:
         self._out = out
         self._interval = interval
-        self._last: tuple[tuple[str, bool, bool], float] = (
-            ("", False, False),
-            0.0,
-        )  # of the last line
+        self._last = (("", False, False), 0.0)  # state and time of the last line
 
     def __call__(self, step: Progress) -> None:
         """Write a step, unless one was written a moment ago. Called from any thread."""
-        last, told = self._last
+        last, written = self._last
         ended = step.done >= step.total > 0
         what, now = (step.phase, step.total > 0, ended), time.monotonic()
-        if what == last and (ended or now - told < self._interval):
+        if what == last and (ended or now - written < self._interval):
             return
         self._last = (what, now)
-        self._out.write(json.dumps(event(step)) + "\n")
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "event": "progress",
+            "phase": step.phase,
+            **(step.amounts if step.total else {}),
+        }
+        self._out.write(json.dumps(line) + "\n")
         self._out.flush()
-
-
-def event(step: Progress) -> dict[str, Any]:
-    """Return a step as what a log holds of it; amounts are left out where they are unknown."""
-    return {
-        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "event": "progress",
-        "phase": step.phase,
-        **(step.amounts if step.total else {}),
-    }
 
 
 def _describe(step: Progress) -> str:
     """Return amounts and speed in words."""
     if not step.total:
         return ""
-    told = [f"{step.done:,}/{step.total:,} {step.unit}"]
+    parts = [f"{step.done:,}/{step.total:,} {step.unit}"]
     share = step.per_second / step.done if step.done else 0.0
     if step.per_second:
-        told.append(f"{step.per_second:,.4g}/s")
+        parts.append(f"{step.per_second:,.4g}/s")
     if step.references:
-        told.append(f"{step.references:,} references, {step.references * share:,.3g}/s")
+        parts.append(f"{step.references:,} references, {step.references * share:,.3g}/s")
     if step.bytes:
-        told.append(f"of {step.bytes / 1e9:,.3g} GB")
+        parts.append(f"of {step.bytes / 1e9:,.3g} GB")
     if (left := step.seconds_left) is not None and step.done < step.total:
-        told.append(f"{left:,.0f} s left")
-    return ", ".join(told)
+        parts.append(f"{left:,.0f} s left")
+    return ", ".join(parts)

@@ -1,15 +1,18 @@
-"""Format the report of a build."""
+"""Format the report of a build, and the parts that reports share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from typing import Literal
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
-from icevirt.archive.reports.build import BadFile, BuildReport
-from icevirt.display.arrays import array_table, facts
-from icevirt.display.text import references, seconds, size, words
+from icevirt.archive.reports.build import ArraySummary, BadFile, BuildReport
+from icevirt.display.text import box, bytes_of, durations, references, size, words
+
+_HEADINGS = ("array", "type", "shape", "chunks of", "references", "in files", "stored", "read by")
 
 
 def build_report(report: BuildReport) -> RenderableType:
@@ -49,11 +52,10 @@ def _facts(report: BuildReport) -> dict[str, str]:
         "snapshot": f"{report.snapshot_id} on {report.branch}",
         "files": f"{report.files_scanned:,} scanned{reused}{bad}",
         "arrays": f"{len(report.arrays)} in {report.group}",
-        "references": f"{references(counts)}: {size(counts.bytes_referenced)} stay in the files,"
-        f" {size(counts.bytes_stored)} stored here",
+        "references": bytes_of(counts, "stored here"),
         "manifests": f"{report.manifests:,}, {size(report.manifest_bytes)}",
         **({"executor": report.executor} if report.executor else {}),
-        "time": ", ".join(f"{name} {seconds(took)}" for name, took in report.seconds.items()),
+        "time": durations(report.seconds),
     }
 
 
@@ -63,6 +65,39 @@ def bad_file(file: BadFile) -> str:
 
 
 def listed(title: str, lines: Iterable[str], style: str = "bold") -> list[RenderableType]:
-    """Return lines under a title, nothing where there are none."""
-    told = [words(f"  {line}") for line in lines]
-    return [Text(), Text(title, style), *told] if told else []
+    """Return lines under a title, nothing if there are none."""
+    shown = [words(f"  {line}") for line in lines]
+    return [Text(), Text(title, style), *shown] if shown else []
+
+
+def array_table(arrays: Iterable[ArraySummary]) -> Table:
+    """Return a row for each array: what it is, where its chunks are, what reads it."""
+    table = table_of(_HEADINGS, right=("in files", "stored"))
+    for array in arrays:
+        table.add_row(
+            words(array.path, "bold"),
+            words(array.data_type),
+            box(array.shape),
+            box(array.chunk_shape),
+            references(array.references),
+            size(array.references.bytes_referenced) if array.references.bytes_referenced else "",
+            size(array.references.bytes_stored) if array.references.bytes_stored else "",
+            words(array.readers.text),
+        )
+    return table
+
+
+def table_of(headings: Sequence[str], *, right: Collection[str]) -> Table:
+    """Return an empty table with these headings, some of them over numbers at the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in headings:
+        justify: Literal["right", "left"] = "right" if heading in right else "left"
+        table.add_column(heading, overflow="fold", justify=justify)
+    return table
+
+
+def facts(rows: dict[str, str]) -> Text:
+    """Return a line for each row: what it is, in grey, and its value."""
+    wide = max(map(len, rows), default=0)
+    lines = [Text.assemble((f"  {name:<{wide}}  ", "dim"), words(rows[name])) for name in rows]
+    return Text("\n").join(lines)

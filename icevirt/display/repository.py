@@ -1,4 +1,4 @@
-"""Format the contents of a repository as a tree."""
+"""Format what a repository holds, and what `check`, `verify` and `upgrade` found in it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,21 @@ from rich.text import Text
 from rich.tree import Tree
 
 from icevirt.archive.reports.build import ArraySummary, GroupSummary, RepositorySummary
-from icevirt.display.arrays import facts
-from icevirt.display.text import box, count, entry, references, shortened, size, words
+from icevirt.archive.reports.verification import Checked, Difference, VerifyReport
+from icevirt.display.report import facts
+from icevirt.display.text import (
+    box,
+    count,
+    durations,
+    entry,
+    references,
+    shortened,
+    size,
+    words,
+)
+from icevirt.repo.maintenance.check import CheckReport
+from icevirt.repo.maintenance.chunk_bytes import ChunksReport
+from icevirt.repo.v1.upgrade import UpgradeReport
 
 _ATTRIBUTES = 8  # of a group are shown
 
@@ -84,3 +97,148 @@ def _array(array: ArraySummary, name: str) -> Text:
         f"  {references(counts)}",
         (f" ({size(counts.bytes_referenced + counts.bytes_stored)})", "dim"),
     )
+
+
+def check_report(report: CheckReport) -> RenderableType:
+    """Return the report for a terminal."""
+    counted = (
+        count(report.snapshots, "snapshot"),
+        count(report.manifests, "manifest"),
+        count(report.references, "reference"),
+    )
+    return Group(
+        words(report.repo, "bold"),
+        Text(f"  checked  {', '.join(counted)}"),
+        *(words(each, "yellow" if each.advice else "red") for each in report.problems),
+        *([] if report.chunks is None else _chunks(report.chunks)),
+        _verdict(report),
+    )
+
+
+def _chunks(chunks: ChunksReport) -> list[Text]:
+    intact = count(chunks.intact, "native chunk")
+    states = f"{intact} intact, {chunks.damaged:,} damaged, {chunks.unverifiable:,} unverifiable"
+    lines = [Text(f"  chunks   {states}")]
+    for array in chunks.arrays:
+        if array.damaged or array.unverifiable:
+            states = (
+                f"{array.intact:,} intact, {array.damaged:,} damaged,"
+                f" {array.unverifiable:,} unverifiable"
+            )
+            lines.append(
+                words(f"           {array.path}: {states}", "red" if array.damaged else "")
+            )
+    if chunks.unverifiable:
+        lines.append(
+            Text(
+                "           the names of unverifiable chunks may not be digests of their bytes;"
+                " write the chunks again\n           with content_addressed_chunks=True to make"
+                " them verifiable"
+            )
+        )
+    if chunks.unlisted:
+        lines.append(
+            Text(
+                f"           {chunks.unlisted:,} of the intact chunks are in no list, so later"
+                " damage to them would count as\n           unverifiable: add --record to list them"
+            )
+        )
+    return lines
+
+
+def _verdict(report: CheckReport) -> Text:
+    wrong = sum(not problem.advice for problem in report.problems)
+    if wrong:
+        return Text(f"  found    {count(wrong, 'problem')}", "bold red")
+    advice = len(report.problems)
+    return Text("  sound" + (f", with {count(advice, 'remark')}" if advice else ""), "bold green")
+
+
+def upgrade_report(report: UpgradeReport) -> RenderableType:
+    """Return the report for a terminal."""
+    lines = [Text(f"  holds    {_held(report)}")]
+    if report.commits_carried_over:
+        carried = count(report.commits_carried_over, "commit")
+        lines.append(Text(f"  carried  {carried} of V1 clients"))
+    if report.v1_files_left and not report.dry_run:
+        what = "V1 files remain: the next upgrade carries over what V1 clients commit"
+        lines.append(Text(f"  note     {what}", "yellow"))
+    return Group(words(report.repo, "bold"), *lines, Text(f"  {_state(report)}", "bold green"))
+
+
+def _held(report: UpgradeReport) -> str:
+    branches = f"{report.branches} branch" + ("es" if report.branches != 1 else "")
+    return f"{count(report.snapshots, 'snapshot')}, {branches}, {count(report.tags, 'tag')}"
+
+
+def _state(report: UpgradeReport) -> str:
+    if report.from_version == 1:
+        return "can be upgraded from V1 to V2" if report.dry_run else "upgraded from V1 to V2"
+    return "is already V2" + (", and V1 files remain" if report.v1_files_left else "")
+
+
+def verify_report(report: VerifyReport) -> RenderableType:
+    """Return the report for a terminal."""
+    checked = report.checked
+    lines = [words(f"  {_line(each)}", "red") for each in checked.differences]
+    if checked.more:
+        lines.append(words(f"  and {count(checked.more, 'further difference')}", "red"))
+    lines += [
+        words(f"  not compared: {array}: {reason}", "yellow")
+        for array, reason in checked.not_compared
+    ]
+    if checked.untold:
+        why = "because no compared chunk shares a file with them"
+        lines.append(words(f"  not compared, {why}: {', '.join(checked.untold)}", "yellow"))
+    return Group(
+        words(report.repo, "bold"),
+        Text(f"  snapshot  {report.snapshot_id}"),
+        Text(f"  checked   {_compared(checked)}"),
+        *_remarks(report),
+        *lines,
+        _result(report),
+    )
+
+
+def _compared(checked: Checked) -> str:
+    parts = []
+    if checked.files:
+        parts.append(
+            f"{count(checked.references, 'reference')} into {count(checked.files, 'file')}"
+        )
+    if checked.chunks or checked.arrays:
+        parts.append(
+            f"{count(checked.values, 'value')} of {count(checked.chunks, 'chunk')} and"
+            f" {count(checked.arrays, 'stored array')}"
+        )
+    return "; ".join(parts) or "nothing"
+
+
+def _remarks(report: VerifyReport) -> list[Text]:
+    lines = []
+    if report.checked.unverifiable:
+        lines.append(
+            Text(
+                f"  remark    {count(report.checked.unverifiable, 'reference')} without a strong "
+                "etag or a modification time: changes of these files may go unnoticed",
+                "yellow",
+            )
+        )
+    took = durations(report.seconds)
+    if report.executor:
+        lines.append(Text(f"  executor  {report.executor}"))
+    if took:
+        lines.append(Text(f"  took      {took}"))
+    return lines
+
+
+def _line(difference: Difference) -> str:
+    where = " ".join(part for part in (difference.array, difference.region) if part)
+    return f"{difference.kind}: {difference.file} {where}: {difference.what}"
+
+
+def _result(report: VerifyReport) -> Text:
+    if report.ok:
+        return Text("  no difference", "bold green")
+    wrong = len(report.checked.differences) + report.checked.more
+    return Text(f"  {count(wrong, 'difference')} (seed {report.seed})", "bold red")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
@@ -21,7 +21,9 @@ _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 def plain(value: object) -> str:
     r"""Return ``value`` as one line of text without control characters: they become ``\x1b``."""
     return "".join(
-        _spelt(letter) if unicodedata.category(letter) in _UNSAFE else letter
+        letter.encode("unicode_escape").decode()
+        if unicodedata.category(letter) in _UNSAFE
+        else letter
         for letter in str(value)
     )
 
@@ -68,14 +70,27 @@ def box(lengths: Sequence[int]) -> str:
 
 def references(counts: ReferenceCounts) -> str:
     """Return ``120 virtual, 2 inline``, kinds that do not occur left out."""
-    told = {"virtual": counts.virtual, "native": counts.native, "inline": counts.inline}
-    return ", ".join(f"{number:,} {kind}" for kind, number in told.items() if number) or "none"
+    kinds = {"virtual": counts.virtual, "native": counts.native, "inline": counts.inline}
+    return ", ".join(f"{number:,} {kind}" for kind, number in kinds.items() if number) or "none"
 
 
-def _spelt(letter: str) -> str:
-    return letter.encode("unicode_escape").decode()
+def bytes_of(counts: ReferenceCounts, place: str) -> str:
+    """Return ``120 virtual: 1.4 MiB stay in the files, 2 B in the catalog``."""
+    stay, stored = size(counts.bytes_referenced), size(counts.bytes_stored)
+    return f"{references(counts)}: {stay} stay in the files, {stored} {place}"
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """Return ``a, b and 3 more``: at most so many of the names."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
+def durations(times: Mapping[str, float]) -> str:
+    """Return ``scan 0.4 s, write 2 min 05 s``."""
+    return ", ".join(f"{phase} {seconds(took)}" for phase, took in times.items())
 
 
 def entry(authorized: str | tuple[str, str]) -> str:
-    """Return what is authorised as the option ``--authorize`` takes it."""
+    """Return an authorization as the option ``--authorize`` takes it."""
     return authorized if isinstance(authorized, str) else "=".join(authorized)

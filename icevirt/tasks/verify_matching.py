@@ -174,7 +174,7 @@ def region_of(session: Session, path: str, indexes: NDArray[Any]) -> str:
     """
     with any_grid():
         try:
-            held = open_array(session.store, path)
+            held = open_array(session, path)
         except FormatError:
             return "[?]"  # what is reported of the chunks says more
         return describe_box(box_of(held, indexes.min(0).tolist(), indexes.max(0).tolist()))

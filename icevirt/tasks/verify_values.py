@@ -183,7 +183,7 @@ class _Comparison:
         """Compare one chunk, and once per place of the file what is stored beside it."""
         url = self._source.file.url
         try:
-            held = open_array(self._session.store, wanted.array)
+            held = open_array(self._session, wanted.array)
             found = self._find(wanted, dimensions_of(held))
             if found is None:
                 return self._of_another_name(wanted, held)
@@ -279,7 +279,7 @@ class _Comparison:
 
     def _compare_form(self, path: str, here: Box, variable: str, there: Box) -> Checked:
         """Compare boxes that may differ in axes of length 1, and in where the array ends."""
-        mine = self._read(open_array(self._session.store, path), here)
+        mine = self._read(open_array(self._session, path), here)
         theirs = self._oracle.read_values(self._source, self._group.rstrip("/") + variable, there)
         mine, theirs = mine.squeeze(), np.squeeze(theirs)
         equal = None
@@ -309,7 +309,7 @@ class _Comparison:
 
     def _compare(self, path: str, here: Box, variable: str, there: Box) -> Checked:
         """Compare a box of an array of the repository with a box of a variable of the file."""
-        held = open_array(self._session.store, path)
+        held = open_array(self._session, path)
         mine = self._read(held, here)
         mine = mine.reshape(mine.shape[len(here) - len(there) :])
         in_file = self._group.rstrip("/") + variable
@@ -401,7 +401,7 @@ class _Comparison:
         path = "" if coordinate is None else root + self._called(coordinate.path)
         if coordinate is None or self._session.find(path) is None:
             return theirs
-        held = open_array(self._session.store, path)
+        held = open_array(self._session, path)
         meant = self._meant(coordinate).values
         calendar = {name: meant[name] for name in ("calendar",) if name in meant}
         source, target = units_of(meant), units_of({**calendar, **dict(held.attrs)})
@@ -460,7 +460,7 @@ class _Comparison:
         there = tuple(slice(0, length) for length in other.shape)
         node = self._session.find(path)
         if isinstance(node, ArrayNode) and len(node.num_chunks) > len(here):
-            held = open_array(self._session.store, path)
+            held = open_array(self._session, path)
             more = [stacks.get(name or "") for name in dimensions_of(held)[: held.ndim - len(here)]]
             if None in more:
                 return Checked()  # what is stored once has no place of the file
@@ -480,7 +480,7 @@ class _Comparison:
             return False  # left out when the dataset was built
         if paths.name(other.path) in other.dimension_names:
             return True
-        held = open_array(self._session.store, path)
+        held = open_array(self._session, path)
         index = [
             int(np.searchsorted(bounds, part.start, side="right")) - 1
             for part, bounds in zip(here, bounds(held), strict=True)

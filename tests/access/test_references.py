@@ -149,7 +149,7 @@ def test_a_dimension_without_coordinate_has_no_labels(virtual):
 
 
 def test_chunks_of_a_rectilinear_grid_are_found_by_their_edges(virtual):
-    from icevirt.access.value_to_chunk import _edges, _place
+    from icevirt.access.references import _edges, _place
 
     grid = {"name": "rectilinear", "configuration": {"chunk_shapes": [[3, [2, 2], 1], 4]}}
     rows, columns = _edges(grid)

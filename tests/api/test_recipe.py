@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
 from icevirt import errors
-from icevirt.api.recipe_text import toml
+from icevirt.api.recipe import toml
 from icevirt.api.renamed import BY_KEYWORD
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipe.md"

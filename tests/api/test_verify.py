@@ -18,7 +18,7 @@ from builds.support import write_day
 from fixtures import hdf5_cases
 from grouping import grouped
 from icevirt.archive.reports.verification import DifferenceKind
-from icevirt.display.verify import verify_report
+from icevirt.display.repository import verify_report
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.execution.selection import default_executor
 from icevirt.model.chunks import ChunkTable

@@ -256,7 +256,7 @@ REFUSED = {
     "a function that returns a dataset": ({"preprocess": lambda f: 1}, "must return FileChanges"),
     "a function that renames what is scanned": (
         {"preprocess": lambda f: icevirt.FileChanges(rename={"t": "time"})},
-        'rename={"t": "time"}',
+        '"rename": {"t": "time"}',
     ),
 }
 

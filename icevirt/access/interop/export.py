@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.access.references import absolute
+from icevirt.access.store.keys import chunk_keys
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.errors import UnsupportedError
 from icevirt.model import paths
@@ -79,9 +80,8 @@ def _bodies(
     session: Session, path: str, table: ChunkTable
 ) -> Iterator[tuple[tuple[int, ...], bytes]]:
     store = IcevirtStore(session)
-    for index in table.index.tolist():
-        key = "/".join([path.strip("/"), "c", *map(str, index)])
-        value = store.get_sync(key.lstrip("/"))
+    for index, key in zip(table.index.tolist(), chunk_keys(path, table.index), strict=True):
+        value = store.get_sync(key)
         if value is not None:
             yield tuple(index), value.to_bytes()
 
@@ -90,14 +90,11 @@ def nodes_below(session: Session, path: str) -> list[tuple[str, Node]]:
     """Return a node and all below it, by the paths that they have under it; an array by its name.
 
     Raises:
-        NodeNotFoundError: No repository there.
+        NodeNotFoundError: There is no such node.
     """
     top = session.node(path)
     if isinstance(top, ArrayNode):
         return [(f"/{paths.name(top.path)}", top)]
-    below = [(node.path.removeprefix(top.path.rstrip("/")), node) for node in _below(session, top)]
-    return [(paths.ROOT, top), *below]
-
-
-def _below(session: Session, top: Node) -> list[Node]:
-    return [node for node in session.snapshot.below(top.path) if node.path != top.path]
+    prefix = top.path.rstrip("/")
+    below = (node for node in session.snapshot.below(top.path) if node.path != top.path)
+    return [(paths.ROOT, top), *((node.path.removeprefix(prefix), node) for node in below)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -17,20 +18,23 @@ from typing import Any, Literal
 import numpy as np
 
 from icevirt.access.interop.export import INLINE_NATIVE, ExportedReferences, nodes_below, outgoing
-from icevirt.access.interop.kerchunk_metadata import array_documents, dumped, group_documents
+from icevirt.access.xarray.attributes import FILL, shown
 from icevirt.connect.urls import local_path
 from icevirt.errors import AlreadyExistsError, InvalidInputError, UnsupportedError
+from icevirt.model.json import JSON
+from icevirt.model.metadata import document_of
 from icevirt.model.paths import problem
-from icevirt.model.snapshot import ArrayNode
+from icevirt.model.snapshot import ArrayNode, Node
+from icevirt.model.zarr_v2 import NoEquivalentError, decoding_of, document_v2
 from icevirt.repo.session import Session
 
 type Format = Literal["json", "parquet"]
 
 RECORD_SIZE = 100_000
 """References in a parquet file, by default."""
-
 _RESERVED = frozenset({".zarray", ".zattrs", ".zgroup", ".zmetadata"})
 _FORMATS = ("json", "parquet")
+_NOTHING = (0, 0.0, False, "", [0.0, 0.0])  # fill values that v2 means where it says none
 
 
 def to_kerchunk(
@@ -71,7 +75,10 @@ def to_kerchunk(
         )
     metadata: dict[str, dict[str, Any]] = {}
     arrays: dict[str, ExportedReferences] = {}
-    for inside, node in _rooted(session, path):
+    nodes = nodes_below(session, path)
+    if isinstance(nodes[0][1], ArrayNode):  # references begin with a group
+        nodes.insert(0, ("/", session.node("/")))
+    for inside, node in nodes:
         name = inside.strip("/")
         _check_name(name)
         documents = group_documents(node)
@@ -96,13 +103,6 @@ def _check_name(path: str) -> None:
             )
 
 
-def _rooted(session: Session, path: str) -> Iterator[tuple[str, Any]]:
-    nodes = nodes_below(session, path)
-    if isinstance(nodes[0][1], ArrayNode):
-        yield "/", session.node("/")
-    yield from nodes
-
-
 def _target(url: str) -> str:
     """Return a URL as fsspec takes it, which decodes nothing in the path of a local file."""
     return f"file://{local_path(url)}" if url.startswith("file://") else url
@@ -114,7 +114,10 @@ def _target(url: str) -> str:
 def _write_json(
     file: Path, metadata: dict[str, dict[str, Any]], arrays: dict[str, ExportedReferences], _: int
 ) -> None:
-    refs: dict[str, Any] = {key: dumped(document) for key, document in metadata.items()}
+    refs: dict[str, Any] = {
+        key: json.dumps(document, ensure_ascii=False)  # zarr v2 has bare NaN in attributes
+        for key, document in metadata.items()
+    }
     for name, found in arrays.items():
         refs.update(_json_rows(name, found))
     draft = file.with_name(f".{file.name}.{os.getpid()}")
@@ -124,14 +127,8 @@ def _write_json(
 
 def _json_rows(name: str, found: ExportedReferences) -> Iterator[tuple[str, Any]]:
     urls = [_target(url) for url in found.urls]
-    rows = zip(
-        found.index.tolist(),
-        found.url.tolist(),
-        found.offset.tolist(),
-        found.length.tolist(),
-        strict=True,
-    )
-    for index, url, offset, length in rows:
+    columns = (found.index, found.url, found.offset, found.length)
+    for index, url, offset, length in zip(*(each.tolist() for each in columns), strict=True):
         yield _key(name, index), [urls[url], offset, length]
     for body_index, body in found.bodies.items():
         yield _key(name, body_index), "base64:" + base64.b64encode(body).decode()
@@ -210,3 +207,70 @@ def _rows(index: Any, grid: tuple[int, ...]) -> Any:
     if not grid or not len(index):
         return np.zeros(len(index), np.int64)
     return np.ravel_multi_index(tuple(index.astype(np.int64).T), grid).astype(np.int64)
+
+
+def group_documents(node: Node) -> dict[str, dict[str, Any]]:
+    """Return ``.zgroup`` and ``.zattrs`` of a group."""
+    attributes = {name: _jsonable(value) for name, value in shown(document_of(node)).items()}
+    return {".zgroup": {"zarr_format": 2}, ".zattrs": attributes}
+
+
+def array_documents(node: ArrayNode, *, complete: bool) -> dict[str, dict[str, Any]]:
+    """Return ``.zarray`` and ``.zattrs`` of an array.
+
+    Readers of v2 take the fill value of an array for its missing value, so it is ``_FillValue``
+    where there is one, and left open where there is none.
+
+    Args:
+        node: The array.
+        complete: Whether all its chunks are there.
+
+    Raises:
+        UnsupportedError: v2 cannot say it.
+    """
+    document = document_of(node)
+    try:
+        plain = document_v2(document, None)
+        dtype = decoding_of(plain).dtype
+        attributes = shown(document, dtype)
+        zarray = {**plain, "fill_value": _fill(document, attributes, dtype, complete=complete)}
+    except NoEquivalentError as error:
+        raise UnsupportedError(
+            f"kerchunk's references use zarr v2, which cannot express this array: {error}",
+            do="Export other arrays.",
+            path=node.path,
+        ) from error
+    held = {name: _jsonable(value) for name, value in attributes.items()}
+    names = document.get("dimension_names") or []
+    if len(names) == len(node.shape) and all(names):
+        held["_ARRAY_DIMENSIONS"] = names
+    return {".zarray": zarray, ".zattrs": held}
+
+
+def _fill(
+    document: dict[str, Any], attributes: dict[str, Any], dtype: np.dtype[Any], *, complete: bool
+) -> JSON:
+    """Return the fill value for ``.zarray``, and take ``_FillValue`` out of the attributes."""
+    own: JSON = document["fill_value"]
+    if dtype.kind in "iuf" and isinstance(attributes.get(FILL), int | float | np.number):
+        missing = _spelt(dtype.type(attributes.pop(FILL)))
+        if not complete and missing != own:
+            raise NoEquivalentError("missing chunks that are not read as _FillValue")
+        return missing
+    is_zero = own in _NOTHING or (isinstance(own, str) and not own.strip("A="))  # base64 of zeros
+    if not complete and not is_zero:
+        raise NoEquivalentError("missing chunks of other values than 0, without a _FillValue")
+    return None
+
+
+def _spelt(value: Any) -> JSON:
+    number = value.item()
+    if isinstance(number, float) and not math.isfinite(number):
+        return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+    return number  # type: ignore[no-any-return]
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -16,15 +16,15 @@ from zarr.abc.store import Store
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import StorePath
 
-from icevirt.access.store.session_store import SessionStore
 from icevirt.errors import IcevirtError, StorageError
 from icevirt.model.metadata import document_of, using
 from icevirt.model.snapshot import ArrayNode
+from icevirt.repo.session import Session
 from icevirt.wire.bounded import bounded_array
 
 
 class _ExactPath(StorePath):
-    """A place in a store under the very name it was given."""
+    """A place in a store under exactly the given name."""
 
     def __init__(self, store: Store, path: str = "") -> None:
         super().__init__(store)
@@ -43,19 +43,19 @@ def array_of(store: Store, node: ArrayNode) -> zarr.Array[Any]:
         return zarr.Array(bounded_array(metadata, _ExactPath(store, node.path.strip("/"))))
 
 
-def open_array(store: SessionStore, path: str) -> zarr.Array[Any]:
+def open_array(session: Session, path: str) -> zarr.Array[Any]:
     """Return the array at a path of a session.
 
     Raises:
-        NodeNotFoundError: No repository there.
+        NodeNotFoundError: There is no such array.
         FormatError: Its metadata is not what zarr can use.
     """
-    return array_of(store, store.session.array(path))
+    return array_of(session.store, session.array(path))
 
 
 @contextmanager
 def decoding(array: zarr.Array[Any]) -> Iterator[None]:
-    """Say where it was that a codec failed; every codec has errors of its own."""
+    """Raise what codecs raise as errors that name the array; every codec has its own."""
     try:
         yield
     except (IcevirtError, IndexError, Warning):  # an index is the caller's
@@ -77,12 +77,9 @@ def decoding(array: zarr.Array[Any]) -> Iterator[None]:
 
 
 def _facts(array: zarr.Array[Any], error: BaseException) -> dict[str, str]:
+    session = getattr(array.store, "session", None)
     return {
-        "repo": _url(array.store),
+        "repo": str(array.store) if session is None else session.assets.storage.url,
         "variable": f"/{array.path}",
         "reason": f"{type(error).__name__}: {error}",
     }
-
-
-def _url(store: Store) -> str:
-    return store.session.assets.storage.url if isinstance(store, SessionStore) else str(store)

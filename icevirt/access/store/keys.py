@@ -1,20 +1,29 @@
-"""Parse zarr keys: the metadata of a node, or a chunk of an array.
+"""Parse, list and group zarr keys: the metadata of a node, or a chunk of an array. Pure.
 
 Only zarr v3 keys with the default encoding exist: ``a/b/zarr.json``, ``a/b/c/0/1``, and ``a/b/c``
-for the one chunk of a 0-d array. Anything else names nothing.
+for the one chunk of a 0-d array. Anything else names nothing. Chunks are listed only where the
+requested prefix can contain some, so listing the members of a group fetches no manifest.
+
+Looking up references may fetch manifests, so a request takes two steps: `sort_out` groups the keys
+by what they name, and `plan` turns the references found for one array into ranges, cut to the bytes
+requested.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 
-from icevirt.errors import InvalidInputError
+from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
+from icevirt.model.chunks import ChunkType
+from icevirt.model.snapshot import ArrayNode, Node
+from icevirt.repo.reader import FoundChunks
 
 METADATA = "zarr.json"
 CHUNK = "c"
@@ -96,3 +105,205 @@ def _path(parts: tuple[str, ...]) -> str | None:
         return path if path != paths.ROOT and paths.canonical(path) == path else None
     except InvalidInputError:
         return None
+
+
+type Coordinates = Callable[[ArrayNode], NDArray[np.integer]]
+"""Returns the coordinates of all chunks that were written, shape (k, ndim)."""
+
+
+def keys_below(nodes: Iterable[Node], coordinates: Coordinates, prefix: str) -> Iterator[str]:
+    """Yield every key that begins with ``prefix``."""
+    for node in nodes:
+        if (key := metadata_key(node.path)).startswith(prefix):
+            yield key
+        if isinstance(node, ArrayNode) and may_hold(node, prefix):
+            found = chunk_keys(node.path, coordinates(node))
+            yield from (key for key in found if key.startswith(prefix))
+
+
+def may_hold(node: ArrayNode, prefix: str) -> bool:
+    """Say whether a chunk of the array can have a key that begins with ``prefix``."""
+    chunks = _folder(node)
+    return chunks.startswith(prefix) or prefix.startswith(chunks + "/")
+
+
+def inside(node: ArrayNode, index: NDArray[np.integer], prefix: str) -> slice | NDArray[np.bool_]:
+    """Select the chunks, given by their coordinates, whose keys begin with ``prefix``.
+
+    A prefix that ends in the middle of a number is answered key by key.
+    """
+    if _folder(node).startswith(prefix) or prefix == _folder(node) + "/":
+        return slice(None)
+    key = parse(prefix.rstrip("/"))
+    if prefix.endswith("/") and isinstance(key, ChunkKey) and len(key.index) < index.shape[1]:
+        lead = np.array(key.index, np.int64)
+        below: NDArray[np.bool_] = np.all(index[:, : len(lead)] == lead, axis=1)
+        return below
+    return np.array([key.startswith(prefix) for key in chunk_keys(node.path, index)], np.bool_)
+
+
+def names_in(nodes: Iterable[Node], coordinates: Coordinates, folder: str) -> Iterator[str]:
+    """Yield the names directly below ``folder``, each once, as a file system would list them.
+
+    Raises:
+        UnsupportedError: Zarr would open another node than the one that has the name.
+    """
+    folder = folder.strip("/")
+    path = "/" + folder
+    names: dict[str, None] = {}
+    for node in nodes:
+        if node.path == path:
+            names[METADATA] = None
+            if isinstance(node, ArrayNode) and len(coordinates(node)):
+                names[CHUNK] = None
+        elif node.path.startswith(inside := path.rstrip("/") + "/"):
+            name = node.path.removeprefix(inside).split("/", 1)[0]
+            if "\\" in name:
+                raise _misread(path, name)
+            names[name] = None
+        elif isinstance(node, ArrayNode):
+            names |= dict.fromkeys(_next_coordinates(node, coordinates, folder))
+    return iter(names)
+
+
+def _misread(group: str, name: str) -> UnsupportedError:
+    path = f"{group.rstrip('/')}/{name}"
+    return UnsupportedError(
+        "Zarr reads the backslash in the name of a node as a slash, and would open another node",
+        do="Open the group with xarray and engine='icevirt', which reads it; or rename the node:"
+        f' session = repo.rearrange_session("main"); session.move({path!r},'
+        f' {path.replace(chr(92), "_")!r}); session.commit("rename").',
+        path=path,
+    )
+
+
+def _folder(node: ArrayNode) -> str:
+    return f"{node.path[1:]}/{CHUNK}".removeprefix("/")
+
+
+def _next_coordinates(node: ArrayNode, coordinates: Coordinates, folder: str) -> Iterator[str]:
+    """Yield the names below ``a/c`` or ``a/c/0``, if the folder is one of this array's."""
+    key = parse(folder)
+    if not isinstance(key, ChunkKey) or key.path != node.path:
+        return
+    depth = len(key.index)
+    if depth < len(node.num_chunks):
+        index = coordinates(node)
+        below = np.all(index[:, :depth] == np.array(key.index, np.int64), axis=1)
+        yield from map(str, np.unique(index[below, depth]).tolist())
+
+
+type Request = tuple[str, ByteRequest | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunksWanted:
+    """Chunks of one array; row i of ``index`` answers request ``rows[i]``."""
+
+    path: str
+    rows: tuple[int, ...]
+    index: NDArray[np.int64]  # (k, ndim)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupedRequests:
+    """Requests by what they name; those that name nothing are in neither group."""
+
+    requests: tuple[Request, ...]
+    metadata: tuple[tuple[int, str], ...]  # (request, path of the node)
+    chunks: tuple[ChunksWanted, ...]
+
+
+def sort_out(requests: Sequence[Request]) -> GroupedRequests:
+    """Group requests: metadata, and chunks by array."""
+    metadata = []
+    arrays: dict[tuple[str, int], tuple[list[int], list[tuple[int, ...]]]] = {}
+    for row, (key, _) in enumerate(requests):
+        match parse(key):
+            case MetadataKey(path=path):
+                metadata.append((row, path))
+            case ChunkKey(path=path, index=index):
+                rows, indices = arrays.setdefault((path, len(index)), ([], []))
+                rows.append(row)
+                indices.append(index)
+            case None:
+                pass
+    return GroupedRequests(
+        tuple(requests),
+        tuple(metadata),
+        tuple(
+            ChunksWanted(path, tuple(rows), np.array(indices, np.int64).reshape(len(rows), ndim))
+            for (path, ndim), (rows, indices) in arrays.items()
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FetchPlan:
+    """Ranges to read, ordered by object and offset; ``rows`` says which request each answers.
+
+    Chunks that were never written are not in it. ``source`` is a row of the references' locations
+    or chunk ids, according to ``kind``.
+    """
+
+    rows: NDArray[np.int64]  # (k,)
+    kind: NDArray[np.uint8]  # (k,) ChunkType
+    source: NDArray[np.uint32]  # (k,)
+    offset: NDArray[np.int64]  # (k,) bytes
+    length: NDArray[np.int64]  # (k,) bytes
+    found: FoundChunks
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def plan(
+    found: FoundChunks, rows: Sequence[int], byte_ranges: Sequence[ByteRequest | None]
+) -> FetchPlan:
+    """Return what to read for the references found, cut to the bytes requested."""
+    start, end = all_bounds(byte_ranges, found.length)
+    offset = found.offset.astype(np.int64) + start
+    order = np.lexsort((offset, found.source, found.kind))
+    order = order[found.kind[order] != ChunkType.uninitialized]
+    return FetchPlan(
+        rows=np.asarray(rows, np.int64)[order],
+        kind=found.kind[order],
+        source=found.source[order],
+        offset=offset[order],
+        length=(end - start)[order],
+        found=found,
+    )
+
+
+def bounds(request: ByteRequest | None, length: int) -> tuple[int, int]:
+    """Return where a request begins and ends in a value of ``length`` bytes.
+
+    What lies beyond the end is cut off, so the range may be empty.
+
+    Raises:
+        TypeError: It is none of zarr's byte requests.
+    """
+    match request:
+        case None:
+            return 0, length
+        case RangeByteRequest(start=start, end=end):
+            start = min(start, length)
+            return start, max(start, min(end, length))
+        case OffsetByteRequest(offset=offset):
+            return min(offset, length), length
+        case SuffixByteRequest(suffix=suffix):
+            return max(0, length - suffix), length
+        case _:
+            raise TypeError(f"Unexpected byte_range, got {request}.")
+
+
+def all_bounds(
+    requests: Sequence[ByteRequest | None], length: NDArray[np.uint64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the begins and ends of one request for each value; whole values cost no loop."""
+    end = length.astype(np.int64)
+    start = np.zeros_like(end)
+    for row, request in enumerate(requests):
+        if request is not None:
+            start[row], end[row] = bounds(request, int(end[row]))
+    return start, end

@@ -1,44 +1,37 @@
 """Resolve references to ranges of objects, and check read access once per file.
 
-It also counts which ranges can be verified and which cannot.
+Ranges read themselves: ``now`` returns the bytes if they need no waiting, else None; ``wait``
+returns them or raises. Reads are counted by whether they can be verified.
 """
 
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from icevirt.access.store.ranges import InMemory, InObject, InRemote, InSource, Range, Source
-from icevirt.access.store.resolve import FetchPlan
+from icevirt.access.store.keys import FetchPlan
 from icevirt.connect import urls
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.objects import remote
-from icevirt.objects.answers import Checksum
+from icevirt.objects import fetch, remote
+from icevirt.objects.answers import Body, Checksum
 from icevirt.objects.authorize import Authorizer, LocalGrant
 from icevirt.objects.staleness import Staleness
 from icevirt.repo import layout
+from icevirt.repo.assets import Assets
+from icevirt.repo.reader import FoundChunks
 from icevirt.repo.session import Session
 from icevirt.storage.local import LocalStorage
 
 _FILES = 4096  # whose grants are remembered
 
+
+type Range = InMemory | InObject | InSource | InRemote
+"""Some bytes of some object; ``length`` of them have to be copied."""
+
 type File = Source | remote.RemoteObject
-
-
-class _Columns(Protocol):
-    """What a chunk table and the answer to a lookup have in common."""
-
-    @property
-    def locations(self) -> Locations: ...
-    @property
-    def chunk_ids(self) -> NDArray[np.uint8]: ...
-    @property
-    def inline(self) -> NDArray[np.uint8]: ...
 
 
 class ReferenceLocator:
@@ -77,7 +70,12 @@ class ReferenceLocator:
             found[row] = self._range(held, kind, known, offset, length)
 
     def _range(
-        self, columns: _Columns, kind: int, source: File | int, offset: int, length: int
+        self,
+        columns: ChunkTable | FoundChunks,
+        kind: int,
+        source: File | int,
+        offset: int,
+        length: int,
     ) -> Range:
         if not isinstance(source, int):
             self._staleness.count(is_verifiable=source.checksum.is_verifiable)
@@ -86,11 +84,9 @@ class ReferenceLocator:
             return InRemote(remote.RemoteRange(source, offset, length))
         if kind == ChunkType.native:
             key = ObjectId12(columns.chunk_ids[source].tobytes())
-            return InObject(self._assets, key, offset, length, self._path(key))
+            path = None if self._root is None else posixpath.join(self._root, layout.chunk(key))
+            return InObject(self._assets, key, offset, length, path)
         return InMemory(columns.inline[offset : offset + length].data)
-
-    def _path(self, key: ObjectId12) -> str | None:
-        return None if self._root is None else posixpath.join(self._root, layout.chunk(key))
 
     def _file(self, places: Locations, row: int) -> File:
         return self._source(places.url[row], places.etag[row], int(places.last_modified[row]))
@@ -100,3 +96,108 @@ class ReferenceLocator:
         if isinstance(grant, LocalGrant):
             return Source(grant, checksum, self._staleness)
         return remote.object_of(grant, checksum, self._staleness.found)
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """Metadata, and chunks that lie in a manifest."""
+
+    body: Body
+    length: int = 0
+
+    def now(self) -> Body:
+        """Return the bytes."""
+        return self.body
+
+    def wait(self) -> Body:
+        """Return the bytes."""
+        return self.body
+
+
+@dataclass(frozen=True, slots=True)
+class InObject:
+    """A range of a native chunk."""
+
+    assets: Assets
+    key: ObjectId12
+    offset: int
+    length: int
+    path: str | None = None  # of the object's file, where the storage is a local directory
+
+    def now(self) -> Body | None:
+        """Return the bytes if the kernel has them."""
+        if self.path is None:
+            return None
+        return fetch.read_file_cached(self.path, offset=self.offset, length=self.length)
+
+    def wait(self) -> Body:
+        """Return the bytes."""
+        return self.assets.chunk(self.key, offset=self.offset, length=self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A local source file that may be read, as the scan found it."""
+
+    grant: LocalGrant
+    checksum: Checksum
+    staleness: Staleness
+
+
+@dataclass(frozen=True, slots=True)
+class InSource:
+    """A range of a local source file."""
+
+    source: Source
+    offset: int
+    length: int
+
+    def now(self) -> Body | None:
+        """Return the bytes if the kernel has them, and they are those of the scan."""
+        return fetch.read_cached(
+            self.source.grant,
+            offset=self.offset,
+            length=self.length,
+            checksum=self.source.checksum,
+        )
+
+    def wait(self) -> Body:
+        """Return the bytes."""
+        return fetch.read(
+            self.source.grant,
+            offset=self.offset,
+            length=self.length,
+            checksum=self.source.checksum,
+            on_stale=self.source.staleness.found,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InRemote:
+    """A range of a source elsewhere, which is best fetched together with others."""
+
+    part: remote.RemoteRange
+
+    @property
+    def length(self) -> int:
+        """Bytes of the range."""
+        return self.part.length
+
+    def now(self) -> None:
+        """Return nothing: a network has to be waited for."""
+
+    def wait(self) -> Body:
+        """Return the bytes."""
+        return remote.read(self.part)
+
+
+def waited(ranges: Sequence[Range | None]) -> list[Body | None]:
+    """Return the bytes of all ranges; what lies elsewhere is fetched together."""
+    found = [None if one is None or isinstance(one, InRemote) else one.wait() for one in ranges]
+    away = [(row, one.part) for row, one in enumerate(ranges) if isinstance(one, InRemote)]
+    bodies = remote.fetch_all([part for _, part in away]) if away else []
+    for (row, _), body in zip(away, bodies, strict=True):
+        if isinstance(body, Exception):
+            raise body
+        found[row] = body
+    return found

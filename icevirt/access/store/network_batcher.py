@@ -5,19 +5,36 @@ so requests that left together come back one by one. A reader that just got a va
 request another: requests wait until all of them did, or until a fraction of a request's usual time
 has passed, and then go out together. A lone reader never waits. Nor does any reader whose chunks
 lie so far apart that no two shared a request the last time.
+
+Objects that are read from front to back are read ahead. zarr requests ten chunks at a time, and the
+next ten when it has decoded those. After three such waves in a row in one object, the following
+bytes are fetched in advance, twice as many each time. Bytes fetched in vain stay below twice the
+bytes requested, and read-ahead stops when the pattern ends.
 """
 
 from __future__ import annotations
 
 from asyncio import Task, TimerHandle, get_running_loop
-from collections.abc import Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from icevirt.access.store.readahead import ReadAhead, Wanted
 from icevirt.objects import remote
-from icevirt.objects.answers import Body
+from icevirt.objects.answers import Body, ObjectBytes
+from icevirt.objects.remote import RemoteRange
 
 _FRACTION = 0.15  # of what a request usually takes
 _LONGEST = 0.02  # seconds
+_STREAK = 2  # waves that followed another
+_LARGE = 4 * 1024 * 1024  # bytes of a wave that needs no help
+_MOST = 8 * 1024 * 1024  # bytes of a window
+_OBJECTS = 4
+_OLD = 30.0  # seconds
+
+type Give = Callable[[Body | Exception], None]
+
+type Wanted = tuple[RemoteRange, Give]
 
 
 class NetworkBatcher:
@@ -27,9 +44,9 @@ class NetworkBatcher:
         self._ahead = ReadAhead()
         self._held: list[Wanted] = []
         self._timer: TimerHandle | None = None
-        self._tasks: set[Task[None]] = set()  # the loop keeps no strong references
+        self._tasks: set[Task[Any]] = set()
         self._usual = 0.0  # seconds that a request takes
-        self._due = 0  # how many got a value and did not ask again
+        self._due = 0  # readers that got a value and requested no other
         self._given = 0.0  # when the last of them did
         self._shared = True  # whether ranges shared requests, when last there were several
 
@@ -53,9 +70,7 @@ class NetworkBatcher:
             self._timer = None
         wanted, self._held = self._held, []
         self._due = 0
-        task = get_running_loop().create_task(self._fetched(wanted))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        started(self._fetched(wanted), self._tasks)
 
     async def _fetched(self, wanted: Sequence[Wanted]) -> None:
         loop = get_running_loop()
@@ -70,8 +85,133 @@ class NetworkBatcher:
             asked = await remote.fetch_async([part for part, _ in wanted], give)
             if len(wanted) > 1:
                 self._shared = asked < len(wanted)
-        except Exception as error:  # noqa: BLE001 - whoever asked is told
-            for _, tell in wanted:
-                tell(error)
+        except Exception as error:  # noqa: BLE001 - each request gets it
+            for _, give_back in wanted:
+                give_back(error)
         took = loop.time() - began
         self._usual = 0.8 * self._usual + 0.2 * took if self._usual else took
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A range that is or was fetched before it is requested."""
+
+    begin: int
+    end: int
+    answer: Task[ObjectBytes]
+    until: float
+
+    @property
+    def failed(self) -> bool:
+        done = self.answer.done()
+        return done and (self.answer.cancelled() or self.answer.exception() is not None)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """How one object is being read."""
+
+    end: int = -1  # of the last wave
+    streak: int = 0
+    size: int = 0  # of the last window
+    is_over: bool = False  # the object ends in the last window
+    windows: list[_Window] = field(default_factory=list)  # one behind the other
+
+    def follows(self, begin: int, wanted: int) -> bool:
+        """Say whether a wave goes on where the last one ended; those of one turn may overlap."""
+        return self.end >= 0 and abs(begin - self.end) <= wanted
+
+    def forget(self) -> None:
+        """Begin anew: it is read somewhere else."""
+        self.streak = self.size = 0
+        self.is_over = False
+        self.windows = []
+
+    def over(self, part: RemoteRange) -> list[_Window] | None:
+        """Return the windows that hold a range together."""
+        end = part.offset + part.length
+        held = [each for each in self.windows if each.begin < end and each.end > part.offset]
+        if not held or held[0].begin > part.offset or held[-1].end < end:
+            return None
+        return held
+
+
+class ReadAhead:
+    """What was fetched ahead in one event loop. Only in the thread of the loop."""
+
+    def __init__(self) -> None:
+        self._readings: OrderedDict[object, _Reading] = OrderedDict()
+        self._tasks: set[Task[Any]] = set()
+
+    def serve(self, wanted: Sequence[Wanted]) -> list[Wanted]:
+        """Give what was fetched ahead, or when it arrives; return the others."""
+        rest = []
+        for part, give in wanted:
+            reading = self._readings.get(part.source.identity)
+            windows = None if reading is None else reading.over(part)
+            if windows is None or any(each.failed for each in windows):
+                rest.append((part, give))
+            elif all(each.answer.done() for each in windows):
+                give(remote.assembled(part, [each.answer.result() for each in windows]))
+            else:
+                started(_given(part, give, windows), self._tasks)
+        self._look_ahead([part for part, _ in wanted])
+        return rest
+
+    def _look_ahead(self, parts: Sequence[RemoteRange]) -> None:
+        waves: dict[object, list[RemoteRange]] = defaultdict(list)
+        for part in parts:
+            waves[part.source.identity].append(part)
+        for identity, wave in waves.items():
+            reading = self._readings.setdefault(identity, _Reading())
+            self._readings.move_to_end(identity)
+            self._follow(reading, wave)
+        while len(self._readings) > _OBJECTS:
+            self._readings.popitem(last=False)
+
+    def _follow(self, reading: _Reading, wave: Sequence[RemoteRange]) -> None:
+        """Note a wave; fetch what comes behind it, if it is likely to be requested."""
+        wanted = sum(part.length for part in wave)
+        begin = min(part.offset for part in wave)
+        end = max(part.offset + part.length for part in wave)
+        goes_on = reading.follows(begin, wanted) and end - begin <= 2 * wanted
+        if not goes_on:
+            reading.forget()
+        reading.streak += goes_on
+        reading.end = end
+        now = get_running_loop().time()
+        reading.windows = [each for each in reading.windows if each.until > now and not each.failed]
+        if reading.streak < _STREAK or wanted > _LARGE or reading.is_over:
+            return
+        start = max(end, reading.windows[-1].end if reading.windows else 0)
+        if start - end <= reading.size // 2:
+            reading.size = min(max(2 * wanted, 2 * reading.size), _MOST)
+            self._fetch(reading, wave[0], start)
+
+    def _fetch(self, reading: _Reading, part: RemoteRange, start: int) -> None:
+        stop = start + reading.size
+
+        def arrived(task: Task[ObjectBytes]) -> None:
+            if not task.cancelled() and task.exception() is None:
+                reading.is_over |= len(task.result().body) < stop - start
+
+        task = started(part.source.get_async(start, stop), self._tasks)
+        task.add_done_callback(arrived)
+        window = _Window(start, stop, task, get_running_loop().time() + _OLD)
+        reading.windows = [*reading.windows[-1:], window]
+
+
+def started[T](work: Coroutine[Any, Any, T], tasks: set[Task[Any]]) -> Task[T]:
+    """Start a task and keep it among others until it is done: the loop has no strong reference."""
+    task = get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
+
+
+async def _given(part: RemoteRange, give: Give, windows: Sequence[_Window]) -> None:
+    """Give a range when its windows arrived; fetch it by itself if one of them fails."""
+    try:
+        give(remote.assembled(part, [await each.answer for each in windows]))
+    except Exception:  # noqa: BLE001 - whatever it is, it is told when it happens to this range
+        await remote.fetch_async([part], lambda _row, body: give(body))

@@ -13,21 +13,33 @@ import numpy as np
 from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest
 
-from icevirt.access.store import listing
-from icevirt.access.store.byte_ranges import bounds
-from icevirt.access.store.keys import ChunkKey, MetadataKey, metadata_key, parse
-from icevirt.access.store.locating import ReferenceLocator
-from icevirt.access.store.lookup import Lookup, Row
-from icevirt.access.store.ranges import InMemory, Range, waited
-from icevirt.access.store.resolve import ChunksWanted, GroupedRequests, Request, plan, sort_out
-from icevirt.model.chunks import ChunkType
-from icevirt.model.snapshot import ArrayNode
+from icevirt.access.store import keys
+from icevirt.access.store.keys import (
+    ChunkKey,
+    ChunksWanted,
+    GroupedRequests,
+    MetadataKey,
+    Request,
+    bounds,
+    metadata_key,
+    parse,
+    plan,
+    sort_out,
+)
+from icevirt.access.store.locating import InMemory, Range, ReferenceLocator, waited
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.objects.answers import Body
 from icevirt.objects.staleness import Staleness
+from icevirt.repo.assets import Assets
 from icevirt.repo.reader import FoundChunks
 from icevirt.repo.session import Session
+from icevirt.versioning.chunk_tables import RowFinder
+from icevirt.versioning.manifest_splitting import Boxes
 
 _FEW = 12  # chunks of one array, up to which looking up one by one is faster
+
+type Row = tuple[ChunkTable, int]
 
 
 class SessionReader:
@@ -96,8 +108,10 @@ class SessionReader:
         for node in self._session.snapshot.nodes:
             if metadata_key(node.path).startswith(prefix):
                 total += len(node.user_data)
-            if isinstance(node, ArrayNode) and listing.may_hold(node, prefix):
-                total += self._chunk_bytes(node, prefix)
+            if isinstance(node, ArrayNode) and keys.may_hold(node, prefix):
+                with self._lock:
+                    table = self._session.array_table(node.path)
+                total += int(table.length[keys.inside(node, table.index, prefix)].sum())
         return total
 
     def _chunk_size(self, path: str, index: tuple[int, ...]) -> int | None:
@@ -108,11 +122,6 @@ class SessionReader:
         if found is None or found.kind[0] == ChunkType.uninitialized:
             return None
         return int(found.length[0])
-
-    def _chunk_bytes(self, node: ArrayNode, prefix: str) -> int:
-        with self._lock:
-            table = self._session.array_table(node.path)
-        return int(table.length[listing.inside(node, table.index, prefix)].sum())
 
     def _references(self, path: str, index: NDArray[np.int64]) -> FoundChunks | None:
         """Look chunks up; None where there is no such array. Raises ``ObjectNotFoundError``."""
@@ -137,3 +146,70 @@ class SessionReader:
         if self._lookup.snapshot is not self._session.snapshot:  # it was committed
             self._lookup = Lookup(self._session.assets, self._session.snapshot)
         return self._lookup.find(path, index)
+
+
+class Lookup:
+    """Finds single references of one snapshot."""
+
+    def __init__(self, assets: Assets, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self._assets = assets
+        self._arrays: dict[str, _ArrayLookup] = {}
+
+    def find(self, path: str, index: Sequence[int]) -> Row | None:
+        """Return the table and row of a chunk; None where none was written, or there is no array.
+
+        Raises:
+            StorageError: A manifest cannot be fetched.
+        """
+        if path not in self._arrays:
+            node = self.snapshot.find(path)
+            if not isinstance(node, ArrayNode):
+                return None
+            self._arrays[path] = _ArrayLookup(self._assets, node)
+        return self._arrays[path].find(index)
+
+
+class _ArrayLookup:
+    def __init__(self, assets: Assets, node: ArrayNode) -> None:
+        self._assets = assets
+        self._node = node
+        self._ndim = len(node.num_chunks)
+        self._boxes = Boxes.of(node.manifests, self._ndim)
+
+    def find(self, index: Sequence[int]) -> Row | None:
+        number = self._manifest(index)
+        if number < 0:
+            return None
+        held = self._assets.manifest(self._node.manifests[number].object_id).get(self._node.id)
+        if held is None or (row := row_of(held.rows, index)) < 0:
+            return None
+        return None if held.table.kind[row] == ChunkType.uninitialized else (held.table, row)
+
+    def _manifest(self, index: Sequence[int]) -> int:
+        if len(index) != self._ndim or not self._node.manifests:
+            return -1
+        if len(self._node.manifests) > 1:
+            return int(self._boxes.first_containing(np.array([index], np.int64))[0])
+        extents = self._node.manifests[0].extents
+        if not extents:
+            return 0
+        held = zip(index, extents, strict=True)
+        return 0 if all(low <= at < high for at, (low, high) in held) else -1
+
+
+def row_of(rows: RowFinder, index: Sequence[int]) -> int:
+    """Return the row of one chunk, as `RowFinder.find` does for many; -1 where there is none."""
+    if rows.packed is not None or not rows.rows:
+        return int(rows.find(np.array([index], np.int64))[0])
+    key = 0
+    columns = (rows.low.tolist(), rows.high.tolist(), rows.strides.tolist())
+    for at, low, high, stride in zip(index, *columns, strict=True):
+        if not low <= at < high:
+            return -1
+        key += (at - low) * stride
+    if rows.keys is None:
+        return key
+    row = int(rows.keys.searchsorted(key))
+    # a corner of the box may lie beyond the last chunk
+    return row if row < rows.rows and int(rows.keys[row]) == key else -1

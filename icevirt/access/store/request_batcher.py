@@ -11,14 +11,15 @@ import asyncio
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from zarr.abc.store import ByteRequest
 
-from icevirt.access.store.network_batcher import NetworkBatcher
-from icevirt.access.store.ranges import InRemote, Range
+from icevirt.access.store.keys import GroupedRequests, Request, sort_out
+from icevirt.access.store.locating import InRemote, Range
+from icevirt.access.store.network_batcher import NetworkBatcher, started
 from icevirt.access.store.reading import SessionReader
-from icevirt.access.store.resolve import GroupedRequests, Request, sort_out
 from icevirt.objects.answers import Body
 
 _THREADS = 4
@@ -31,13 +32,13 @@ type Outcome = Range | Exception | None
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
-    """Somebody who waits for a value."""
+    """A caller that waits for a value."""
 
     request: Request
     answer: Future[Body | None]
 
     def give(self, body: Body | Exception | None) -> None:
-        """Answer, unless nobody listens any more. Only in the thread of the loop."""
+        """Answer, unless the caller is gone. Only in the thread of the loop."""
         if self.answer.done():
             return
         if isinstance(body, Exception):
@@ -53,7 +54,7 @@ class RequestBatcher:
         self._reader = reader
         self._collected: dict[AbstractEventLoop, list[_Waiting]] = {}
         self._away: WeakKeyDictionary[AbstractEventLoop, NetworkBatcher] = WeakKeyDictionary()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._known: set[str] = set()  # arrays whose references were looked at before
 
     async def read(self, key: str, byte_range: ByteRequest | None) -> Body | None:
@@ -67,11 +68,11 @@ class RequestBatcher:
         return await answer
 
     def _start(self, loop: AbstractEventLoop) -> None:
-        """Answer what was collected; nobody waits for ever, whatever goes wrong."""
+        """Answer what was collected; an error answers all callers."""
         waiting = self._collected.pop(loop)
         try:
             self._answer(waiting, loop)
-        except Exception as error:  # noqa: BLE001 - whoever asked is told
+        except Exception as error:  # noqa: BLE001 - each request gets it
             for one in waiting:
                 one.give(error)
 
@@ -89,13 +90,11 @@ class RequestBatcher:
             work = _in_threads(slow)
         else:
             work = self._first(waiting, wanted)
-        task = loop.create_task(work)
-        self._tasks.add(task)  # the loop keeps no strong reference
-        task.add_done_callback(self._tasks.discard)
+        started(work, self._tasks)
 
     async def _first(self, waiting: Sequence[_Waiting], wanted: GroupedRequests) -> None:
         """Look at arrays for the first time, which may fetch and decode manifests."""
-        found = await _told(self._locate, wanted, len(waiting))
+        found = await _or_error(self._locate, wanted, len(waiting))
         self._known.update(chunks.path for chunks in wanted.chunks)
         pairs = list(zip(waiting, found, strict=True))
         await _in_threads(self._send_away(pairs, asyncio.get_running_loop()))
@@ -114,7 +113,7 @@ class RequestBatcher:
         """Find out where to read; if that fails for one request, only that one fails."""
         try:
             return list(self._reader.locate(wanted))
-        except Exception as error:  # noqa: BLE001 - whoever asked is told
+        except Exception as error:  # noqa: BLE001 - each request gets it
             if len(wanted.requests) == 1:
                 return [error]
             return [self._locate(sort_out([request]))[0] for request in wanted.requests]
@@ -125,7 +124,7 @@ def _at_once(waiting: _Waiting, found: Outcome, most: int | None) -> bool:
     if found is None or isinstance(found, Exception):
         waiting.give(found)
         return True
-    if (most is not None and found.cost > most) or (body := found.now()) is None:
+    if (most is not None and found.length > most) or (body := found.now()) is None:
         return False
     waiting.give(body)
     return True
@@ -140,28 +139,25 @@ async def _in_threads(pairs: Sequence[tuple[_Waiting, Outcome]]) -> None:
 
 
 async def _one_thread(pairs: Sequence[tuple[_Waiting, Outcome]]) -> None:
-    bodies = await _told(_read_all, [found for _, found in pairs], len(pairs))
+    bodies = await _or_error(_read_all, [found for _, found in pairs], len(pairs))
     for (waiting, _), body in zip(pairs, bodies, strict=True):
         waiting.give(body)
 
 
 def _read_all(found: Sequence[Outcome]) -> list[Body | Exception | None]:
-    return [_read(one) for one in found]
+    bodies: list[Body | Exception | None] = []
+    for one in found:
+        try:
+            bodies.append(one if one is None or isinstance(one, Exception) else one.wait())
+        except Exception as error:  # noqa: BLE001 - each request gets it
+            bodies.append(error)
+    return bodies
 
 
-def _read(found: Outcome) -> Body | Exception | None:
-    if found is None or isinstance(found, Exception):
-        return found
-    try:
-        return found.wait()
-    except Exception as error:  # noqa: BLE001 - whoever asked is told
-        return error
-
-
-async def _told[A, B](
+async def _or_error[A, B](
     work: Callable[[A], list[B | Exception]], arguments: A, count: int
 ) -> list[B | Exception]:
-    """Run ``work`` in a thread; if no thread is to be had any more, everybody is told so."""
+    """Run ``work`` in a thread; if no thread can be started, each request gets that error."""
     try:
         return await asyncio.to_thread(work, arguments)
     except RuntimeError as error:

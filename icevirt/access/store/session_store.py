@@ -1,4 +1,4 @@
-"""Implement the reading half of the zarr store: identity, values, sizes, listings.
+"""Implement the reading half of the zarr store: values, sizes, listings, references.
 
 Synchronous reads run in the calling thread; asynchronous reads are batched.
 """
@@ -6,18 +6,24 @@ Synchronous reads run in the calling thread; asynchronous reads are batched.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
-from typing import Any, ClassVar, Self
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
-from icevirt.access.store import listing
+from icevirt.access import references
+from icevirt.access.references import Batch, ChunkSource
+from icevirt.access.store import keys
 from icevirt.access.store.reading import SessionReader
 from icevirt.access.store.request_batcher import RequestBatcher
-from icevirt.errors import ReadOnlyError
+from icevirt.errors import InvalidInputError, ReadOnlyError
 from icevirt.objects.staleness import OnStale, Staleness, Verification
 from icevirt.repo.session import Session
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class SessionStore(Store):
@@ -53,8 +59,8 @@ class SessionStore(Store):
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        staleness = self._reader.staleness
-        return _store, (type(self), self._session, self._read_only, staleness, self._is_open)
+        kind = partial(type(self), read_only=self._read_only, on_stale=self._reader.staleness)
+        return kind, (self._session,), {"_is_open": self._is_open}
 
     @property
     def session(self) -> Session:
@@ -162,12 +168,63 @@ class SessionStore(Store):
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """Yield the names directly below ``prefix``."""
         nodes = self._session.snapshot.nodes
-        for name in listing.names_in(nodes, self._reader.coordinates, prefix):
+        for name in keys.names_in(nodes, self._reader.coordinates, prefix):
             yield name
 
     def _keys(self, prefix: str) -> Iterator[str]:
         nodes = self._session.snapshot.nodes
-        return listing.keys_below(nodes, self._reader.coordinates, prefix)
+        return keys.keys_below(nodes, self._reader.coordinates, prefix)
+
+    # -- references --------------------------------------------------------------------------
+
+    async def array_chunk_iterator(
+        self, array_path: str, batch_size: int = 100_000
+    ) -> AsyncIterator[Batch]:
+        """Yield the references of an array in batches of columns, as icechunk does.
+
+        Each batch is (coordinates, kinds, paths, offsets, lengths, inline bytes by row).
+
+        Raises:
+            NodeNotFoundError: There is no such array.
+        """
+        if batch_size < 1:
+            raise InvalidInputError("a batch has at least one row", batch_size=batch_size)
+        for batch in references.batches(self._session, array_path, batch_size):
+            yield batch
+
+    def refs_table(self, path: str) -> pa.Table:
+        """Return the references of an array as an Arrow table."""
+        return references.refs_table(self._session, path)
+
+    def source_of(
+        self,
+        path: str,
+        index: Sequence[int] | None = None,
+        *,
+        labels: Mapping[str, Any] | None = None,
+    ) -> ChunkSource:
+        """Return the object and the byte range that a value is decoded from.
+
+        Args:
+            path: The array.
+            index: Index of the value along each dimension; negative numbers count from the end.
+            labels: Instead of an index: a label of its coordinate for each dimension.
+
+        Raises:
+            NodeNotFoundError: There is no such array.
+            InvalidInputError: The array has no such value.
+        """
+        if (index is None) == (labels is None):
+            raise InvalidInputError(
+                "pass either the index or the labels of the value",
+                do="For example index=(0, 1) or labels={'time': '2024-01-01', ...}.",
+                path=path,
+            )
+        if labels is not None:
+            index = references.index_of(self, self._session.snapshot, path, labels)
+        assert index is not None
+        chunk = references.chunk_of(self._session.array(path), index)
+        return references.source_of_chunk(self._session, path, chunk)
 
 
 def _same(one: Session, other: Session) -> bool:
@@ -178,15 +235,3 @@ def _same(one: Session, other: Session) -> bool:
         and one.snapshot_id == other.snapshot_id
         and one.assets.storage == other.assets.storage
     )
-
-
-def _store(
-    kind: type[SessionStore],
-    session: Session,
-    read_only: bool,
-    staleness: Staleness,
-    is_open: bool,
-) -> SessionStore:
-    store = kind(session, read_only=read_only, on_stale=staleness)
-    store._is_open = is_open  # noqa: SLF001
-    return store

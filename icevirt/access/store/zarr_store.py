@@ -1,21 +1,25 @@
 """Implement the zarr store over a session: reads, writes, deletes, and virtual references.
 
-Writes that wait for the disk run in a thread.
+Chunks above the inline threshold are stored at once, outside the lock that guards the session, so
+that threads wait for the disk in parallel; writes of the event loop that wait run in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
+from functools import cached_property
 from typing import ClassVar
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from zarr.core.buffer import Buffer
 
-from icevirt.access.store import listing
-from icevirt.access.store.keys import ChunkKey, parse
-from icevirt.access.store.reference_store import ReferenceStore
-from icevirt.access.store.writing import Writer
+from icevirt.access.store import keys
+from icevirt.access.store.keys import METADATA, ChunkKey, MetadataKey, parse, parse_writable
+from icevirt.access.store.reading import SessionReader
+from icevirt.access.store.session_store import SessionStore
 from icevirt.access.virtual_refs import (
     ChecksumLike,
     VirtualChunkSpec,
@@ -23,12 +27,13 @@ from icevirt.access.virtual_refs import (
     table_of_grid,
 )
 from icevirt.errors import InvalidInputError
+from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode
-from icevirt.objects.staleness import OnStale, Staleness
+from icevirt.repo.commits.change_set import check_grid
 from icevirt.repo.session import Session
 
 
-class IcevirtStore(ReferenceStore):
+class IcevirtStore(SessionStore):
     """A zarr store over a session: its contents and changes as zarr v3 keys and values.
 
     Args:
@@ -42,15 +47,9 @@ class IcevirtStore(ReferenceStore):
     supports_writes: ClassVar[bool] = True
     supports_deletes: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        session: Session,
-        *,
-        read_only: bool | None = None,
-        on_stale: OnStale | Staleness = "raise",
-    ) -> None:
-        super().__init__(session, read_only=read_only, on_stale=on_stale)
-        self._writer = Writer(session, self._reader)
+    @cached_property
+    def _writer(self) -> Writer:
+        return Writer(self._session, self._reader)
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -98,7 +97,7 @@ class IcevirtStore(ReferenceStore):
         if isinstance(key, ChunkKey) and isinstance(self._session.find(key.path), ArrayNode):
             array = self._session.array(key.path)
             index = self._reader.coordinates(array)
-            below = listing.inside(array, index, f"{folder}/")
+            below = keys.inside(array, index, f"{folder}/")
             self._writer.delete_chunks(array.path, index[below])
 
     async def clear(self) -> None:
@@ -136,8 +135,9 @@ class IcevirtStore(ReferenceStore):
     def set_virtual_refs(self, array_path: str, chunks: Sequence[VirtualChunkSpec]) -> None:
         """Point chunks of an array at ranges of other objects. Raises as `set_virtual_ref`."""
         self._check_writable()
-        table = table_of(chunks, self._writer.ndim(array_path))
-        self._writer.set_references(array_path, table)
+        table = table_of(chunks, len(self._session.array(array_path).num_chunks))
+        with self._session.lock:
+            self._session.set_chunks(array_path, table)
 
     def set_virtual_refs_arr(
         self,
@@ -175,10 +175,107 @@ class IcevirtStore(ReferenceStore):
             arr_offset=arr_offset,
             checksum=checksum,
         )
-        self._writer.set_references(array_path, table)
+        with self._session.lock:
+            self._session.set_chunks(array_path, table)
 
     def _begin(self, value: Buffer) -> None:
         self._check_writable()
         self._is_open = True
         if not isinstance(value, Buffer):
             raise TypeError(f"the value must be a zarr Buffer, not {type(value).__name__}")
+
+
+class Writer:
+    """Changes one session. Safe in threads."""
+
+    def __init__(self, session: Session, reader: SessionReader) -> None:
+        self._session = session
+        self._reader = reader
+        self._lock = session.lock
+
+    def is_quick(self, key: str, size: int) -> bool:
+        """Say whether a value of this size stays in memory until the commit."""
+        return key.endswith(METADATA) or self._is_inline(size)
+
+    def set(self, key: str, value: bytes) -> None:
+        """Write a value.
+
+        Raises:
+            InvalidInputError: The key is not a zarr v3 key, or the value does not match it.
+            NodeNotFoundError: A chunk of an array that is not there.
+        """
+        match parse_writable(key):
+            case MetadataKey(path=path):
+                self._set_metadata(path, value)
+            case ChunkKey(path=path, index=index):
+                self._set_chunk(path, index, value)
+
+    def set_if_absent(self, key: str, value: bytes) -> None:
+        """Write a value unless there is one, which no other thread can add meanwhile."""
+        with self._lock:
+            if self._reader.size(key) is None:
+                self.set(key, value)
+
+    def delete(self, key: str) -> None:
+        """Delete a chunk, or with its metadata a node and all below; absence is no error."""
+        match parse_writable(key):
+            case MetadataKey(path=path):
+                self.delete_node(path)
+            case ChunkKey(path=path, index=index):
+                self.delete_chunks(path, _row(index))
+
+    def delete_node(self, path: str) -> None:
+        """Delete a node and everything below it; absence is no error."""
+        with self._lock:
+            self._session.delete(path)
+
+    def delete_chunks(self, path: str, index: NDArray[np.integer]) -> None:
+        """Make chunks of an array unwritten; those outside its grid were never written."""
+        with self._lock:
+            node = self._session.find(path)
+            if isinstance(node, ArrayNode) and len(node.num_chunks) == index.shape[1]:
+                inside = np.all(index < np.array(node.num_chunks, np.int64), axis=1)
+                self._session.delete_chunks(path, index[inside])
+
+    def _set_metadata(self, path: str, document: bytes) -> None:
+        with self._lock:
+            if self._session.find(path) is not None:
+                self._session.set_metadata(path, document)
+            elif (ndim := _ndim(document)) is not None:
+                self._session.add_array(path, document, ChunkTable.empty(ndim))
+            else:
+                self._session.add_group(path, document)
+
+    def _is_inline(self, size: int) -> bool:
+        return size <= self._session.config.inline_threshold
+
+    def _set_chunk(self, path: str, index: tuple[int, ...], encoded: bytes) -> None:
+        if self._is_inline(len(encoded)):
+            with self._lock:
+                self._session.set_chunk(path, index, encoded)
+            return
+        check_grid(self._session.array(path), _row(index))
+        key = self._session.assets.put_chunk(encoded)
+        table = ChunkTable(
+            index=_row(index).astype(np.uint32),
+            kind=np.full(1, ChunkType.native, np.uint8),
+            source=np.zeros(1, np.uint32),
+            offset=np.zeros(1, np.uint64),
+            length=np.full(1, len(encoded), np.uint64),
+            chunk_ids=np.frombuffer(key, np.uint8).reshape(1, 12).copy(),
+        )
+        with self._lock:
+            self._session.set_chunks(path, table)
+
+
+def _ndim(document: bytes) -> int | None:
+    """Return the number of dimensions of an array's document; None for any other document."""
+    try:
+        found = json.loads(document)
+        return len(found["shape"]) if found["node_type"] == "array" else None
+    except (ValueError, LookupError, TypeError):
+        return None  # the session says what is wrong with it
+
+
+def _row(index: tuple[int, ...]) -> NDArray[np.int64]:
+    return np.array([index], np.int64).reshape(1, len(index))

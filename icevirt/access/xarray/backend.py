@@ -14,21 +14,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xarray.backends import BackendEntrypoint
 
-from icevirt.access.xarray.decoding_options import DECODERS
 from icevirt.errors import IcevirtError, InvalidInputError
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
-    from zarr.abc.store import Store
 
-    from icevirt.model.snapshot import Snapshot
     from icevirt.objects.staleness import OnStale
     from icevirt.storage.constructors import StorageLike
 
 type ShownEras = Literal["concat"]
 type Authorization = Iterable[str] | Mapping[str, Any] | None
-
-_VERSION = ("branch", "tag", "snapshot_id", "as_of")
 
 
 class IcevirtBackendEntrypoint(BackendEntrypoint):
@@ -38,9 +33,18 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
     supports_groups: ClassVar[bool] = True
     open_dataset_parameters: ClassVar[tuple[str, ...] | None] = (
         "filename_or_obj",
-        *DECODERS,
+        "mask_and_scale",
+        "decode_times",
+        "concat_characters",
+        "decode_coords",
+        "drop_variables",
+        "use_cftime",
+        "decode_timedelta",
         "group",
-        *_VERSION,
+        "branch",
+        "tag",
+        "snapshot_id",
+        "as_of",
         "authorize_virtual_chunk_access",
         "on_stale",
         "eras",
@@ -50,8 +54,8 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Say whether a path holds an Icechunk repository, by the first bytes of its ``repo``.
 
-        URLs of object stores are left alone: xarray asks each engine, and none of these questions
-        should wait for a network.
+        URLs of object stores are left alone: xarray tries each engine, and none of these
+        attempts should wait for a network.
         """
         if not isinstance(filename_or_obj, str | os.PathLike):
             return False
@@ -68,83 +72,32 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
             return False
         return head == MAGIC
 
-    def open_dataset(  # type: ignore[override]
-        self,
-        filename_or_obj: StorageLike,
-        *,
-        group: str | None = None,
-        branch: str | None = None,
-        tag: str | None = None,
-        snapshot_id: str | None = None,
-        as_of: datetime | None = None,
-        authorize_virtual_chunk_access: Authorization = None,
-        on_stale: OnStale = "raise",
-        eras: ShownEras | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        **decoders: Any,
-    ) -> Dataset:
+    def open_dataset(self, filename_or_obj: StorageLike, **options: Any) -> Dataset:  # type: ignore[override]
         """Open one group of one version.
 
-        Args:
-            filename_or_obj: Path or URL of a repository, or its storage.
-            group: Path of the group; the root by default.
-            branch: Open the tip of this branch; ``main`` where no version is named.
-            tag: Open the version of this name.
-            snapshot_id: Open the version of this id.
-            as_of: Open what the branch showed at this time.
-            authorize_virtual_chunk_access: The url prefixes of the virtual chunk containers that
-                may be read, or a mapping from them to credentials.
-            on_stale: If a source file changed after the scan: ``raise`` an error, ``warn``
-                once for each file and show it as it is, or ``ignore`` that.
-            eras: ``concat`` shows the groups of an archive's eras as one lazy dataset, its steps in
-                the order of their coordinate; ``group`` is that of the dataset, without the eras'
-                names. By default groups are shown as they are.
-            storage_options: Arguments of the storage's constructor beyond what the URL says, like
-                ``{"anonymous": True, "region": "us-west-2"}``.
-            decoders: The decoding options of `xarray.open_dataset`.
+        The options are those of `_open`; users pass them to `xarray.open_dataset`.
         """
-        version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
-        root = _root(filename_or_obj, storage_options)
-        store, snapshot = _open(root, version, authorize_virtual_chunk_access, on_stale)
-        from icevirt.access.xarray.datasets import dataset_of, of_all_eras
+        from icevirt.access.xarray.datastore import dataset_of, of_all_eras
 
-        check_eras(eras)
-        if eras == "concat":
-            return of_all_eras(store, snapshot, group or "/", decoders)
-        return dataset_of(store, snapshot, group or "/", decoders)
+        opened = _open(filename_or_obj, **options)
+        show = of_all_eras if opened.pop("concat") else dataset_of
+        return show(**opened)
 
     def open_groups_as_dict(  # type: ignore[override]
-        self,
-        filename_or_obj: StorageLike,
-        *,
-        group: str | None = None,
-        branch: str | None = None,
-        tag: str | None = None,
-        snapshot_id: str | None = None,
-        as_of: datetime | None = None,
-        authorize_virtual_chunk_access: Authorization = None,
-        on_stale: OnStale = "raise",
-        eras: ShownEras | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        **decoders: Any,
+        self, filename_or_obj: StorageLike, **options: Any
     ) -> dict[str, Dataset]:
         """Open a group and all groups below it. Arguments as in `open_dataset`.
 
         Returns:
             Datasets by their path relative to the group, ``/`` for the group itself.
         """
-        version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
-        root = _root(filename_or_obj, storage_options)
-        store, snapshot = _open(root, version, authorize_virtual_chunk_access, on_stale)
-        from icevirt.access.xarray.datasets import dataset_of, groups_below, groups_of_all_eras
+        from icevirt.access.xarray.datastore import dataset_of, groups_below, groups_of_all_eras
 
-        check_eras(eras)
-        if eras == "concat":
-            return groups_of_all_eras(store, snapshot, group or "/", decoders)
-        return {
-            name: dataset_of(store, snapshot, path, decoders)
-            for name, path in groups_below(snapshot, group or "/")
-        }
+        opened = _open(filename_or_obj, **options)
+        if opened.pop("concat"):
+            return groups_of_all_eras(**opened)
+        paths = groups_below(opened["snapshot"], opened["group"])
+        return {name: dataset_of(**{**opened, "group": path}) for name, path in paths}
 
     def open_datatree(self, filename_or_obj: StorageLike, **options: Any) -> DataTree:  # type: ignore[override]
         """Open a group and all groups below it as a tree. Arguments as in `open_dataset`."""
@@ -153,30 +106,63 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         return DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
 
-def _root(given: StorageLike, options: Mapping[str, Any] | None) -> StorageLike:
-    from icevirt.storage.constructors import storage_of
-
-    return storage_of(given, options) if options else given
-
-
 def _open(
-    root: StorageLike, version: dict[str, Any], authorize: Authorization, on_stale: OnStale
-) -> tuple[Store, Snapshot]:
+    root: StorageLike,
+    *,
+    group: str | None = None,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    as_of: datetime | None = None,
+    authorize_virtual_chunk_access: Authorization = None,
+    on_stale: OnStale = "raise",
+    eras: ShownEras | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **decoders: Any,
+) -> dict[str, Any]:
+    """Open a version; return the arguments of `dataset_of`, and whether eras are concatenated.
+
+    Args:
+        root: Path or URL of a repository, or its storage.
+        group: Path of the group; the root by default.
+        branch: Open the tip of this branch; ``main`` where no version is named.
+        tag: Open the version of this name.
+        snapshot_id: Open the version of this id.
+        as_of: Open what the branch showed at this time.
+        authorize_virtual_chunk_access: The url prefixes of the virtual chunk containers that
+            may be read, or a mapping from them to credentials.
+        on_stale: If a source file changed after the scan: ``raise`` an error, ``warn``
+            once for each file and show it as it is, or ``ignore`` that.
+        eras: ``concat`` shows the groups of an archive's eras as one lazy dataset, its steps in
+            the order of their coordinate; ``group`` is that of the dataset, without the eras'
+            names. By default groups are shown as they are.
+        storage_options: Arguments of the storage's constructor beyond what the URL says, like
+            ``{"anonymous": True, "region": "us-west-2"}``.
+        decoders: The decoding options of `xarray.open_dataset`.
+    """
     from icevirt.access.store.zarr_store import IcevirtStore
     from icevirt.repo.repository import Repository
+    from icevirt.storage.constructors import storage_of
 
-    if version["tag"] is None and version["snapshot_id"] is None and version["branch"] is None:
-        version["branch"] = "main"
-    repository = Repository.open(root, authorize_virtual_chunk_access=authorize)
-    session = repository.readonly_session(**version)
-    return IcevirtStore(session, on_stale=on_stale), session.snapshot
-
-
-def check_eras(eras: str | None) -> None:
-    """Raise ``InvalidInputError`` unless ``eras`` is one of the ways to show them."""
     if eras not in (None, "concat"):
         raise InvalidInputError(
             "unknown value for eras",
             do='Pass eras="concat" to see them as one dataset, or leave it out.',
             eras=eras,
         )
+    if tag is None and snapshot_id is None and branch is None:
+        branch = "main"
+    repository = Repository.open(
+        storage_of(root, storage_options) if storage_options else root,
+        authorize_virtual_chunk_access=authorize_virtual_chunk_access,
+    )
+    session = repository.readonly_session(
+        branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of
+    )
+    return {
+        "store": IcevirtStore(session, on_stale=on_stale),
+        "snapshot": session.snapshot,
+        "group": group or "/",
+        "decoders": decoders,
+        "concat": eras == "concat",
+    }

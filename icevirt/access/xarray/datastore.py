@@ -1,4 +1,4 @@
-"""Show a group of a session as the xarray variables that the netCDF engine would show.
+"""Show groups of a session as the datasets and variables that the netCDF engine would show.
 
 The nodes come from the snapshot, which is in memory, so opening needs no listing and no event loop.
 Only reading values uses the zarr store.
@@ -6,22 +6,79 @@ Only reading values uses the zarr store.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from inspect import signature
 from typing import Any
 
+import numpy as np
 import zarr
-from xarray import Variable
-from xarray.backends import AbstractDataStore
+from xarray import Dataset, Variable
+from xarray.backends import AbstractDataStore, BackendArray
+from xarray.backends.store import StoreBackendEntrypoint
+from xarray.coding import strings
 from xarray.core import indexing
 from zarr.abc.store import Store
 
-from icevirt.access.store.arrays import array_of
+from icevirt.access.store.arrays import array_of, decoding
 from icevirt.access.xarray.attributes import shown
-from icevirt.access.xarray.lazy import LazyArray
-from icevirt.errors import InvalidInputError
+from icevirt.access.xarray.eras import concatenated, eras_around, groups_with_eras, refuse_lacking
+from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.metadata import document_of, using
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
+
+_ALL = indexing.IndexingSupport.VECTORIZED
+
+
+def dataset_of(store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]) -> Dataset:
+    """Return a group of a snapshot as a dataset, read from a store over it."""
+    found = IcevirtDataStore(store, snapshot, group)
+    opener = StoreBackendEntrypoint().open_dataset
+    signature(opener).bind(found, **decoders)  # raises TypeError for an unknown option
+    try:
+        return opener(found, **decoders)
+    except (IcevirtError, Warning):
+        raise
+    except Exception as error:
+        raise InvalidInputError(
+            f"xarray cannot build a dataset from the variables of this group: {error}",
+            do="Pass decode_cf=False to read them as they are stored, or leave out the variables"
+            " that the error names: drop_variables=[...].",
+            group=group,
+        ) from error
+
+
+def of_all_eras(store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]) -> Dataset:
+    """Return a group of all eras as one dataset; one that has no eras as it is."""
+    around = eras_around(snapshot, group)
+    if around is None:
+        return dataset_of(store, snapshot, group, decoders)
+    eras, inner = around
+    refuse_lacking(snapshot, eras, inner)
+    datasets = [dataset_of(store, snapshot, path, decoders) for path in eras.below(inner)]
+    return concatenated(datasets, eras, group=group)
+
+
+def groups_of_all_eras(
+    store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]
+) -> dict[str, Dataset]:
+    """Return a group and those below it, as if eras were one."""
+    top = paths.canonical(group)
+    return {
+        path.removeprefix(top.rstrip("/")) if path != top else paths.ROOT: of_all_eras(
+            store, snapshot, path, decoders
+        )
+        for path in groups_with_eras(snapshot, top)
+    }
+
+
+def groups_below(snapshot: Snapshot, group: str) -> Iterable[tuple[str, str]]:
+    """Yield a group and those below it, as (relative path, path)."""
+    top = snapshot.node(paths.canonical(group)).path
+    yield paths.ROOT, top
+    for node in snapshot.below(top):
+        if isinstance(node, GroupNode):
+            yield node.path.removeprefix(top.rstrip("/")), node.path
 
 
 class IcevirtDataStore(AbstractDataStore):
@@ -125,3 +182,46 @@ def _chunks(array: zarr.Array[Any]) -> tuple[int | tuple[int, ...], ...]:
 def _edge(sizes: tuple[int, ...]) -> int | tuple[int, ...]:
     regular = all(size == sizes[0] for size in sizes[:-1]) and sizes[-1] <= sizes[0]
     return sizes[0] if regular else sizes
+
+
+class LazyArray(BackendArray):
+    """Reads what is indexed when it is indexed; strings come as Python objects, as from netCDF."""
+
+    __slots__ = ("_array", "dtype", "shape")
+
+    def __init__(self, array: zarr.Array[Any]) -> None:
+        text = array.dtype.kind == "T"
+        self._array = array
+        self.shape = array.shape
+        self.dtype: np.dtype[Any] = (
+            strings.create_vlen_dtype(str) if text else array.dtype  # type: ignore[no-untyped-call]
+        )
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        read = _view(self._array, key).__getitem__
+        with decoding(self._array):
+            value = indexing.explicit_indexing_adapter(key, self.shape, _ALL, read)
+        return self._shown(value)
+
+    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
+        """Do the same for xarray's ``load_async``."""
+        read = _view(self._array.async_array, key).getitem
+        with decoding(self._array):
+            value = await indexing.async_explicit_indexing_adapter(key, self.shape, _ALL, read)
+        return self._shown(value)
+
+    def _shown(self, value: Any) -> Any:
+        if self.dtype.kind in "SU":  # a scalar forgets the length of its dtype
+            return np.asarray(value, self.dtype)
+        return np.asarray(value).astype(self.dtype) if self.dtype.kind == "O" else value
+
+
+def _view(array: Any, key: indexing.ExplicitIndexer) -> Any:
+    """Return what zarr indexes an array by with a key of this kind."""
+    match key:
+        case indexing.VectorizedIndexer():
+            return array.vindex
+        case indexing.OuterIndexer():
+            return array.oindex
+        case _:
+            return array

@@ -1,13 +1,15 @@
-"""Read arrays from the groups of several eras as one array, lazily.
+"""Read arrays from the groups of several eras as one array, lazily, and combine their encodings.
 
 Nothing is copied or kept: an index along the concatenated dimension is divided among the eras that
-hold its steps, and the decoded pieces are concatenated.
+hold its steps, and the decoded pieces are concatenated. Packing is kept in the encoding completely
+or not at all: writing the dataset with half of it (integers without their scale) would silently
+lose values.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +22,13 @@ from xarray.core import indexing
 from icevirt.errors import CombineError
 from icevirt.planning.equality import same_values
 
-type _Part = int | slice | NDArray[np.integer]
-
 _OUTER = indexing.IndexingSupport.OUTER
+_PACKING = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+_CODECS = ("fill_value", "filters", "serializer", "compressors")  # made for packed values
+_CHUNKS = ("chunks", "preferred_chunks", "original_shape")
+_MANY = 100_000  # runs of steps; the chunks of more are not listed one by one
+
+type _Part = int | slice | NDArray[np.integer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -166,21 +172,16 @@ class SameArray(_LazyArray):
         first, *others = (np.asarray(part[key].to_numpy()) for part in self._parts)
         for name, other in zip(self._names[1:], others, strict=True):
             if same_values(first, other) is not True:
-                raise unlike_values(self._name, self._group, self._names[0], name)
+                raise CombineError(
+                    f"variable {self._name!r} is not the same in all eras",
+                    do=f'Leave it out with drop_variables=["{self._name}"], or open the eras one by'
+                    " one with group=, without eras=.",
+                    variable=self._name,
+                    group=self._group,
+                    first=self._names[0],
+                    second=name,
+                )
         return first.astype(self.dtype, copy=False)
-
-
-def unlike_values(variable: str, group: str, first: str, second: str) -> CombineError:
-    """Return the error of a variable that should be the same in all eras and is not."""
-    return CombineError(
-        f"variable {variable!r} is not the same in all eras",
-        do=f'Leave it out with drop_variables=["{variable}"], or open the eras one by one with'
-        " group=, without eras=.",
-        variable=variable,
-        group=group,
-        first=first,
-        second=second,
-    )
 
 
 def _as_slice(at: NDArray[np.int64]) -> slice | NDArray[np.int64]:
@@ -188,3 +189,101 @@ def _as_slice(at: NDArray[np.int64]) -> slice | NDArray[np.int64]:
     if len(at) and np.all(np.diff(at) == 1):
         return slice(int(at[0]), int(at[-1]) + 1)
     return at
+
+
+def shared(
+    parts: Sequence[Variable | None],
+    steps: EraSteps | None = None,
+    *,
+    axis: int = 0,
+    dims: Sequence[Hashable] = (),
+) -> dict[Any, Any]:
+    """Return the encoding of a variable made of parts.
+
+    Args:
+        parts: The variable of each era, None where it has none.
+        steps: How they are put together; None where they are all the same.
+        axis: Along which.
+        dims: Its dimensions.
+    """
+    held = [part for part in parts if part is not None]
+    first = held[0].encoding
+    kept = {
+        name: value
+        for name, value in first.items()
+        if all(name in each.encoding and equal(each.encoding[name], value) for each in held[1:])
+    }
+    if any(name in each.encoding and name not in kept for name in _PACKING for each in held):
+        kept = {name: value for name, value in kept.items() if name not in (*_PACKING, *_CODECS)}
+    if steps is None:
+        return kept
+    kept = {name: value for name, value in kept.items() if name not in _CHUNKS}
+    chunks = _preferred([each.encoding for each in held], dims)
+    if chunks:
+        along = _along(parts, steps, dims[axis])
+        kept["preferred_chunks"] = chunks | ({} if along is None else {dims[axis]: along})
+    return kept
+
+
+def _preferred(
+    encodings: Sequence[Mapping[Any, Any]], dims: Sequence[Hashable]
+) -> dict[Hashable, Any]:
+    """Return the chunks along each dimension, of the era whose chunks are the largest."""
+    preferred = [each["preferred_chunks"] for each in encodings if "preferred_chunks" in each]
+    return {
+        dim: max((each[dim] for each in preferred if dim in each), key=np.max)
+        for dim in dims
+        if any(dim in each for each in preferred)
+    }
+
+
+def _along(
+    parts: Sequence[Variable | None], steps: EraSteps, dim: Hashable
+) -> int | tuple[int, ...] | None:
+    """Return the chunks along the concatenated dimension, cut where another era begins."""
+    edges = [
+        None if part is None else part.encoding.get("preferred_chunks", {}).get(dim)
+        for part in parts
+    ]
+    known = [edge for edge in edges if edge is not None]
+    if not known or len(steps.start) > _MANY or not steps.total:
+        return None
+    cuts = [
+        start + _cuts(known[0] if edges[era] is None else edges[era], inner, length) - inner
+        for start, era, inner, length in zip(
+            steps.start.tolist(),
+            steps.era.tolist(),
+            steps.inner.tolist(),
+            steps.lengths.tolist(),
+            strict=True,
+        )
+    ]
+    found = np.diff(np.concatenate([*cuts, [steps.total]]))
+    if (found[:-1] == found[0]).all() and found[-1] <= found[0]:
+        return int(found[0])
+    return tuple(found.tolist())
+
+
+def _cuts(edge: int | tuple[int, ...] | None, low: int, length: int) -> NDArray[np.int64]:
+    """Return where chunks begin within a run of steps, the run's own beginning included."""
+    if edge is None:
+        return np.array([low], np.int64)
+    high = low + length
+    if isinstance(edge, int):
+        begins = np.arange(low - low % edge, high, edge)
+    else:
+        begins = np.cumsum([0, *edge])
+        begins = begins[(begins < high) & (np.append(begins[1:], high) > low)]
+    return np.maximum(begins, low).astype(np.int64)
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Say whether two attributes, or two settings of an encoding, are the same."""
+    if one is None or other is None:
+        return one is other
+    try:
+        if bool(np.array_equal(one, other)):
+            return True
+        return bool(np.array_equal(one, other, equal_nan=True))
+    except (TypeError, ValueError):
+        return bool(one is other)

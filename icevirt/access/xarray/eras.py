@@ -1,13 +1,15 @@
 """Show the groups of an archive's eras as one lazy dataset, without copying.
 
-The dataset equals what `xarray.concat` makes of the decoded groups. `xarray.concat` itself decides
-the variables, their order, dtypes and attributes, from one step of each era; values are read only
-when they are used. Steps are in the order of the coordinate, across eras.
+The parent group says which groups are eras. The dataset equals what `xarray.concat` makes of the
+decoded groups. `xarray.concat` itself decides the variables, their order, dtypes and attributes,
+from one step of each era; values are read only when they are used. Steps are in the order of the
+coordinate, across eras.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,12 +18,110 @@ from numpy.typing import NDArray
 from xarray import Dataset, Variable
 from xarray.core import indexing
 
-from icevirt.access.xarray.era_arrays import EraArray, EraSteps, SameArray
-from icevirt.access.xarray.era_encoding import equal, shared
-from icevirt.access.xarray.era_groups import DO, EraGroups
-from icevirt.archive.eras import ERA
+from icevirt.access.xarray.era_arrays import EraArray, EraSteps, SameArray, equal, shared
+from icevirt.archive.eras import ERA, MARK
 from icevirt.archive.schema import DECODING
-from icevirt.errors import CombineError
+from icevirt.errors import CombineError, FormatError
+from icevirt.model import paths
+from icevirt.model.metadata import document_of
+from icevirt.model.snapshot import GroupNode, Snapshot
+
+DO = "Open the eras one by one with group=, without eras=."
+"""What helps where eras cannot be shown as one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EraGroups:
+    """What the group that holds eras says of them."""
+
+    path: str  # of that group
+    dimension: str | None  # None: they lie beside one another along several
+    names: tuple[str, ...]  # of the groups, in the order of the eras
+    by_coordinate: bool  # steps are in the order of its values
+    contiguous: bool  # each era is one run of steps
+
+    def below(self, inner: str) -> list[str]:
+        """Return the path of a group of the files in each era."""
+        return [paths.join(paths.join(self.path, f"/{name}"), inner) for name in self.names]
+
+
+def eras_around(snapshot: Snapshot, group: str) -> tuple[EraGroups, str] | None:
+    """Return the eras that a group holds or lies beside, and the path of the group in each era.
+
+    Raises:
+        FormatError: What the group says of its eras cannot be understood.
+    """
+    wanted = at = paths.canonical(group)
+    while True:
+        node = snapshot.find(at)
+        if isinstance(node, GroupNode) and (found := _described(node)) is not None:
+            inner = wanted.removeprefix(at).strip("/")
+            # a path with the name of an era means that era
+            return None if inner.split("/")[0] in found.names else (found, f"/{inner}")
+        if at == paths.ROOT:
+            return None
+        at = paths.parent(at)
+
+
+def groups_with_eras(snapshot: Snapshot, top: str) -> Iterator[str]:
+    """Yield the groups at and below ``top``, those of eras once and without the eras' names."""
+    nodes = [node for node in snapshot.below(top) if isinstance(node, GroupNode)]
+    held = [found for node in nodes if (found := _described(node)) is not None]
+    if (around := eras_around(snapshot, top)) is not None:
+        held.append(around[0])
+    eras = {path: each for each in held for path in each.below(paths.ROOT)}
+    seen = dict.fromkeys([top])
+    for node in nodes:
+        era = next((path for path in eras if f"{node.path}/".startswith(f"{path}/")), None)
+        path = node.path
+        if era is not None:  # as if the era were not between the group and what it holds
+            path = paths.join(eras[era].path, "/" + node.path.removeprefix(era).strip("/"))
+        seen[path] = None
+    yield from seen
+
+
+def refuse_lacking(snapshot: Snapshot, eras: EraGroups, inner: str) -> None:
+    """Refuse a group that only some eras have; it is unknown how many steps the others lack."""
+    lacking = [
+        name
+        for name, path in zip(eras.names, eras.below(inner), strict=True)
+        if snapshot.find(path) is None
+    ]
+    if lacking and len(lacking) < len(eras.names):
+        raise CombineError(
+            f"group {inner!r} is not in all eras",
+            do=DO,
+            eras=list(eras.names),
+            lacking=lacking,
+        )
+
+
+def _described(node: GroupNode) -> EraGroups | None:
+    mark = (document_of(node).get("attributes") or {}).get(MARK)
+    match mark:
+        case None:
+            return None
+        case {
+            "version": 1,
+            "dimension": str() | None as dimension,
+            "groups": [_, *_] as names,
+            "order": "coordinate" | "given" as order,
+            "contiguous": bool() as contiguous,
+        }:
+            return EraGroups(
+                path=node.path,
+                dimension=dimension,
+                names=tuple(map(str, names)),
+                by_coordinate=order == "coordinate",
+                contiguous=contiguous,
+            )
+        case _:
+            raise FormatError(
+                "this group's description of its eras is not valid",
+                do=f"A newer icevirt may have written it: upgrade icevirt. {DO}",
+                group=node.path,
+                found=mark,
+            )
 
 
 def concatenated(datasets: Sequence[Dataset], eras: EraGroups, *, group: str) -> Dataset:
@@ -45,20 +145,15 @@ def concatenated(datasets: Sequence[Dataset], eras: EraGroups, *, group: str) ->
             group=group,
             eras=list(eras.names),
         )
-    shown = [_plain(each) for each in datasets]
-    return _Concatenation(shown, eras, group).dataset()
+    return _Concatenation([_without_marks(each) for each in datasets], eras, group).dataset()
 
 
-def _plain(dataset: Dataset) -> Dataset:
-    """Take what an era's group says of itself out of the attributes."""
-    kept = {name: value for name, value in dataset.attrs.items() if not _is_of_era(str(name))}
+def _without_marks(dataset: Dataset) -> Dataset:
+    """Remove what an era's group says of itself from the attributes."""
+    marks = [name for name in dataset.attrs if name == ERA or str(name).startswith(f"{ERA}_")]
     shown = dataset.copy()
-    shown.attrs = kept
+    shown.attrs = {name: value for name, value in dataset.attrs.items() if name not in marks}
     return shown
-
-
-def _is_of_era(name: str) -> bool:
-    return name == ERA or name.startswith(f"{ERA}_")
 
 
 class _Concatenation:
@@ -133,8 +228,8 @@ class _Concatenation:
         lengths = [each.sizes[self._dim] for each in self._datasets]
         era = np.repeat(np.arange(len(lengths)), lengths)
         inner = np.concatenate([np.arange(length) for length in lengths])
-        told = all(self._dim in each.variables for each in self._datasets)
-        if told and self._eras.by_coordinate:
+        is_labelled = all(self._dim in each.variables for each in self._datasets)
+        if is_labelled and self._eras.by_coordinate:
             order = self._by_coordinate(era)
             if order is not None:
                 return EraSteps.of(era[order], inner[order])
@@ -148,7 +243,7 @@ class _Concatenation:
         return EraSteps.of(era, inner)
 
     def _by_coordinate(self, era: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """Return the steps in the order of their labels; None where these tell no order."""
+        """Return the steps in the order of their labels; None where these have no order."""
         held = [each[self._dim].to_numpy() for each in self._datasets]
         rising = [_direction(labels) for labels in held if len(labels) > 1]
         if None in rising or len(set(rising)) > 1:

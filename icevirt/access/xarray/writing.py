@@ -1,36 +1,44 @@
 """Write datasets to a session: xarray encodes, attributes become JSON, dask uses forks.
 
 NaN and infinities in attributes are written as zarr spells them. The dtypes of numbers are stored
-with them, so that the engine shows what was written.
+with them, so that the engine shows what was written. Workers of dask write with a fork of the
+session each; a fork pickles, so this works with threads, processes and clusters.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping, MutableMapping
+import pickle
+from collections.abc import Hashable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
+import zarr
+from xarray.backends.common import ArrayWriter
 
 from icevirt.access.store.zarr_store import IcevirtStore
-from icevirt.access.xarray.dask_writing import ForkingWriter
 from icevirt.errors import InvalidInputError, ReadOnlyError
 from icevirt.model import paths
 from icevirt.model.attributes import EXTENSION, Attributes, recorded_dtypes
 from icevirt.model.metadata import document_of
 from icevirt.model.paths import problem
-from icevirt.repo.session import Session
+from icevirt.repo.session import ForkSession, Session
 
 if TYPE_CHECKING:
     from xarray import DataArray, Dataset
 
-type Mode = Literal["w", "w-", "a", "a-", "r+"]
-type Region = Mapping[str, slice | Literal["auto"]] | Literal["auto"]
-
 _NUMBERS = ("scale_factor", "add_offset", "missing_value")  # encodings that become attributes
-# what xarray's own writers call an array without a name of its own, and where they keep the name
+
+# what xarray's own writers call an array without a name, and where they keep the name
 _UNNAMED, _NAME = "__xarray_dataarray_variable__", "__xarray_dataarray_name__"
 _XARRAYS = ("_FillValue", "coordinates")  # attributes that xarray itself reads while it writes
+_MERGED_AT_ONCE = 8
+
+type Mode = Literal["w", "w-", "a", "a-", "r+"]
+
+type Region = Mapping[str, slice | Literal["auto"]] | Literal["auto"]
+
+type Box = tuple[slice, ...]
 
 
 def to_icechunk(
@@ -67,7 +75,7 @@ def to_icechunk(
 
     Raises:
         ReadOnlyError: The session is read-only.
-        InvalidInputError: Something is not of the kind it has to be.
+        InvalidInputError: An argument has a wrong type, or a variable a wrong name.
     """
     from xarray.backends.writers import dump_to_store, get_writable_zarr_store
 
@@ -80,7 +88,13 @@ def to_icechunk(
     ds = _as_dataset(obj)
     top = paths.creatable(group or "/")
     for name in ds.variables:
-        _check_name(top, str(name))
+        if why := problem(str(name)):  # Zarr would write it to a path of another name
+            raise InvalidInputError(
+                f"Zarr cannot store a variable of this name: {why}",
+                do='Rename it: ds.rename({"old": "new"}).',
+                group=top,
+                name=str(name),
+            )
     target = get_writable_zarr_store(
         cast("Any", IcevirtStore(session)),
         mode=mode,
@@ -98,17 +112,6 @@ def to_icechunk(
     dump_to_store(_strict(ds), target, writer, encoding=encoding or {})  # type: ignore[no-untyped-call]
     writer.run(chunkmanager_store_kwargs or {})
     _keep_dtypes(ds, session, top, encoding or {})
-
-
-def _check_name(group: str, name: str) -> None:
-    """Refuse a variable that Zarr would write to a path of another name."""
-    if why := problem(name):
-        raise InvalidInputError(
-            f"Zarr cannot store a variable of this name: {why}",
-            do='Rename it: ds.rename({"old": "new"}).',
-            group=group,
-            name=name,
-        )
 
 
 def _as_dataset(obj: DataArray | Dataset) -> Dataset:
@@ -167,3 +170,52 @@ def _record(session: Session, path: str, attributes: Mapping[str, Any]) -> None:
     if there != recorded_dtypes(document):
         document[EXTENSION] = {**extension, "attribute_dtypes": there}
         session.set_metadata(path, json.dumps(document, allow_nan=False).encode())
+
+
+class ForkingWriter(ArrayWriter):
+    """What xarray hands its arrays to: those in memory are written, dask's are kept for `run`."""
+
+    def __init__(self, session: Session, split_every: int | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._session = session
+        self._split_every = split_every or _MERGED_AT_ONCE
+
+    def run(self, options: Mapping[str, Any]) -> None:
+        """Write what was kept, and take over the changes; ``options`` are those of dask."""
+        from dask.base import compute
+        from dask.delayed import delayed
+
+        if not self.sources:
+            return
+        fork = pickle.dumps(self._session.fork())
+        forks = [delayed(_write)(fork, *part) for part in self._parts()]
+        while len(forks) > 1:
+            groups = range(0, len(forks), self._split_every)
+            forks = [delayed(_merge)(forks[at : at + self._split_every]) for at in groups]
+        self._session.merge(*compute(*forks, **options))  # type: ignore[no-untyped-call]
+
+    def _parts(self) -> Iterator[tuple[str, Box, Any]]:
+        """Yield path, region and lazy values for every block of every array."""
+        from dask.array.core import slices_from_chunks
+
+        for source, target, region in zip(self.sources, self.targets, self.regions, strict=True):
+            whole = region or (slice(None),) * source.ndim
+            starts = [axis.start or 0 for axis in cast("Box", whole)]
+            blocks = source.to_delayed().ravel()
+            places = slices_from_chunks(source.chunks)  # type: ignore[no-untyped-call]
+            for block, at in zip(blocks, places, strict=True):
+                moved = zip(at, starts, strict=True)
+                yield target.path, tuple(slice(s.start + n, s.stop + n) for s, n in moved), block
+
+
+def _write(fork: bytes, path: str, region: Box, values: Any) -> ForkSession:
+    """Write one block; each process unpickles its own fork."""
+    session: ForkSession = pickle.loads(fork)  # noqa: S301 - made above
+    zarr.open_array(IcevirtStore(session), path=path, mode="r+")[region or ...] = values
+    return session
+
+
+def _merge(forks: Sequence[ForkSession]) -> ForkSession:
+    first, *others = forks
+    first.merge(*others)
+    return first

@@ -24,11 +24,9 @@ from icevirt.api.choices import Choices
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.pipeline import outcome
 from icevirt.api.pipeline.commit import commit, refuse_changed, refuse_losses
-from icevirt.api.pipeline.events import tell
-from icevirt.api.pipeline.kept_dimensions import kept_of
-from icevirt.api.pipeline.phase_clock import Clock
+from icevirt.api.pipeline.events import Clock, tell
 from icevirt.api.pipeline.provenance import METADATA
-from icevirt.api.pipeline.replacing import Replacing
+from icevirt.api.pipeline.replacing import Replacing, kept_of
 from icevirt.api.pipeline.stages import (
     Job,
     Scan,
@@ -39,9 +37,8 @@ from icevirt.api.pipeline.stages import (
     write_all,
 )
 from icevirt.api.pipeline.target import Target, digest_of
-from icevirt.api.sources.inputs import Inputs
-from icevirt.api.sources.nested_lists import NestedSources
-from icevirt.api.sources.published_urls import published
+from icevirt.api.sources.inputs import Inputs, NestedSources
+from icevirt.api.sources.reader_urls import published
 from icevirt.archive.options import declared
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.reports.build import BuildReport, Progress
@@ -67,7 +64,7 @@ from icevirt.scan.options import bad_files_allowed
 from icevirt.storage.protocol import Below, Storage
 from icevirt.version import __version__
 
-_ATTEMPTS = 3  # to write objects that somebody else deletes
+_ATTEMPTS = 3  # to write objects that another process deletes
 
 _RESCANS = 3  # of files that change while a build runs
 
@@ -77,7 +74,7 @@ KEEP_SCAN_OF = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What was asked for, sources apart."""
+    """What the caller requested, except the sources."""
 
     storage: Storage
     catalog: Storage | None  # None: in the build's own folder
@@ -262,7 +259,7 @@ def _written(
             refuse_changed(sources)
             if referring:
                 refuse_changed_targets(executor, job, plan)
-            # the last look of all, as somebody may collect garbage meanwhile
+            # the last look of all, as another process may collect garbage meanwhile
             if not vanished(job, results):
                 return results
         tell("objects-vanished", logging.WARNING, repo=job.target.storage.url)
@@ -270,16 +267,6 @@ def _written(
         "objects that were just written have disappeared",
         do="Find and stop the process that deletes objects of this repository, and build again.",
         repo=job.target.storage.url,
-    )
-
-
-def _tell_plan(plan: BuildPlan) -> None:
-    tell(
-        "planned",
-        files=len(plan.files),
-        arrays=len(plan.arrays),
-        route=route_of(plan).describe(),
-        left_out=len(plan.left_out),
     )
 
 
@@ -303,7 +290,13 @@ def _run(job: Job, request: Request, inputs: str, executor: Executor, clock: Clo
         spec = replace(request.spec, build_id=job.build_id, nest=nest, kept=kept_of(job.target))
         facts, applied = request.choices.edits.applied(closed.facts, spec)
         plan = combine_eras(facts, applied)
-        _tell_plan(plan)
+        tell(
+            "planned",
+            files=len(plan.files),
+            arrays=len(plan.arrays),
+            route=route_of(plan).describe(),
+            left_out=len(plan.left_out),
+        )
         moved = request.commit.publication.targets(facts, plan)
         plan = request.commit.named_containers.contained(facts, published(plan, moved))
         _refuse_another_plan(request, plan)

@@ -1,4 +1,8 @@
-"""Recheck what was written and the sources, then commit the build with one write."""
+"""Recheck what was written and the sources, commit the build with one write, and promote it.
+
+The branch that readers use moves by a conditional write, and only forward: from a snapshot that the
+new one descends from.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,17 @@ from typing import Any
 
 from icevirt.api.pipeline.replacing import Replacing
 from icevirt.archive.plan import BuildPlan, WriteResult
+from icevirt.archive.reports.build import BuildReport
 from icevirt.archive.scanned import SourceFile
-from icevirt.errors import BuildError, SourcesChangedError
+from icevirt.errors import BuildError, ConflictError, SourcesChangedError, VerificationError
+from icevirt.execution.selection import ExecutorChoice
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.snapshot import ManifestFile, ManifestRef
+from icevirt.objects.source_access import in_force
 from icevirt.objects.source_lists.listing import changed_since
 from icevirt.repo.commits.build_commit import BuiltArray, publish
+from icevirt.repo.repository import Repository
+from icevirt.storage.protocol import Storage
 
 _SHOWN = 10  # names in a message
 
@@ -49,8 +58,8 @@ def refuse_changed(files: Sequence[SourceFile]) -> None:
     if changed := changed_since(files):
         raise SourcesChangedError(
             f"{len(changed)} of {len(files)} files changed since the scan",
-            do="Build again when they no longer change, or with rescan_changed=True "
-            "(--rescan-changed); nothing was committed.",
+            do="Build again when they no longer change, or with"
+            ' commit_options={"rescan_changed": True} (--rescan-changed); nothing was committed.',
             files=dict(islice(changed.items(), _SHOWN)),
         )
 
@@ -103,3 +112,72 @@ def commit(
         split_rules=plan.split_rules,
         expected_parent=str(target.tip),
     )
+
+
+def prepare(storage: Storage, branch: str, promote: str) -> None:
+    """Make repository and branch where they are not there; the branch begins at ``promote``.
+
+    Raises:
+        RefNotFoundError: There is no branch ``promote``.
+    """
+    repo = Repository.open_or_create(storage)
+    tip = repo.lookup_branch(promote)
+    if branch not in repo.list_branches():
+        repo.create_branch(branch, tip)
+
+
+def refuse_differences(
+    storage: Storage,
+    report: BuildReport,
+    *,
+    values: int,
+    executor: ExecutorChoice,
+) -> None:
+    """Hold the new snapshot against its files.
+
+    Raises:
+        VerificationError: Something differs; the snapshot stays on its branch, to be looked at.
+    """
+    from icevirt.api.verify import verify  # and zarr with it, which no other build should wait for
+
+    found = verify(
+        storage,
+        snapshot_id=report.snapshot_id,
+        references=True,
+        values=values,
+        authorize_virtual_chunk_access=in_force().authorization(report.containers),
+        executor=executor,
+    )
+    if not found.ok:
+        first = found.checked.differences[0]
+        raise VerificationError(
+            f"{len(found.checked.differences) + found.checked.more} differences between the new"
+            f" snapshot and its files; the first: {first.what}",
+            do="Look at all of them with `icevirt verify --snapshot-id"
+            f" {report.snapshot_id} --seed {found.seed}`.",
+            branch=report.branch,
+            snapshot=report.snapshot_id,
+            file=first.file,
+            variable=first.array,
+        )
+
+
+def promoted(storage: Storage, report: BuildReport, promote: str) -> None:
+    """Move the branch to the new snapshot.
+
+    Raises:
+        ConflictError: The branch holds commits that the new snapshot does not descend from.
+    """
+    repo = Repository.open(storage)
+    tip = repo.lookup_branch(promote)
+    if tip == report.snapshot_id:
+        return
+    if all(each.id != tip for each in repo.ancestry(snapshot_id=report.snapshot_id)):
+        raise ConflictError(
+            f"branch {promote!r} holds commits that the new snapshot does not descend from",
+            do=f"Build again from a branch that begins at the tip of {promote!r}; the build is on"
+            f" branch {report.branch!r}.",
+            snapshot=report.snapshot_id,
+            tip=tip,
+        )
+    repo.reset_branch(promote, report.snapshot_id, from_snapshot_id=tip)

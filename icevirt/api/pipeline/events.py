@@ -1,4 +1,4 @@
-"""Log what happens in a build to the logger ``icevirt``, for unattended runs.
+"""Log what happens in a build to the logger ``icevirt``, and time its phases.
 
 A record's message is a line for people; its ``event`` is a stable word, and its ``fields`` are for
 programs. Only the driver makes records, and none shows a secret.
@@ -7,6 +7,7 @@ programs. Only the driver makes records, and none shows a secret.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,9 +17,9 @@ from icevirt.errors import IcevirtError
 from icevirt.redaction import redacted
 
 LOG = logging.getLogger("icevirt")
-LOG.addHandler(logging.NullHandler())  # no handler of the application: no word
-
-_TOLD = 100  # bad files, a record each
+LOG.addHandler(logging.NullHandler())  # silent without a handler of the application
+_INTERVAL = 10.0  # seconds between two records of a phase in the log
+_NAMED = 100  # bad files, a record each
 
 
 def tell(event: str, level: int = logging.INFO, /, **fields: Any) -> None:
@@ -32,14 +33,14 @@ def tell(event: str, level: int = logging.INFO, /, **fields: Any) -> None:
     if not LOG.isEnabledFor(level):
         return
     shown = redacted(fields)
-    told = ", ".join(f"{name}={value}" for name, value in shown.items())
+    text = ", ".join(f"{name}={value}" for name, value in shown.items())
     extra = {"event": event, "fields": shown}
-    LOG.log(level, "%s", f"{event}: {told}" if told else event, extra=extra)
+    LOG.log(level, "%s", f"{event}: {text}" if text else event, extra=extra)
 
 
 def tell_bad_files(bad: Sequence[BadFile]) -> None:
     """Log files that were left out: the first hundred by name, then how many there are."""
-    for file in bad[:_TOLD]:
+    for file in bad[:_NAMED]:
         tell("file-left-out", logging.WARNING, url=file.url, code=file.code, error=file.error)
     if bad:
         tell("files-left-out", logging.WARNING, files=len(bad))
@@ -78,6 +79,51 @@ def telling_failures(what: str) -> Iterator[None]:
         raise
 
 
-def heard(progress: Callable[[Progress], None] | None) -> bool:
-    """Say whether anybody wants to know how far a phase is."""
-    return progress is not None or LOG.isEnabledFor(logging.INFO)
+class Clock:
+    """Seconds by phase, in the order in which phases began.
+
+    ``progress`` and the log get each phase, and of the steps that stages give to `step`.
+    """
+
+    def __init__(self, progress: Callable[[Progress], None] | None = None) -> None:
+        self.seconds: dict[str, float] = {}
+        self._progress = progress
+        self._last: Progress | None = None  # step of the phase that runs
+        self._logged = 0.0
+
+    @property
+    def step(self) -> Callable[[Progress], None] | None:
+        """What takes the steps of stages; None without listeners, as looking costs a listing."""
+        is_heard = self._progress is not None or LOG.isEnabledFor(logging.INFO)
+        return self._step if is_heard else None
+
+    def _step(self, step: Progress) -> None:
+        """Take a step. Called from any thread."""
+        if self._last is None and step.found:
+            tell("resumed", phase=step.phase, found=step.found, total=step.total, unit=step.unit)
+        self._last = step
+        if self._progress is not None:
+            self._progress(step)
+        now = time.monotonic()
+        if now - self._logged >= _INTERVAL:
+            self._logged = now
+            tell("progress", phase=step.phase, **step.amounts)
+
+    def _done(self) -> dict[str, Any]:
+        return {} if self._last is None else self._last.amounts
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time of the block to a phase."""
+        begin = time.perf_counter()
+        self.seconds.setdefault(name, 0.0)
+        self._last, self._logged = None, time.monotonic()
+        if self._progress is not None:
+            self._progress(Progress(phase=name, done=0, total=0))
+        tell("phase-begun", phase=name)
+        try:
+            yield
+        finally:
+            took = time.perf_counter() - begin
+            self.seconds[name] = round(self.seconds[name] + took, 4)
+            tell("phase-ended", **({"phase": name} | self._done() | {"seconds": round(took, 3)}))

@@ -44,11 +44,6 @@ def may_scan_more(snapshot: SnapshotSummary, limits: ScanLimits) -> bool:
     )
 
 
-def build_of(snapshot: SnapshotSummary) -> str:
-    """Return the id of the build that made a snapshot."""
-    return _metadata_text(snapshot, "build_id")
-
-
 def _metadata_text(snapshot: SnapshotSummary, name: str) -> str:
     return str((provenance_of(snapshot) or {}).get(name, ""))
 
@@ -87,15 +82,15 @@ def _eras(plan: BuildPlan) -> int:
 
 def digest_of_plan(plan: BuildPlan) -> str:
     """Return a digest of files with their checksums, arrays and where each file's box lies."""
-    told = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     files = plan.files
     for column in (files.url.data, files.etag.data, files.size, files.last_modified):
-        told.update(np.ascontiguousarray(column).tobytes())
+        digest.update(np.ascontiguousarray(column).tobytes())
     for array in plan.arrays:
-        told.update(array.path.encode() + array.zarr_json)
+        digest.update(array.path.encode() + array.zarr_json)
         for column in (array.files, array.starts, array.lengths):
-            told.update(np.ascontiguousarray(column).tobytes())
-    return told.hexdigest()
+            digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()
 
 
 def _bad_files(snapshot: SnapshotSummary) -> tuple[BadFile, ...]:
@@ -150,7 +145,7 @@ def already_built(
         branch=target.branch,
         group=target.group,
         snapshot_id=str(snapshot.id),
-        build_id=build_of(snapshot),
+        build_id=_metadata_text(snapshot, "build_id"),
         already_built=True,
         files_scanned=0,
         files_reused=int(_metadata_text(snapshot, "files") or 0),

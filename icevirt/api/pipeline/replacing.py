@@ -6,6 +6,7 @@ compared, and a node names the manifests of its chunks, so no reference is read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ from icevirt.errors import PlanChangedError
 from icevirt.model.json import JSON
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, GroupNode
+from icevirt.planning.combine.data_vars import Kept, data_vars_of
 from icevirt.planning.edits.file_edits import recorded
 from icevirt.planning.plan_diff import changes_of_others, plan_changes
 from icevirt.repo.assets import Assets
@@ -49,7 +51,7 @@ class Replacing:
         return {array.path: array.zarr_json for array in self.plan.arrays}
 
     def settled(self) -> KeptNodes:
-        """Return what becomes of the nodes below the group."""
+        """Return which nodes below the group are kept, replaced and deleted."""
         base = self.target.snapshot()
         return settled(base, self.claim, groups=self.plan.groups, arrays=self.arrays)
 
@@ -102,7 +104,8 @@ class Replacing:
         if found is not None and found.stopping:
             raise PlanChangedError(
                 f"the plan differs from what the group holds: {'; '.join(found.stopping)}",
-                do="To accept these changes, pass allow_changes=True (--allow-changes)."
+                do='To accept these changes, pass commit_options={"allow_changes": True}'
+                " (--allow-changes)."
                 " Otherwise build into another group or on another branch.",
                 group=self.claim.group,
                 last_build=found.snapshot_id,
@@ -161,3 +164,27 @@ class Replacing:
             path: (str(commit.id), commit.message) for path, commit in known.items()
         }
         return [*changes_of_others(undone, commits)]
+
+
+_ERA = re.compile(r"^/era_[0-9]+(?=/)")
+
+
+def kept_of(target: Target) -> Kept:
+    """Return what the last build of the group says of dimensions, nothing where it stays.
+
+    Builds of earlier versions gave variables a new dimension where their values differed; what
+    these have, they keep too.
+    """
+    last = None if target.mode != "w" else target.last_build()
+    if last is None:
+        return Kept()
+    told = provenance_of(last) or {}
+    asked = told.get("combine", {}).get("data_vars")
+    dimensions = {}
+    for node in Assets(target.storage).snapshot(last.id).below(target.group):
+        if isinstance(node, ArrayNode):
+            path = "/" + node.path.removeprefix(target.group).lstrip("/")
+            inner = _ERA.sub("", path, count=1) if told.get("eras", 1) != 1 else path
+            names = document_of(node).get("dimension_names") or ()
+            dimensions[inner] = tuple(name for name in names if name is not None)
+    return Kept(dimensions=dimensions, data_vars=data_vars_of(asked))

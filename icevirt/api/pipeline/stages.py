@@ -16,7 +16,7 @@ from icevirt.archive import catalog as schema
 from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.joining import Form
 from icevirt.archive.limits import DEFAULT, ScanLimits
-from icevirt.archive.plan import BuildPlan, FileRows, ManifestTask, PlannedArray, WriteResult
+from icevirt.archive.plan import BuildPlan, FileRows, ManifestTask, WriteResult
 from icevirt.archive.reports.build import BadFile, Progress
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
@@ -64,7 +64,7 @@ from icevirt.tasks.write_manifests import (
 from icevirt.wire.manifests.manifest import ManifestEncoding
 
 _TASKS_PER_SLOT = 4
-_ATTEMPTS = 3  # to take facts that somebody else deletes
+_ATTEMPTS = 3  # to take facts that another process deletes
 _SHOWN = 5  # bad files in a message
 
 
@@ -294,7 +294,11 @@ def _refuse_tampered(job: Scan, known: CatalogLookup) -> None:
     Raises:
         FormatError: There is one.
     """
-    names = _parts_of_missing(job, known)
+    missing = [job.files[at] for at in known.missing.tolist()]
+    found = schema.parts_of(
+        missing, identity=job.identity, attempt=known.attempt, pieces=pieces_of(job.files)
+    )
+    names = {part.name for part in found}  # but for their content
     there = [name for name in known.parts if schema.run_of(name) in names]
     if there:
         raise damaged(
@@ -316,7 +320,8 @@ def _refuse_led_astray(job: Scan, closed: ClosedCatalog) -> None:
     astray = [
         place
         for place in closed.facts.places
-        if not place.startswith(allowed) and own.isdisjoint(_folders(place))
+        if not place.startswith(allowed)
+        and own.isdisjoint(place[: at + 1] for at, letter in enumerate(place) if letter == "/")
     ]
     if astray:
         raise FormatError(
@@ -325,21 +330,6 @@ def _refuse_led_astray(job: Scan, closed: ClosedCatalog) -> None:
             catalog=job.catalog.url,
             places=astray[:_SHOWN],
         )
-
-
-def _folders(url: str) -> Iterator[str]:
-    """Yield the URLs of the directories that a file or directory lies in, itself included."""
-    ends = (at for at, letter in enumerate(url) if letter == "/")
-    return (url[: at + 1] for at in ends)
-
-
-def _parts_of_missing(job: Scan, known: CatalogLookup) -> set[str]:
-    """Return the names, but for their content, of the parts that missing files would be in."""
-    missing = [job.files[at] for at in known.missing.tolist()]
-    parts = schema.parts_of(
-        missing, identity=job.identity, attempt=known.attempt, pieces=pieces_of(job.files)
-    )
-    return {part.name for part in parts}
 
 
 def _refuse_unknown(options: ScannerOptions, closed: ClosedCatalog) -> None:
@@ -359,19 +349,17 @@ def _too_many(bad: tuple[BadFile, ...], total: int) -> ScanError:
     if len(bad) == total:
         do = "Check that these are the files you meant."
     else:
-        do = f"Repair or remove them, or leave them out with max_bad_files={len(bad)}."
-    told = {} if (unreadable := sum(map(_is_unreadable, bad))) == 0 else {"unreadable": unreadable}
+        do = (
+            "Repair or remove them, or leave them out with"
+            f' scan_options={{"max_bad_files": {len(bad)}}} (--max-bad-files {len(bad)}).'
+        )
+    unreadable = sum(each.code == StorageError.code for each in bad)  # the storage failed
     return ScanError(
         f"{len(bad)} of {total} files cannot be scanned; the first: {first}",
         do=do,
         bad_files=[file.url for file in bad[:_SHOWN]],
-        **told,
+        **({"unreadable": unreadable} if unreadable else {}),
     )
-
-
-def _is_unreadable(bad: BadFile) -> bool:
-    """Say whether it was the storage that failed, and not the file."""
-    return bad.code == StorageError.code
 
 
 def write_all(executor: Executor, job: Job, plan: BuildPlan) -> list[WriteResult]:
@@ -433,7 +421,13 @@ def refuse_changed_targets(executor: Executor, job: Job, plan: BuildPlan) -> Non
     """
     files = FileRows.of(plan.files)
     paths = tuple(
-        {path for array in plan.arrays if _refers(array) for path in array.paths_in_files}
+        {
+            path
+            for array in plan.arrays
+            # made of references in any file, not of values beside them
+            if array.form is None or (array.form != Form.beside).any()
+            for path in array.paths_in_files
+        }
     )
     order = np.argsort(files.part, kind="stable")
     cuts = np.flatnonzero(np.diff(files.part[order])) + 1
@@ -451,11 +445,6 @@ def refuse_changed_targets(executor: Executor, job: Job, plan: BuildPlan) -> Non
             "nothing was committed.",
             files=dict(islice(how.items(), _SHOWN)),
         )
-
-
-def _refers(array: PlannedArray) -> bool:
-    """Say whether an array is made of references in any file, not of values that lie beside."""
-    return array.form is None or bool((array.form != Form.beside).any())
 
 
 def vanished(job: Job, results: Sequence[WriteResult]) -> bool:

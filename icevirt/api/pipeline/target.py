@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -106,8 +105,12 @@ class Target:
         Raises:
             FormatError: What it says of the build cannot be used, or the history is a circle.
         """
-        made = (each for each in self._ancestry() if provenance_of(each, self.group) is not None)
-        return next(made, None)
+        if self.info is None:
+            return None
+        for each in repo_updates.ancestry(self.info, self.tip):
+            if provenance_of(each, self.group) is not None:
+                return each
+        return None
 
     def refuse_occupied(self) -> None:
         """Check that the group is empty, unless it is to be replaced.
@@ -164,7 +167,7 @@ class Target:
         """Return the id of a build, under which it is resumed and found again.
 
         A build that follows another one has another id, and so have its arrays: those of a build
-        that nobody knows of any more may still be there.
+        that is forgotten may still be there.
         """
         last = self.last_build()
         if last is not None:
@@ -212,11 +215,6 @@ class Target:
                 for key in result.chunk_ids:
                     self.storage.delete(layout.chunk(ObjectId12(key)))
         record.delete_all()
-
-    def _ancestry(self) -> Iterator[SnapshotSummary]:
-        if self.info is not None:
-            tip = repo_updates.branch_tip(self.info, self.branch)
-            yield from repo_updates.ancestry(self.info, tip)
 
 
 def made_by(assets: Assets, build: SnapshotSummary, group: str) -> dict[str, Node]:

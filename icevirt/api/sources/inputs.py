@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from dataclasses import dataclass, fields
+from itertools import batched
+from operator import attrgetter
+from typing import Any, Protocol, cast
 
-from icevirt.api.sources.packed_rows import PackedRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.connect.urls import Address, is_url
@@ -26,7 +30,8 @@ from icevirt.objects.source_lists.listing import changed_since, list_sources
 from icevirt.objects.source_lists.rows import Row, bad_row
 
 _SECOND = 1_000_000_000
-_AT_A_TIME = 16  # files of servers that are asked for
+_AT_A_TIME = 16  # files of servers that are looked at
+_ROWS = 1 << 12  # that are looked at together
 
 
 class ArrowStream(Protocol):
@@ -37,6 +42,7 @@ class ArrowStream(Protocol):
 
 
 type Source = str | os.PathLike[str]
+
 type Sources = Source | ArrowStream | Iterable[Source | ArrowStream]
 
 
@@ -160,7 +166,7 @@ def _complete(row: Row, name: str) -> SourceFile | None:
     except InvalidInputError as error:
         error.facts |= {"list": name, "line": row.line}
         raise
-    seconds = (row.last_modified or 0) // _SECOND  # all that answers tell
+    seconds = (row.last_modified or 0) // _SECOND  # all that answers hold
     return SourceFile(url=url, size=row.size or 0, etag=row.etag, last_modified=seconds * _SECOND)
 
 
@@ -169,7 +175,7 @@ def _is_remote(url: str) -> bool:
 
 
 def _of_rows(rows: PackedRows) -> Iterator[SourceFile]:
-    """Yield the files of a list, those of servers asked for side by side."""
+    """Yield the files of a list, looking at files of servers side by side."""
     with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="icevirt-list") as pool:
         for some in rows.pieces():
             asked = {
@@ -224,3 +230,97 @@ def _differences(row: Row, file: SourceFile) -> Iterator[tuple[str, Any, Any]]:
         yield "etag", row.etag, file.etag
     if row.last_modified and row.last_modified // _SECOND != file.last_modified // _SECOND:
         yield "last_modified", row.last_modified // _SECOND, file.last_modified // _SECOND
+
+
+class PackedRows:
+    """Rows in compressed pieces of some thousand; each comes with the name of its list."""
+
+    def __init__(self, rows: Iterable[tuple[str, Row | SourceFile]]) -> None:
+        pieces = (
+            [(name, _facts(each) if isinstance(each, SourceFile) else each) for name, each in some]
+            for some in batched(rows, _ROWS)  # plain values pickle sooner
+        )
+        self._pieces = [zlib.compress(pickle.dumps(piece), 1) for piece in pieces]
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return sum(map(len, self._pieces))
+
+    def pieces(self) -> Iterator[tuple[tuple[str, Row | SourceFile], ...]]:
+        """Yield the rows, some thousand at a time."""
+        for piece in self._pieces:
+            rows = pickle.loads(zlib.decompress(piece))  # noqa: S301  # made above
+            yield tuple(
+                (
+                    name,
+                    each
+                    if isinstance(each, Row)
+                    else SourceFile(**dict(zip(_FIELDS, each, strict=True))),
+                )
+                for name, each in rows
+            )
+
+
+_FIELDS = tuple(field.name for field in fields(SourceFile))
+_facts = attrgetter(*_FIELDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NestedSources:
+    """Sources, each one file, and the place of each along every dimension."""
+
+    sources: tuple[Any, ...]
+    places: tuple[tuple[int, ...], ...]
+
+    def by_url(self, files: Sequence[SourceFile]) -> dict[str, tuple[int, ...]]:
+        """Return the places of the listed files.
+
+        Raises:
+            InvalidInputError: A source is not exactly one file, or a file occurs twice.
+        """
+        if len(files) != len(self.places):
+            raise InvalidInputError(
+                f"{len(self.places)} nested sources are {len(files)} files",
+                do="Name each file once, without patterns and directories.",
+            )
+        return {file.url: place for file, place in zip(files, self.places, strict=True)}
+
+
+def nest_of(
+    sources: Sources | None, dimensions: Sequence[str], combine: str
+) -> NestedSources | None:
+    """Read nested lists, as deep as there are dimensions; None where files lie in the order given.
+
+    A missing file is None.
+
+    Raises:
+        InvalidInputError: The lists are less deep or deeper.
+    """
+    if combine != "nested" or len(dimensions) < 2:
+        return None
+    found = list(_leaves(sources, len(dimensions), ()))
+    return NestedSources(
+        sources=tuple(source for source, _ in found), places=tuple(place for _, place in found)
+    )
+
+
+def _leaves(
+    sources: Any, depth: int, place: tuple[int, ...]
+) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    is_list = isinstance(sources, Iterable) and not isinstance(sources, str | bytes | os.PathLike)
+    if is_list != bool(depth):
+        raise InvalidInputError(
+            "nested sources need one level of lists per dimension in concat_dim",
+            do='For ["init", "member"] pass [[member 1, member 2], [member 1, member 2]].',
+            found=sources if isinstance(sources, str) else type(sources).__name__,
+        )
+    if not depth:
+        yield sources, place
+        return
+    for at, each in enumerate(cast("Iterable[Any]", sources)):
+        if each is not None:
+            yield from _leaves(each, depth - 1, (*place, at))

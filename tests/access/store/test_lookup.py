@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from access.virtual import make
-from icevirt.access.store.lookup import Lookup, row_of
-from icevirt.access.store.reading import SessionReader
+from icevirt.access.store.reading import Lookup, SessionReader, row_of
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.versioning.chunk_tables import RowFinder
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 
-from icevirt.access.store.byte_ranges import all_bounds, bounds
-from icevirt.access.store.resolve import plan, sort_out
+from icevirt.access.store.keys import all_bounds, bounds, plan, sort_out
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.repo.reader import FoundChunks
 

@@ -12,7 +12,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 import icevirt
 from access.virtual import VALUES, make
-from icevirt.access.store import ranges, request_batcher
+from icevirt.access.store import locating, request_batcher
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.errors import ReadOnlyError, StorageError
 from icevirt.repo.repository import Repository
@@ -242,13 +242,13 @@ def test_listing_the_members_of_a_group_fetches_no_manifest(virtual, monkeypatch
 def test_large_chunks_asked_for_together_are_read_in_threads(virtual, monkeypatch):
     """A lone one is not: nothing else could go on meanwhile."""
     store, waited = virtual.store(), []
-    wait = ranges.InSource.wait
+    wait = locating.InSource.wait
 
     def noted(one):
         waited.append(threading.current_thread() is threading.main_thread())
         return wait(one)
 
-    monkeypatch.setattr(ranges.InSource, "wait", noted)
+    monkeypatch.setattr(locating.InSource, "wait", noted)
     monkeypatch.setattr(request_batcher, "_QUICK", 39)
 
     async def read(keys):

@@ -235,7 +235,7 @@ def test_points_are_read_as_from_memory(interleaved, points):
 
 
 def test_nothing_is_read_of_eras_that_were_not_asked_for(interleaved, monkeypatch):
-    from icevirt.access.xarray.lazy import LazyArray
+    from icevirt.access.xarray.datastore import LazyArray
 
     dataset, read = opened(interleaved[0]), []
     plain = LazyArray.__getitem__

@@ -177,9 +177,9 @@ def test_the_command_takes_prefixes_whose_names_hold_an_equals_sign(
 @pytest.mark.servers
 @pytest.mark.parametrize("few", [64, 1], ids=["asked one by one", "listed"])
 def test_files_on_disk_are_published_in_a_bucket(few, days, s3, repo_path, tmp_path, monkeypatch):
-    from icevirt.api.sources import published_urls
+    from icevirt.api.sources import reader_urls
 
-    monkeypatch.setattr(published_urls, "_FEW", few)
+    monkeypatch.setattr(reader_urls, "_FEW", few)
     for name, value in {
         "AWS_ENDPOINT_URL": s3.endpoint,
         "AWS_ALLOW_HTTP": "true",

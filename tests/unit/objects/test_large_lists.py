@@ -6,8 +6,7 @@ import tracemalloc
 
 import pytest
 
-from icevirt.api.sources.inputs import Inputs
-from icevirt.api.sources.packed_rows import PackedRows
+from icevirt.api.sources.inputs import Inputs, PackedRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import InvalidInputError, StorageError
 from icevirt.objects.opened import OpenedSource

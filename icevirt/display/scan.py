@@ -1,4 +1,4 @@
-"""Format the report of scanning many files."""
+"""Format what scans found: in one file, in many, and in a catalog."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from icevirt.archive.reports.build import ArraySummary
 from icevirt.archive.reports.scan import CatalogSummary, PathSummary, ScanReport
-from icevirt.display.arrays import facts
-from icevirt.display.report import bad_file, listed
-from icevirt.display.text import references, seconds, size, words
+from icevirt.archive.scanned import ScannedArray, ScannedFile
+from icevirt.display.report import array_table, bad_file, facts, listed, table_of
+from icevirt.display.text import bytes_of, durations, references, size, words
+from icevirt.planning.reader_support import named, readers_of
+from icevirt.repo.summary import reference_counts
 
 
 def scan_report(report: ScanReport) -> RenderableType:
@@ -31,23 +34,22 @@ def scan_report(report: ScanReport) -> RenderableType:
 def catalog_summary(summary: CatalogSummary) -> RenderableType:
     """Return the summary for a terminal."""
     counts = summary.references
-    told = {
+    rows = {
         "files": f"{summary.files:,}, {size(summary.bytes)}",
         "bad": f"{len(summary.bad_files):,}",
-        "references": f"{references(counts)}: {size(counts.bytes_referenced)} stay in the files,"
-        f" {size(counts.bytes_stored)} in the catalog",
+        "references": bytes_of(counts, "in the catalog"),
     }
-    scans = (f"{key}: {_asked(scan)}" for key, scan in summary.scans.items())
+    scans = (f"{key}: {_described(scan)}" for key, scan in summary.scans.items())
     return Group(
         words(summary.catalog, "bold"),
-        facts(told),
+        facts(rows),
         *listed("Scans", scans),
         *listed("Bad", map(bad_file, summary.bad_files), "bold red"),
     )
 
 
-def _asked(scan: Mapping[str, Any]) -> str:
-    """Return the options of a scan that say anything, and its scanners."""
+def _described(scan: Mapping[str, Any]) -> str:
+    """Return the options of a scan that were set, and its scanners."""
     options = [f"{name}={value}" for name, value in scan.get("options", {}).items() if value]
     scanners = [f"{name} {version}" for name, version in scan.get("scanners", {}).items()]
     return ", ".join([*options, *scanners])
@@ -61,18 +63,15 @@ def _facts(report: ScanReport) -> dict[str, str]:
         "files": f"{report.files_scanned:,} scanned{reused}",
         "good": f"{report.files - bad:,}, {size(report.bytes)}",
         "bad": f"{bad:,}{allowed}",
-        "references": f"{references(counts)}: {size(counts.bytes_referenced)} stay in the files,"
-        f" {size(counts.bytes_stored)} in the catalog",
+        "references": bytes_of(counts, "in the catalog"),
         **({"executor": report.executor} if report.executor else {}),
-        "time": ", ".join(f"{name} {seconds(took)}" for name, took in report.seconds.items()),
+        "time": durations(report.seconds),
     }
 
 
 def _table(arrays: tuple[PathSummary, ...]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("array", "files", "shapes", "schemas", "references", "in files", "read by"):
-        right = heading not in ("array", "references", "read by")
-        table.add_column(heading, overflow="fold", justify="right" if right else "left")
+    headings = ("array", "files", "shapes", "schemas", "references", "in files", "read by")
+    table = table_of(headings, right=("files", "shapes", "schemas", "in files"))
     for array in arrays:
         table.add_row(
             words(array.path, "bold"),
@@ -84,3 +83,37 @@ def _table(arrays: tuple[PathSummary, ...]) -> Table:
             words(array.readers.text),
         )
     return table
+
+
+def scanned_file(scanned: ScannedFile) -> RenderableType:
+    """Return the description of a file for a terminal."""
+    parts: list[RenderableType] = [
+        words(scanned.source.url, "bold"),
+        facts(
+            {
+                "size": size(scanned.source.size),
+                "read by": f"{scanned.scanner} {scanned.scanner_version}",
+                "groups": ", ".join(group.path for group in scanned.groups),
+            }
+        ),
+        Text(),
+        array_table(map(summary_of, scanned.arrays)),
+    ]
+    for finding in scanned.findings:
+        style = "yellow" if finding.severity == "warning" else "dim"
+        parts.append(words(f"{finding.severity} {finding.path}: {finding.message}", style))
+    return Group(*parts)
+
+
+def summary_of(array: ScannedArray) -> ArraySummary:
+    """Return the summary of one array of one file."""
+    return ArraySummary(
+        path=array.path,
+        data_type=named(array.data_type),
+        shape=array.shape,
+        chunk_shape=array.chunk_shape,
+        dimension_names=array.dimension_names,
+        references=reference_counts(array.references),
+        manifests=0,
+        readers=readers_of(array.data_type, array.codecs, shape=array.shape),
+    )

@@ -1,32 +1,18 @@
-"""Implement ``icevirt info`` and ``icevirt scan``: what a repository or files hold."""
+"""Implement ``icevirt scan`` and ``icevirt catalog``: what files hold, and what scans found."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from icevirt.archive.limits import DEFAULT
 from icevirt.cli import options
+from icevirt.cli.declared import asked, takes_options
 from icevirt.cli.output import CommandResult, Output, OutputOption, progress
-from icevirt.cli.recipes import asked, takes_options
 
-
-def info(
-    repo: Annotated[str, typer.Argument(help="The repository, a path or URL.")],
-    branch: Annotated[str | None, typer.Option(help="The branch to show; default main.")] = None,
-    tag: Annotated[str | None, typer.Option(help="The tag to show.")] = None,
-    snapshot_id: Annotated[str | None, typer.Option(help="The snapshot to show.")] = None,
-    output: OutputOption = Output.text,
-) -> CommandResult:
-    """Show what a repository holds: its groups and arrays, and where their chunks lie."""
-    import icevirt
-
-    if sum(name is not None for name in (branch, tag, snapshot_id)) > 1:
-        raise typer.BadParameter("give one of --branch, --tag and --snapshot-id")
-    return CommandResult(
-        value=icevirt.info(repo, branch=branch, tag=tag, snapshot_id=snapshot_id), output=output
-    )
+CatalogTable = StrEnum("CatalogTable", ["files", "arrays", "attributes", "references"])
 
 
 @takes_options("scan")
@@ -68,3 +54,27 @@ def scan(  # noqa: PLR0917 - each is an option of the command
     with progress(quiet=quiet) as listener:
         report = icevirt.scan_files(sources, catalog, progress=listener, **how)
     return CommandResult(value=report, output=output, quiet=quiet, status=0 if report.ok else 1)
+
+
+def catalog(
+    catalog: Annotated[str, typer.Argument(help="The catalog, a path or URL.")],
+    scan: Annotated[
+        str | None, typer.Option(help="Only what this scan found, by its key in the summary.")
+    ] = None,
+    table: Annotated[
+        CatalogTable | None,
+        typer.Option(help="Write this table, one row per file, array or reference."),
+    ] = None,
+    to: Annotated[str | None, typer.Option(help="The Parquet file to write the table to.")] = None,
+    output: OutputOption = Output.text,
+) -> CommandResult:
+    """Show what a catalog holds, or with --table and --to write a table of it as Parquet."""
+    import icevirt
+
+    if (table is None) != (to is None):
+        raise typer.BadParameter("give --table and --to together")
+    view = icevirt.catalog_view(catalog, scan=scan)
+    if table is not None and to is not None:
+        rows = view.write_parquet(table.value, to)
+        return CommandResult(value={"table": table.value, "rows": rows, "to": to}, output=output)
+    return CommandResult(value=view.summary(), output=output)

@@ -1,13 +1,15 @@
-"""Write references with another prefix than was scanned, for files published elsewhere.
+"""Decide where readers find the files: under published URLs, and in named containers.
 
-The published files have to exist already. References carry their checksums; only the length shows
-that it is the same file, so `icevirt.verify` compares values.
+References can be written with another prefix than was scanned. The published files have to exist
+already. References carry their checksums; only the length shows that it is the same file, so
+`icevirt.verify` compares values.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,14 +24,15 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.connect.urls import Address, as_local_path, file_url, is_url, local_path
 from icevirt.errors import BuildError, InvalidInputError, NotFoundError
 from icevirt.model.strings import Strings
-from icevirt.objects.source_access import carrying
+from icevirt.objects.source_access import carrying, in_force
 from icevirt.objects.source_lists.listing import list_sources
 from icevirt.objects.source_lists.remote_listing import remote_files
 from icevirt.planning.containers import containers_for
 
-_AT_A_TIME = 16  # files that are asked for
-_FEW = 64  # files that are asked for rather than listed
+_AT_A_TIME = 16  # files that are looked up
+_FEW = 64  # files that are looked up rather than listed
 _SHOWN = 5  # names in a message
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what stands unchanged as the host of a URL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,7 @@ class Publication:
 
     @classmethod
     def of(cls, given: Mapping[Any, Any] | None) -> Publication:
-        """Read what a person passed: paths or URLs.
+        """Read what a caller passed: paths or URLs.
 
         Raises:
             InvalidInputError: One is no path or URL.
@@ -63,7 +66,8 @@ class Publication:
                 do="Leave out publish_as.",
             )
         urls = [self._moved(url) for url in plan.files.url]
-        if missed := [before for before, _ in self.prefixes if not self._fits(before, plan)]:
+        used = set(map(self._prefix_of, plan.files.url))
+        if missed := [before for before, _ in self.prefixes if before not in used]:
             raise InvalidInputError(
                 "no file lies below this prefix of publish_as",
                 do="Name directories or URL prefixes of the files.",
@@ -85,9 +89,6 @@ class Publication:
             )
         return tuple(found[url] for url in urls)
 
-    def _fits(self, before: str, plan: BuildPlan) -> bool:
-        return any(self._prefix_of(url) == before for url in plan.files.url)
-
     def _prefix_of(self, url: str) -> str | None:
         return next((before for before, _ in self.prefixes if url.startswith(before)), None)
 
@@ -103,7 +104,7 @@ class Publication:
         for _, after in self.prefixes:
             below = [url for url in urls if url.startswith(after)]
             if len(below) > _FEW and not after.startswith(("file://", "http://", "https://")):
-                with contextlib.suppress(InvalidInputError):  # nothing there: each is told below
+                with contextlib.suppress(InvalidInputError):  # each is looked at below
                     found |= {file.url: file for file in remote_files(after, ("",))}
         missing = [url for url in urls if url not in found]
         with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="icevirt-publish") as pool:
@@ -133,8 +134,8 @@ def prefix_url(given: Any) -> str:
     if not isinstance(text, str) or not text:
         raise InvalidInputError(
             "this is not the path or URL of a directory",
-            do='Pass publish_as={"/mnt/archive/": "s3://bucket/archive/"} (--publish-as FROM=TO),'
-            ' or containers={"archive": "s3://bucket/archive/"}.',
+            do='Pass commit_options={"publish_as": {"/mnt/archive/": "s3://bucket/archive/"}}'
+            ' (--publish-as FROM=TO), or {"containers": {"archive": "s3://bucket/archive/"}}.',
             found=given,
         )
     if is_url(text) and not text.startswith("file://"):
@@ -156,3 +157,56 @@ def _look(url: str) -> SourceFile | None:
     except (NotFoundError, InvalidInputError):
         return None
     return file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedContainers:
+    """Names of containers by the URLs of their prefixes."""
+
+    names: tuple[tuple[str, str], ...]  # (prefix, name), sorted
+
+    @classmethod
+    def of(cls, given: Mapping[Any, Any] | None) -> NamedContainers:
+        """Read what a caller passed: paths or URLs by name.
+
+        Raises:
+            InvalidInputError: A name cannot stand in a URL, a prefix is no path or URL, or has two
+                names.
+        """
+        if not isinstance(given, Mapping | None):
+            raise _refused(
+                "containers must be a mapping of names to prefixes", found=type(given).__name__
+            )
+        names: dict[str, str] = {}
+        for name, prefix in (given or {}).items():
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                raise _refused("not a valid container name", name=name)
+            url = prefix_url(prefix)
+            if url in names:
+                raise _refused("a prefix has two names", url_prefix=url, names=[names[url], name])
+            names[url] = name
+        return cls(names=tuple(sorted(names.items())))
+
+    def contained(self, facts: CatalogFacts, plan: BuildPlan) -> BuildPlan:
+        """Return the plan with these containers, which say how `access` reached their objects.
+
+        Raises:
+            InvalidInputError: No file lies below a prefix, or its files are reached in several
+                ways.
+        """
+        stores = in_force().stores()
+        if not self.names and not stores:
+            return plan
+        # the files, or those that files of references refer to
+        places = plan.files.url if facts.places is facts.files.url else facts.places
+        found = containers_for(places, named=dict(self.names), stores=stores)
+        return replace(plan, containers=found)
+
+
+def _refused(what: str, **facts: Any) -> InvalidInputError:
+    return InvalidInputError(
+        what,
+        do='Pass commit_options={"containers": {"archive": "s3://bucket/prefix/"}}'
+        " (--container archive=s3://...), with names of letters, digits, dots and dashes.",
+        **facts,
+    )

@@ -1,4 +1,4 @@
-"""Implement `icevirt.info`: summarize a repository without opening it for data."""
+"""Implement `icevirt.info`, and `icevirt.upgrade_icechunk_repository` under icechunk's name."""
 
 from __future__ import annotations
 
@@ -29,3 +29,19 @@ def info(
         InvalidInputError: More than one of branch, tag and snapshot_id is given.
     """
     return summary(Repository.open(repo), branch=branch, tag=tag, snapshot_id=snapshot_id)
+
+
+def upgrade_icechunk_repository(
+    repo: Repository,
+    *,
+    dry_run: bool,
+    delete_unused_v1_files: bool = True,
+    prefetch_concurrency: int | None = None,
+) -> Repository:
+    """Upgrade a V1 repository to V2 in place and open it anew; see `Repository.upgrade`."""
+    repo.upgrade(
+        dry_run=dry_run,
+        delete_unused_v1_files=delete_unused_v1_files,
+        prefetch_concurrency=prefetch_concurrency,
+    )
+    return repo.reopen()

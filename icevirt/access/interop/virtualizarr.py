@@ -1,24 +1,110 @@
-"""Convert a group of a session to a virtual dataset of VirtualiZarr."""
+"""Exchange virtual datasets with VirtualiZarr, with their references kept as columns.
+
+VirtualiZarr is imported only to make a dataset: a caller who passes one has imported it.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from zarr.core.buffer import default_buffer_prototype
 
 from icevirt.access.interop.export import INLINE_NATIVE, ExportedReferences, outgoing
+from icevirt.access.store.zarr_store import IcevirtStore
+from icevirt.access.virtual_refs import ChecksumLike
 from icevirt.access.xarray.attributes import shown
+from icevirt.access.xarray.writing import to_icechunk
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
-from icevirt.model.attributes import EXTENSION, recorded_dtypes
+from icevirt.model.attributes import EXTENSION, Attributes, recorded_dtypes
+from icevirt.model.chunks import ChunkTable
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode
 from icevirt.repo.session import Session
 
 if TYPE_CHECKING:
-    from xarray import Dataset
+    from xarray import Dataset, Variable
 
 _INLINED = "__inlined__"  # VirtualiZarr's word for a chunk whose bytes are in the manifest
+_ENCODINGS = (
+    "_FillValue",
+    "missing_value",
+    "scale_factor",
+    "add_offset",
+    "units",
+    "calendar",
+)
+
+
+def from_virtualizarr(
+    vds: Dataset, session: Session, *, group: str | None = None, checksum: ChecksumLike = None
+) -> None:
+    """Write a virtual dataset into a group of a session, without committing.
+
+    Variables that VirtualiZarr loaded are written as values, all others as references.
+
+    Args:
+        vds: A dataset from ``virtualizarr.open_virtual_dataset``, or several combined.
+        session: A writable session.
+        group: The group; the root by default.
+        checksum: One for all files: an etag, or the latest modification time. Without it,
+            changes of the files go unnoticed.
+
+    Raises:
+        AlreadyExistsError: A variable already exists.
+        InvalidInputError: No virtual chunk container covers a file.
+        ReadOnlyError: The session is read-only.
+    """
+    top = paths.canonical(group or "/")
+    virtual = {str(n): v for n, v in vds.variables.items() if _is_virtual(v.data)}
+    loaded = vds.drop_vars(list(virtual))
+    to_icechunk(_with_coordinates(loaded, vds), session, group=top.strip("/") or None, mode="a")
+    for name, variable in virtual.items():
+        _add(session, paths.join(top, name), variable, checksum)
+
+
+def _is_virtual(data: object) -> bool:
+    return hasattr(data, "manifest") and hasattr(data, "metadata")
+
+
+def _with_coordinates(loaded: Dataset, vds: Dataset) -> Dataset:
+    """List the coordinates in the group's attributes, where CF readers look for them."""
+    names = " ".join(sorted(str(name) for name in vds.coords if name not in vds.dims))
+    return loaded.assign_attrs({**vds.attrs, **({"coordinates": names} if names else {})})
+
+
+def _add(session: Session, path: str, variable: Variable, checksum: ChecksumLike) -> None:
+    data: Any = variable.data
+    session.add_array(path, _document(variable, data), ChunkTable.empty(variable.ndim))
+    manifest = data.manifest
+    located = manifest._paths  # noqa: SLF001 - the columns; what is public is an object per chunk
+    is_inline = located == _INLINED
+    names, codes = np.unique(np.where(is_inline, "", located).ravel(), return_inverse=True)
+    IcevirtStore(session).set_virtual_refs_arr(
+        path,
+        located.shape,
+        names.tolist(),
+        manifest._offsets.ravel(),  # noqa: SLF001
+        manifest._lengths.ravel(),  # noqa: SLF001
+        codes=codes,
+        checksum=checksum,
+    )
+    for index, body in manifest._inlined.items():  # noqa: SLF001
+        if len(index) != variable.ndim:
+            raise InvalidInputError("a chunk's index does not fit its array", index=index)
+        session.set_chunk(path, index, bytes(body))
+
+
+def _document(variable: Variable, data: Any) -> bytes:
+    """Return the zarr.json of a virtual variable, whose attributes are those of the dataset."""
+    raw = data.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
+    used = {k: variable.encoding[k] for k in _ENCODINGS if k in variable.encoding}
+    attributes = Attributes.of({**variable.attrs, **used})
+    changed = {"attributes": dict(attributes.values), "dimension_names": list(variable.dims)}
+    document = {**json.loads(raw), **changed, **attributes.extension()}
+    return json.dumps(document, allow_nan=False).encode()
 
 
 def to_virtualizarr(

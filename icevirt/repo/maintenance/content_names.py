@@ -89,8 +89,8 @@ def _listed(storage: Storage) -> list[ObjectInfo]:
 def _files(ids: NDArray[np.void]) -> Iterator[tuple[str, bytes]]:
     distinct = np.unique(ids)
     for at in range(0, len(distinct), _IDS):
-        raw = content_names.encode(distinct[at : at + _IDS])
-        yield layout.content_names(content_names.name_of(raw)), raw
+        name, raw = content_names.encode(distinct[at : at + _IDS])
+        yield layout.content_names(name), raw
 
 
 def _read(storage: Storage, path: str) -> NDArray[np.void]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -53,10 +53,9 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # as above
         return style
 
 
-class _Kind:
-    def __init__(self, name: str, value: Any) -> None:
-        self.name = name
-        self.value = value
+class _Kind(NamedTuple):
+    name: str
+    value: Any
 
 
 def loads(raw: bytes) -> dict[str, Any]:

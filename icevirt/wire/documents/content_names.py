@@ -17,14 +17,10 @@ from icevirt.versioning.id_columns import ID
 MAGIC = b"ICVT-NAMES-1"
 
 
-def encode(ids: NDArray[np.void]) -> bytes:
-    """Return the file that lists these ids, which ascend."""
-    return MAGIC + ids.tobytes()
-
-
-def name_of(raw: bytes) -> ObjectId12:
-    """Return the name of a list: the digest of its bytes."""
-    return ObjectId12.of_content(raw)
+def encode(ids: NDArray[np.void]) -> tuple[ObjectId12, bytes]:
+    """Return the name and the bytes of the file that lists these ids, which ascend."""
+    raw = MAGIC + ids.tobytes()
+    return ObjectId12.of_content(raw), raw
 
 
 def decode(name: str, raw: bytes) -> NDArray[np.void]:
@@ -33,7 +29,7 @@ def decode(name: str, raw: bytes) -> NDArray[np.void]:
     Raises:
         FormatError: The file is damaged, or of a newer icevirt.
     """
-    if str(name_of(raw)) != name or len(raw) % ID.itemsize:
+    if str(ObjectId12.of_content(raw)) != name or len(raw) % ID.itemsize:
         raise FormatError(
             "a list of chunk names is damaged, so damaged chunks of this list count as"
             " unverifiable",

@@ -16,7 +16,7 @@ from icevirt.archive.reports.difference import PlanChange
 from icevirt.archive.schema import DECODING, decoder_of
 from icevirt.model.attributes import recorded_dtypes
 from icevirt.planning.edits.file_edits import FileEdit
-from icevirt.versioning.merge.lost_changes import Loss
+from icevirt.versioning.merge.kept_nodes import Loss
 
 _SHOWN = 10  # variables in a line
 

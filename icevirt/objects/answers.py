@@ -50,7 +50,7 @@ type Check = Callable[[Meta], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectBytes:
-    """Bytes of an object from ``begin`` on: fewer than asked for only at its end."""
+    """Bytes of an object from ``begin`` on: fewer than requested only at its end."""
 
     meta: Meta
     begin: int
@@ -70,21 +70,16 @@ def opaque(etag: str) -> str:
 def changed(url: str, checksum: Checksum, meta: Meta) -> StorageError | None:
     """Say how an object differs from what the scan recorded; an etag is the stronger record."""
     if checksum.etag:
-        return _changed_etag(url, checksum.etag, meta.etag)
+        if meta.etag and opaque(checksum.etag) != opaque(meta.etag):
+            return stale(url, checksum.etag, meta.etag)
+        is_weaker = not meta.etag or is_weak(meta.etag) > is_weak(checksum.etag)
+        return _unverifiable(url, checksum.etag, meta.etag) if is_weaker else None
     if not checksum.last_modified:
         return None
     if meta.last_modified is None:
         return _unverifiable(url, checksum.last_modified, None)
     is_newer = meta.last_modified > checksum.last_modified
     return stale(url, checksum.last_modified, meta.last_modified) if is_newer else None
-
-
-def _changed_etag(url: str, recorded: str, found: str) -> StorageError | None:
-    if found and opaque(recorded) != opaque(found):
-        return stale(url, recorded, found)
-    if not found or is_weak(found) > is_weak(recorded):
-        return _unverifiable(url, recorded, found)
-    return None
 
 
 def stale(url: str, recorded: object, found: object) -> StaleReferenceError:
@@ -100,12 +95,12 @@ def stale(url: str, recorded: object, found: object) -> StaleReferenceError:
 
 def gone(url: str, *, reason: str = "") -> ObjectNotFoundError:
     """Return the error of an object that is not there."""
-    told = {"reason": reason} if reason else {}
+    facts = {"reason": reason} if reason else {}
     return ObjectNotFoundError(
         "the source file of a virtual chunk does not exist",
         do=f"Restore it, or leave it out. {RESCAN}",
         location=url,
-        **told,
+        **facts,
     )
 
 
@@ -122,7 +117,7 @@ def too_short(url: str, *, offset: int, expected: int, available: int) -> Storag
 
 
 def denied(url: str, prefix: str, *, reason: str, with_credentials: bool) -> StorageError:
-    """Return the error of a server that does not let us read."""
+    """Return the error of a server that refuses to let us read."""
     do = (
         "Check that the credentials for this prefix are valid and permit reading."
         if with_credentials

@@ -208,20 +208,15 @@ class SignedReach(_InBucket):
         return self._get(key, begin, end, check)
 
     def _get(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
-        signed = self._signed(key) if self.bucket.provider == "s3" else self._shared(key)
+        if self.bucket.provider == "s3":
+            store, at = self.bucket.store(), f"{self.bucket.url}/{key}"
+            signed: str = asked(at, lambda: obstore().sign(store, "GET", key, _GOOD_FOR))
+        else:
+            path = quote(f"{self.bucket.address.bucket}/{key}", safe=SAFE)
+            signed = f"{self.bucket.endpoint}/{path}?{_shared_access(self.bucket)}"
         url, _, query = signed.partition("?")
         folder = url.rpartition("/")[0] + "/"
         return site_of(folder).get_at(url, begin, end, check, f"?{query}")
-
-    def _signed(self, key: str) -> str:
-        store = self.bucket.store()
-        url = f"{self.bucket.url}/{key}"
-        found: str = asked(url, lambda: obstore().sign(store, "GET", key, _GOOD_FOR))
-        return found
-
-    def _shared(self, key: str) -> str:
-        path = quote(f"{self.bucket.address.bucket}/{key}", safe=SAFE)
-        return f"{self.bucket.endpoint}/{path}?{_shared_access(self.bucket)}"
 
 
 def _has_token(bucket: Bucket) -> bool:

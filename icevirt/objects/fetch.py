@@ -138,21 +138,17 @@ def changed(grant: LocalGrant, checksum: Checksum, stat: os.stat_result) -> Stor
     if checksum.etag:
         recorded = answers.opaque(checksum.etag)
         if not _ETAG.fullmatch(recorded):
-            return _foreign(grant, checksum.etag)
+            return StorageError(
+                "a reference to a local file has an etag, which local files do not have",
+                do="The file cannot be verified. Record its last-modified time instead.",
+                location=grant.url,
+                etag=checksum.etag,
+            )
         found = f"{stat.st_ino:x}-{stat.st_mtime_ns // 1000:x}-{stat.st_size:x}"
         return None if recorded == found else answers.stale(grant.url, recorded, found)
     if checksum.last_modified and stat.st_mtime_ns > checksum.last_modified * 1_000_000_000:
         return answers.stale(grant.url, checksum.last_modified, stat.st_mtime_ns / 1e9)
     return None
-
-
-def _foreign(grant: LocalGrant, etag: str) -> StorageError:
-    return StorageError(
-        "a reference to a local file has an etag, which local files do not have",
-        do="The file cannot be verified. Record its last-modified time instead.",
-        location=grant.url,
-        etag=etag,
-    )
 
 
 class OpenFile:

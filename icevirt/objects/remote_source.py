@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from itertools import pairwise
 
 from icevirt.archive.scanned import SourceFile
@@ -42,7 +43,7 @@ class RemoteSource(OpenedSource):
     Raises:
         InvalidInputError: The URL is not the plain URL of an object.
         NotFoundError: There is no such file.
-        ScanError: The server tells nothing by which a change of the file could be noticed.
+        ScanError: The server sends nothing by which a change of the file could be noticed.
         StorageError: It cannot be read.
     """
 
@@ -91,10 +92,10 @@ class RemoteSource(OpenedSource):
         return b"".join(blocks)[offset - first * _BLOCK : end - first * _BLOCK]
 
     def check_unchanged(self) -> None:
-        """Say what an answer told. Raises ``StaleReferenceError``.
+        """Report a change that an answer showed. Raises ``StaleReferenceError``.
 
-        All that was read is of the file that was opened, because every answer said so; whoever
-        reads a reference later compares again.
+        Every answer was compared with the file that was opened, and readers of references compare
+        again.
         """
         if self._change is not None:
             raise self._change
@@ -201,8 +202,8 @@ class RemoteSource(OpenedSource):
             "the file changed during the scan",
             do="Scan it again when it no longer changes.",
             file=self._url,
-            opened=_facts_of(self._meta),
-            found=_facts_of(meta),
+            opened=astuple(self._meta) if self._meta else (),
+            found=astuple(meta),
         )
         return self._change
 
@@ -248,7 +249,3 @@ def source_file(url: str, meta: Meta) -> SourceFile:
         etag="" if answers.is_weak(meta.etag) else meta.etag,
         last_modified=int(seconds) * 1_000_000_000,  # answers tell whole seconds, listings more
     )
-
-
-def _facts_of(meta: Meta | None) -> tuple[object, ...]:
-    return () if meta is None else (meta.size, meta.etag, meta.last_modified)

@@ -24,12 +24,12 @@ from icevirt.objects.backends import site_for
 from icevirt.objects.http.client import Site
 
 REQUESTER_PAYS = "requester-pays"
-"""Says that whoever reads a bucket of S3 pays; with the credentials of the environment."""
+"""Says that the reader of a bucket of S3 pays; with the credentials of the environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceGrant:
-    """What was named for a prefix."""
+    """Access to the sources below one prefix."""
 
     prefix: str  # canonical, ends in "/"
     config: ObjectStoreConfig | None = None
@@ -61,10 +61,12 @@ class SourceAccess:
         if not isinstance(given, Mapping | None):
             raise _refused("access must be a mapping of URL prefixes", given)
         grants = [_grant(prefix, value) for prefix, value in (given or {}).items()]
-        _refuse_unsendable(grants)
         for grant in grants:
-            cls((grant,)).check(grant.prefix)
-        return cls(tuple(sorted(grants, key=lambda grant: -len(grant.prefix))))
+            _refuse_unsendable(grant)
+            # refuse at once what can reach no file
+            reach = cls.site if Address.parse(grant.prefix).provider == "http" else cls.bucket
+            reach(cls((grant,)), grant.prefix)
+        return cls(_longest_first(grants))
 
     @classmethod
     def of_containers(
@@ -80,27 +82,20 @@ class SourceAccess:
         grants = []
         for prefix, access in authorized.items():
             container = containers.get(prefix)
-            if container is None or container.is_foreign or _scheme(prefix) not in PROVIDERS:
+            if (
+                container is None
+                or container.is_foreign
+                or prefix.partition(":")[0] not in PROVIDERS
+            ):
                 continue
             config = canonical(container)
             only = None if config.kind == "http" else allowed_endpoints(container, access.endpoints)
-            address = Address.parse(prefix.rstrip("/"))
+            url = f"{Address.parse(prefix.rstrip('/')).url}/"
+            credentials = access.credentials
             grants.append(
-                SourceGrant(
-                    prefix=f"{address.url}/",
-                    config=config,
-                    credentials=access.credentials,
-                    only=only,
-                )
+                SourceGrant(prefix=url, config=config, credentials=credentials, only=only)
             )
-        return cls(tuple(sorted(grants, key=lambda grant: -len(grant.prefix))))
-
-    def check(self, url: str) -> None:
-        """Refuse at once what can reach no file. Raises ``InvalidInputError``."""
-        if Address.parse(url).provider == "http":
-            self.site(url)
-        else:
-            self.bucket(url)
+        return cls(_longest_first(grants))
 
     def bucket(self, url: str) -> Bucket:
         """Return the bucket of an object or folder."""
@@ -142,15 +137,14 @@ class SourceAccess:
         return next(found, SourceGrant(prefix=""))
 
 
-def _scheme(url: str) -> str:
-    return url.partition(":")[0]
+def _longest_first(grants: list[SourceGrant]) -> tuple[SourceGrant, ...]:
+    return tuple(sorted(grants, key=lambda grant: -len(grant.prefix)))
 
 
 def _grant(prefix: object, value: Any) -> SourceGrant:
     if not isinstance(prefix, str):
         raise _refused("access must be a mapping of URL prefixes", prefix)
     address = Address.parse(prefix.rstrip("/"))
-    canonical = f"{address.url}/"
     config, credentials = value if isinstance(value, tuple) and len(value) == 2 else (None, value)
     if credentials == REQUESTER_PAYS and config is None and address.provider == "s3":
         credentials = ObjectStoreConfig("s3", {"requester_pays": True})
@@ -162,20 +156,19 @@ def _grant(prefix: object, value: Any) -> SourceGrant:
         credentials is None or hasattr(credentials, "provider")
     ):
         raise _refused("not a valid value for access", value, prefix=prefix)
-    return SourceGrant(prefix=canonical, config=config, credentials=credentials)
+    return SourceGrant(prefix=f"{address.url}/", config=config, credentials=credentials)
 
 
-def _refuse_unsendable(grants: list[SourceGrant]) -> None:
-    for grant in grants:
-        try:
-            pickle.dumps(grant)
-        except Exception as error:  # whatever its objects raise
-            raise InvalidInputError(
-                "these credentials cannot be sent to executors",
-                do="Pass the name of a function that returns them, as package.module:function.",
-                prefix=grant.prefix,
-                cause=type(error).__name__,
-            ) from error
+def _refuse_unsendable(grant: SourceGrant) -> None:
+    try:
+        pickle.dumps(grant)
+    except Exception as error:  # whatever its objects raise
+        raise InvalidInputError(
+            "these credentials cannot be sent to executors",
+            do="Pass the name of a function that returns them, as package.module:function.",
+            prefix=grant.prefix,
+            cause=type(error).__name__,
+        ) from error
 
 
 def _refused(what: str, found: object, **facts: object) -> InvalidInputError:

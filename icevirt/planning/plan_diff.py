@@ -18,7 +18,7 @@ from icevirt.model.attributes import recorded_dtypes
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.reader_support import named
 from icevirt.planning.remedies import listed
-from icevirt.versioning.merge.lost_changes import Loss
+from icevirt.versioning.merge.kept_nodes import Loss
 
 _SHOWN = 10  # variables in a line
 

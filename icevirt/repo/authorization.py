@@ -21,7 +21,7 @@ type Authorization = Mapping[Prefix, Any] | Mapping[str, Any] | Iterable[Prefix]
 
 Credentials may be named: "anonymous", "environment", "netrc", or "package.module:function".
 
-A container that names an endpoint of its own is authorised by ``(url_prefix, endpoint)``.
+A container that names its own endpoint is authorized by ``(url_prefix, endpoint)``.
 """
 
 
@@ -51,25 +51,27 @@ def authorized(
         )
     pairs = given.items() if isinstance(given, Mapping) else ((p, None) for p in given or ())
     found: dict[str, GrantedAccess] = {}
-    for entry, credentials in pairs:
+    for entry, given_credentials in pairs:
+        credentials = given_credentials
         prefix, endpoints = _entry(entry)
-        # what another repository was opened with is as it should be
-        access = (
-            credentials if isinstance(credentials, GrantedAccess) else GrantedAccess(credentials)
-        )
-        if isinstance(access.credentials, str):
-            access = GrantedAccess(_named(prefix, access.credentials), access.endpoints)
-        known = endpoints | access.endpoints | _chosen(config, prefix)
-        found[prefix] = GrantedAccess(access.credentials, known)
+        if isinstance(credentials, GrantedAccess):  # from another repository
+            endpoints |= credentials.endpoints
+            credentials = credentials.credentials
+        if isinstance(credentials, str):
+            credentials = _named(prefix, credentials)
+        container = None if config is None else config.virtual_chunk_containers.get(prefix)
+        if container is not None and (endpoint := endpoint_if_valid(container)) is not None:
+            endpoints |= {endpoint}
+        found[prefix] = GrantedAccess(credentials, endpoints)
     return found
 
 
 def _entry(entry: object) -> tuple[str, frozenset[str]]:
     match entry:
         case str(prefix):
-            return _normalised(prefix), frozenset()
+            return _normalized(prefix), frozenset()
         case (str(prefix), str(endpoint)):
-            return _normalised(prefix), frozenset({plain(endpoint)})
+            return _normalized(prefix), frozenset({plain(endpoint)})
         case _:
             raise InvalidInputError(
                 "this prefix cannot be authorized",
@@ -89,13 +91,7 @@ def _named(prefix: str, word: str) -> Credentials:
     return credentials_named(word, provider)
 
 
-def _chosen(config: RepositoryConfig | None, prefix: str) -> frozenset[str]:
-    container = None if config is None else config.virtual_chunk_containers.get(prefix)
-    endpoint = None if container is None else endpoint_if_valid(container)
-    return frozenset() if endpoint is None else frozenset({endpoint})
-
-
-def _normalised(prefix: str) -> str:
+def _normalized(prefix: str) -> str:
     if not prefix:
         raise InvalidInputError(
             "an empty prefix would authorize everything",

@@ -19,7 +19,7 @@ from icevirt.repo.history.api import RepositoryHistory
 from icevirt.repo.maintenance.api import Maintenance
 from icevirt.repo.maintenance.inspection import Inspection
 from icevirt.repo.repo_info_file import RepoInfoFile
-from icevirt.repo.sessions import Sessions
+from icevirt.repo.session import Sessions
 from icevirt.repo.settings import Settings
 from icevirt.repo.view import DEFAULT, RepositoryOptions
 from icevirt.storage.constructors import StorageLike, storage_of

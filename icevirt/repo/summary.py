@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from icevirt.archive.reports.build import (
@@ -14,8 +13,7 @@ from icevirt.archive.reports.build import (
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.metadata import document_of
-from icevirt.model.repo_info import RepoInfo
-from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
+from icevirt.model.snapshot import ArrayNode, GroupNode
 from icevirt.objects.authorize import entry_of
 from icevirt.planning.reader_support import readers_of_document
 from icevirt.repo.assets import Assets
@@ -40,13 +38,10 @@ def summary(
         branch = "main"
     info = repo.head.read().info
     key = walks.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
-    return _summary(repo.storage.url, info, repo.assets, repo.assets.snapshot(key))
-
-
-def _summary(url: str, info: RepoInfo, assets: Assets, snapshot: Snapshot) -> RepositorySummary:
+    snapshot = repo.assets.snapshot(key)
     config = RepositoryConfig.from_document(info.config)
     return RepositorySummary(
-        repo=url,
+        repo=repo.storage.url,
         spec_version=info.spec_version,
         branches={name: str(at) for name, at in info.branches.items()},
         tags={name: str(at) for name, at in info.tags.items()},
@@ -55,8 +50,12 @@ def _summary(url: str, info: RepoInfo, assets: Assets, snapshot: Snapshot) -> Re
         written_at=shown(snapshot.flushed_at),
         snapshots=sum(1 for _ in repo_updates.ancestry(info, snapshot.id)),
         containers=tuple(map(entry_of, config.virtual_chunk_containers.values())),
-        groups=tuple(_groups(snapshot)),
-        arrays=tuple(array_summary(assets, node) for node in snapshot.arrays()),
+        groups=tuple(
+            GroupSummary(path=node.path, attributes=document_of(node).get("attributes") or {})
+            for node in snapshot.nodes
+            if isinstance(node, GroupNode)
+        ),
+        arrays=tuple(array_summary(repo.assets, node) for node in snapshot.arrays()),
     )
 
 
@@ -90,13 +89,6 @@ def reference_counts(table: ChunkTable) -> ReferenceCounts:
         bytes_referenced=int(table.length[virtual].sum()),
         bytes_stored=int(table.length[~virtual].sum()),
     )
-
-
-def _groups(snapshot: Snapshot) -> Iterator[GroupSummary]:
-    for node in snapshot.nodes:
-        if isinstance(node, GroupNode):
-            attributes = document_of(node).get("attributes") or {}
-            yield GroupSummary(path=node.path, attributes=attributes)
 
 
 def _data_type(value: Any) -> str:

@@ -25,7 +25,7 @@ from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
 from icevirt.objects.staleness import OnStale, Staleness
 from icevirt.repo.assets import Assets
-from icevirt.repo.commits.change_set import ChangeSet
+from icevirt.repo.commits.change_set import ChangeSet, check_index
 from icevirt.repo.reader import ArrayReader, FoundChunks, joined
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import chunk_tables
@@ -80,7 +80,7 @@ class View:
         self._branch = branch
         self._mode = mode
         self.lock = threading.RLock()
-        """Held by whoever changes a writable session in threads."""
+        """Hold it while you change a writable session in threads."""
         self._committer: int | None = None  # the thread that is committing
         self._staging: ChangeSet | None = None
         self._seen: Snapshot | None = None
@@ -201,13 +201,7 @@ class View:
         node = self.array(path)
         ndim = len(node.num_chunks)
         index = np.asarray(index)
-        if index.ndim != 2 or index.shape[1] != ndim or index.dtype.kind not in "iu":
-            raise InvalidInputError(
-                "chunk indices do not have the array's number of dimensions",
-                do=f"Pass an integer array of shape (k, {ndim}).",
-                path=node.path,
-                shape=index.shape,
-            )
+        check_index(node, index)
         staged = self._staged(node)
         if staged is None:
             return joined(list(self._reader(node).parts(index)), len(index), ndim)
@@ -267,8 +261,7 @@ class View:
         for node in self.snapshot.arrays():
             table = self.array_table(node.path)
             virtual = table.take(table.kind == ChunkType.virtual)
-            urls = chunk_tables.compact(virtual).locations.url
-            found.update(urls[number] for number in range(len(urls)))
+            found.update(chunk_tables.compact(virtual).locations.url)
         return sorted(found)
 
     # -- inside ------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def _arrays(nodes: Mapping[ObjectId8, Node], ids: Iterable[ObjectId8]) -> frozen
 
 
 def _moves(old: Mapping[ObjectId8, Node], new: Mapping[ObjectId8, Node]) -> tuple[Move, ...]:
-    moves = [
+    return _in_order(
         Move(
             from_path=old[key].path,
             to_path=node.path,
@@ -119,8 +119,7 @@ def _moves(old: Mapping[ObjectId8, Node], new: Mapping[ObjectId8, Node]) -> tupl
         )
         for key, node in new.items()
         if key in old and old[key].path != node.path
-    ]
-    return _in_order(moves)
+    )
 
 
 def _in_order(moves: Iterable[Move]) -> tuple[Move, ...]:
@@ -145,18 +144,18 @@ class Diff:
         return not any(getattr(self, name) for name in self.__slots__)
 
     def __repr__(self) -> str:
-        told = []
+        parts = []
         for name in self.__slots__:
             value = getattr(self, name)
             if name == "updated_chunks":
-                told += [f"updated_chunks {path}: {len(index)}" for path, index in value.items()]
+                parts += [f"updated_chunks {path}: {len(index)}" for path, index in value.items()]
             elif value:
-                told.append(f"{name} {', '.join(map(str, sorted(value)))}")
-        return f"<icevirt.Diff {'; '.join(told) or 'empty'}>"
+                parts.append(f"{name} {', '.join(map(str, sorted(value)))}")
+        return f"<icevirt.Diff {'; '.join(parts) or 'empty'}>"
 
 
 def diff_of(before: Snapshot, after: Snapshot, logs: Sequence[TransactionLog]) -> Diff:
-    """Sum up the logs between two snapshots, oldest first, in the words of their nodes."""
+    """Sum up the logs between two snapshots, oldest first, by the paths of their nodes."""
     old = {node.id: node.path for node in before.nodes}
     new = {node.id: node.path for node in after.nodes}
 
@@ -164,6 +163,7 @@ def diff_of(before: Snapshot, after: Snapshot, logs: Sequence[TransactionLog]) -
         ids: frozenset[ObjectId8] = frozenset().union(*(getattr(log, name) for log in logs))
         return frozenset(known[key] for key in ids if key in known)
 
+    chunks = {new[key]: index for key, index in _united(logs).items() if key in new}
     return Diff(
         new_groups=of("new_groups", new),
         new_arrays=of("new_arrays", new),
@@ -171,7 +171,7 @@ def diff_of(before: Snapshot, after: Snapshot, logs: Sequence[TransactionLog]) -
         deleted_arrays=of("deleted_arrays", old),
         updated_groups=of("updated_groups", new),
         updated_arrays=of("updated_arrays", new),
-        updated_chunks=_chunks(logs, new),
+        updated_chunks=dict(sorted(chunks.items())),
         moved_nodes=_moved(logs, new),
     )
 
@@ -186,10 +186,3 @@ def _moved(
             first.setdefault(move.node_id, move.from_path)
     moves = ((was, paths[key]) for key, was in first.items() if key in paths)
     return tuple(sorted((was, now) for was, now in moves if was != now))
-
-
-def _chunks(
-    logs: Sequence[TransactionLog], paths: Mapping[ObjectId8, str]
-) -> dict[str, NDArray[np.uint32]]:
-    found = {paths[key]: index for key, index in _united(logs).items() if key in paths}
-    return dict(sorted(found.items()))

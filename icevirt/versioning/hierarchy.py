@@ -1,7 +1,11 @@
-"""Add, replace and remove nodes in a hierarchy, as pure steps over a mapping of paths.
+"""Add, replace, remove and merge nodes in a hierarchy, as pure steps over a mapping of paths.
 
 Missing parents become groups. An existing group accepts new attributes that do not contradict its
 own; any other existing node is an error.
+
+Sessions that worked in parallel are merged by comparing their nodes with the common start. Chunks
+need no decision: the later fork wins, as in icechunk. If two forks disagree about a node, the
+official client takes the later; here that is refused.
 """
 
 from __future__ import annotations
@@ -11,13 +15,14 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import replace
 from typing import Any
 
-from icevirt.errors import AlreadyExistsError, InvalidInputError
+from icevirt.errors import AlreadyExistsError, ConflictError, InvalidInputError
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.metadata import document_of, node_of
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node
 
 type Hierarchy = MutableMapping[str, Node]
+type Nodes = Mapping[str, Node]
 type NewId = Callable[[], ObjectId8]
 
 PLAIN_GROUP = b'{"zarr_format":3,"node_type":"group","attributes":{}}'
@@ -153,5 +158,57 @@ def _exists(path: str, what: str) -> AlreadyExistsError:
     return AlreadyExistsError(
         f"{what} already exists",
         do="Choose another path, or delete that one first.",
+        path=path,
+    )
+
+
+def merged(origin: Nodes, ours: Nodes, theirs: Nodes) -> dict[str, Node]:
+    """Return our nodes with what a fork changed.
+
+    Args:
+        origin: The nodes when the fork began.
+        ours: The nodes now, perhaps with the changes of other forks.
+        theirs: The nodes of the fork.
+
+    Raises:
+        ConflictError: Both changed the same node.
+    """
+    before = {node.id: node for node in origin.values()}
+    here = {node.id: node for node in ours.values()}
+    there = {node.id: node for node in theirs.values()}
+    result = dict(ours)
+    for key in before.keys() - there.keys():
+        if key in here:
+            _remove(result, here[key], before)
+    for key, node in there.items():
+        if key not in before:
+            _add(result, node)
+        elif node != before[key]:
+            if here.get(key) not in (before[key], node):
+                raise both(node.path)
+            result[node.path] = node
+    return result
+
+
+def _remove(result: dict[str, Node], node: Node, before: Mapping[ObjectId8, Node]) -> None:
+    inside = node.path.rstrip("/") + "/"
+    born = (n for n in result.values() if n.id not in before and n.path.startswith(inside))
+    if node != before[node.id] or any(born):
+        raise both(node.path)
+    del result[node.path]
+
+
+def _add(result: dict[str, Node], node: Node) -> None:
+    found = result.setdefault(node.path, node)
+    groups = isinstance(found, GroupNode) and isinstance(node, GroupNode)
+    if found != node and not (groups and found.user_data == node.user_data):
+        raise both(node.path)
+
+
+def both(path: str) -> ConflictError:
+    """Return the error of two sessions that changed the same node."""
+    return ConflictError(
+        "two sessions that are merged changed the same node",
+        do="Make arrays, groups and their metadata before `fork`, and write only chunks in forks.",
         path=path,
     )

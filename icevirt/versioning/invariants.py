@@ -26,7 +26,7 @@ from icevirt.versioning.manifest_splitting import Boxes, grid_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Something that is not as it must be."""
+    """One violated invariant."""
 
     file: str  # path below the root, like "snapshots/1CECHNKREP0F1RSTCMT0"
     code: str  # stable
@@ -111,16 +111,16 @@ def _orders(info: RepoInfo) -> Iterator[tuple[str, str]]:
             yield "order", f"{name} are not in ascending order"
 
 
-def of_snapshot(snapshot: Snapshot, told: SnapshotSummary) -> Iterator[Problem]:
-    """Check a snapshot by itself and against what the repo info says of it."""
+def of_snapshot(snapshot: Snapshot, listed: SnapshotSummary) -> Iterator[Problem]:
+    """Check a snapshot by itself and against its entry in the repo info."""
     file = f"snapshots/{snapshot.id}"
-    for code, what in (*_summary(snapshot, told), *_nodes(snapshot), *_manifest_rows(snapshot)):
+    for code, what in (*_summary(snapshot, listed), *_nodes(snapshot), *_manifest_rows(snapshot)):
         yield Problem(file=file, code=code, what=what, advice=code == "unused-manifest")
 
 
-def _summary(snapshot: Snapshot, told: SnapshotSummary) -> Iterator[tuple[str, str]]:
+def _summary(snapshot: Snapshot, listed: SnapshotSummary) -> Iterator[tuple[str, str]]:
     for name in ("id", "flushed_at", "message", "metadata"):
-        if getattr(snapshot, name) != getattr(told, name):
+        if getattr(snapshot, name) != getattr(listed, name):
             yield "summary", f"{name} differs between the snapshot and the repo info"
 
 

@@ -7,7 +7,7 @@ first rule that says something about it, and an axis without one is not split.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,16 +126,10 @@ def grid_of(
             continue
         for axis, name in enumerate(names):
             if steps[axis] is None:
-                steps[axis] = _step(sizes, axis, name)
+                fitting = (size for size in sizes if _is_axis(size["condition"], axis, name))
+                steps[axis] = next((max(1, int(size["num_chunks"])) for size in fitting), None)
     whole = [max(chunks, 1) for chunks in num_chunks]
     return SplitGrid(num_chunks, tuple(s or w for s, w in zip(steps, whole, strict=True)))
-
-
-def _step(sizes: Sequence[Mapping[str, Any]], axis: int, name: str | None) -> int | None:
-    for size in sizes:
-        if _is_axis(size["condition"], axis, name):
-            return max(1, int(size["num_chunks"]))
-    return None
 
 
 def _is_axis(condition: object, axis: int, name: str | None) -> bool:

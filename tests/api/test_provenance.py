@@ -13,7 +13,7 @@ from icevirt.repo import layout
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository
 from icevirt.storage.memory import MemoryStorage
-from icevirt.versioning.history.expiration import expire
+from icevirt.versioning.history.garbage_collection import expire
 from icevirt.wire.repo_info import file
 
 SOUND = {

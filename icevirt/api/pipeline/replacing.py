@@ -25,8 +25,14 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.history.walks import last_changes, only_rearranged
 from icevirt.repo.reader import has_same_values
 from icevirt.versioning.merge.build_merge import BuiltArray
-from icevirt.versioning.merge.kept_nodes import Claim, KeptNodes, coordinates_of, settled
-from icevirt.versioning.merge.lost_changes import losses, moved_manifests
+from icevirt.versioning.merge.kept_nodes import (
+    Claim,
+    KeptNodes,
+    coordinates_of,
+    losses,
+    moved_manifests,
+    settled,
+)
 
 _SHOWN = 10  # paths in a line
 

@@ -13,7 +13,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
 import pyarrow as pa
@@ -65,7 +65,7 @@ def rows_of(source: str, asset: str | None = None) -> Iterator[Row]:
     """
     name = "stdin" if source == "-" else source
     kind = source.lower().removesuffix(".gz")
-    with _opened(source) as stream, _telling(name):
+    with _opened(source) as stream, _explaining(name):
         if kind.endswith(_PARQUET):
             yield from _parquet(stream, name)
         elif kind.endswith(_CSV):
@@ -79,7 +79,7 @@ def rows_of(source: str, asset: str | None = None) -> Iterator[Row]:
 def rows_of_arrow(table: Any) -> Iterator[Row]:
     """Yield the files of anything that gives itself as an Arrow stream: a table, a data frame."""
     name = type(table).__name__
-    with _telling(name):
+    with _explaining(name):
         yield from _batches(pa.RecordBatchReader.from_stream(table), name)
 
 
@@ -89,18 +89,14 @@ def _opened(source: str) -> Iterator[IO[bytes]]:
     if source == "-":
         yield sys.stdin.buffer
         return
-    if is_url(source) and not source.startswith("file://"):
-        with open_source(source) as remote:
-            yield from _unpacked(RemoteStream.buffered(remote), source)
-    else:
-        yield from _unpacked(_local(source), source)
-
-
-def _unpacked(raw: IO[bytes], source: str) -> Iterator[IO[bytes]]:
-    with raw:
+    with ExitStack() as stack:
+        if is_url(source) and not source.startswith("file://"):
+            raw: IO[bytes] = RemoteStream.buffered(stack.enter_context(open_source(source)))
+        else:
+            raw = _local(source)
+        stack.enter_context(raw)
         if source.lower().endswith(".gz"):
-            with gzip.GzipFile(fileobj=raw) as unpacked:
-                yield unpacked  # type: ignore[misc]  # it has what files have
+            yield stack.enter_context(gzip.GzipFile(fileobj=raw))  # type: ignore[arg-type]
         else:
             yield raw
 
@@ -129,7 +125,7 @@ def _unreadable(name: str, error: OSError) -> StorageError:
 
 
 @contextmanager
-def _telling(name: str) -> Iterator[None]:
+def _explaining(name: str) -> Iterator[None]:
     try:
         yield
     except _DAMAGED as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.urls import as_local_path, file_url, is_url
@@ -29,7 +29,7 @@ def list_sources(
     Directories are searched with everything below them, for the usual suffixes. ``**`` in a glob
     crosses directories. Both stand for their files in natural order of the names. Symbolic links
     are followed: the file they lead to is what is referenced, their own name is what is sorted.
-    A file that is named twice, or by two hard links, counts where it first stood.
+    A file that is named twice, or by two hard links, counts at its first place.
 
     Raises:
         InvalidInputError: Nothing was named, nothing matched, or a file cannot be referenced.
@@ -37,7 +37,9 @@ def list_sources(
         ScanError: A server tells nothing by which a change of a file could be noticed.
         StorageError: A file cannot be looked at, or a directory cannot be read.
     """
-    named = _texts(sources)
+    if isinstance(sources, str | bytes | os.PathLike) or not isinstance(sources, Iterable):
+        sources = [sources]
+    named = [_text(each) for each in sources]
     if not named:
         raise InvalidInputError("no sources", do=_NAME)
     found: dict[str, SourceFile] = {}
@@ -58,12 +60,6 @@ def list_sources(
     return tuple(found.values())
 
 
-def _texts(sources: object) -> list[str]:
-    if isinstance(sources, Iterable) and not isinstance(sources, str | bytes | os.PathLike):
-        return [_text(each) for each in sources]
-    return [_text(sources)]
-
-
 def _text(source: object) -> str:
     text = os.fspath(source) if isinstance(source, os.PathLike) else source
     if not isinstance(text, str):
@@ -74,23 +70,20 @@ def _text(source: object) -> str:
     return text
 
 
-def _paths(text: str) -> Iterable[str]:
+def _paths(text: str) -> list[str]:
     path = metadata_of(as_local_path(text))
     if os.path.isdir(path):
-        below = (each for each in files_below(path) if each.lower().endswith(SUFFIXES))
+        below = [each for each in files_below(path) if each.lower().endswith(SUFFIXES)]
         return _nonempty(below, text, "the directory holds no NetCDF or HDF5 files")
     if is_pattern(text) and not os.path.lexists(path):
         return _nonempty(files_matching(path), text, "the pattern matches no file")
     return [path]
 
 
-def _nonempty(paths: Iterable[str], source: str, what: str) -> Iterator[str]:
-    empty = True
-    for path in paths:
-        empty = False
-        yield path
-    if empty:
+def _nonempty(paths: list[str], source: str, what: str) -> list[str]:
+    if not paths:
         raise InvalidInputError(what, do="Check the path.", source=source)
+    return paths
 
 
 def _stat(path: str) -> os.stat_result:

@@ -70,7 +70,7 @@ def remote_files(url: str, suffixes: tuple[str, ...]) -> list[SourceFile]:
     found = {
         path: file
         for path, file in _below(bucket, folder).items()
-        if path.lower().endswith(suffixes) and not _is_hidden(path.removeprefix(folder))
+        if path.lower().endswith(suffixes) and "/." not in f"/{path.removeprefix(folder)}"
     }
     return _ordered(found, url, "no such file, and no folder with NetCDF or HDF5 files")
 
@@ -221,7 +221,3 @@ def _fits(names: Sequence[str], segments: Sequence[str]) -> bool:
     if is_pattern(first) and names[0].startswith(".") and not first.startswith("."):
         return False
     return _fits(names[1:], rest)
-
-
-def _is_hidden(path: str) -> bool:
-    return any(name.startswith(".") for name in path.split("/"))

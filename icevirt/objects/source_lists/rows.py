@@ -124,7 +124,7 @@ def _time(given: Any, name: str, line: int) -> int:
 
 
 def _nanoseconds(given: Any) -> int:
-    if isinstance(given, str) and not _is_number(given):
+    if isinstance(given, str) and not given.strip().replace(".", "", 1).isdecimal():
         text = given.strip()
         given = parsedate_to_datetime(text) if "," in text else datetime.fromisoformat(text)
     if isinstance(given, datetime):
@@ -132,10 +132,6 @@ def _nanoseconds(given: Any) -> int:
         past = moment - datetime(1970, 1, 1, tzinfo=UTC)
         return (past.days * 86_400 + past.seconds) * _SECOND + past.microseconds * 1000
     return int(Decimal(given) * _SECOND)
-
-
-def _is_number(text: str) -> bool:
-    return text.strip().replace(".", "", 1).isdecimal()
 
 
 def is_stac(found: Any) -> bool:
@@ -184,7 +180,8 @@ def _chosen(
         names = [asset] if asset in assets else []
     else:
         names = [name for name in assets if "data" in (assets[name].get("roles") or ())]
-        typed = [name for name in assets if _is_typed(assets[name])]
+        kinds = {name: str(each.get("type", "")).lower() for name, each in assets.items()}
+        typed = [name for name in assets if any(each in kinds[name] for each in _TYPES)]
         both = [name for name in names if name in typed]
         names = both or names or typed
     if len(names) != 1:
@@ -198,11 +195,6 @@ def _chosen(
             there=sorted(assets),
         )
     return names[0]
-
-
-def _is_typed(asset: Mapping[str, Any]) -> bool:
-    kind = str(asset.get("type", "")).lower()
-    return any(each in kind for each in _TYPES)
 
 
 def _absolute(href: str, item: Mapping[str, Any], source: str) -> str:

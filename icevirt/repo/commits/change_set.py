@@ -21,7 +21,6 @@ from icevirt.versioning import chunk_tables as tables
 from icevirt.versioning import diff, move_and_reindex
 from icevirt.versioning import hierarchy as nodes
 from icevirt.versioning.hierarchy import by_path
-from icevirt.versioning.merge import fork_merge
 from icevirt.versioning.merge.conflict_detection import Ours
 from icevirt.versioning.merge.rebase import Replayed
 
@@ -54,7 +53,7 @@ class ChangeSet:
         self._origin = dict(self.nodes if origin is None else origin)
         self._whole: dict[ObjectId8, ChunkTable] = {}
 
-    # -- asking ------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------
 
     def is_empty(self) -> bool:
         """Say whether nothing differs from the base."""
@@ -91,7 +90,7 @@ class ChangeSet:
         return {key: table for key, table in found.items() if table is not None}
 
     def ours(self) -> Ours:
-        """Return the changes as conflict detection wants them."""
+        """Return the changes for conflict detection."""
         return Ours(before=self.base, after=self.snapshot(), log=self.log(self.base.id))
 
     def log(self, key: ObjectId12) -> TransactionLog:
@@ -142,14 +141,14 @@ class ChangeSet:
         Raises:
             ConflictError: Both changed one node, or the fork wrote chunks of an array that is gone.
         """
-        now = fork_merge.merged(fork._origin, self.nodes, fork.nodes)
+        now = nodes.merged(fork._origin, self.nodes, fork.nodes)
         chunks = {key: list(parts) for key, parts in self._tables.items()}
         alive = {node.id for node in now.values()}
         for node in fork.nodes.values():
             if (own := fork._own(node.id)) is None:
                 continue
             if node.id not in alive:
-                raise fork_merge.both(node.path)
+                raise nodes.both(node.path)
             chunks.setdefault(node.id, []).append(own)
         return ChangeSet(self.base, now, chunks, under=self._under, origin=self._origin)
 
@@ -186,13 +185,7 @@ def check_grid(node: ArrayNode, index: NDArray[np.integer]) -> None:
     Raises:
         InvalidInputError: One does not; the first is named.
     """
-    if index.ndim != 2 or index.shape[1] != len(node.num_chunks):
-        raise InvalidInputError(
-            "chunk indices do not have the array's number of dimensions",
-            do=f"Pass an integer array of shape (n, {len(node.num_chunks)}).",
-            path=node.path,
-            shape=index.shape,
-        )
+    check_index(node, index)
     outside = np.any((index < 0) | (index >= np.array(node.num_chunks, np.int64)), axis=1)
     if outside.any():
         raise InvalidInputError(
@@ -201,4 +194,21 @@ def check_grid(node: ArrayNode, index: NDArray[np.integer]) -> None:
             path=node.path,
             chunk=tuple(index[int(outside.argmax())].tolist()),
             num_chunks=node.num_chunks,
+        )
+
+
+def check_index(node: ArrayNode, index: NDArray[np.integer]) -> None:
+    """Check that an array is one of chunk indices, shape (k, ndim).
+
+    Raises:
+        InvalidInputError: It is not.
+    """
+    ndim = len(node.num_chunks)
+    is_integer = index.dtype.kind in "iu" or not index.size
+    if index.ndim != 2 or index.shape[1] != ndim or not is_integer:
+        raise InvalidInputError(
+            "chunk indices do not have the array's number of dimensions",
+            do=f"Pass an integer array of shape (k, {ndim}).",
+            path=node.path,
+            shape=index.shape,
         )

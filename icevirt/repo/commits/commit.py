@@ -1,4 +1,4 @@
-"""Commit, amend and flush in a safe order: referenced objects are written first.
+"""Commit, amend, flush and rebase; referenced objects are written first.
 
 Manifests, transaction log, snapshot, repo info: no reader sees any of it before the last step, and
 a process killed earlier leaves garbage, not damage.
@@ -6,11 +6,12 @@ a process killed earlier leaves garbage, not damage.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import assert_never
 
-from icevirt.errors import SessionStateError
-from icevirt.ids import ObjectId12
+from icevirt.errors import ConflictError, RebaseFailedError, SessionStateError
+from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
@@ -23,6 +24,8 @@ from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.versioning import repo_updates
 from icevirt.versioning.diff import combined
 from icevirt.versioning.history.timestamps import stamp
+from icevirt.versioning.merge import rebase
+from icevirt.versioning.merge.conflicts import ConflictSolver
 from icevirt.versioning.v1_migration import refuse_v1
 
 
@@ -91,8 +94,8 @@ def amend(draft: PendingCommit, branch: str) -> Snapshot:
     previous = draft.staging.base.id
     found = draft.info(branch)
     refuse_v1(found, "amending a commit")
-    told = repo_updates.known(found, previous)
-    if told.parent_id is None:
+    tip = repo_updates.known(found, previous)
+    if tip.parent_id is None:
         raise SessionStateError(
             "the initial snapshot of a repository cannot be amended",
             do="Commit instead.",
@@ -102,7 +105,7 @@ def amend(draft: PendingCommit, branch: str) -> Snapshot:
     before.refuse_loss()
     snapshot = draft.write(lambda log: combined(before, log))
     info = replace(
-        info_of(snapshot, told.parent_id), pruned_ancestor_tx_logs=told.pruned_ancestor_tx_logs
+        info_of(snapshot, tip.parent_id), pruned_ancestor_tx_logs=tip.pruned_ancestor_tx_logs
     )
     draft.head.update(repo_updates.amend(branch, info, previous))
     return snapshot
@@ -125,3 +128,63 @@ def info_of(snapshot: Snapshot, parent: ObjectId12) -> SnapshotSummary:
         message=snapshot.message,
         metadata=snapshot.metadata,
     )
+
+
+def rebased(
+    assets: Assets, head: RepoInfoFile, staging: ChangeSet, branch: str, solver: ConflictSolver
+) -> Iterator[ChangeSet]:
+    """Yield the staged changes on top of each commit that came first, the oldest one first.
+
+    Raises:
+        RefNotFoundError: The branch was deleted.
+        ConflictError: The branch was reset, or its history rewritten.
+        RebaseFailedError: A conflict remains; what was yielded last holds the changes.
+    """
+    for other in newer(head.read().info, branch, staging.base.id):
+        staging = _onto(assets, staging, other, solver)
+        yield staging
+
+
+def newer(info: RepoInfo, branch: str, base: ObjectId12) -> list[SnapshotSummary]:
+    """Return the commits of a branch since ``base``, oldest first.
+
+    Raises:
+        RefNotFoundError: The branch was deleted.
+        ConflictError: ``base`` is not in its history.
+    """
+    tip = repo_updates.branch_tip(info, branch)
+    found: list[SnapshotSummary] = []
+    for snapshot in repo_updates.ancestry(info, tip):
+        if snapshot.id == base:
+            return found[::-1]
+        found.append(snapshot)
+    raise ConflictError(
+        f"the branch {branch!r} no longer contains the snapshot that this session started from",
+        do="It was reset, amended or expired: open a new session and repeat the changes.",
+        branch=branch,
+        expected_parent=str(base),
+        actual_parent=str(tip),
+    )
+
+
+def _onto(
+    assets: Assets, staging: ChangeSet, other: SnapshotSummary, solver: ConflictSolver
+) -> ChangeSet:
+    # what the commit changed, together with its expired ancestors
+    logs = (*(other.pruned_ancestor_tx_logs or ()), other.id)
+    log = combined(*(assets.transaction_log(key) for key in logs))
+    theirs = assets.snapshot(other.id)
+    decided = rebase.step(staging.ours(), log, theirs, solver, ObjectId8.random)
+    match decided:
+        case rebase.Replayed():
+            return staging.replayed(theirs, decided)
+        case rebase.Refused(conflicts):
+            raise RebaseFailedError(
+                "another commit came first and changed the same things",
+                do="Inspect `error.conflicts`; rebase with a solver that resolves them, or open a "
+                "new session and repeat the changes.",
+                snapshot=str(other.id),
+                conflicts=conflicts,
+            )
+        case _:
+            assert_never(decided)

@@ -24,12 +24,12 @@ from icevirt.repo.settings import as_json
 from icevirt.repo.v1 import upgrade
 from icevirt.repo.v1.upgrade import UpgradeReport
 from icevirt.versioning import repo_updates
-from icevirt.versioning.history import expiration
+from icevirt.versioning.history.garbage_collection import expire
 from icevirt.versioning.history.timestamps import micros, moment
 
 _COMMIT_METHODS = {"new_commit": commit.commit, "amend": commit.amend}
 SAFE_AGE = timedelta(days=7)
-"""Garbage that is younger is kept unless asked for: somebody may be about to commit it."""
+"""Younger garbage is kept by default: a session may be about to commit it."""
 
 
 class Maintenance:
@@ -66,7 +66,7 @@ class Maintenance:
 
         def edit(info: RepoInfo) -> tuple[RepoInfo, ExpirationRan]:
             nonlocal released
-            changed, released = expiration.expire(
+            changed, released = expire(
                 info,
                 micros(older_than),
                 delete_branches=delete_expired_branches,
@@ -152,15 +152,15 @@ class Maintenance:
             )
         checked("message", message, str)
         tip = repo_updates.branch_tip(self._head.read().info, branch)
-        told = {**self._commit_metadata, **as_json(metadata or {})}
+        merged = {**self._commit_metadata, **as_json(metadata or {})}
         if (split := self._config.splitting_document) is not None:
-            told["__icechunk"] = as_json({"splitting_config": {"split_sizes": split}})
+            merged["__icechunk"] = as_json({"splitting_config": {"split_sizes": split}})
         draft = PendingCommit(
             assets=self._assets,
             head=self._head,
             staging=ChangeSet(self._assets.snapshot(tip)),
             message=message,
-            metadata=told,
+            metadata=merged,
             config=self._config,
             rewrite=True,
         )
@@ -187,8 +187,7 @@ class Maintenance:
 
         Raises:
             ConflictError: V1 and V2 clients committed to one branch at the same time. The
-                repository
-                is upgraded, and the commits of V1 are on branches of their own.
+                repository is upgraded, and the commits of V1 are on branches of their own.
             FormatError: A file of the repository is damaged or missing.
             StorageError: Other writers were faster too often, or a snapshot is dated in the future.
         """

@@ -95,16 +95,20 @@ class _Check:
             self._problems += self._backups(head, info)
             self._problems += self._left_of_v1(head, info)
         config = RepositoryConfig.from_document(info.config)
-        amended = _amended(info)
-        newest_first = sorted(info.snapshots.values(), key=lambda told: -told.flushed_at)
-        for told in newest_first:  # so that arrays that moved have the names of today
-            snapshot = self._snapshot(told.id)
+        log = (entry.kind for entry in info.latest_updates)
+        amended = {kind.new_snap_id for kind in log if isinstance(kind, CommitAmended)}
+        newest_first = sorted(info.snapshots.values(), key=lambda each: -each.flushed_at)
+        for listed in newest_first:  # so that moved arrays have their current names
+            snapshot = self._snapshot(listed.id)
             if snapshot is None:
                 continue
-            self._problems += of_snapshot(snapshot, told)
+            self._problems += of_snapshot(snapshot, listed)
             self._manifests(snapshot, config)
-            exact = told.pruned_ancestor_tx_logs is None and told.id not in amended
-            self._log(told.parent_id, snapshot, exact=exact and not self._is_expired_v1(info, told))
+            # logs of amended commits are unions of several
+            exact = listed.pruned_ancestor_tx_logs is None and listed.id not in amended
+            self._log(
+                listed.parent_id, snapshot, exact=exact and not self._is_expired_v1(info, listed)
+            )
         return self._report(len(info.snapshots), self._compared())
 
     def _listed_chunks(self) -> Iterator[ObjectInfo]:
@@ -135,7 +139,7 @@ class _Check:
         )
 
     def _left_of_v1(self, head: RepoInfoFile, info: RepoInfo) -> Iterator[Problem]:
-        """Tell of an upgrade that did not end, and of what V1 clients did after it."""
+        """Report an upgrade that did not end, and changes of V1 clients after it."""
         try:
             left = left_behind(head, info)
         except IcevirtError as error:
@@ -258,13 +262,4 @@ def _whole(info: RepoInfo) -> RepoInfo:
         branches=dict(sorted(info.branches.items())),
         tags=dict(sorted(info.tags.items())),
         snapshots=dict(sorted(info.snapshots.items())),
-    )
-
-
-def _amended(info: RepoInfo) -> frozenset[ObjectId12]:
-    """Return the snapshots whose logs are unions of several commits."""
-    return frozenset(
-        entry.kind.new_snap_id
-        for entry in info.latest_updates
-        if isinstance(entry.kind, CommitAmended)
     )

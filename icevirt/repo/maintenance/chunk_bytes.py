@@ -7,7 +7,6 @@ counts as unverifiable. References are columns, and chunks are read in pieces, s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
@@ -114,7 +113,7 @@ class ChunkBytes:
         sizes[places(lacking, used) >= 0] = -1
         state = self._states(used, sizes, listed)
         wrong = (state == _State.damaged) & (sizes >= 0) & listed
-        self._tell(used, np.flatnonzero(wrong[number]), number, place, row)
+        self._report(used, np.flatnonzero(wrong[number]), number, place, row)
         unlisted = (state == _State.intact) & ~listed
         if record:
             content_names.record(self._assets.storage, used[unlisted])
@@ -155,7 +154,7 @@ class ChunkBytes:
                     if isinstance(found, IcevirtError):
                         problem = Problem(file=layout.chunk(key), code=found.code, what=str(found))
                         self.problems.append(problem)
-                        listed[at] = False  # it is told of already
+                        listed[at] = False  # it is reported already
                     elif found == key:
                         state[at] = _State.intact
                     elif not listed[at]:
@@ -164,16 +163,16 @@ class ChunkBytes:
 
     def _digest(self, key: ObjectId12, size: int) -> ObjectId12 | IcevirtError:
         """Return the name that the bytes of a chunk make."""
+        pieces = (
+            self._assets.chunk(key, offset=at, length=min(_PIECE, size - at))
+            for at in range(0, size, _PIECE)
+        )
         try:
-            return ObjectId12.of_pieces(size, self._pieces(key, size))
+            return ObjectId12.of_pieces(size, pieces)
         except IcevirtError as error:
             return error
 
-    def _pieces(self, key: ObjectId12, size: int) -> Iterator[bytes]:
-        for at in range(0, size, _PIECE):
-            yield self._assets.chunk(key, offset=at, length=min(_PIECE, size - at))
-
-    def _tell(
+    def _report(
         self,
         used: NDArray[np.void],
         wrong: NDArray[np.int64],

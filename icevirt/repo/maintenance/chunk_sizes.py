@@ -1,4 +1,4 @@
-"""Read the sizes of all chunk objects from a listing, as columns."""
+"""Measure chunks: sizes of all chunk objects from a listing, and bytes that versions refer to."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from icevirt.versioning.history import garbage_collection
 from icevirt.versioning.id_columns import ID, of_names, of_rows, places
 
 _AT_ONCE = 1 << 14
+_NEVER = 1 << 63  # no snapshot counts because it is young
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +91,15 @@ def storage_stats(assets: Assets, info: RepoInfo) -> ChunkStorageStats:
     """Read every manifest once and add up; a chunk that several refer to counts once."""
     manifests: set[ObjectId12] = set()
     for key in garbage_collection.reachable(info, _NEVER):
-        manifests.update(told.id for told in assets.snapshot(key).manifest_files)
+        manifests.update(file.id for file in assets.snapshot(key).manifest_files)
     native, virtual = _Distinct(), _Distinct()
     inlined = 0
     for key in sorted(manifests):
         for table in assets.read_manifest(key).arrays.values():
             inlined += int(table.length[table.kind == ChunkType.inline].sum())
-            native.add(*_native(table))
+            rows = table.kind == ChunkType.native
+            names = np.ascontiguousarray(table.chunk_ids[:, :8]).view(np.uint64).reshape(-1)
+            native.add(names[table.source[rows]], table.length[rows])
             virtual.add(*_virtual(table))
     return ChunkStorageStats(
         native_bytes=native.total, virtual_bytes=virtual.total, inlined_bytes=inlined
@@ -117,12 +121,6 @@ class _Distinct:
         self._seen = np.union1d(self._seen, name[new])
 
 
-def _native(table: ChunkTable) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    rows = table.kind == ChunkType.native
-    names = np.ascontiguousarray(table.chunk_ids[:, :8]).view(np.uint64).reshape(-1)
-    return names[table.source[rows]], table.length[rows]
-
-
 def _virtual(table: ChunkTable) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     rows = table.kind == ChunkType.virtual
     url = table.locations.url
@@ -135,7 +133,3 @@ def _virtual(table: ChunkTable) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]
         mixed = (mixed ^ column) * _ODD
         mixed ^= mixed >> np.uint64(29)
     return mixed, table.length[rows]
-
-
-_NEVER = 1 << 63  # no snapshot counts because it is young
-_ODD = np.uint64(0x9E3779B97F4A7C15)

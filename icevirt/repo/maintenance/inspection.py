@@ -5,7 +5,7 @@ The documents are icechunk's, key by key, and may change when icechunk's do.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from icevirt.errors import NotFoundError, ObjectNotFoundError, SnapshotNotFoundError
@@ -17,6 +17,7 @@ from icevirt.model.snapshot import ArrayNode, Node
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
+from icevirt.repo.history.types import ManifestFileInfo
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning.history.timestamps import moment
 from icevirt.wire import header
@@ -53,7 +54,7 @@ class Inspection:
             "branches": _refs(info.branches.items()),
             "tags": _refs(info.tags.items()),
             "deleted_tags": sorted(info.deleted_tags),
-            "snapshots": [_snapshot(told) for _, told in by_id],
+            "snapshots": [_snapshot(each) for _, each in by_id],
             "metadata": dict(info.metadata or {}),
             "latest_updates": [_update(update) for update in info.latest_updates],
         }
@@ -69,14 +70,7 @@ class Inspection:
             "flushed_at": _time(found.flushed_at),
             "commit_message": found.message,
             "metadata": dict(found.metadata),
-            "manifests": [
-                {
-                    "id": str(told.id),
-                    "size_bytes": told.size_bytes,
-                    "num_chunk_refs": told.num_chunk_refs,
-                }
-                for told in found.manifest_files
-            ],
+            "manifests": [asdict(ManifestFileInfo.of(file)) for file in found.manifest_files],
             "nodes": [_node(node) for node in found.nodes],
         }
 
@@ -101,10 +95,10 @@ class Inspection:
             "header": header.described(raw),
             "size_bytes": len(raw),
             "num_arrays": len(arrays),
-            "total_chunk_refs": sum(each["num_chunk_refs"] for each in arrays),
-            "total_inline": sum(each["num_inline"] for each in arrays),
-            "total_native": sum(each["num_native"] for each in arrays),
-            "total_virtual": sum(each["num_virtual"] for each in arrays),
+            **{
+                f"total_{what}": sum(each[f"num_{what}"] for each in arrays)
+                for what in ("chunk_refs", "inline", "native", "virtual")
+            },
             "arrays": arrays,
             "compression": _compression(raw),
         }
@@ -117,8 +111,8 @@ class Inspection:
         """
         key = layout.snapshot_id(snapshot_id)
         raw = self._raw(layout.transaction_log(key), key)
-        told = self._head.read().info.snapshots.get(key)
-        pruned = (told and told.pruned_ancestor_tx_logs) or ()
+        known = self._head.read().info.snapshots.get(key)
+        pruned = (known and known.pruned_ancestor_tx_logs) or ()
         there, missing = self._logs(pruned)
         logs = [*there, self._assets.transaction_log(key)]
         document = {"header": header.described(raw), **_changes(logs)}
@@ -163,14 +157,14 @@ def _time(micros: int) -> str:
     return at.isoformat(timespec=digits).replace("+00:00", "Z")
 
 
-def _snapshot(told: repo_info.SnapshotSummary) -> JSONObject:
-    parent = {} if told.parent_id is None else {"parent_id": str(told.parent_id)}
+def _snapshot(info: repo_info.SnapshotSummary) -> JSONObject:
+    parent = {} if info.parent_id is None else {"parent_id": str(info.parent_id)}
     return {
-        "id": str(told.id),
+        "id": str(info.id),
         **parent,
-        "flushed_at": _time(told.flushed_at),
-        "message": told.message,
-        "metadata": dict(told.metadata),
+        "flushed_at": _time(info.flushed_at),
+        "message": info.message,
+        "metadata": dict(info.metadata),
     }
 
 
@@ -188,12 +182,12 @@ def _update_type(kind: repo_info.UpdateKind) -> JSONObject:
         case repo_info.FeatureFlagChanged(id=key, new_value=value):
             return {"type": "FeatureFlagChanged", "id": key, "new_value": value}
         case repo_info.RepoStatusChanged(status=status):
-            told: JSONObject = {
+            document: JSONObject = {
                 "availability": status.availability.name.title().replace("_", ""),
                 "limited_availability_reason": status.limited_availability_reason,
                 "set_at": _time(status.set_at),
             }
-            return {"type": "RepoStatusChangedUpdate", "status": told}
+            return {"type": "RepoStatusChangedUpdate", "status": document}
         case _:
             values = {each.name: getattr(kind, each.name) for each in fields(kind)}
             texts = {n: str(v) if isinstance(v, ObjectId12) else v for n, v in values.items()}
@@ -227,8 +221,8 @@ def _counts(node: str, table: ChunkTable) -> dict[str, Any]:
 
 def _compression(raw: bytes) -> dict[str, Any]:
     size, used = manifest_file.compressed_locations(raw)
-    told = {"uses_location_compression": size is not None, "num_compressed_refs": used}
-    return told if size is None else {**told, "dictionary_size_bytes": size}
+    facts = {"uses_location_compression": size is not None, "num_compressed_refs": used}
+    return facts if size is None else {**facts, "dictionary_size_bytes": size}
 
 
 def _changes(logs: list[TransactionLog]) -> JSONObject:

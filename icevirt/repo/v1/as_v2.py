@@ -115,12 +115,7 @@ class V1RepoState:
 
 
 def find(storage: Storage, known: dict[ObjectId12, SnapshotSummary]) -> V1RepoState | None:
-    """Read a V1 repository; None where there is none.
-
-    Args:
-        storage: Its root.
-        known: Facts about snapshots that were read before; grows.
-    """
+    """Read a V1 repository, or return None; ``known`` snapshots are not read again, and grow."""
     try:
         files = V1Files(storage, known)
     except NotListableError:  # on a web server; V1 is found by listing its refs

@@ -32,12 +32,12 @@ class V1Files:
 
     Args:
         storage: The repository's root.
-        told: Facts about snapshots that were read before; grows.
+        known: Facts about snapshots that were read before; grows.
     """
 
-    def __init__(self, storage: Storage, told: dict[ObjectId12, SnapshotSummary]) -> None:
+    def __init__(self, storage: Storage, known: dict[ObjectId12, SnapshotSummary]) -> None:
         self._storage = storage
-        self._told = told
+        self._known = known
         self._escaped = storage.url.startswith("file:")
         self.paths = frozenset(found.path for found in storage.list(FOLDER))
         self._refs: dict[str, tuple[Ref, Version] | None] = {}
@@ -86,12 +86,12 @@ class V1Files:
 
     def snapshot(self, key: ObjectId12) -> SnapshotSummary | None:
         """Return the facts about a snapshot out of its file; None where there is none."""
-        if key not in self._told:
+        if key not in self._known:
             try:
-                self._told[key] = Assets(self._storage, cache_bytes=0).read_summary(key)
+                self._known[key] = Assets(self._storage, cache_bytes=0).read_summary(key)
             except ObjectNotFoundError:
                 return None
-        return self._told[key]
+        return self._known[key]
 
     def reachable(self) -> Iterator[ObjectId12]:
         """Yield every snapshot that branches and tags lead to, each once."""
@@ -101,19 +101,19 @@ class V1Files:
             at = tip
             while at is not None and at not in seen:
                 seen.add(at)
-                told = self.snapshot(at)
-                if told is not None:
+                found = self.snapshot(at)
+                if found is not None:
                     yield at
-                at = None if told is None else told.parent_id
+                at = None if found is None else found.parent_id
 
     def config(self) -> dict[str, Any]:
         """Return the persisted configuration."""
         raw = self._config_file()[0]
         return {} if raw is None else config_yaml.loads(raw)
 
-    # -- writing, each if nobody was faster ---------------------------------------------------
+    # -- writing, each if it is unchanged -----------------------------------------------------
 
-    def put_branch(self, name: str, told: Ref) -> bool:
+    def put_branch(self, name: str, target: Ref) -> bool:
         """Write a branch; False when it changed since it was read, or an upgrade took it over."""
         path = self._path(BRANCH, name)
         found = self._ref(path)
@@ -121,7 +121,7 @@ class V1Files:
             self._refuse_name(BRANCH, name)
         if found is not None and found[0].sealed:
             return False
-        return self._put_if(path, ref.encode(told), None if found is None else found[1])
+        return self._put_if(path, ref.encode(target), None if found is None else found[1])
 
     def delete_branch(self, name: str) -> None:
         """Remove a branch."""
@@ -174,18 +174,14 @@ class V1Files:
             )
 
     def _ref(self, path: str) -> tuple[Ref, Version] | None:
-        if path not in self._refs:
-            self._refs[path] = self._fetch_ref(path)
-        return self._refs[path]
-
-    def _fetch_ref(self, path: str) -> tuple[Ref, Version] | None:
-        if path not in self.paths:
-            return None
-        try:
-            raw, version = self._storage.get_versioned(path)
-        except ObjectNotFoundError:
-            return None
-        return ref.decode(raw), version
+        if path in self.paths and path not in self._refs:
+            try:
+                raw, version = self._storage.get_versioned(path)
+            except ObjectNotFoundError:
+                self._refs[path] = None
+            else:
+                self._refs[path] = ref.decode(raw), version
+        return self._refs.get(path)
 
     def _config_file(self) -> tuple[bytes | None, Version | None]:
         if self._config is None:

@@ -9,7 +9,6 @@ writers on local disk, which overwrite unconditionally.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, pause
 from icevirt.repo.v1.as_v2 import V1RepoState
 from icevirt.repo.v1.files import V1Files
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import ObjectInfo, Storage
 from icevirt.versioning.repo_updates import MAIN
 from icevirt.versioning.v1_migration import (
     CarriedChanges,
@@ -64,7 +63,7 @@ def upgrade(
         ConflictError: V1 and V2 clients committed to one branch side by side. Both are kept, those
             of V1 on branches of their own; all else is done.
         FormatError: Something of the repository is damaged, or a snapshot dated in the future.
-        StorageError: Others were faster too often.
+        StorageError: Other writers were faster too often.
     """
     return _Upgrade(head, delete=delete_unused_v1_files).run(dry_run, prefetch_concurrency)
 
@@ -97,16 +96,16 @@ class _Upgrade:
     delete: bool
     carried: int = 0
     aside: dict[str, str] = field(default_factory=dict)
-    told: dict[ObjectId12, SnapshotSummary] = field(default_factory=dict)
+    known: dict[ObjectId12, SnapshotSummary] = field(default_factory=dict)
+    storage: Storage = field(init=False)
 
-    @property
-    def storage(self) -> Storage:
-        return self.head.storage
+    def __post_init__(self) -> None:
+        self.storage = self.head.storage
 
     def run(self, dry_run: bool, prefetch_concurrency: int) -> UpgradeReport:
         current = self.head.read()
         if isinstance(current, V1RepoState):
-            _prefetch(self.storage, self.told, prefetch_concurrency)
+            _prefetch(self.storage, self.known, prefetch_concurrency)
         first = self._first(current)
         if dry_run:
             return self._report(current, first, dry_run=True)
@@ -125,7 +124,7 @@ class _Upgrade:
     def _first(self, current: RepoState) -> RepoInfo:
         """Return the repo info that is to be created; where there is one, that."""
         while isinstance(current, V1RepoState):
-            state = _state(V1Files(self.storage, self.told))
+            state = _state(V1Files(self.storage, self.known))
             if MAIN in state.branches:
                 return migrated(state, self.head.now())
             current = self.head.read()  # another upgrade took it over in this moment
@@ -134,7 +133,7 @@ class _Upgrade:
     def _finish(self) -> None:
         """Carry over what V1 clients did, and remove the V1 objects, until there are none."""
         for attempt in range(_TRIES):
-            files = V1Files(self.storage, self.told)
+            files = V1Files(self.storage, self.known)
             if files.is_empty():
                 return
             if self.delete and not self._seal(files):
@@ -175,7 +174,7 @@ class _Upgrade:
 
     def _is_closed(self, files: V1Files) -> bool:
         """Say whether nothing has changed since, but for the seals."""
-        now = V1Files(self.storage, self.told)
+        now = V1Files(self.storage, self.known)
         return now.paths == files.paths and all(now.is_sealed(name) for name in now.branches)
 
     def _report(self, before: RepoState, after: RepoInfo, *, dry_run: bool) -> UpgradeReport:
@@ -187,7 +186,7 @@ class _Upgrade:
             branches=len(after.branches),
             tags=len(after.tags),
             commits_carried_over=self.carried,
-            v1_files_left=not V1Files(self.storage, self.told).is_empty(),
+            v1_files_left=not V1Files(self.storage, self.known).is_empty(),
         )
 
 
@@ -197,15 +196,15 @@ def _state(files: V1Files, *, lazily: bool = False) -> V1State:
     Raises:
         FormatError: A snapshot is damaged, or not lazily, one that is referred to is gone.
     """
-    tags = {name: files.tag(name) for name in files.tags}
+    tags = {name: key for name in files.tags if (key := files.tag(name)) is not None}
     deleted = {name: files.deleted_tag(name) for name in sorted(files.deleted_tags)}
     config = files.config() or None
     # branches last: what is committed to them from here on has to be carried over
-    branches = {name: files.branch(name) for name in files.branches}
+    branches = {name: key for name in files.branches if (key := files.branch(name)) is not None}
     snapshots = Lazy(files.snapshot, files.reachable)
     state = V1State(
-        branches={name: key for name, key in branches.items() if key is not None},
-        tags={name: key for name, key in tags.items() if key is not None},
+        branches=branches,
+        tags=tags,
         deleted_tags=deleted,
         snapshots=snapshots if lazily else dict(sorted(snapshots.items())),
         config=config,
@@ -224,20 +223,14 @@ def _past(head: RepoInfoFile) -> list[UpdateKind]:
     return found
 
 
-def _prefetch(storage: Storage, told: dict[ObjectId12, SnapshotSummary], concurrency: int) -> None:
+def _prefetch(storage: Storage, known: dict[ObjectId12, SnapshotSummary], concurrency: int) -> None:
     """Read all snapshots side by side; each names its parent, so a walk reads one at a time."""
-    files = V1Files(storage, told)
+    files = V1Files(storage, known)
 
-    def fetch(key: ObjectId12) -> None:
-        with suppress(IcevirtError):  # those that are needed are read again
-            files.snapshot(key)
+    def fetch(listed: ObjectInfo) -> None:
+        with suppress(ValueError, IcevirtError):  # foreign files; needed ones are read again
+            files.snapshot(ObjectId12.parse(listed.path.rpartition("/")[2]))
 
     with ThreadPoolExecutor(max(1, concurrency)) as pool:
-        for _ in pool.map(fetch, _listed(storage)):
+        for _ in pool.map(fetch, storage.list("snapshots")):
             pass
-
-
-def _listed(storage: Storage) -> Iterable[ObjectId12]:
-    for found in storage.list("snapshots"):
-        with suppress(ValueError):  # somebody else's
-            yield ObjectId12.parse(found.path.rpartition("/")[2])

@@ -56,7 +56,8 @@ class AncestryGraph:
 
     def __str__(self) -> str:
         return "".join(
-            f"{self._line(commit)}\n{self._between(commit)}\n" for commit in self.commits
+            f"{self._lanes(commit)}{commit.text}\n{self._between(commit)}\n"
+            for commit in self.commits
         )
 
     __repr__ = __str__
@@ -71,9 +72,8 @@ class AncestryGraph:
             f"{''.join(shapes)}</svg>"
         )
 
-    def _line(self, commit: Commit) -> str:
-        cells = [self._cell(commit, lane) for lane in range(self.lanes)]
-        return f"{''.join(cells)}{commit.text}"
+    def _lanes(self, commit: Commit) -> str:
+        return "".join(self._cell(commit, lane) for lane in range(self.lanes))
 
     def _cell(self, commit: Commit, lane: int) -> str:
         """Return the two letters of one lane in the row of a snapshot."""

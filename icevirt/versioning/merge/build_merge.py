@@ -46,7 +46,7 @@ def grafted(
         base: What the branch holds.
         groups: zarr.json by path.
         arrays: zarr.json, node id and manifests by path.
-        claim: Of a build that has a group for itself.
+        claim: Of a build that has its own group.
         new_id: Makes ids of groups.
 
     Raises:
@@ -82,17 +82,17 @@ def refuse_touched(
     arrays: BuiltArrays,
     claim: Claim | None,
 ) -> None:
-    """Check that nobody changed what the build is about since it was planned.
+    """Check that no writer changed the nodes of the build since it was planned.
 
     Args:
         planned: The tip when the build was planned.
         tip: The tip now.
         groups: zarr.json of the build's groups, by path.
         arrays: Its arrays, by path.
-        claim: What the build replaces is its affair as well, and a group that is to be empty.
+        claim: What the build replaces counts too, and a group that must be empty.
 
     Raises:
-        ConflictError: Somebody did.
+        ConflictError: A writer did.
     """
     before, now = hierarchy.by_path(planned.nodes), hierarchy.by_path(tip.nodes)
     ours = {paths.canonical(path) for path in (*groups, *arrays)}

@@ -70,19 +70,13 @@ def _places(ours: Ours, theirs: Snapshot) -> Iterator[Conflict]:
         return node is not None and node.id not in leaving
 
     for node in _of(ours.after, arriving):
-        if stays(theirs.find(node.path)) or _has_children(node, theirs, leaving):
+        below = _below(theirs, node.path) if isinstance(node, ArrayNode) else ()
+        if stays(theirs.find(node.path)) or any(map(stays, below)):
             yield _conflict(ConflictType.NewNodeConflictsWithExistingNode, node)
         for above in paths.ancestors(node.path):
             found = theirs.find(above)
             if isinstance(found, ArrayNode) and stays(found):
                 yield _conflict(ConflictType.NewNodeInInvalidGroup, found)
-
-
-def _has_children(node: Node, theirs: Snapshot, leaving: frozenset[ObjectId8]) -> bool:
-    """Say whether others have something below the path of an array."""
-    if not isinstance(node, ArrayNode):
-        return False
-    return any(other.id not in leaving for other in _below(theirs, node.path))
 
 
 def _metadata(ours: Ours, log: TransactionLog) -> Iterator[Conflict]:

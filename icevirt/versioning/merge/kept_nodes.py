@@ -1,21 +1,27 @@
-"""Decide which nodes of a group stay when a build replaces it. Pure.
+"""Decide which nodes of a group stay when a build replaces it, and what others lose. Pure.
 
 A build replaces what the last build of its group made. Everything else below the group belongs to
 another build or to a user's session. It stays, unless the build needs its path, or the lengths or
 labels of its dimensions no longer match the build. Each attempt to commit decides again.
+
+Losses show by comparing the branch's tip with what the last build of the group committed, node by
+node. A node names the manifests of its chunks, so a written chunk shows without reading any.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.attributes import EXTENSION, recorded_dtypes
 from icevirt.model.metadata import document_of, grid_facts
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
+
+_CHUNKS = "chunks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +62,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptNodes:
-    """What becomes of the nodes below a build's group."""
+    """The nodes below a build's group that stay or go."""
 
     kept: frozenset[str]
     replaced: frozenset[str]  # the build makes these paths anew
@@ -92,7 +98,7 @@ def settled(
         why = _in_the_way(path, arrays) or sizes.unfit(node)
         if why is not None:
             unfit[path] = why
-        elif not claim.is_own(node) or _is_edited(node, claim):
+        elif not claim.is_own(node) or not is_same(attributes_of(node), claim.attributes(path)):
             kept.add(path)
     above = {each for path in kept for each in paths.ancestors(path)}
     kept |= {path for path in above & there.keys() - replaced if path not in unfit}
@@ -198,11 +204,6 @@ def is_same(one: Any, other: Any) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def _is_edited(node: Node, claim: Claim) -> bool:
-    """Say whether a group has attributes that the last build did not give it."""
-    return not is_same(attributes_of(node), claim.attributes(node.path))
-
-
 def _documents(base: Snapshot, claim: Claim, groups: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return zarr.json of the build's groups, with the attributes that stay."""
     found = {}
@@ -221,7 +222,108 @@ def _with(planned: bytes, node: GroupNode, kept: Mapping[str, Any]) -> bytes:
     document, there = json.loads(planned), document_of(node)
     document["attributes"] = {**(document.get("attributes") or {}), **kept}
     dtypes = recorded_dtypes(there)
-    if told := {name: dtypes[name] for name in kept if name in dtypes}:
+    if recorded := {name: dtypes[name] for name in kept if name in dtypes}:
         extension = document.setdefault(EXTENSION, {"must_understand": False})
-        extension["attribute_dtypes"] = {**recorded_dtypes(document), **told}
+        extension["attribute_dtypes"] = {**recorded_dtypes(document), **recorded}
     return json.dumps(document, ensure_ascii=False).encode()  # other clients write NaN
+
+
+class Loss(NamedTuple):
+    """Something that others did and a build would undo."""
+
+    path: str
+    what: str
+    stops: bool = True
+
+
+def losses(
+    base: Snapshot,
+    claim: Claim,
+    found: KeptNodes,
+    *,
+    groups: Mapping[str, bytes],
+    arrays: Mapping[str, bytes],
+    rearranged: Collection[ObjectId8] = (),
+) -> list[Loss]:
+    """Return what a build would undo.
+
+    Args:
+        base: What the branch holds.
+        claim: Of the build.
+        found: What stays of that.
+        groups: zarr.json of its groups, by path.
+        arrays: zarr.json of its arrays, by path.
+        rearranged: Arrays whose manifests were rewritten with the references that they held.
+    """
+    planned = {**groups, **arrays}
+    paths = {node.id: node.path for node in base.nodes}
+    result = [Loss(path, why) for path, why in found.unfit.items()]
+    for path, made in claim.made.items():
+        now = base.find(path)
+        if now is None and path in planned:
+            there = paths.get(made.id)
+            result.append(Loss(path, "deleted" if there is None else f"moved to {there}"))
+        elif isinstance(now, ArrayNode) and isinstance(made, ArrayNode) and now.id == made.id:
+            changes = [*_changes(made, now, is_rearranged=now.id in rearranged)]
+            result += [Loss(path, ", ".join(changes))] if changes else []
+    for path, zarr_json in planned.items():
+        now = base.find(path)
+        if isinstance(now, GroupNode) and path in groups:
+            if path == claim.group or claim.covers(path):
+                result += _attributes(now, claim, zarr_json)
+        elif now is not None and not claim.is_own(now):
+            result.append(Loss(path, "not made by the last build of this group"))
+    return sorted(result)
+
+
+def moved_manifests(base: Snapshot, claim: Claim) -> frozenset[ObjectId8]:
+    """Return the arrays of the last build that differ in nothing but their manifests."""
+    return frozenset(
+        now.id
+        for path, made in claim.made.items()
+        if isinstance(made, ArrayNode)
+        and isinstance(now := base.find(path), ArrayNode)
+        and now.id == made.id
+        and [*_changes(made, now, is_rearranged=False)] == [_CHUNKS]
+    )
+
+
+def _changes(made: ArrayNode, now: ArrayNode, *, is_rearranged: bool) -> Iterator[str]:
+    """Yield what of an array is no longer as it was made."""
+    if made.user_data != now.user_data:
+        before, after = document_of(made), document_of(now)
+        for key in sorted({*before, *after} - {"attributes"}):
+            if not is_same(_stated(before.get(key)), _stated(after.get(key))):
+                shown = f"{list(made.shape)} → {list(now.shape)}" if key == "shape" else ""
+                yield f"{key} {shown}".rstrip()
+        attributes = (attributes_of(each) for each in (made, now))
+        yield from (f"attribute {name}" for name in _differing(*attributes))
+    if {*made.manifests} != {*now.manifests} and not is_rearranged:
+        yield _CHUNKS
+
+
+def _stated(value: Any) -> Any:
+    """Return a value, None for an empty list or object: some clients leave these out."""
+    return None if value in ([], {}) else value
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted({*before, *after}):
+        if name not in before or name not in after or not is_same(before[name], after[name]):
+            yield name
+
+
+def _attributes(node: GroupNode, claim: Claim, planned: bytes) -> Iterator[Loss]:
+    """Yield the attributes of a group that others set, and that the build would set otherwise.
+
+    Those that others removed come back and stop nothing: xarray removes all of them when it adds a
+    variable of a dataset that has none.
+    """
+    own, there = claim.attributes(node.path), attributes_of(node)
+    after = {**claim.staying(node, planned), **planned_attributes(planned)}
+    by_others = {*_differing(own, there)}
+    for name in _differing(there, after):
+        if name in by_others:
+            gone = name not in there
+            what = f"attribute {name}{' was removed' if gone else ''}"
+            yield Loss(node.path, what, stops=not gone)

@@ -1,6 +1,6 @@
 """Replay our changes on top of one commit that came first.
 
-The decision is made here, over values; `icevirt.repo.commits.rebase` fetches them. An append can
+The decision is made here, over values; `icevirt.repo.commits.commit` fetches them. An append can
 follow another append to the same array without copying chunks. That needs whole chunks at both
 seams, and metadata that differs only in length. Values are not compared: two writers that append
 the same data append it twice.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,7 +199,8 @@ def _behind(
 ) -> AppendBehind | None:
     names = before.dimension_names or ()
     documents = [document_of(node) for node in (before, ours, theirs)]
-    if names.count(dimension) != 1 or not _differ_in_length(documents):
+    rest = [{k: v for k, v in document.items() if k != "shape"} for document in documents]
+    if names.count(dimension) != 1 or not rest[0] == rest[1] == rest[2]:
         return None
     axis, grid = names.index(dimension), documents[0]["chunk_grid"]
     if grid["name"] != "regular":
@@ -216,8 +216,3 @@ def _behind(
     node = node_of(ours.path, document.encode(), ours.id, theirs.manifests)
     assert isinstance(node, ArrayNode)
     return AppendBehind(node=node, axis=axis, edge=start // edge, by=(other - start) // edge)
-
-
-def _differ_in_length(documents: list[dict[str, Any]]) -> bool:
-    rest = [{k: v for k, v in document.items() if k != "shape"} for document in documents]
-    return all(each == rest[0] for each in rest)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.versioning import repo_updates
-from icevirt.versioning.history.expiration import expire
+from icevirt.versioning.history.garbage_collection import expire
 
 
 @st.composite

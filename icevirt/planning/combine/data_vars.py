@@ -288,25 +288,28 @@ def _named(axis: AxisPlacement | None) -> str:
     return ", or list in data_vars the variables that get the dimension; all others are compared."
 
 
-def how_given(array: Named, axis: AxisPlacement | None, rules: DimensionRules) -> str:
-    """Return how the array gets the dimension; the coordinate of another one cannot."""
+def how_given(array: Named, axis: AxisPlacement | None, rules: DimensionRules, **more: Any) -> str:
+    """Return how the array gets the dimension, with ``more`` options; a coordinate cannot."""
     path, names = array
     if axis is None or tuple(names) == (paths.name(path),):
         return ""
-    told = remedy(rules, path, axis.dimension, is_new=axis.is_new)
+    told = remedy(rules, path, axis.dimension, is_new=axis.is_new, **more)
     if axis.dimension not in rules.kept.dimensions.get(path, (axis.dimension,)):
-        told += " and allow_changes=True (--allow-changes), because the last build made it without"
+        told += (
+            ' and commit_options={"allow_changes": True} (--allow-changes), because the last build'
+            " made it without"
+        )
     return f"give it the dimension with {told}, "
 
 
-def remedy(rules: DimensionRules, path: str, dimension: str, *, is_new: bool) -> str:
+def remedy(rules: DimensionRules, path: str, dimension: str, *, is_new: bool, **more: Any) -> str:
     """Return what to paste so that a variable gets a dimension too, and no other one changes."""
     told = {each: words for each in rules.dimensions if (words := said(rules.lasting, each))}
     before = told.get(dimension, _recorded(rules, dimension) if is_new else ())
     told[dimension] = (*(word for word in before if word != MINIMAL), _short(path))
     if len(rules.dimensions) == 1:
-        return choose(data_vars=told[dimension])
-    return choose(data_vars=told)
+        return choose(data_vars=told[dimension], **more)
+    return choose(data_vars=told, **more)
 
 
 def _recorded(rules: DimensionRules, dimension: str) -> tuple[str, ...]:

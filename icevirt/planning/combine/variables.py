@@ -361,9 +361,9 @@ def _refuse_unlike_grids(
             rows = int(member.rows[0]), int(member.rows[other])
             dimensions = member.schema.dimension_names
             axis = data_vars.lacking(facts, dimensions, rows, cells.axes)
-            how = data_vars.how_given((member.path, dimensions), axis, given)
+            how = data_vars.how_given((member.path, dimensions), axis, given, pad=differing)
             do = (
-                f"{how + f'and pad its ends with {pad}; or ' if how else ''}leave it out with"
+                f"{how + 'its ends padded; or ' if how else ''}leave it out with"
                 f" {leave_out(member.path)}, or build the files of each grid into a group"
                 " of its own."
             )

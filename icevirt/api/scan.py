@@ -25,10 +25,10 @@ from icevirt.api.request import Asked, ListedFiles
 from icevirt.api.sources.catalog_inputs import scans_alike
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.archive.facts import ArrayColumns, Counts
-from icevirt.archive.limits import ScanLimits
 from icevirt.archive.reports.build import BadFiles, Progress, Readers, ReferenceCounts
 from icevirt.archive.reports.scan import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile, SourceFile
+from icevirt.archive.shares import ScanLimits
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from icevirt.archive.limits import DEFAULT
+from icevirt.archive.shares import DEFAULT
 from icevirt.cli import options
 from icevirt.cli.output import CommandResult, Output, OutputOption, progress
 from icevirt.cli.recipes import asked, takes_options

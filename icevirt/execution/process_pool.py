@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import IO, Any, Self
 
-from icevirt.archive.limits import ATTEMPTS
+from icevirt.archive.shares import ATTEMPTS
 from icevirt.errors import SparkJobError
 from icevirt.execution.executor import Done, Watch, results_of, run_pickled
 from icevirt.execution.local_shuffle import LocalShuffle

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icevirt.archive.limits import ATTEMPTS
+from icevirt.archive.shares import ATTEMPTS
 from icevirt.errors import BuildError, InvalidInputError, SparkJobError
 from icevirt.execution.java import find_java, java_home
 from icevirt.execution.process_pool import usable_cores

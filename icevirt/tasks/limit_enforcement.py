@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 
-from icevirt.archive.limits import ScanLimits
+from icevirt.archive.shares import ScanLimits
 from icevirt.tasks.limits import limited_memory
 
 _STDERR = 2

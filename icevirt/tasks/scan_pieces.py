@@ -19,10 +19,9 @@ from icevirt.archive import catalog
 from icevirt.archive.blocks.packing import PackedBlock
 from icevirt.archive.catalog import CatalogPart
 from icevirt.archive.joining import Fact
-from icevirt.archive.limits import ScanLimits
 from icevirt.archive.scanned import Finding, ScannedArray, ScanOutcome, Severity
 from icevirt.archive.schema import file_signature
-from icevirt.archive.shares import Share
+from icevirt.archive.shares import ScanLimits, Share
 from icevirt.catalog import references
 from icevirt.catalog.part_builder import PartRows, findings_json
 from icevirt.catalog.parts import PartTables, complete_parts, write_part

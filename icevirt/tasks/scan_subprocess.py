@@ -15,8 +15,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from icevirt.archive.limits import DEFAULT, ScanLimits
 from icevirt.archive.scanned import ScanOutcome, SourceFile
+from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.errors import (
     BuildError,
     IcevirtError,

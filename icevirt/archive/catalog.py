@@ -108,7 +108,7 @@ def status_of(code: str) -> str:
 
     "corrupt" (damaged, or no scanner reads it), "unsupported" (it has something that cannot be
     represented), "changed" (since it was listed), "missing", "crashed", "timeout" and "oom" (what
-    it did to whoever scanned it), or "unreadable" (the storage did not let it be read).
+    it did to the process that scanned it), or "unreadable" (the storage did not let it be read).
     """
     return _STATUS.get(code, "unreadable")
 
@@ -172,8 +172,8 @@ def size_of_parts(count: int) -> int:
 
 
 def _digest(identity: str, attempt: int, files: Iterable[SourceFile]) -> str:
-    told = [VERSION, identity, attempt, [list(asdict(file).values()) for file in files]]
-    return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
+    facts = [VERSION, identity, attempt, [list(asdict(file).values()) for file in files]]
+    return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
 
 
 def run_of(part: str) -> str:

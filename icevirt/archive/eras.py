@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 type EraRule = Literal["refuse", "group"]
-"""What becomes of an archive with several eras: no dataset, or a group for each."""
+"""How to build an archive with several eras: refuse it, or make a group for each."""
 
 MARK = "icevirt_eras"
 """Attribute of the group that holds eras: ``{"version": 1, "dimension", "groups", "order",
@@ -18,8 +18,8 @@ MARK = "icevirt_eras"
 
 ``dimension`` is that along which they follow one another, null where it is not one; ``groups`` are
 names in the order of the eras; ``order`` is "coordinate" where steps are in the order of its
-values, "given" where a person said it; ``contiguous`` says that each era is one run of steps, so
-that they follow one another even where no coordinate tells the order.
+values, "given" where the user gave it; ``contiguous`` says that each era is one run of steps, so
+that they follow one another even if no coordinate has the order.
 """
 
 ERA = "icevirt_era"

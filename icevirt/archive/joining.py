@@ -1,4 +1,4 @@
-"""Say how small and uncompressed arrays join along a dimension: the rules of scanners and plans."""
+"""Decide how small and uncompressed arrays join along a dimension, for scanners and plans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POINTER = 8  # bytes of a value of variable length
 
 
 class Fact(IntFlag):
-    """What is known of an array beside its description and its references."""
+    """Kinds of facts about an array beside its description and its references."""
 
     none = 0
     digest = 1  # of data type, shape and values

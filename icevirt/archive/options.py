@@ -97,7 +97,7 @@ class Options:
         """Check every option.
 
         Raises:
-            InvalidInputError: A value is none that the option takes.
+            InvalidInputError: A value is not valid for its option.
         """
         for each in declared(type(self)):
             given = getattr(self, each.name)
@@ -124,10 +124,10 @@ class Options:
 
     @classmethod
     def of(cls, given: Self | Mapping[str, Any] | None) -> Self:
-        """Return options from what stands in their place: an object, a mapping, or nothing.
+        """Return options from an object, a mapping, or nothing.
 
         Raises:
-            InvalidInputError: It is something else, or a name or value is none of ours.
+            InvalidInputError: It is something else, or a name or value is unknown.
         """
         if given is None:
             return cls()

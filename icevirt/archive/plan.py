@@ -141,7 +141,7 @@ class BuildPlan:
     left_out: tuple[LeftOut, ...] = ()
     bad_files: tuple[BadFile, ...] = ()  # left out because they cannot be scanned
     eras: Eras | None = None  # where each is a group
-    cost: PlanCost | None = None  # where it was asked for
+    cost: PlanCost | None = None  # if requested
     executor: str = ""  # that scanned the files, and will run a build of them in the same place
     difference: PlanDifference | None = None  # from the last build, where one was looked at
     origin: FileColumns | None = None  # where the files are read, if they are published elsewhere
@@ -288,7 +288,7 @@ class WriteResult:
 
 def dump_result(result: WriteResult) -> bytes:
     """Return the note of a finished item."""
-    told = {
+    note = {
         "number": result.number,
         "manifest_id": None if result.manifest_id is None else result.manifest_id.hex(),
         "size_bytes": result.size_bytes,
@@ -304,23 +304,19 @@ def dump_result(result: WriteResult) -> bytes:
         ],
         "chunk_ids": sorted(key.hex() for key in result.chunk_ids),
     }
-    return json.dumps(told).encode()
+    return json.dumps(note).encode()
 
 
 def load_result(raw: bytes) -> WriteResult:
-    """Return what `dump_result` was given.
-
-    Raises:
-        FormatError: It is no such note.
-    """
+    """Return what `dump_result` was given. Raises `FormatError`."""
     try:
-        told = json.loads(raw)
-        manifest = told["manifest_id"]
+        note = json.loads(raw)
+        manifest = note["manifest_id"]
         return WriteResult(
-            number=told["number"],
+            number=note["number"],
             manifest_id=None if manifest is None else bytes.fromhex(manifest),
-            size_bytes=told["size_bytes"],
-            num_chunk_refs=told["num_chunk_refs"],
+            size_bytes=note["size_bytes"],
+            num_chunk_refs=note["num_chunk_refs"],
             windows=tuple(
                 WindowResult(
                     node_id=bytes.fromhex(window["node_id"]),
@@ -328,9 +324,9 @@ def load_result(raw: bytes) -> WriteResult:
                     references=ReferenceCounts(**window["references"]),
                     replaced=window["replaced"],
                 )
-                for window in told["windows"]
+                for window in note["windows"]
             ),
-            chunk_ids=frozenset(map(bytes.fromhex, told["chunk_ids"])),
+            chunk_ids=frozenset(map(bytes.fromhex, note["chunk_ids"])),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(

@@ -76,7 +76,7 @@ def resolved(group: str, word: str, there: Mapping[str, Collection[str]]) -> str
     ``there`` are the paths of all variables by name.
     """
     fitting = there.get(word.rpartition("/")[2], ())
-    if "/" in word:  # attributes are anybody's text, which need not be a path
+    if "/" in word:  # the text of an attribute need not be a path
         path = normpath(word if word.startswith("/") else f"{group}/{word}")
         path = "/" + path.lstrip("/")
         return path if path in fitting else None

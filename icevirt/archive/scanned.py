@@ -44,7 +44,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something in the file that was not plain, and what was decided about it."""
+    """A remark about something unusual in the file, and how the scan treated it."""
 
     path: str  # of the node
     code: str  # stable, like "szip-stored-natively"
@@ -74,7 +74,7 @@ class ScannedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactsBeside:
-    """What only some ways of combining files need to know of an array."""
+    """Facts about an array that only some ways of combining files need."""
 
     digest: str = ""  # hash of dtype, shape and raw values
     labels: bytes | None = None  # little-endian values
@@ -144,7 +144,7 @@ class ScannedArray:
 
 
 class NodeWriter(Protocol):
-    """What a scanned file is written to; `icevirt.Session` is one."""
+    """A target to write a scanned file to; `icevirt.Session` is one."""
 
     def add_group(self, path: str, zarr_json: bytes) -> None:
         """Add a group; missing parents are added too."""

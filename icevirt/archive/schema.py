@@ -82,9 +82,9 @@ class ArraySchema:
 
     @property
     def key(self) -> Hashable:
-        """Of dumps that are remembered; equal for those that share their parts, which live on.
+        """A cache key for `dumps`; equal for schemas that share their parts, which stay alive.
 
-        Numbers are told by how they are spelt: as keys 0, 0.0, -0.0 and False are one.
+        Numbers differ by their spelling: as keys 0, 0.0, -0.0 and False are one.
         """
         return (
             self.dimension_names,
@@ -140,9 +140,9 @@ class ArraySchema:
 
 
 class SchemaTexts:
-    """What `ArraySchema.dumps` says, remembered for schemas that share all their parts.
+    """A cache of `ArraySchema.dumps` for schemas that share all their parts.
 
-    Scanners hand on the same parts for arrays whose files say the same of them.
+    Scanners return the same parts for arrays whose files describe them equally.
     """
 
     def __init__(self) -> None:
@@ -170,8 +170,8 @@ def file_signature(arrays: tuple[tuple[str, str], ...]) -> str:
     Args:
         arrays: Path, and schema as `ArraySchema.dumps` writes it.
     """
-    told = sorted((path, _signature(schema)) for path, schema in arrays)
-    return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
+    facts = sorted((path, _signature(schema)) for path, schema in arrays)
+    return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
 
 
 @lru_cache(1024)

@@ -1,14 +1,28 @@
-"""Describe the share of a huge file that one task scans: whole arrays and runs of large ones."""
+"""Define the limits of scanning a file, and the share of a huge file that one task scans."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+ATTEMPTS = 3
+"""Attempts of a task before its job fails; Spark's own default in local mode is 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanLimits:
+    """Time and memory that the scan of one file may take."""
+
+    seconds: float = 600.0
+    memory: int = 4 << 30  # bytes of address space, beside what the process has before
+
+
+DEFAULT = ScanLimits()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weight:
-    """What the scan of one variable takes, as far as headers tell.
+    """Estimate of what scanning one variable costs, from headers.
 
     ``cost`` is in chunk references, which take about half a microsecond each; ``chunks`` are the
     places of its chunk grid where its index can be read in runs, 0 where it cannot.

@@ -16,7 +16,7 @@ _AT_ONCE = 1 << 14  # files that are objects for a moment
 
 
 class SourceFiles(Sequence[SourceFile]):
-    """A sequence of files, each of which is made when somebody asks for it, and their columns.
+    """A sequence of files, each made when it is accessed, and their columns.
 
     Args:
         files: Taken over one after the other; they need not all be there at once.
@@ -32,7 +32,7 @@ class SourceFiles(Sequence[SourceFile]):
         self.sizes.flags.writeable = self.times.flags.writeable = False
 
     def fold(self) -> None:
-        """Take little memory until somebody looks at the names, for all who share the columns."""
+        """Compress the names until they are next read, for all holders of the columns."""
         self.urls.fold()
         self.etags.fold()
 

@@ -20,9 +20,9 @@ import zstandard
 from icevirt.archive import catalog
 from icevirt.archive.blocks.packing import PackedBlock, pack
 from icevirt.archive.joining import Fact
-from icevirt.archive.limits import DEFAULT, ScanLimits
 from icevirt.archive.scanned import FactsBeside, Finding, ScannedArray, ScannedFile, ScanOutcome
 from icevirt.archive.schema import ArraySchema, SchemaTexts, file_signature
+from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.catalog import references as refs
 from icevirt.catalog.facts_beside import fact_row, write_facts
 from icevirt.catalog.parquet import encode_table

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from icevirt.archive.limits import DEFAULT
+from icevirt.archive.shares import DEFAULT
 from icevirt.cli import options
 from icevirt.cli.declared import asked, takes_options
 from icevirt.cli.output import CommandResult, Output, OutputOption, progress

@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icevirt.archive.limits import ATTEMPTS
+from icevirt.archive.shares import ATTEMPTS
 from icevirt.errors import BuildError, InvalidInputError, SparkJobError
 from icevirt.execution.java import find_java, java_home
 from icevirt.execution.local_executors import usable_cores

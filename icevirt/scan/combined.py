@@ -1,4 +1,4 @@
-"""Show a scanned file as a way of combining files wants it: cut, or stored whole."""
+"""Convert a scanned file to the form that combining needs: runs cut, or values stored whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from icevirt.scan.contract import ScannerOptions
 
 
 def combined(scanned: ScannedFile, options: ScannerOptions) -> ScannedFile:
-    """Return the file as its arrays will lie beside others."""
+    """Return the file with its arrays in the form that they have beside those of other files."""
     return replace(scanned, arrays=tuple(_combined(array, options) for array in scanned.arrays))
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from icevirt.archive.limits import DEFAULT, ScanLimits
 from icevirt.archive.options import Names, Option, Options, count
+from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.errors import InvalidInputError
 from icevirt.scan.policy import PolicyLike, rules_of
 from icevirt.scan.registry import named

@@ -21,7 +21,7 @@ EVERY = "*"  # the pattern of all variables
 
 
 class Policy(StrEnum):
-    """What becomes of a variable."""
+    """How to treat a variable."""
 
     fail = "fail"  # as is best; what cannot be represented stops the scan of the file
     skip = "skip"  # as is best; what cannot be represented is left out, with a warning
@@ -34,7 +34,7 @@ type PolicyLike = str | Mapping[str, str]
 
 
 def rules_of(given: Any) -> tuple[tuple[str, str], ...]:
-    """Return what a person asked for as pairs of pattern and policy, the first that fits counts.
+    """Return the given policies as pairs of pattern and policy; the first that fits counts.
 
     Raises:
         InvalidInputError: It is no policy, or no mapping of patterns to policies.
@@ -71,7 +71,7 @@ def is_name(pattern: str) -> bool:
 
 
 def enforce(scanned: ScannedFile, rules: tuple[tuple[str, str], ...]) -> None:
-    """Compare what a scanner made of the variables with what was asked for.
+    """Check that a scanner treated the variables as their policies require.
 
     Raises:
         UnsupportedError: One that must be referenced is stored, or the other way round.
@@ -101,9 +101,9 @@ def enforce(scanned: ScannedFile, rules: tuple[tuple[str, str], ...]) -> None:
 
 
 def _cause(scanned: ScannedFile, array: ScannedArray) -> str:
-    told = (
+    causes = (
         finding.message
         for finding in scanned.findings
         if finding.path == array.path and finding.code in ("stored-natively", "chunks-stored")
     )
-    return next(told, "its values are strings, compact, or order the files")
+    return next(causes, "its values are strings, compact, or order the files")

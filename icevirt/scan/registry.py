@@ -238,7 +238,7 @@ def refuse_unknown(options: ScannerOptions, scanned: ScannedFile) -> None:
 
 
 def check_paths(scanned: ScannedFile) -> None:
-    """Refuse a description in which two nodes share a path, or a path is none for Zarr.
+    """Refuse a description in which two nodes share a path, or a path is not valid in Zarr.
 
     Raises:
         UnsupportedError: Names in the file become one name in Zarr.

@@ -109,7 +109,7 @@ def with_labels(scanned: ScannedFile, source: ByteSource, options: ScannerOption
     """Return the file with the values that a plan will look at, beside its description.
 
     They are those of `CombineHints.label_variables`, where variables with more than one value get
-    none, and of `CombineHints.tolerant`, where large ones get none; both of which the plan tells.
+    none, and of `CombineHints.tolerant`, where large ones get none; the plan reports both.
     A coordinate whose texts are stored as characters gets them as its labels.
 
     Raises:
@@ -158,7 +158,7 @@ def _text(value: Any) -> str:
 
 
 def _plain(array: ScannedArray) -> NDArray[Any] | None:
-    """Return a number that lies in the references as it is; importing zarr costs a second."""
+    """Return a number that is stored plainly in the references; importing zarr costs a second."""
     table, codec = array.references, array.codecs[0] if len(array.codecs) == 1 else None
     if not isinstance(codec, dict) or codec.get("name") != "bytes" or len(table) != 1:
         return None

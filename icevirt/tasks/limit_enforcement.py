@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from icevirt.archive.limits import ScanLimits
+from icevirt.archive.shares import ScanLimits
 
 _STATM = Path("/proc/self/statm")
 _STDERR = 2

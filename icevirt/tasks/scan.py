@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from icevirt.archive.catalog import VERSION, CatalogPart, run_of
 from icevirt.archive.joining import Fact
-from icevirt.archive.limits import DEFAULT, ScanLimits
 from icevirt.archive.scanned import FactsBeside, ScannedArray, ScanOutcome, SourceFile
+from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.catalog.facts_beside import fact_row, write_facts
 from icevirt.catalog.parts import PartRows, complete_parts, write_part
 from icevirt.catalog.scan_notes import ScanNotes

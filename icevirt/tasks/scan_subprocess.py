@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
-from icevirt.archive.limits import DEFAULT, ScanLimits
 from icevirt.archive.scanned import ScanOutcome, SourceFile
+from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.errors import (
     BuildError,
     IcevirtError,

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, FileColumns
-from icevirt.archive.limits import DEFAULT, ScanLimits
 from icevirt.archive.scanned import SourceFile
+from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.errors import (
     CombineError,
     NotFoundError,

@@ -16,9 +16,9 @@ from icevirt.model.chunks import ChunkTable
 from icevirt_scanners.context import ScanContext
 
 SPLIT = 16 * 1024 * 1024  # uncompressed blocks are split into chunks of at most this
-_FAR = 64  # how many times smaller than that chunks may get for want of a better divisor
+_FAR = 64  # how many times smaller than that chunks may get if there is no better divisor
 _LAST_CHUNK = 2**32 - 1
-_LARGE = 128 * 1024 * 1024  # bytes of a chunk that people are told of
+_LARGE = 128 * 1024 * 1024  # bytes of a chunk that becomes a finding
 
 
 def virtual(
@@ -55,11 +55,7 @@ def virtual(
 def check_inside(
     offset: NDArray[np.int64], length: NDArray[np.int64], *, size: int, url: str, variable: str
 ) -> None:
-    """Refuse references that leave the file.
-
-    Raises:
-        ScanError: At least one does.
-    """
+    """Refuse references that leave the file. Raises `ScanError`."""
     outside = (offset < 0) | (length < 0) | (offset + length > size)
     if outside.any():
         row = int(np.argmax(outside))

@@ -21,7 +21,7 @@ MISSING = "missing_value"
 
 
 def default_fill(dtype: np.dtype[Any]) -> float:
-    """Return what netCDF reads of a number that nobody wrote, where no fill value was given."""
+    """Return what netCDF reads where no number was written and no fill value given."""
     if dtype.kind == "f":
         return 9.969209968386869e36  # 15 * 2**119, exact in both sizes
     limits, wide = np.iinfo(dtype), dtype.itemsize == 8

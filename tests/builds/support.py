@@ -14,8 +14,8 @@ from icechunk.credentials import LocalFileSystemAccess
 
 import icevirt
 from icevirt.archive.catalog import path_of
-from icevirt.archive.limits import DEFAULT
 from icevirt.archive.scanned import SourceFile
+from icevirt.archive.shares import DEFAULT
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.parquet import read_table

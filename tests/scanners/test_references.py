@@ -15,7 +15,7 @@ from icevirt.model.chunks import ChunkType
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.blocks import SPLIT, block_chunks, grid_of_block
 from icevirt_scanners.hdf5.values import digests, libhdf5_values
-from icevirt_scanners.hdf5.values.chunk_references import stored_chunks
+from icevirt_scanners.hdf5.values.chunked import stored_chunks
 from scanners.materialise import materialise
 
 MIB = 1024 * 1024

@@ -15,8 +15,8 @@ import pytest
 from builds.support import assert_same_dataset, closed_of, expected_dataset, opened, write_days
 from icevirt.api.scan import scan_file
 from icevirt.archive.catalog import CatalogPart, parts_of, run_of
-from icevirt.archive.limits import ScanLimits
 from icevirt.archive.scanned import SourceFile
+from icevirt.archive.shares import ScanLimits
 from icevirt.catalog import parts as catalog
 from icevirt.catalog.scan_notes import ScanNotes
 from icevirt.errors import BuildError, ScanError, ScanTimeoutError
@@ -138,7 +138,7 @@ def test_a_child_that_does_not_start_is_no_fault_of_the_file(tmp_path, monkeypat
 
 USER = """
     import os, sys, threading
-    from icevirt.archive.limits import ScanLimits
+    from icevirt.archive.shares import ScanLimits
     from icevirt.tasks.scan_subprocess import Apart
     import time
 
@@ -273,7 +273,7 @@ def test_an_error_that_python_lives_through_leaves_no_note(tmp_path):
 HANGING = """
     import signal, time
     from icevirt.tasks import limit_enforcement as watch
-    from icevirt.archive.limits import ScanLimits
+    from icevirt.archive.shares import ScanLimits
 
     with watch.held_to(ScanLimits(seconds=0.1)):
         time.sleep(0.3)

@@ -11,8 +11,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from icevirt.api.sources.inputs import Inputs
-from icevirt.archive.limits import ScanLimits
 from icevirt.archive.scanned import ScannedArray, SourceFile
+from icevirt.archive.shares import ScanLimits
 from icevirt.errors import IcevirtError
 from icevirt.model import paths
 from icevirt.objects.source_access import in_force

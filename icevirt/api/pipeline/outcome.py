@@ -14,9 +14,9 @@ import numpy as np
 from icevirt.api.arguments import told_of
 from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.api.pipeline.target import Target
-from icevirt.archive.limits import ScanLimits
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
 from icevirt.archive.reports.build import ArraySummary, BadFile, BuildReport, ReferenceCounts
+from icevirt.archive.shares import ScanLimits
 from icevirt.errors import ScanMemoryError, ScanTimeoutError
 from icevirt.model.json import JSON
 from icevirt.model.repo_info import SnapshotSummary

@@ -15,10 +15,10 @@ from icevirt.api.pipeline.target import Target
 from icevirt.archive import catalog as schema
 from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.joining import Form
-from icevirt.archive.limits import DEFAULT, ScanLimits
 from icevirt.archive.plan import BuildPlan, FileRows, ManifestTask, WriteResult
 from icevirt.archive.reports.build import BadFile, Progress
 from icevirt.archive.scanned import SourceFile
+from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog import parts
 from icevirt.catalog.facts_beside import read_beside

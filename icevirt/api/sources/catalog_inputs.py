@@ -10,7 +10,7 @@ from icevirt.api.arguments import identity_of, shared, told_of
 from icevirt.api.pipeline.inference import with_dimensions
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.archive.catalog import BEFORE
-from icevirt.archive.limits import ScanLimits
+from icevirt.archive.shares import ScanLimits
 from icevirt.catalog.parts import check_mark, version_of
 from icevirt.catalog.scan_notes import described_scans, files_asked
 from icevirt.errors import InvalidInputError

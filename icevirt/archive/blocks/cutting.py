@@ -106,14 +106,14 @@ def dumps(block: Block) -> bytes:
         targets=json.dumps(list(targets)).encode(),
         **packed_columns(block.offset, block.length),
     )
-    told = pickle.dumps([getattr(packed, name) for name in _FIELDS])
-    return zstandard.ZstdCompressor(level=1).compress(told)
+    columns = pickle.dumps([getattr(packed, name) for name in _FIELDS])
+    return zstandard.ZstdCompressor(level=1).compress(columns)
 
 
 def loads(raw: bytes) -> Block:
     """Undo `dumps`."""
-    told = pickle.loads(zstandard.ZstdDecompressor().decompress(raw))  # noqa: S301  # our own row
-    return unpack(PackedBlock(**dict(zip(_FIELDS, told, strict=True))))
+    columns = pickle.loads(zstandard.ZstdDecompressor().decompress(raw))  # noqa: S301  # our own row
+    return unpack(PackedBlock(**dict(zip(_FIELDS, columns, strict=True))))
 
 
 def cut(block: Block, rows: NDArray[np.int64], step: int, extent: NDArray[np.int64]) -> Block:

@@ -98,11 +98,7 @@ class PackedBlocks:
 
 
 def unpack(packed: PackedBlock) -> Block:
-    """Undo `pack`.
-
-    Raises:
-        FormatError: The columns do not fit together.
-    """
+    """Undo `pack`. Raises `FormatError`."""
     return unpack_all(PackedBlocks.of([packed]))
 
 
@@ -262,10 +258,10 @@ def _sources(columns: Mapping[str, BinaryColumn], n: NDArray[np.int64]) -> dict[
     if not columns["sources"].there.any():
         return {"source": source, "targets": Locations.none()}
     _spread(source, columns["sources"], n, "<u4")
-    told, ends = columns["targets"], np.cumsum(n)
+    targets, ends = columns["targets"], np.cumsum(n)
     rows: list[tuple[str, str, int]] = []
     for block in np.flatnonzero(columns["sources"].there).tolist():
-        raw = told.data[told.starts[block] : told.starts[block + 1]].tobytes()
+        raw = targets.data[targets.starts[block] : targets.starts[block + 1]].tobytes()
         found = json.loads(raw or b"[]")
         mine = source[ends[block] - n[block] : ends[block]]
         if int(mine.max(initial=0)) > len(found):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from icevirt.archive.reports.card import card, line, listing, plural, table, volume
@@ -12,6 +12,8 @@ from icevirt.model.json import JSON
 if TYPE_CHECKING:
     from xarray import Dataset
 
+
+_SHOWN = 20  # files, arrays and findings in a picture
 
 GDAL = "GDAL 3.14"
 """The release that `Readers` speaks of: the first one with a driver for Icechunk."""
@@ -33,13 +35,9 @@ class Readers:
     def __or__(self, other: Readers) -> Readers:
         """Return the readers of two arrays that become one: what is lacked for either."""
         return Readers(
-            zarr_lacks=_joined(self.zarr_lacks, other.zarr_lacks),
-            gdal_lacks=_joined(self.gdal_lacks, other.gdal_lacks),
+            zarr_lacks=tuple(dict.fromkeys(self.zarr_lacks + other.zarr_lacks)),
+            gdal_lacks=tuple(dict.fromkeys(self.gdal_lacks + other.gdal_lacks)),
         )
-
-
-def _joined(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one + other))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +81,6 @@ class BadFiles(tuple[BadFile, ...]):
         return table(("url", "code", "error", "remedy"), self.rows()[:_SHOWN])
 
 
-_SHOWN = 20  # files, arrays and findings in a picture
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceCounts:
     """Chunk references by where their bytes lie, and how many bytes that is."""
@@ -97,13 +92,8 @@ class ReferenceCounts:
     bytes_stored: int = 0  # native and inline, in the repository
 
     def __add__(self, other: ReferenceCounts) -> ReferenceCounts:
-        return ReferenceCounts(
-            virtual=self.virtual + other.virtual,
-            native=self.native + other.native,
-            inline=self.inline + other.inline,
-            bytes_referenced=self.bytes_referenced + other.bytes_referenced,
-            bytes_stored=self.bytes_stored + other.bytes_stored,
-        )
+        sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        return ReferenceCounts(**sums)
 
     @property
     def total(self) -> int:
@@ -250,16 +240,16 @@ class Progress:
     def amounts(self) -> dict[str, JSON]:
         """All of it but the phase, as logs hold it: amounts that are not known are left out."""
         left, share = self.seconds_left, self.per_second / self.done if self.done else 0.0
-        told: dict[str, JSON] = {"done": self.done, "total": self.total, "unit": self.unit}
-        told |= {"seconds": round(self.seconds, 1), "per_second": round(self.per_second, 1)}
+        amounts: dict[str, JSON] = {"done": self.done, "total": self.total, "unit": self.unit}
+        amounts |= {"seconds": round(self.seconds, 1), "per_second": round(self.per_second, 1)}
         if left is not None:
-            told["seconds_left"] = round(left, 1)
+            amounts["seconds_left"] = round(left, 1)
         for name in ("found", "files", "references", "bytes"):
             if amount := getattr(self, name):
-                told[name] = amount
+                amounts[name] = amount
         if self.references:
-            told["references_per_second"] = round(self.references * share, 1)
-        return told
+            amounts["references_per_second"] = round(self.references * share, 1)
+        return amounts
 
     @property
     def per_second(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 
 from icevirt.archive.reports.build import ReferenceCounts
 
@@ -56,16 +57,16 @@ class PlanCost:
     @property
     def map(self) -> ArrayCost | None:
         """The array of which one step takes most requests; among equals, has most values."""
-        arrays = enumerate(self.of_arrays)
-        found = [(each.map.requests, each.points, -at) for at, each in arrays if each.map]
-        return self.of_arrays[-max(found)[-1]] if found else None
+        found = [(each.map.requests, each.points, each) for each in self.of_arrays if each.map]
+        return max(found, key=itemgetter(0, 1), default=(0, 0, None))[-1]
 
     @property
     def series(self) -> ArrayCost | None:
         """The array of which one point over all steps takes most requests, as of `map`."""
-        arrays = enumerate(self.of_arrays)
-        found = [(each.series.requests, each.points, -at) for at, each in arrays if each.series]
-        return self.of_arrays[-max(found)[-1]] if found else None
+        found = [
+            (each.series.requests, each.points, each) for each in self.of_arrays if each.series
+        ]
+        return max(found, key=itemgetter(0, 1), default=(0, 0, None))[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class PlanChange:
     """One difference."""
 
     what: str  # in words, like "/tos: data type int16 → float32"
-    stops: bool  # somebody loses something, or reads other values: a person must have meant it
+    stops: bool  # something is lost, or reads as other values: a person must confirm it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,10 @@ A file names the filters of its datasets by number, and to find one libhdf5 load
 the directories of ``HDF5_PLUGIN_PATH`` and in two of the system's. An untrusted file must not
 trigger that, so filter plugins are off during a scan unless the user allows them. Filters that are
 registered already (by ``import hdf5plugin``) stay.
+
+libhdf5 reads zeros if an external raw file is missing, so every raw file is checked first. Raw
+files must be in the directory of the scanned file or below it, or where the options allow: a file
+that could name any path would copy that path's content into a repository.
 """
 
 from __future__ import annotations
@@ -19,16 +23,18 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from math import prod
+from pathlib import Path
 from typing import Any
 
 import h5py
-from h5py import h5f, h5o, h5p, h5pl
+from h5py import h5d, h5f, h5i, h5o, h5p, h5pl
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import IcevirtError, ScanError, UnsupportedError
 from icevirt.scan.contract import ByteSource
 from icevirt.scan.elsewhere import Elsewhere
-from icevirt_scanners.context import ScanContext
+from icevirt_scanners.context import LEAVE_OUT, ScanContext
 from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
 
 # by a part of what h5py says about damage: the error and its remedy
@@ -61,7 +67,7 @@ _depth = 0  # scans that run
 
 
 class HeldFile:
-    """A file that libhdf5 opens for reading when it is first asked for.
+    """A file that libhdf5 opens for reading at first use.
 
     ``again``: libhdf5 itself may open it as well, as the source of a virtual dataset.
     """
@@ -93,7 +99,7 @@ class HeldFile:
 
 @contextmanager
 def held(source: ByteSource, *, again: bool = False) -> Iterator[HeldFile]:
-    """Yield a file that is opened when it is first asked for, and closed in the end."""
+    """Yield a file that is opened at first use, and closed in the end."""
     with no_plugins():
         file = HeldFile(source, again=again)
         try:
@@ -112,7 +118,7 @@ def _access(*, strong: bool) -> h5p.PropFAID:
 
 
 class Handle:
-    """A group or dataset that libhdf5 opens when it is first asked for."""
+    """A group or dataset that libhdf5 opens at first use."""
 
     __slots__ = ("_file", "_id", "_path")
 
@@ -157,7 +163,7 @@ class FileContext(ScanContext):
         return self.file.fid
 
     def header(self, address: int) -> ObjectHeader | None:
-        """Return the object header at an address, None where libhdf5 is to be asked."""
+        """Return the object header at an address, None if only libhdf5 can read it."""
         return self.raw.header(address) if self.raw is not None else None
 
     def once[T](
@@ -167,9 +173,9 @@ class FileContext(ScanContext):
         more: Hashable,
         make: Callable[[], T],
     ) -> T:
-        """Make what messages of a header say, once for all objects with equal ones.
+        """Return what `make` does, cached for objects with equal messages of some kinds.
 
-        ``more`` is what it depends on beside them.
+        ``more`` is what it depends on beside the messages.
         """
         key = header.key(kinds) if header is not None else None
         if key is None:
@@ -264,3 +270,80 @@ def _end() -> None:
         _depth -= 1
         while not _depth and _kept:
             h5pl.prepend(_kept.pop())
+
+
+def check_elsewhere(
+    dsid: Any, plist: Any, layout: int, *, context: FileContext, variable: str
+) -> str:
+    """Return which other files hold the values of a dataset, "" for none; check its raw files.
+
+    Sources of a virtual dataset are checked when it is resolved.
+
+    Args:
+        dsid: The dataset.
+        plist: Its creation properties.
+        layout: The layout in them.
+        context: Of the scan.
+        variable: For errors.
+
+    Raises:
+        ScanError: A raw file is missing or too short.
+        UnsupportedError: One lies outside the file's directory, or cannot be checked.
+    """
+    if layout == h5d.VIRTUAL:
+        return "a virtual dataset"
+    if not plist.get_external_count():
+        return ""
+    facts = {"file": context.source.file.url, "variable": variable}
+    path = context.source.local_path
+    if path is None:
+        raise UnsupportedError("values outside the remote file", do=LEAVE_OUT, **facts)
+    nbytes = dsid.get_type().get_size() * prod(dsid.shape)
+    _check_external(plist, Path(path).parent, nbytes, context, facts)
+    return "external raw files"
+
+
+def outside(error: UnsupportedError, facts: dict[str, str]) -> UnsupportedError:
+    """Return the error for a source that lies where it may not, naming the variable."""
+    return UnsupportedError(
+        "values in a file outside the directory of the scanned file",
+        do=f"{error.do} {LEAVE_OUT}",
+        **{**error.facts, **facts},
+    )
+
+
+def beside(dsid: Any) -> Any:
+    """Close a dataset and open it such that its raw files are looked for beside the file.
+
+    libhdf5's default is the working directory, which means nothing on an executor.
+    """
+    access = h5p.create(h5p.DATASET_ACCESS)
+    access.set_efile_prefix(b"${ORIGIN}")
+    file, name = h5i.get_file_id(dsid), h5i.get_name(dsid)
+    dsid.close()  # libhdf5 accepts another prefix only for datasets that are not open
+    return h5d.open(file, name, access)
+
+
+def _check_external(
+    plist: Any, directory: Path, nbytes: int, context: FileContext, facts: dict[str, str]
+) -> None:
+    """Check that raw files hold all values: libhdf5 reads zeros behind their end."""
+    for number in range(plist.get_external_count()):
+        name, offset, size = plist.get_external(number)
+        place = str(directory / os.fsdecode(name))
+        try:
+            source = context.elsewhere.source(place)
+        except UnsupportedError as error:
+            raise outside(error, facts) from error
+        if source is None:
+            raise ScanError(
+                "a source of the values is missing", do=LEAVE_OUT, **facts, source=place
+            )
+        with source:
+            context.beside[source.file.url] = source.file
+        used = min(size, nbytes)  # the last may be without limit
+        nbytes -= used
+        if source.file.size < offset + used:
+            raise ScanError(
+                "a source of the values is too short", do=LEAVE_OUT, **facts, source=place
+            )

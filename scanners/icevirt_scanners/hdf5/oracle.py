@@ -13,7 +13,7 @@ from icevirt.model.paths import node_name
 from icevirt.scan.contract import ByteSource
 from icevirt_scanners.cf import default_fill
 from icevirt_scanners.hdf5.files import explained, held
-from icevirt_scanners.hdf5.hierarchy.links import PREFIX, variable_name
+from icevirt_scanners.hdf5.hierarchy.walk import PREFIX, variable_name
 
 
 def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.ndarray[Any, Any]:

@@ -30,8 +30,13 @@ from icevirt_scanners.hdf5.hierarchy.dimensions import (
     is_bare_dimension,
     is_scale,
 )
-from icevirt_scanners.hdf5.hierarchy.links import object_at
-from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, FoundGroup, Walk, plain_walk
+from icevirt_scanners.hdf5.hierarchy.walk import (
+    FoundDataset,
+    FoundGroup,
+    Walk,
+    object_at,
+    plain_walk,
+)
 from icevirt_scanners.hdf5.index.chunks import layout_of
 from icevirt_scanners.hdf5.oracle import read_values
 from icevirt_scanners.hdf5.raw.attributes import heaps_of
@@ -181,18 +186,22 @@ def _variables[T](
     for found in wanted:
 
         def made(found: FoundDataset = found) -> T:
-            with _faithful(context, found.path), explained(context.source.file.url, found.path):
-                element, placed = elements[found], axes[found]
-                shape = netcdf_shape(found, element, placed, dimensions, context)
-                variable = variable_of(
-                    found,
-                    attributes[found],
-                    element=element,
-                    axes=placed,
-                    shape=shape,
-                    context=context,
-                )
-                return make(variable, context)
+            try:
+                with explained(context.source.file.url, found.path):
+                    element, placed = elements[found], axes[found]
+                    shape = netcdf_shape(found, element, placed, dimensions, context)
+                    variable = variable_of(
+                        found,
+                        attributes[found],
+                        element=element,
+                        axes=placed,
+                        shape=shape,
+                        context=context,
+                    )
+                    return make(variable, context)
+            except UnfaithfulError as error:
+                what = "zarr cannot represent these values exactly"
+                raise context.refusal(found.path, what, cause=str(error)) from error
 
         one = context.represented(found.path, made)
         if one is not None:
@@ -294,18 +303,6 @@ def _inner(found: FoundDataset) -> tuple[int, ...]:
         return _element(found).inner
     except NoDataTypeError:
         return ()
-
-
-@contextmanager
-def _faithful(context: FileContext, path: str) -> Iterator[None]:
-    try:
-        yield
-    except UnfaithfulError as error:
-        raise context.refusal(
-            path,
-            "zarr cannot represent these values exactly",
-            cause=str(error),
-        ) from error
 
 
 _INDEX = 4096  # bytes that hold the root of most chunk indices

@@ -18,8 +18,7 @@ from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt_scanners.cf import default_fill
-from icevirt_scanners.hdf5.elsewhere import beside, check_elsewhere
-from icevirt_scanners.hdf5.files import FileContext, Handle
+from icevirt_scanners.hdf5.files import FileContext, Handle, beside, check_elsewhere
 from icevirt_scanners.hdf5.hierarchy.dimensions import Dimensions, VariableAxis
 from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset
 from icevirt_scanners.hdf5.index.chunks import layout_of
@@ -38,7 +37,7 @@ from icevirt_scanners.hdf5.values.libhdf5_values import fill_json, fill_of, has_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HDF5Variable:
-    """A dataset as it lies in the file, in zarr's terms."""
+    """A dataset of the file, in zarr's terms."""
 
     path: str
     handle: Handle
@@ -97,18 +96,13 @@ class HDF5Variable:
         """Whether it is 1-D and named like its dimension."""
         return len(self.axes) == 1 and self.axes[0].name == paths.name(self.path)
 
-    @property
-    def dimensions(self) -> tuple[str | None, ...]:
-        """The names of its axes."""
-        return tuple(axis.name for axis in self.axes)
-
     def array(
         self, chunk: tuple[int, ...], codecs: tuple[JSON, ...], table: ChunkTable, **more: Any
     ) -> ScannedArray:
         """Return the scanned array under the given representation."""
         return ScannedArray(
             path=self.path,
-            dimension_names=self.dimensions,
+            dimension_names=tuple(axis.name for axis in self.axes),
             shape=self.shape,
             chunk_shape=chunk,
             data_type=self.element.data_type,

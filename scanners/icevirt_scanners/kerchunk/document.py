@@ -25,11 +25,7 @@ _MARK = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 
 
 def parse(raw: bytes, url: str) -> Any:
-    """Read the JSON.
-
-    Raises:
-        ScanError: It is none.
-    """
+    """Read the JSON. Raises `ScanError`."""
     try:
         held = json.loads(raw)
         if b"\\ud" in raw.lower():  # half a character, perhaps, which no name or text can hold
@@ -93,11 +89,7 @@ def _template(match: re.Match[str], templates: Mapping[str, Any], url: str) -> s
 
 
 def inline_bytes(value: str, url: str, key: str) -> bytes:
-    """Return what an inline value stands for.
-
-    Raises:
-        ScanError: It is no base64 although it says so.
-    """
+    """Return what an inline value stands for. Raises `ScanError`."""
     try:
         if not value.startswith("base64:"):
             return value.encode()

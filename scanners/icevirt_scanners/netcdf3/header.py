@@ -64,11 +64,7 @@ class FileHeader:
 
 
 def read_header(source: ByteSource) -> FileHeader:
-    """Read as much of a file as its header takes, and parse it.
-
-    Raises:
-        DamagedError: It is none.
-    """
+    """Read as much of a file as its header takes, and parse it. Raises `DamagedError`."""
     size = source.file.size
     data = source.read(0, min(_FIRST, size))
     while True:
@@ -208,7 +204,7 @@ class Cursor:
         return self.times(count, least, read)
 
     def times[T](self, count: int, least: int, read: Callable[[], T]) -> tuple[T, ...]:
-        """Return ``count`` things; one look at the rest of the file tells an impossible count."""
+        """Return ``count`` things; a count that the rest of the file cannot hold is refused."""
         if count * least > self.file_size - self.at:
             raise DamagedError(f"a list of {count} items, for which the file is too short")
         return tuple(read() for _ in range(count))

@@ -36,7 +36,8 @@ def represent(placed: PlacedVariable, attributes: Attributes, context: ScanConte
     """
     if _wants_whole(placed, context):
         return _stored(placed, attributes, context)
-    chunk = _grid(placed)
+    lead, rest = ((), placed.shape) if placed.contiguous else ((1,), placed.shape[1:])
+    chunk = (*lead, *blocks.grid_of_block(rest, placed.kind.size))
     table = blocks.virtual(placed.path, *_references(placed, chunk), context)
     array = _array(placed, attributes, chunk, table, whole=False)
     wanted = context.wanted(array)
@@ -74,12 +75,6 @@ def _array(
         contiguous=not whole,
         **more,
     )
-
-
-def _grid(placed: PlacedVariable) -> tuple[int, ...]:
-    if placed.contiguous:
-        return blocks.grid_of_block(placed.shape, placed.kind.size)
-    return (1, *blocks.grid_of_block(placed.shape[1:], placed.kind.size))
 
 
 def _wants_whole(placed: PlacedVariable, context: ScanContext) -> bool:

@@ -50,7 +50,7 @@ class NetCDF3Scanner:
         """Describe the file.
 
         Raises:
-            ScanError: The file is damaged, or was asked for a group, which it cannot have.
+            ScanError: The file is damaged, or the options name a group, which it cannot have.
             UnsupportedError: Something in it has no exact representation.
         """
         file = source.file

@@ -22,7 +22,7 @@ from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.given import GivenArray, ReferenceColumns, completed, tell_unverifiable
-from icevirt_scanners.kerchunk.arrays import regular_array
+from icevirt_scanners.kerchunk.hierarchy import regular_array
 from icevirt_scanners.virtualizarr.parser import Parser, installed_version, parsed, parser_of
 
 _INLINE = "__inlined__"  # VirtualiZarr's word for a chunk whose bytes are in the manifest
@@ -127,11 +127,7 @@ def _inside(path: str, name: object, context: ScanContext) -> str:
 
 
 def _given_array(path: str, array: Any, file: str) -> GivenArray:
-    """Describe a manifest array.
-
-    Raises:
-        UnsupportedError: Its chunk grid is not regular.
-    """
+    """Describe a manifest array. Raises `UnsupportedError`."""
     document = _document(array.metadata)
     if document["chunk_grid"]["name"] != "regular":
         raise UnsupportedError(

@@ -31,7 +31,7 @@ from icevirt_scanners.hdf5.raw import space as fields
 from icevirt_scanners.hdf5.raw.file import RawFile
 from icevirt_scanners.hdf5.raw.header import LAYOUT, messages, only, space_of
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
-from icevirt_scanners.hdf5.values import chunk_references
+from icevirt_scanners.hdf5.values import chunked
 from open_files import open_below
 from scanners.materialise import materialise
 
@@ -130,8 +130,8 @@ def test_every_kind_of_index_is_decoded(
     )
     with dataset(path) as (variable, context):
         assert kind_of(variable, context) == kind
-        found = chunk_references._decoded(variable, context)
-        assert rows(found) == rows(chunk_references._listed(variable.dsid, variable.own_chunk))
+        found = chunked._decoded(variable, context)
+        assert rows(found) == rows(chunked._listed(variable.dsid, variable.own_chunk))
 
 
 def test_an_implicit_index_is_decoded(tmp_path):
@@ -144,9 +144,9 @@ def test_an_implicit_index_is_decoded(tmp_path):
         h5d.create(file.id, b"d", h5py.h5t.NATIVE_INT32, extent, plist)
     with dataset(path) as (variable, context):
         assert kind_of(variable, context) == "implicit"
-        found = chunk_references._decoded(variable, context)
+        found = chunked._decoded(variable, context)
         assert len(found.offset) == 100
-        assert rows(found) == rows(chunk_references._listed(variable.dsid, variable.own_chunk))
+        assert rows(found) == rows(chunked._listed(variable.dsid, variable.own_chunk))
 
 
 def test_pages_of_a_paged_file_and_small_addresses_are_read(tmp_path):
@@ -166,13 +166,11 @@ def test_pages_of_a_paged_file_and_small_addresses_are_read(tmp_path):
                 )
         for name in "de":
             with dataset(path, name) as (variable, context):
-                found = chunk_references._decoded(variable, context)
-                assert rows(found) == rows(
-                    chunk_references._listed(variable.dsid, variable.own_chunk)
-                )
+                found = chunked._decoded(variable, context)
+                assert rows(found) == rows(chunked._listed(variable.dsid, variable.own_chunk))
     with dataset(tmp_path / "1.h5") as (variable, context):
-        found = chunk_references._decoded(variable, context)
-        assert rows(found) == rows(chunk_references._listed(variable.dsid, variable.own_chunk))
+        found = chunked._decoded(variable, context)
+        assert rows(found) == rows(chunked._listed(variable.dsid, variable.own_chunk))
 
 
 TURNED = {
@@ -204,7 +202,7 @@ def test_what_libhdf5_would_list_wrongly_is_refused_where_it_cannot_be_decoded(
 
     for name, bounds in (("new", "latest"), ("old", "earliest")):
         write(tmp_path / name, (30, 9), (3, 1), (40, None), everything, bounds=bounds)
-    monkeypatch.setattr(chunk_references, "found_chunks", fail)
+    monkeypatch.setattr(chunked, "found_chunks", fail)
     with pytest.raises(ScanError, match="something new"):
         scan_file(tmp_path / "new")
     old = scan_file(tmp_path / "old").array("d")
@@ -258,12 +256,12 @@ def test_any_index_is_that_of_libhdf5(file, bounds):
         path = Path(directory) / "f.h5"
         write(path, shape, chunks, limits, fill, bounds=bounds, space=space, **options)
         with dataset(path) as (variable, context):
-            found = chunk_references._decoded(variable, context)
+            found = chunked._decoded(variable, context)
             kind = kind_of_or_none(variable, context)
             if kind is None:
                 assert found is None  # a single chunk is left to libhdf5
-            elif not (kind == "extensible" and chunk_references._turned(variable)):
-                listed = chunk_references._listed(variable.dsid, variable.own_chunk)
+            elif not (kind == "extensible" and chunked._turned(variable)):
+                listed = chunked._listed(variable.dsid, variable.own_chunk)
                 assert rows(found) == rows(listed)
         with h5py.File(path) as file_:
             values = file_["d"][...]
@@ -295,8 +293,8 @@ def test_a_flipped_bit_is_read_as_libhdf5_reads_it_or_left_to_it(name, random, m
     path.write_bytes(flipped)
     with dataset(path) as (variable, context):
         try:
-            listed = chunk_references._listed(variable.dsid, variable.own_chunk)
-            found = chunk_references._decoded(variable, context)
+            listed = chunked._listed(variable.dsid, variable.own_chunk)
+            found = chunked._decoded(variable, context)
         except (OSError, RuntimeError, ValueError, OverflowError):
             return  # libhdf5 cannot list them either
         assert found is None or rows(found) == rows(listed)

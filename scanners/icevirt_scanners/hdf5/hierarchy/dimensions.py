@@ -20,8 +20,7 @@ from h5py import h5a, h5i, h5o, h5r, h5s
 from icevirt.model import paths
 from icevirt_scanners.context import check_dimensions
 from icevirt_scanners.hdf5.files import HeldFile
-from icevirt_scanners.hdf5.hierarchy.links import variable_name
-from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset
+from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, variable_name
 from icevirt_scanners.hdf5.types.attributes import FoundAttributes
 
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"

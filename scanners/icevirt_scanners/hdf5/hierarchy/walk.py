@@ -23,7 +23,6 @@ from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.paths import node_name
 from icevirt_scanners.hdf5.files import Handle, HeldFile, explained
-from icevirt_scanners.hdf5.hierarchy.links import follow, variable_name
 from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, extent_of
 from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
 from icevirt_scanners.hdf5.raw.header import GUESS, LAYOUT, LINK_INFO, NEWEST, SYMBOL_TABLE, only
@@ -34,9 +33,14 @@ _GROUP, _DATASET, _TYPE = "group", "dataset", "named datatype"
 _NEW, _VIRTUAL = b"\4", b"\3"  # version of layout messages that know virtual datasets, their class
 
 
+_MOST = 64  # soft links on the way of one, as operating systems limit symbolic links
+PREFIX = "_nc4_non_coord_"
+_PREFIX = PREFIX.encode()
+
+
 @dataclass(slots=True, kw_only=True)
 class FoundGroup:
-    """A group as it lies in the file."""
+    """A group of the file."""
 
     path: str
     handle: Handle
@@ -50,7 +54,7 @@ class FoundGroup:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class FoundDataset:
-    """A dataset as it lies in the file; a key of dictionaries by its identity."""
+    """A dataset of the file; a key of dictionaries by its identity."""
 
     path: str
     link: str  # the name of its link, as the file spells it
@@ -67,7 +71,7 @@ class FoundDataset:
 
 
 class _Link(NamedTuple):
-    """A link as it stands in a group."""
+    """A link of a group."""
 
     gid: Any  # of the group
     above: str  # its path
@@ -208,11 +212,7 @@ def _links_of(gid: Any) -> list[tuple[bytes, int, int]]:
 
 
 def plain_walk(raw: RawFile, file: HeldFile, url: str) -> Walk:
-    """Walk a whole file.
-
-    Raises:
-        NotUnderstoodError: libhdf5 must be asked.
-    """
+    """Walk a whole file. Raises `NotUnderstoodError`."""
     walk = Walk(url)
     root = FoundGroup(path=paths.ROOT, handle=Handle(file=file, path=b"/"), address=raw.root)
     seen = {root.address}
@@ -271,3 +271,67 @@ def _kind_of(header: ObjectHeader) -> str:
     layout = only(header.messages, LAYOUT)
     require(layout[:1] < _NEW or layout[1:2] != _VIRTUAL, "a virtual dataset")
     return _DATASET
+
+
+def variable_name(raw: bytes) -> tuple[str, bool]:
+    """Return the node name of the link to a variable, and whether it had to be escaped.
+
+    netCDF-4 prepends ``_nc4_non_coord_`` to a variable that shares its name with a dimension it
+    lacks.
+    """
+    return node_name(raw.removeprefix(_PREFIX) or raw)
+
+
+def follow(gid: Any, name: bytes) -> tuple[Any, bytes] | None:
+    """Find what a soft link leads to: the group and the name of the hard link at its end.
+
+    Returns None where it leads to nothing, in circles or to another file. Paths are walked part by
+    part, because libhdf5 would open an external link on the way.
+    """
+    return _Follower(_MOST).end_of(gid, name)
+
+
+def object_at(fid: Any, path: bytes) -> Any | None:
+    """Open the object at a path of a file, None if this file has none there."""
+    root = h5g.open(fid, b"/")
+    if not path.strip(b"/"):
+        return root
+    end = _Follower(_MOST).end_of_path(root, path)
+    return h5o.open(*end) if end is not None else None
+
+
+@dataclass(slots=True)
+class _Follower:
+    left: int
+
+    def end_of(self, gid: Any, name: bytes) -> tuple[Any, bytes] | None:
+        """Return the hard link that a link is, or leads to."""
+        while gid.links.exists(name):
+            kind = gid.links.get_info(name).type
+            if kind == h5l.TYPE_HARD:
+                return gid, name
+            self.left -= 1
+            if kind != h5l.TYPE_SOFT or self.left < 0:
+                return None
+            last = self._last_part(gid, gid.links.get_val(name))
+            if last is None:
+                return None
+            gid, name = last
+        return None
+
+    def end_of_path(self, gid: Any, path: bytes) -> tuple[Any, bytes] | None:
+        """Return the hard link at the end of a path."""
+        last = self._last_part(gid, path)
+        return self.end_of(*last) if last is not None else None
+
+    def _last_part(self, gid: Any, target: bytes) -> tuple[Any, bytes] | None:
+        """Walk a path up to its last part."""
+        here = h5g.open(gid, b"/") if target.startswith(b"/") else gid
+        parts = [part for part in target.split(b"/") if part not in (b"", b".")]
+        for part in parts[:-1]:
+            end = self.end_of(here, part)
+            opened = h5o.open(*end) if end is not None else None
+            if not isinstance(opened, h5g.GroupID):
+                return None
+            here = opened
+        return (here, parts[-1]) if parts else None

@@ -74,7 +74,7 @@ def layout_of(message: bytes, space: Space) -> IndexLayout:
     return _layout(message, space.address_width)
 
 
-@lru_cache(256)  # a dataset's is asked for twice
+@lru_cache(256)  # each dataset's is read twice
 def _layout(message: bytes, wide: int) -> IndexLayout:
     version = number(message, 0, 1)
     require(version in (3, 4, 5) and number(message, 1, 1) == _CHUNKED, "another layout")

@@ -60,7 +60,7 @@ class Element:
 
     @property
     def stored_as(self) -> np.dtype[Any]:
-        """The dtype of a plain number as it stands in the file."""
+        """The dtype of a plain number in the file."""
         return self.dtype.newbyteorder(">" if self.big_endian else "<")
 
     def codec(self) -> JSON:

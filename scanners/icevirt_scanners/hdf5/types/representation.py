@@ -31,12 +31,12 @@ from icevirt_scanners.hdf5.raw.header import LAYOUT, only
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 from icevirt_scanners.hdf5.types.datatypes import bytes_codec
 from icevirt_scanners.hdf5.values import libhdf5_values
-from icevirt_scanners.hdf5.values.chunk_references import stored_chunks
 from icevirt_scanners.hdf5.values.chunked import (
     check_decodable,
     offset_of,
     reference_chunks,
     store_chunks,
+    stored_chunks,
     with_inner,
 )
 from icevirt_scanners.hdf5.values.digests import digest_of_dataset

@@ -33,8 +33,7 @@ from icevirt_scanners.hdf5.files import REMEDY, FileContext
 from icevirt_scanners.hdf5.index.entries import ChunkEntries
 from icevirt_scanners.hdf5.types.datatypes import bytes_codec
 from icevirt_scanners.hdf5.values import libhdf5_values
-from icevirt_scanners.hdf5.values.chunk_references import stored_chunks
-from icevirt_scanners.hdf5.values.chunked import odd_chunks
+from icevirt_scanners.hdf5.values.chunked import odd_chunks, stored_chunks
 from icevirt_scanners.hdf5.variable import HDF5Variable
 
 TINY = 64 * 1024  # stored rather than referenced when there is any reason to

@@ -21,10 +21,9 @@ from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.json import JSON
 from icevirt_scanners import blocks
-from icevirt_scanners.hdf5.elsewhere import REMEDY
+from icevirt_scanners.context import LEAVE_OUT
 from icevirt_scanners.hdf5.files import FileContext
-from icevirt_scanners.hdf5.values.chunk_references import stored_chunks
-from icevirt_scanners.hdf5.values.chunked import offset_of, reference_chunks
+from icevirt_scanners.hdf5.values.chunked import offset_of, reference_chunks, stored_chunks
 from icevirt_scanners.hdf5.variable import HDF5Variable
 from icevirt_scanners.hdf5.virtual.mappings import (
     Box,
@@ -97,7 +96,7 @@ def resolve(variable: HDF5Variable, context: FileContext) -> Resolved:
     found.files = len(files) - len(found.missing)
     if found.missing and not found.files:
         raise ScanError(
-            "a source of the values is missing", do=REMEDY, **facts, source=found.missing[0]
+            "a source of the values is missing", do=LEAVE_OUT, **facts, source=found.missing[0]
         )
     found.missing += found.missing_behind
     try:
@@ -175,7 +174,7 @@ def _by_file(
     except OddNameError as error:
         raise UnsupportedError(
             "a virtual dataset over files with odd numbers in their names",
-            do=REMEDY,
+            do=LEAVE_OUT,
             **facts,
             source=str(error),
         ) from error
@@ -196,7 +195,7 @@ def _fitted(
     if short:
         raise ScanError(
             "a source of the values is too short, or of another shape",
-            do=REMEDY,
+            do=LEAVE_OUT,
             **facts,
             dataset=mapping.dataset,
             shape=source.own_shape,

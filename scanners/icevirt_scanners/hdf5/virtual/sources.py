@@ -19,11 +19,10 @@ from h5py import h5d, h5o
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.scan.contract import ByteSource
 from icevirt.scan.elsewhere import beside
-from icevirt_scanners.hdf5.elsewhere import REMEDY, outside
-from icevirt_scanners.hdf5.files import FileContext, HeldFile, explained, held
+from icevirt_scanners.context import LEAVE_OUT
+from icevirt_scanners.hdf5.files import FileContext, HeldFile, explained, held, outside
 from icevirt_scanners.hdf5.hierarchy.dimensions import VariableAxis
-from icevirt_scanners.hdf5.hierarchy.links import object_at
-from icevirt_scanners.hdf5.hierarchy.walk import found_dataset
+from icevirt_scanners.hdf5.hierarchy.walk import found_dataset, object_at
 from icevirt_scanners.hdf5.raw.file import RawFile
 from icevirt_scanners.hdf5.types.attributes import FoundAttributes
 from icevirt_scanners.hdf5.types.datatypes import NoDataTypeError, element_of
@@ -87,7 +86,7 @@ def _found(context: FileContext, name: str, facts: dict[str, Any]) -> Any:
     if not os.path.isabs(name) and os.path.lexists(name):
         raise ScanError(
             "a source of the values is missing beside the file, and found in the working directory",
-            do=f"Move it beside the file, or scan from another directory. {REMEDY}",
+            do=f"Move it beside the file, or scan from another directory. {LEAVE_OUT}",
             **facts,
             source=name,
         )
@@ -120,26 +119,28 @@ def source_dataset(context: FileContext, name: str, facts: dict[str, Any]) -> HD
     """
     found = object_at(context.fid, name.encode("utf-8", "surrogateescape"))
     if not isinstance(found, h5d.DatasetID):
-        raise ScanError("a source of the values is missing", do=REMEDY, **facts, dataset=name)
+        raise ScanError("a source of the values is missing", do=LEAVE_OUT, **facts, dataset=name)
     address = h5o.get_info(found).addr
     dataset = found_dataset(found, facts["variable"], b"", address)
     dataset.header = context.header(address)
     plist = found.get_create_plist()
     if plist.get_external_count():
-        raise UnsupportedError("a virtual dataset over raw files", do=REMEDY, **facts, dataset=name)
+        raise UnsupportedError(
+            "a virtual dataset over raw files", do=LEAVE_OUT, **facts, dataset=name
+        )
     if plist.get_layout() == h5d.VIRTUAL:
         key = (context.source.file.url, dataset.address)
         if key in context.above or len(context.above) >= _DEEPEST:
             raise ScanError(
                 "a virtual dataset that refers to itself, or through too many others",
-                do=REMEDY,
+                do=LEAVE_OUT,
                 **facts,
                 dataset=name,
             )
     try:
         element = element_of(found.get_type())
     except NoDataTypeError as error:
-        raise UnsupportedError(str(error), do=REMEDY, **facts, dataset=name) from error
+        raise UnsupportedError(str(error), do=LEAVE_OUT, **facts, dataset=name) from error
     shape = (*(dataset.shape or ()), *element.inner)
     axes = tuple(VariableAxis("") for _ in shape)
     return variable_of(

@@ -28,14 +28,16 @@ pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 STEP = 1 if os.environ.get("ICEVIRT_SIGNALS") == "all" else 40
 PACKAGE = Path(icevirt.__file__).parent
-WRITING = {
-    str(PACKAGE / name)
+WRITING = frozenset(
+    str((PACKAGE / name).resolve(strict=True))
     for name in (
-        *("storage/local.py", "storage/durable.py", "repo/head.py", "repo/commit.py"),
-        *("repo/collect.py", "repo/flush.py", "repo/upgrade.py", "repo/v1_files.py"),
-        *("repo/content_names.py", "repo/assets.py", "repo/maintenance.py", "repo/session.py"),
+        *("storage/local.py", "storage/durable.py", "repo/assets.py", "repo/session.py"),
+        *("repo/repo_info_file.py", "repo/creation.py", "repo/commits/commit.py"),
+        *("repo/commits/manifest_writer.py", "repo/maintenance/api.py"),
+        *("repo/maintenance/content_names.py", "repo/maintenance/garbage_collection.py"),
+        *("repo/v1/files.py", "repo/v1/upgrade.py"),
     )
-}
+)
 
 
 class Lines:

@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,6 +92,13 @@ def nemo_files(sample_data: Path) -> list[str]:
     files = sorted(map(str, (sample_data / "NEMO").glob("*.nc")))
     assert len(files) == 3
     return files
+
+
+@pytest.fixture
+def disk_path() -> Iterator[Path]:
+    """Directory on disk, where that of `tmp_path` may be in memory."""
+    with tempfile.TemporaryDirectory(prefix="icevirt-tests-", dir="/var/tmp") as folder:
+        yield Path(folder).resolve()
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ BODY = bytes(range(256)) * 16
 
 
 @pytest.fixture
-def archive(tmp_path):
-    (tmp_path / "archive").mkdir()
-    return tmp_path / "archive"
+def archive(disk_path):
+    (disk_path / "archive").mkdir()  # files in memory are never read without waiting
+    return disk_path / "archive"
 
 
 def grant(root, name):
@@ -134,9 +134,9 @@ def test_an_etag_that_no_local_file_has_cannot_be_verified(source):
 
 
 @pytest.fixture
-def secret(tmp_path):
-    (tmp_path / "secret").write_bytes(b"secret")
-    return tmp_path / "secret"
+def secret(disk_path):
+    (disk_path / "secret").write_bytes(b"secret")
+    return disk_path / "secret"
 
 
 def test_a_link_inside_the_container_is_followed(source, archive):
@@ -144,9 +144,9 @@ def test_a_link_inside_the_container_is_followed(source, archive):
     assert read(grant(archive, "latest.nc"), offset=1, length=2) == BODY[1:3]
 
 
-def test_a_container_that_is_itself_a_link_is_followed(source, archive, tmp_path):
-    (tmp_path / "alias").symlink_to(archive)
-    assert read(grant(tmp_path / "alias", "a.nc"), offset=1, length=2) == BODY[1:3]
+def test_a_container_that_is_itself_a_link_is_followed(source, archive, disk_path):
+    (disk_path / "alias").symlink_to(archive)
+    assert read(grant(disk_path / "alias", "a.nc"), offset=1, length=2) == BODY[1:3]
 
 
 def test_a_link_out_of_the_container_is_refused(archive, secret):
@@ -173,9 +173,9 @@ def test_a_link_to_the_container_itself_is_no_file(archive):
         read(grant(archive, "self"), offset=0, length=1)
 
 
-def test_a_link_to_a_sibling_with_the_same_beginning_is_refused(archive, tmp_path):
-    (tmp_path / "archive2").write_bytes(b"secret")
-    (archive / "b.nc").symlink_to(tmp_path / "archive2")
+def test_a_link_to_a_sibling_with_the_same_beginning_is_refused(archive, disk_path):
+    (disk_path / "archive2").write_bytes(b"secret")
+    (archive / "b.nc").symlink_to(disk_path / "archive2")
     with pytest.raises(UnauthorizedError):
         read(grant(archive, "b.nc"), offset=0, length=1)
 

@@ -131,7 +131,10 @@ def built(
             commit=commit,
             choices=choices,
             options=options,
-            wish=choices.wish(options.concat_dims, group=asked.group),
+            wish=choices.wish(
+                options.concat_dims if choices.leave is None else options.concat_dims or None,
+                group=asked.group,
+            ),
             nest=nest,
             plan="" if asked.listed is None else asked.listed.plan,
             progress=clock.step,

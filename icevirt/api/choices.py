@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +93,11 @@ class Choices:
             tolerant=edits.called_before(self.tolerance),
         )
 
+    @property
+    def leave(self) -> Collection[str] | None:
+        """Dimensions that are not inferred; None where none are."""
+        return self.tolerance if self.infers else None
+
     def nest(self, sources: Sources | None) -> NestedSources | None:
         """Return the places that nested lists of sources say."""
         return nest_of(sources, self.dimensions, self.combine.combine)
@@ -100,30 +105,28 @@ class Choices:
     def inputs(
         self, sources: Sources | None, nest: NestedSources | None, catalog: StorageLike | None
     ) -> tuple[Inputs, ScannerOptions]:
-        """Return the files to scan, and what scanners are given once dimensions are inferred."""
+        """Return the files to scan, and what scanners are given."""
         return inputs_of(
             sources if nest is None else nest.sources,
             catalog,
             self.scanner,
             asset=self.scan.asset,
-            limits=self.scan.limits,
             infers=self.infers,
-            leave=self.tolerance,
         )
 
     def wish(
         self,
-        dimensions: Sequence[str],
+        dimensions: Sequence[str] | None,
         *,
         group: str,
         build_id: str = "",
         nest: Mapping[str, tuple[int, ...]] | None = None,
     ) -> Wish:
-        """Return what a plan is made by, once the dimensions are known."""
+        """Return what a plan is made by; ``dimensions`` are None until they are inferred."""
         combine = self.combine
         return Wish(
             build_id=build_id,
-            concat_dim=tuple(dimensions),
+            concat_dim=tuple(dimensions or ()),
             group=paths.creatable(group),
             combine_attrs=combine.combine_attrs,
             duplicates=combine.duplicates,
@@ -133,7 +136,7 @@ class Choices:
             tolerance=self.tolerance,
             combine=combine.combine,
             nest=nest,
-            regular=spacing_by(combine.spacing, dimensions),
+            regular={} if dimensions is None else spacing_by(combine.spacing, dimensions),
             data_vars=self.data_vars,
             pad=names(combine.pad),
             rules=combine.rules,

@@ -12,10 +12,11 @@ from icevirt.api.arguments import ConcatDim, checked_group, listed, shared
 from icevirt.api.build import built
 from icevirt.api.choices import Choices, CombineOptionsLike, CommitOptionsLike, ScanOptionsLike
 from icevirt.api.commit_options import CommitOptions
+from icevirt.api.pipeline.inference import scan_and_infer
 from icevirt.api.pipeline.kept_dimensions import kept_of
 from icevirt.api.pipeline.outcome import digest_of_plan
 from icevirt.api.pipeline.replacing import Replacing
-from icevirt.api.pipeline.stages import Scan, closed_catalog, scan_missing
+from icevirt.api.pipeline.stages import Scan, closed_catalog
 from icevirt.api.pipeline.target import Target, digest_of
 from icevirt.api.renamed import names_replacements
 from icevirt.api.request import Asked, ListedFiles
@@ -143,7 +144,8 @@ def planned(
             limits=choices.scan.limits,
         )
         running = stack.enter_context(executor_of(asked.executor, work=work_of(files)))
-        scan_missing(running, scan)
+        scan, _ = scan_and_infer(running, scan, choices.leave)
+        options = scan.options
         wish = choices.wish(
             options.concat_dims,
             group=asked.group,

@@ -16,9 +16,9 @@ from icevirt.api.arguments import ConcatDim, checked_group, shared
 from icevirt.api.choices import Choices, CombineOptionsLike, ScanOptionsLike
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.pipeline.events import telling_failures
-from icevirt.api.pipeline.inference import with_dimensions
+from icevirt.api.pipeline.inference import scan_and_infer
 from icevirt.api.pipeline.phase_clock import Clock
-from icevirt.api.pipeline.stages import Scan, scan_missing, scanned_catalog
+from icevirt.api.pipeline.stages import Scan, scanned_catalog
 from icevirt.api.plan import Plan, planned
 from icevirt.api.renamed import names_replacements
 from icevirt.api.request import Asked, ListedFiles
@@ -139,10 +139,6 @@ def scan_files(
                 known = [each for each in scans_alike(storage, options) if each.concat_dims]
                 if len(known) == 1:
                     (options,) = known  # what is scanned into it one by one belongs together
-                else:
-                    options = with_dimensions(
-                        options, inputs, limits=limits, leave=choices.tolerance
-                    )
             files = inputs.files()
         job = Scan(
             files=files,
@@ -155,7 +151,7 @@ def scan_files(
         with clock.phase("executor"):
             running = kept.enter_context(executor_of(executor, work=work_of(files)))
         with clock.phase("scan"):
-            scanned = scan_missing(running, job)
+            job, scanned = scan_and_infer(running, job, choices.leave)
     with clock.phase("read"):
         report = _report(job, scanned, running.name, clock)
     asked = Asked(
@@ -165,7 +161,7 @@ def scan_files(
         catalog=storage,
         access=access,
         executor=executor,
-        listed=ListedFiles(files=files, options=options, nest=None),
+        listed=ListedFiles(files=files, options=job.options, nest=None),
     )
     held = {each.name: getattr(report, each.name) for each in fields(report)}
     return ScannedArchive(**held, asked=asked)

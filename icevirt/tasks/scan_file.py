@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.scanned import ScannedFile, SourceFile
@@ -19,7 +20,7 @@ from icevirt.scan.registry import record, scan_share
 def attempt(
     file: SourceFile,
     options: ScannerOptions,
-    opening: Callable[[str], OpenedSource] = open_source,
+    opening: Callable[[str], AbstractContextManager[OpenedSource]] = open_source,
     piece: tuple[int, int] | None = None,
 ) -> ScanOutcome:
     """Scan a file; errors are part of the outcome.
@@ -64,7 +65,7 @@ def _scan(
     file: SourceFile,
     options: ScannerOptions,
     cost: list[int],
-    opening: Callable[[str], OpenedSource],
+    opening: Callable[[str], AbstractContextManager[OpenedSource]],
     piece: tuple[int, int] | None,
 ) -> tuple[Share | None, ScannedFile]:
     """Scan the file; ``cost`` becomes the requests and bytes it took, also where the scan fails."""

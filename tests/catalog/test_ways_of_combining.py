@@ -176,6 +176,42 @@ def test_a_catalog_alone_is_built_in_several_ways(archive, tmp_path):
         )
 
 
+@pytest.mark.parametrize("bad", [[], ["first"], ["first", "last"]])
+def test_each_file_is_opened_once_where_dimensions_are_inferred(archive, tmp_path, opens, bad):
+    """The first good file and the last stay open until it is clear which facts they need."""
+    files, some = list(archive[0]), {"max_bad_files": len(bad)}
+    for place in bad:
+        (tmp_path / f"{place}.nc").write_bytes(b"nothing")
+        files.insert(0 if place == "first" else len(files), str(tmp_path / f"{place}.nc"))
+    report = icevirt.build(files, str(tmp_path / "a"), scan_options=some)
+    assert report.files_scanned == len(files)
+    assert opens == Counter(file.rsplit("/", 1)[-1] for file in files)
+    icevirt.build(files, str(tmp_path / "b"), concat_dim="time", scan_options=some)
+    assert content(str(tmp_path / "a")) == content(str(tmp_path / "b"))
+    for options in ({}, {"concat_dim": "time"}):
+        again = icevirt.build(files, str(tmp_path / "a"), scan_options=some, **options)
+        assert again.already_built
+
+
+def test_dimensions_are_inferred_from_what_a_catalog_says(archive, tmp_path, opens):
+    """Without sources, and a bad file in front, nothing is opened."""
+    bad = tmp_path / "bad.nc"
+    bad.write_bytes(b"nothing")
+    catalog, some = str(tmp_path / "catalog"), {"max_bad_files": 1}
+    files = [str(bad), *archive[0]]
+    icevirt.scan_files(files[:2], catalog, scan_options=some)
+    opens.clear()
+    icevirt.scan_files(files, catalog, scan_options=some)
+    assert opens == {"m0t1.nc": 1, "m0t2.nc": 1}, "the first good file is known"
+    opens.clear()
+    made = icevirt.plan(None, catalog=catalog, scan_options=some)
+    assert made.concat_dim == ("time",)
+    assert opens == {"m0t0.nc": 1}, "alone, it could not know what it is compared by"
+    opens.clear()
+    assert icevirt.plan(None, catalog=catalog, scan_options=some).concat_dim == ("time",)
+    assert not opens
+
+
 def test_facts_are_taken_while_files_are_open(archive, tmp_path, opens):
     """A scan with the options of the build as a hint leaves nothing to be taken."""
     catalog = str(tmp_path / "catalog")

@@ -113,8 +113,8 @@ class Job:
     led: tuple[str, ...] = ()  # URL prefixes into which references of the files may lead
 
 
-def scan_missing(executor: Executor, job: Scan) -> int:
-    """Scan the files that are not in the catalog yet; return how many that were."""
+def begin_scan(job: Scan) -> CatalogLookup:
+    """Record what is scanned and how, and look up which files the catalog describes already."""
     parts.mark(job.catalog)
     describe_scan(job.catalog, job.identity, told_of(job.options, job.version))
     known = job.settled()
@@ -125,6 +125,16 @@ def scan_missing(executor: Executor, job: Scan) -> int:
     note_asked(job.catalog, job.identity, missing)
     if found := len(job.files) - len(missing):
         tell("resumed", phase="scan", found=found, total=len(job.files), unit="files")
+    return known
+
+
+def scan_missing(executor: Executor, job: Scan, known: CatalogLookup | None = None) -> int:
+    """Scan the files that are not in the catalog yet; return how many that were.
+
+    ``known`` says which those are, where the scan has begun already.
+    """
+    known = begin_scan(job) if known is None else known
+    missing = [job.files[at] for at in known.missing.tolist()]
     todo = schema.parts_of(
         missing, identity=job.identity, attempt=known.attempt, pieces=pieces_of(job.files)
     )
@@ -177,11 +187,11 @@ def closed_catalog(executor: Executor, job: Scan) -> ClosedCatalog:
     reading = Reading(group=job.options.group, limits=job.limits, access=in_force())
     facts = replace(closed.facts, compare=Differences(closed.facts, reading))
     if job.version == schema.VERSION:
-        facts = _combined(executor, job, facts)
+        facts = combined_facts(executor, job, facts)
     return replace(closed, facts=facts)
 
 
-def _combined(executor: Executor, job: Scan, facts: CatalogFacts) -> CatalogFacts:
+def combined_facts(executor: Executor, job: Scan, facts: CatalogFacts) -> CatalogFacts:
     """Return the facts as the files will be combined.
 
     Raises:

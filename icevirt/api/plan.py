@@ -144,8 +144,10 @@ def planned(
             limits=choices.scan.limits,
         )
         running = stack.enter_context(executor_of(asked.executor, work=work_of(files)))
-        scan, _ = scan_and_infer(running, scan, choices.leave)
-        options = scan.options
+        read = None if asked.listed is None else asked.listed.closed
+        if read is None:
+            scan, _ = scan_and_infer(running, scan, choices.leave)
+            options = scan.options
         wish = choices.wish(
             options.concat_dims,
             group=asked.group,
@@ -159,7 +161,7 @@ def planned(
         )
         if target is not None:
             wish = replace(wish, kept=kept_of(target))
-        closed = closed_catalog(running, scan)
+        closed = closed_catalog(running, scan, read)
         facts, wish = choices.edits.applied(closed.facts, wish)
         made = combine_eras(facts, wish)
         found = (text for _, text in closed.findings)
@@ -171,5 +173,5 @@ def planned(
         held["cost"] = costs_of(made)
         if target is not None:
             held["difference"] = Replacing.of(target, made, choices.edits.choice).difference()
-        known = ListedFiles(files=files, options=options, nest=nest)
+        known = ListedFiles(files=files, options=options, nest=nest, closed=read)
         return Plan(**held, asked=replace(asked, sources=None, listed=known))

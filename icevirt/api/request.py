@@ -11,6 +11,7 @@ from icevirt.api.commit_options import CommitOptions
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.api.sources.nested_lists import NestedSources
 from icevirt.archive.scanned import SourceFile
+from icevirt.catalog.facts_reader import ClosedCatalog
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.resolve import StorageLike
@@ -23,6 +24,7 @@ class ListedFiles:
     files: Sequence[SourceFile]
     options: ScannerOptions
     nest: NestedSources | None
+    closed: ClosedCatalog | None = field(default=None, repr=False)  # what was read of the scan
     plan: str = ""  # digest of the plan that was made of them; "" where any will do
 
 

@@ -24,12 +24,14 @@ from icevirt.api.renamed import names_replacements
 from icevirt.api.request import Asked, ListedFiles
 from icevirt.api.sources.catalog_inputs import scans_alike
 from icevirt.api.sources.inputs import Inputs, Sources
+from icevirt.archive.catalog import VERSION
 from icevirt.archive.facts import ArrayColumns, Counts
 from icevirt.archive.limits import ScanLimits
 from icevirt.archive.reports.build import BadFiles, Progress, ReferenceCounts
 from icevirt.archive.reports.readers import Readers
 from icevirt.archive.reports.scan import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile, SourceFile
+from icevirt.catalog.facts_reader import ClosedCatalog
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
@@ -153,7 +155,10 @@ def scan_files(
         with clock.phase("scan"):
             job, scanned = scan_and_infer(running, job, choices.leave)
     with clock.phase("read"):
-        report = _report(job, scanned, running.name, clock)
+        closed = scanned_catalog(job)
+        report = _report(job, closed, scanned, running.name, clock)
+    # bad files that are too many are tried again; earlier catalogs know one way of combining
+    is_kept = job.tolerates(closed) and job.version == VERSION
     asked = Asked(
         sources=None,
         choices=choices,
@@ -161,7 +166,9 @@ def scan_files(
         catalog=storage,
         access=access,
         executor=executor,
-        listed=ListedFiles(files=files, options=job.options, nest=None),
+        listed=ListedFiles(
+            files=files, options=job.options, nest=None, closed=closed if is_kept else None
+        ),
     )
     held = {each.name: getattr(report, each.name) for each in fields(report)}
     return ScannedArchive(**held, asked=asked)
@@ -169,7 +176,10 @@ def scan_files(
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ScannedArchive(ScanReport):
-    """Files in a catalog; `combine` plans a dataset of them."""
+    """Files in a catalog; `combine` plans a dataset of them.
+
+    All plans share what was read of the catalog: columns, without references.
+    """
 
     asked: Asked = field(compare=False)  # what was scanned
 
@@ -208,8 +218,9 @@ class ScannedArchive(ScanReport):
         return planned(asked, repo=repo, progress=progress)
 
 
-def _report(job: Scan, scanned: int, executor: str, clock: Clock) -> ScanReport:
-    closed = scanned_catalog(job)
+def _report(
+    job: Scan, closed: ClosedCatalog, scanned: int, executor: str, clock: Clock
+) -> ScanReport:
     arrays = _paths(closed.facts.arrays)
     return ScanReport(
         catalog=job.catalog.url,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive import catalog
 from icevirt.archive.blocks.packing import Block
-from icevirt.archive.facts import BesideColumns, Counts
+from icevirt.archive.facts import BesideColumns, Counts, FileColumns
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray
 from icevirt.archive.schema import ArraySchema
@@ -68,6 +68,23 @@ def _objects(storage: Storage, parts: Collection[str]) -> dict[str, list[str]]:
         if part in wanted:
             found[part].append(info.path)
     return found
+
+
+@dataclass(slots=True)
+class BesideReader:
+    """Reads facts beside the same files for several plans, and again where there are more."""
+
+    storage: Storage
+    _objects: dict[str, list[str]] | None = None
+    _columns: BesideColumns | None = None
+
+    def read(self, files: FileColumns) -> BesideColumns:
+        """Return the facts beside the files, which are the same ones every time."""
+        there = _objects(self.storage, files.parts)
+        if self._columns is None or there != self._objects:
+            self._columns = read_beside(self.storage, files.parts, files.part, files.row)
+            self._objects = there
+        return self._columns
 
 
 def read_beside(

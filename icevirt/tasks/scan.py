@@ -256,20 +256,20 @@ def run_scan_ends(task: EndsTask) -> EndsFound:
 
     Files stay open until it is clear which facts are needed, so that none is opened again.
     """
-    url = next(part.files[0].url for end in task.ends for part in end.parts)
+    parts = [part for end in task.ends for part in end.parts]
+    journal = None if task.catalog is None else ScanNotes(task.catalog)
+    if journal is not None and not in_worker() and not journal.died_in(parts):
+        return _scan_ends(task, journal)
     try:
-        with granted(task.access):
-            if not in_worker():
-                return _scan_ends(task, task.access)
-            with Apart(task.limits) as apart:
-                return apart.call(url, _scan_ends, task, task.access)
+        with granted(task.access), Apart(task.limits) as apart:
+            return apart.call(parts[0].files[0].url, _scan_ends, task)
     except (ScanCrashError, ScanTimeoutError, ScanMemoryError):
         return EndsFound(dimensions=None)  # the scan of all files finds out which one it was
 
 
-def _scan_ends(task: EndsTask, access: SourceAccess) -> EndsFound:
+def _scan_ends(task: EndsTask, journal: ScanNotes | None = None) -> EndsFound:
     tried: dict[str, tuple[CatalogPart, ScanOutcome]] = {}
-    with granted(access), ExitStack() as stack:
+    with granted(task.access), ExitStack() as stack:
         opened = cache(lambda url: stack.enter_context(open_source(url)))
 
         def attempted(file: SourceFile, dimensions: tuple[str, ...] = ()) -> ScanOutcome:
@@ -280,7 +280,8 @@ def _scan_ends(task: EndsTask, access: SourceAccess) -> EndsFound:
             for part in end.parts:
                 (file,) = part.files
                 if file.url not in tried:
-                    tried[file.url] = part, attempted(file)
+                    with nullcontext() if journal is None else journal.scanning(part):
+                        tried[file.url] = part, attempted(file)
                 if (scanned := tried[file.url][1].scanned) is not None:
                     return _labels(scanned, partial(attempted, file))
             return end.labels

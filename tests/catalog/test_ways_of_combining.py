@@ -20,6 +20,7 @@ from icevirt.errors import CombineError, InvalidInputError, SourcesChangedError
 from icevirt.ids import ObjectId12
 from icevirt.objects.source import LocalSource
 from icevirt.repo.assets import Assets
+from icevirt.storage.local import LocalStorage
 from icevirt.storage.resolve import storage_of
 from icevirt.tasks import scan as scan_tasks
 
@@ -93,6 +94,15 @@ def archive(request, tmp_path):
             for member in (0, 1)
         ]
     ]
+
+
+WAYS_ALONG_TIME = (
+    {},
+    {"combine": "nested"},
+    {"missing": "reserve"},
+    {"duplicates": "first"},
+    {"rename": {"v": "w"}},
+)
 
 
 def content(repo):
@@ -337,6 +347,25 @@ def test_metadata_is_parsed_once_for_several_plans(archive, tmp_path, monkeypatc
     plan(archive[0], catalog=catalog, concat_dim="time")
     parsed = []
     monkeypatch.setattr(ArraySchema, "_loads", parsed.append)
-    for options in ({}, {"combine": "nested"}, {"missing": "reserve"}, {"duplicates": "first"}):
+    for options in WAYS_ALONG_TIME:
         plan(archive[0], catalog=catalog, concat_dim="time", **options)
     assert parsed == []
+
+
+def test_a_catalog_is_read_once_for_several_plans(archive, tmp_path, monkeypatch):
+    """Plans of one scan share what was read; facts that one of them took are read when added."""
+    scanned = icevirt.scan_files(archive[0], str(tmp_path / "catalog"))
+    reads, get = Counter(), LocalStorage.get
+
+    def counted(self, path, *given):
+        reads[path.partition("/")[0]] += 1
+        return get(self, path, *given)
+
+    monkeypatch.setattr(LocalStorage, "get", counted)
+    plans = [scanned.combine("time", **options) for options in WAYS_ALONG_TIME]
+    assert [each.concat_dim for each in plans] == [("time",)] * len(plans)
+    tables = Counter(reads)
+    assert (tables["files"], tables["arrays"], tables["more"]) == (1, 0, 3), "groups of one part"
+    for _ in range(2):
+        scanned.combine("time", tolerance={"mask": 1.0})
+    assert (reads["files"], reads["arrays"], reads["more"]) == (1, 0, 9), "old and new facts"

@@ -17,6 +17,7 @@ from icevirt.archive.catalog import BEFORE, parts_of
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.sources import SourceFiles
+from icevirt.catalog.facts_beside import BesideReader
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import CatalogLookup
 from icevirt.errors import IcevirtError
@@ -135,7 +136,8 @@ def _labels(executor: Executor, job: Scan, facts: CatalogFacts) -> LabelsByDimen
     coordinates = replace(facts, arrays=arrays.take(np.array([*found], np.int64)))
     scan = replace(job, options=replace(job.options, concat_dim=names))
     try:
-        labels = combined_facts(executor, scan, coordinates).arrays.labels
+        beside = BesideReader(job.catalog)
+        labels = combined_facts(executor, scan, coordinates, beside).arrays.labels
     except IcevirtError:  # the plan says what is wrong with these values
         labels = coordinates.arrays.labels
     there = {name: labels.get(at) for at, name in enumerate(names)}

@@ -21,7 +21,7 @@ from icevirt.archive.reports.build import BadFile, Progress
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog import parts
-from icevirt.catalog.facts_beside import read_beside
+from icevirt.catalog.facts_beside import BesideReader
 from icevirt.catalog.facts_reader import ClosedCatalog, read_facts
 from icevirt.catalog.lookup import CatalogLookup, forget, settled
 from icevirt.catalog.parquet import damaged
@@ -173,39 +173,47 @@ def scan_missing(executor: Executor, job: Scan, known: CatalogLookup | None = No
     return scanned
 
 
-def closed_catalog(executor: Executor, job: Scan) -> ClosedCatalog:
-    """Read the facts of the scan as the files will be combined; what is lacking is taken now.
+def closed_catalog(
+    executor: Executor, job: Scan, closed: ClosedCatalog | None = None
+) -> ClosedCatalog:
+    """Return the facts of the scan as the files will be combined; what is lacking is taken now.
+
+    ``closed`` holds the facts where they were read already.
 
     Raises:
         ScanError: More files are bad than may be; they are tried again by the next build.
         InvalidInputError: The options name a variable that no file has.
         SourcesChangedError: A file changed since its scan.
     """
-    closed = scanned_catalog(job)
+    closed = scanned_catalog(job) if closed is None else closed
     if not job.tolerates(closed):
         raise _too_many(closed.bad, len(job.files))
     reading = Reading(group=job.options.group, limits=job.limits, access=in_force())
     facts = replace(closed.facts, compare=Differences(closed.facts, reading))
     if job.version == schema.VERSION:
-        facts = combined_facts(executor, job, facts)
+        facts = combined_facts(executor, job, facts, closed.beside)
     return replace(closed, facts=facts)
 
 
-def combined_facts(executor: Executor, job: Scan, facts: CatalogFacts) -> CatalogFacts:
+def combined_facts(
+    executor: Executor, job: Scan, facts: CatalogFacts, beside: BesideReader
+) -> CatalogFacts:
     """Return the facts as the files will be combined.
 
     Raises:
         UnsupportedError: A variable that its policy wants referenced has to be stored.
     """
-    files = facts.files
 
     def is_referenced(path: str) -> bool:
         return job.options.policy_of(path) is Policy.reference
 
     for _ in range(_ATTEMPTS):
-        beside = read_beside(job.catalog, files.parts, files.part, files.row)
         found = resolved(
-            facts, beside, job.options, is_referenced, affordable=job.options.max_native_bytes
+            facts,
+            beside.read(facts.files),
+            job.options,
+            is_referenced,
+            affordable=job.options.max_native_bytes,
         )
         if isinstance(found, CatalogFacts):
             _refuse_stored(found, is_referenced)

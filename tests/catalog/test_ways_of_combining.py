@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 
-import netCDF4
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,15 +10,13 @@ from hypothesis import strategies as st
 
 import icevirt
 from builds.support import closed_of
+from catalog.ways import content, count_opens, write
 from icevirt.api.pipeline import stages
 from icevirt.archive.joining import Fact
 from icevirt.archive.schema import ArraySchema
 from icevirt.catalog.facts_beside import read_beside
 from icevirt.catalog.parts import complete_parts
 from icevirt.errors import CombineError, InvalidInputError, SourcesChangedError
-from icevirt.ids import ObjectId12
-from icevirt.objects.source import LocalSource
-from icevirt.repo.assets import Assets
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.resolve import storage_of
 from icevirt.tasks import scan as scan_tasks
@@ -43,36 +40,7 @@ def plan(sources, *, catalog, concat_dim=None, **combine):
 @pytest.fixture
 def opens(monkeypatch):
     """Count how often this process opens each source file."""
-    found, init = Counter(), LocalSource.__init__
-
-    def counted(self, path, *args, **options):
-        found[str(path).rsplit("/", 1)[-1]] += 1
-        init(self, path, *args, **options)
-
-    monkeypatch.setattr(LocalSource, "__init__", counted)
-    return found
-
-
-def write(path, member, first, steps, *, kind, ny=6, nx=20, lat=0.0):
-    """Write a file of a member and some steps; its data are contiguous."""
-    with netCDF4.Dataset(path, "w", format=kind) as file:
-        file.createDimension("time", steps)
-        file.createDimension("bnds", 2)
-        file.createDimension("y", ny)
-        file.createDimension("x", nx)
-        time = file.createVariable("time", "f8", ("time",))
-        time.units = "days since 2001-01-01"
-        time[:] = np.arange(first, first + steps)
-        bounds = file.createVariable("time_bnds", "f8", ("time", "bnds"))
-        bounds[:] = np.arange(first, first + steps)[:, None] + [[0.0, 1.0]]
-        file.createVariable("y", "f8", ("y",))[:] = np.arange(ny) + lat
-        file.createVariable("member", "i4", ())[...] = member
-        mask = file.createVariable("mask", "i4", ("y", "x"), fill_value=-1)
-        mask[:] = np.arange(ny * nx).reshape(ny, nx) % 3
-        values = file.createVariable("v", "f4", ("time", "y", "x"), fill_value=-1.0)
-        start = 1000 * member + 10 * first
-        values[:] = np.arange(steps * ny * nx).reshape(steps, ny, nx) + start
-    return str(path)
+    return count_opens(monkeypatch)
 
 
 @pytest.fixture(
@@ -103,16 +71,6 @@ WAYS_ALONG_TIME = (
     {"duplicates": "first"},
     {"rename": {"v": "w"}},
 )
-
-
-def content(repo):
-    """Return the nodes of a repository, whose manifests are named by what they hold."""
-    tip = icevirt.Repository.open(repo).lookup_branch("main")
-    nodes = Assets(storage_of(repo)).snapshot(ObjectId12.parse(tip)).nodes
-    return {
-        node.path: (node.user_data, getattr(node, "shape", None), getattr(node, "manifests", None))
-        for node in nodes
-    }
 
 
 def ways(archive):

@@ -104,13 +104,14 @@ def scan_files(
     """Scan many files on Spark into a catalog, from which builds start.
 
     What the catalog describes already is not scanned again, so a scan that was killed goes on where
-    it was. A build finds the files of a scan that had the same options.
+    it was. Builds may combine the files in any way: a catalog belongs to its ``scan_options``, and
+    the dimension and ``combine_options`` are hints, which say what to take while files are open.
 
     Args:
         sources: Files and lists of them, as for `build`.
         catalog: Directory or URL of the catalog; made where there is none.
-        concat_dim: As for `build`; by default that of the scan which the catalog holds, or the
-            dimensions whose coordinate differs between the first file and the last.
+        concat_dim: As for `build`; by default the dimensions whose coordinate differs between the
+            first good file and the last.
         scan_options: What to read of files: `icevirt.ScanOptions`, or a mapping. If more files are
             bad than ``max_bad_files``, ``report.ok`` is false, and they are tried again by the
             next scan.

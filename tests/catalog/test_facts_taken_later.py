@@ -10,6 +10,8 @@ import pytest
 
 import icevirt
 from catalog.ways import content, count_opens, write
+from icevirt.scan import registry
+from tasks.stub_scanner import install
 
 TIME = ("--concat-dim", "time")
 WAYS = {
@@ -100,6 +102,21 @@ def test_commands_build_one_scan_in_several_ways(files, tmp_path, run, monkeypat
         assert opens == ({file.rsplit("/", 1)[-1]: most for file in files} if most else {}), words
         icevirt.build(files, str(tmp_path / f"scratch-{number}"), **options)
         assert content(str(repo)) == content(str(tmp_path / f"scratch-{number}")), words
+
+
+@pytest.mark.ci
+def test_a_first_file_that_ends_its_process_does_not_hide_the_dimensions(
+    files, tmp_path, monkeypatch
+):
+    """All files are scanned without hints then, and the catalog says what differs."""
+    monkeypatch.syspath_prepend(install(tmp_path / "site"))
+    registry.scanners.cache_clear()
+    bad = tmp_path / "bad.stub"
+    bad.write_text("STUB crash")
+    made = icevirt.plan([str(bad), *files], executor="processes", scan_options={"max_bad_files": 1})
+    registry.scanners.cache_clear()
+    assert made.concat_dim == ("time",)
+    assert [file.code for file in made.bad_files] == ["crashed"]
 
 
 @pytest.mark.ci

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import ScannedArray, ScannedFile, SourceFile
 from icevirt.archive.shares import Share, Weight
-from icevirt.planning.combine.hints import CombineHints, is_named
+from icevirt.planning.combine.hints import CombineHints, Recorded, is_named
 from icevirt.scan.policy import Policy, fits, is_name, policy_of
 
 
@@ -88,7 +88,7 @@ class ScannerOptions(CombineHints):
     def wanted_of(self, array: ScannedArray, equal: Collection[str]) -> Fact:
         """Return the facts that are needed of an array, given the paths of those that are equal."""
         return self.wanted(
-            array,
+            Recorded.of(array),
             is_equal=array.path in equal,
             is_referenced=self.policy_of(array.path) is Policy.reference,
             affordable=self.max_native_bytes,

@@ -16,6 +16,7 @@ from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile
 from icevirt.errors import ScanError
 from icevirt.model.chunks import ChunkType
+from icevirt.planning.combine.hints import Recorded
 from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.values import read
 
@@ -42,7 +43,7 @@ def _with_values(array: ScannedArray, source: ByteSource, options: ScannerOption
     known = array.labels is not None or beside.labels is not None
     if known or Fact.labels not in options.wanted_of(array, ()):
         return array
-    spelt = options.spells(array)
+    spelt = options.spells(Recorded.of(array))
     if spelt and {*array.references.locations.url} - {source.file.url}:
         return array
     labels, dtype = _labels(array, source, texts=spelt)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, BesideColumns, CatalogFacts, Coded, Counts, Labels
-from icevirt.archive.joining import Fact, Form, cut_along, itemsize_of
+from icevirt.archive.joining import Fact, Form, cut_along
 from icevirt.archive.schema import ArraySchema
-from icevirt.model.json import JSON
-from icevirt.planning.combine.hints import CombineHints
+from icevirt.planning.combine.hints import CombineHints, Recorded
 
 type IsReferenced = Callable[[str], bool]
 """Given the path of an array: whether a policy wants its chunks to be references."""
@@ -33,41 +33,20 @@ class LackingFacts:
     equal: tuple[str, ...]  # paths of arrays that must be equal though files are stacked
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ArrayKind:
-    """Arrays of one path, schema and shape; see `Recorded`."""
+class _ArrayKind(NamedTuple):
+    """Arrays of one path, schema and shape."""
 
-    path: str
+    array: Recorded
     schema: ArraySchema
-    shape: tuple[int, ...]
-
-    @property
-    def dimension_names(self) -> tuple[str | None, ...]:
-        return self.schema.dimension_names
-
-    @property
-    def chunk_shape(self) -> tuple[int, ...]:
-        return self.schema.chunk_shape or tuple(max(1, length) for length in self.shape)
-
-    @property
-    def data_type(self) -> JSON:
-        return self.schema.data_type
-
-    @property
-    def whole(self) -> bool:
-        return self.schema.whole
-
-    @property
-    def contiguous(self) -> bool:
-        return self.schema.contiguous
 
     def cut(self, hints: CombineHints) -> tuple[str, int]:
         """Return the schema of its chunks, and into how many each recorded one is cut."""
-        if not self.contiguous:
+        array = self.array
+        if not array.contiguous:
             return self.schema.dumps(), 1
-        size = itemsize_of(self.data_type)
-        edges = cut_along(self.chunk_shape, hints.joined_axes(self.dimension_names), size)
-        times = self.chunk_shape[0] // edges[0] if edges else 1
+        axes = hints.joined_axes(array.dimension_names)
+        edges = cut_along(array.chunk_shape, axes, array.itemsize)
+        times = array.chunk_shape[0] // edges[0] if edges else 1
         return replace(self.schema, chunk_shape=edges, contiguous=False).dumps(), times
 
 
@@ -95,9 +74,9 @@ def resolved(
         [
             int(
                 hints.wanted(
-                    each,
-                    is_equal=each.path in equal,
-                    is_referenced=is_referenced(each.path),
+                    each.array,
+                    is_equal=each.array.path in equal,
+                    is_referenced=is_referenced(each.array.path),
                     affordable=affordable,
                 )
             )
@@ -132,13 +111,10 @@ def _kinds(arrays: ArrayColumns) -> tuple[list[_ArrayKind], NDArray[np.int64]]:
         path, schema = divmod(rest, schemas)
         if schema not in loaded:
             loaded[schema] = ArraySchema.loads(arrays.schema.values[schema])
-        kinds.append(
-            _ArrayKind(
-                path=arrays.path.values[path],
-                schema=loaded[schema],
-                shape=tuple(json.loads(arrays.shape.values[shape])),
-            )
-        )
+        name, edges = arrays.path.values[path], json.loads(arrays.shape.values[shape])
+        chunk = loaded[schema].chunk_shape or tuple(max(1, length) for length in edges)
+        array = Recorded.described(name, tuple(edges), chunk, loaded[schema])
+        kinds.append(_ArrayKind(array, loaded[schema]))
     return kinds, kind.reshape(-1)
 
 

@@ -21,7 +21,7 @@ from icevirt.archive.facts import BesideColumns, Counts, FileColumns
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray
 from icevirt.archive.schema import ArraySchema
-from icevirt.catalog.arrow_columns import Codes, Column, LabelColumns, numbers_of, rows_of
+from icevirt.catalog.arrow_columns import Codes, Column, LabelColumns, are, numbers_of, rows_of
 from icevirt.catalog.parquet import encode_table, read_table, read_tables, telling_damage
 from icevirt.catalog.row_checks import CHECKS, check_schema
 from icevirt.model.chunks import ChunkType, Locations
@@ -176,24 +176,15 @@ class ValuesReader:
                 continue
             place = dict(zip(row[mine].tolist(), mine.tolist(), strict=True))
             for each in self._objects.get(name, ()):
-                table = read_table(self.storage, each, ["row", "path", "schema", "values"])
+                columns = ["row", "path", "schema", "values"]
+                table = read_table(self.storage, each, columns, coded=["path"])
                 with telling_damage(each):
-                    wanted = [
-                        at
-                        for at, (of, text, schema) in enumerate(
-                            zip(
-                                table["row"].to_pylist(),
-                                table["path"].to_pylist(),
-                                table["schema"].to_pylist(),
-                                strict=True,
-                            )
-                        )
-                        if text == path and schema and of in place
-                    ]
-                    for at in wanted:
-                        schema = ArraySchema.loads(table["schema"][at].as_py())
-                        ndim = len(schema.dimension_names)
-                        found[place[table["row"][at].as_py()]] = table["values"][at].as_py()
+                    table = rows_of(table, np.flatnonzero(are(table["path"], path)))
+                    told = (table[name].to_pylist() for name in ("row", "schema", "values"))
+                    for of, schema, raw in zip(*told, strict=True):
+                        if schema and of in place:
+                            ndim = len(ArraySchema.loads(schema).dimension_names)
+                            found[place[of]] = raw
         held = [(place, raw) for place, raw in sorted(found.items()) if raw]
         if not held:
             return None

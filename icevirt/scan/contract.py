@@ -7,7 +7,7 @@ Third parties plug in through the entry-point group ``icevirt.scanners``; a scan
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from icevirt.archive.joining import Fact
@@ -79,7 +79,7 @@ class ScannerOptions(CombineHints):
     scanner: str = ""
     allow_references_to: tuple[str, ...] = ()
     policy: tuple[tuple[str, str], ...] = ()
-    share: Share | None = None
+    share: Share | None = field(default=None, hash=False)
 
     def policy_of(self, path: str) -> Policy:
         """Return the policy of a variable."""
@@ -88,7 +88,7 @@ class ScannerOptions(CombineHints):
     def wanted_of(self, array: ScannedArray, equal: Collection[str]) -> Fact:
         """Return the facts that are needed of an array, given the paths of those that are equal."""
         return self.wanted(
-            Recorded.of(array),
+            Recorded.of(array.path, array.shape, array.chunk_shape, array),
             is_equal=array.path in equal,
             is_referenced=self.policy_of(array.path) is Policy.reference,
             affordable=self.max_native_bytes,

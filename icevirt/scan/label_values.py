@@ -43,7 +43,7 @@ def _with_values(array: ScannedArray, source: ByteSource, options: ScannerOption
     known = array.labels is not None or beside.labels is not None
     if known or Fact.labels not in options.wanted_of(array, ()):
         return array
-    spelt = options.spells(Recorded.of(array))
+    spelt = options.spells(Recorded.of(array.path, array.shape, array.chunk_shape, array))
     if spelt and {*array.references.locations.url} - {source.file.url}:
         return array
     labels, dtype = _labels(array, source, texts=spelt)

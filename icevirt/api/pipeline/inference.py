@@ -7,6 +7,7 @@ scan of these two before all others, which takes what the dimensions need while 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import batched, chain, islice, takewhile
 
@@ -108,12 +109,10 @@ def _end(executor: Executor, job: Scan, known: CatalogLookup | None, order: rang
 
 def _unknown(job: Scan, attempt: int, places: Iterable[int]) -> End:
     """Return files that the catalog does not describe, each as a part."""
-    pieces = pieces_of(job.files)
-    parts = (
-        parts_of([job.files[at]], identity=job.identity, attempt=attempt, pieces=pieces)
-        for at in places
-    )
-    return End(labels=None, parts=tuple(chain.from_iterable(parts)))
+    files = [job.files[at] for at in places]  # few enough for parts of one file
+    pieces = pieces_of(job.files) if pieces_of(files) else {}
+    parts = parts_of(files, identity=job.identity, attempt=attempt, pieces=pieces)
+    return End(labels=None, parts=parts)
 
 
 def _facts(job: Scan, known: CatalogLookup, places: list[int]) -> CatalogFacts | None:
@@ -127,22 +126,19 @@ def _facts(job: Scan, known: CatalogLookup, places: list[int]) -> CatalogFacts |
 
 def _labels(executor: Executor, job: Scan, facts: CatalogFacts) -> LabelsByDimension:
     """Return the labels of a file's dimensions; those that its scan did not take are taken now."""
-    arrays, found = facts.arrays, {}
-    for at, path in enumerate(map(arrays.path.__getitem__, range(len(arrays.path)))):
-        schema = ArraySchema.loads(arrays.schema[at])
-        if schema.dimension_names == (paths.name(path),):
-            found[at] = schema.attributes
-    names = tuple(paths.name(arrays.path[at]) for at in found)
-    coordinates = replace(facts, arrays=arrays.take(np.array([*found], np.int64)))
-    scan = replace(job, options=replace(job.options, concat_dim=names))
-    try:
+    arrays, rows, found = facts.arrays, [], []
+    for at in range(len(arrays.path)):
+        name, schema = paths.name(arrays.path[at]), ArraySchema.loads(arrays.schema[at])
+        if schema.dimension_names == (name,):
+            rows.append(at)
+            found.append((name, schema.attributes))
+    facts = replace(facts, arrays=arrays.take(np.array(rows, np.int64)))
+    along = replace(job.options, concat_dim=tuple(name for name, _ in found))
+    with suppress(IcevirtError):  # the plan says what is wrong with values that cannot be taken
         beside = BesideReader(job.catalog)
-        labels = combined_facts(executor, scan, coordinates, beside).arrays.labels
-    except IcevirtError:  # the plan says what is wrong with these values
-        labels = coordinates.arrays.labels
-    there = {name: labels.get(at) for at, name in enumerate(names)}
+        facts = combined_facts(executor, replace(job, options=along), facts, beside)
     return {
         name: comparable(kept.tobytes(), kept.dtype.str, attributes)
-        for (name, kept), attributes in zip(there.items(), found.values(), strict=True)
-        if kept is not None
+        for at, (name, attributes) in enumerate(found)
+        if (kept := facts.arrays.labels.get(at)) is not None
     }

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from operator import attrgetter
 from typing import Any, NamedTuple, Self
 
 from icevirt.archive.joining import Fact, itemsize_of, joins_badly
@@ -38,19 +37,14 @@ class Recorded(NamedTuple):
     contiguous: bool  # its chunks are runs of values
 
     @classmethod
-    def of(cls, array: ScannedArray) -> Self:
-        """Return what the facts that are needed of an array depend on."""
-        return cls.described(array.path, array.shape, array.chunk_shape, array)
-
-    @classmethod
-    def described(
+    def of(
         cls,
         path: str,
         shape: tuple[int, ...],
         chunk_shape: tuple[int, ...],
         schema: ScannedArray | ArraySchema,
     ) -> Self:
-        """Return an array of a schema."""
+        """Return what the facts that are needed of an array depend on."""
         return cls(
             path=path,
             dimension_names=schema.dimension_names,
@@ -104,6 +98,7 @@ class CombineHints:
             return ()
         return (self.concat_dim,) if isinstance(self.concat_dim, str) else self.concat_dim
 
+    @lru_cache(maxsize=1 << 14)  # noqa: B019 - hints are few, and most files hold the same arrays
     def wanted(
         self, array: Recorded, *, is_equal: bool, is_referenced: bool, affordable: int
     ) -> Fact:
@@ -115,18 +110,6 @@ class CombineHints:
             is_referenced: Whether a policy wants its chunks to be references.
             affordable: Bytes of values that may be stored of a file.
         """
-        hints = _values_of(self)
-        return _wanted(
-            hints,
-            array,
-            is_equal=is_equal,
-            is_referenced=is_referenced,
-            affordable=affordable,
-        )
-
-    def _facts(
-        self, array: Recorded, *, is_equal: bool, is_referenced: bool, affordable: int
-    ) -> Fact:
         path, names = array.path, array.dimension_names
         found = Fact.none
         if not array.whole and self.wants_values(
@@ -248,16 +231,6 @@ class CombineHints:
             return False
         is_coordinate = tuple(names) == (paths.name(path),)
         return is_named(path, self.tolerant) or ("*" in self.tolerant and is_coordinate)
-
-
-_NAMES = tuple(each.name for each in fields(CombineHints))
-_values_of = attrgetter(*_NAMES)
-
-
-@lru_cache(maxsize=1 << 14)
-def _wanted(hints: tuple[Any, ...], array: Recorded, **about: Any) -> Fact:
-    """Return the facts that are needed of an array; most files of an archive hold it again."""
-    return CombineHints(**dict(zip(_NAMES, hints, strict=True)))._facts(array, **about)  # noqa: SLF001
 
 
 def is_named(path: str, names: tuple[str, ...]) -> bool:

@@ -113,7 +113,7 @@ def _kinds(arrays: ArrayColumns) -> tuple[list[_ArrayKind], NDArray[np.int64]]:
             loaded[schema] = ArraySchema.loads(arrays.schema.values[schema])
         name, edges = arrays.path.values[path], json.loads(arrays.shape.values[shape])
         chunk = loaded[schema].chunk_shape or tuple(max(1, length) for length in edges)
-        array = Recorded.described(name, tuple(edges), chunk, loaded[schema])
+        array = Recorded.of(name, tuple(edges), chunk, loaded[schema])
         kinds.append(_ArrayKind(array, loaded[schema]))
     return kinds, kind.reshape(-1)
 

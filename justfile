@@ -96,5 +96,5 @@ nightly: fuzz races poison deaths build-deaths leaks signals tamper keeping
 ci:
     uv run pytest
     just servers
-    CI=true ICEVIRT_FUZZ_SECONDS=30 uv run pytest --tier=rest
+    CI=true uv run pytest --tier=rest
     just lint types wheel

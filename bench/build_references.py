@@ -133,8 +133,7 @@ def _template(archive: Archive, files, seed: int):
 
 
 def _tables(archive: Archive, files, seed: int):
-    from icevirt.archive.outcome import ScanOutcome
-    from icevirt.archive.scanned import ScannedFile, ScannedGroup
+    from icevirt.archive.scanned import ScannedFile, ScannedGroup, ScanOutcome
     from icevirt.catalog.part_builder import tables_of
 
     rng = np.random.default_rng(seed)

@@ -32,8 +32,7 @@ import numpy as np
 
 from icevirt import catalog_view, scan_file
 from icevirt.archive.catalog import parts_of
-from icevirt.archive.outcome import ScanOutcome
-from icevirt.archive.scanned import ScannedFile, SourceFile
+from icevirt.archive.scanned import ScannedFile, ScanOutcome, SourceFile
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import settled
 from icevirt.catalog.part_builder import tables_of

@@ -32,9 +32,8 @@ import pytest
 
 from icevirt import scan_file
 from icevirt.archive.facts import CatalogFacts, Coded
-from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.plan import FileRows
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.scanned import ScanOutcome, SourceFile
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import read_facts

@@ -43,7 +43,7 @@ _EXPORTS = {
         "gcs_static_credentials s3_anonymous_credentials s3_credentials s3_from_env_credentials "
         "s3_refreshable_credentials s3_static_credentials"
     ),
-    "icevirt.connect.store_configs": "azure_store gcs_store http_store s3_store",
+    "icevirt.connect.options": "azure_store gcs_store http_store s3_store",
     "icevirt.display.events": "JsonFormatter",
     "icevirt.errors": (
         "AlreadyExistsError ConflictError FormatError IcevirtError InvalidInputError "
@@ -70,7 +70,7 @@ _EXPORTS = {
     "icevirt.repo.history.types": "ManifestFileInfo RepoStatus SnapshotInfo Update UpdateType",
     "icevirt.repo.maintenance.garbage_collection": "GCSummary",
     "icevirt.repo.maintenance.ops_log_trimming": "OpsLogTrimSummary",
-    "icevirt.repo.maintenance.stats": "ChunkStorageStats",
+    "icevirt.repo.maintenance.chunk_sizes": "ChunkStorageStats",
     "icevirt.repo.repository": "Repository",
     "icevirt.repo.session": "ForkSession Session SessionMode",
     "icevirt.scan.contract": "ScannerOptions",

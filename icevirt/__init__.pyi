@@ -102,7 +102,7 @@ from icevirt.connect.credentials.object_stores import (
     s3_refreshable_credentials,
     s3_static_credentials,
 )
-from icevirt.connect.store_configs import (
+from icevirt.connect.options import (
     azure_store,
     gcs_store,
     http_store,
@@ -171,14 +171,14 @@ from icevirt.repo.history.types import (
     Update,
     UpdateType,
 )
+from icevirt.repo.maintenance.chunk_sizes import (
+    ChunkStorageStats,
+)
 from icevirt.repo.maintenance.garbage_collection import (
     GCSummary,
 )
 from icevirt.repo.maintenance.ops_log_trimming import (
     OpsLogTrimSummary,
-)
-from icevirt.repo.maintenance.stats import (
-    ChunkStorageStats,
 )
 from icevirt.repo.repository import (
     Repository,

@@ -1,5 +1,6 @@
 """What all tests share: one Spark session, servers, the real sample files, hypothesis profiles."""
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -35,6 +36,12 @@ _AS_OTHERS_START_IT = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
 }
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and collected tests out of garbage collections, which walked over all of them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,6 +7,8 @@ Naming tests (a path, ``-k``, ``-m``, ``--lf``) selects from both tiers.
 
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Generator
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +20,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 from servers.fixtures import needs_a_process
 
+MEMORY = Path("/dev/shm")
+ENOUGH = 6 << 30  # bytes that are free there; the fast tier takes 1 GiB, the second 3 GiB
 TOO_SLOW = 5.0  # seconds; the summary of the fast tier names tests that take longer
 _SOURCES = (pytest.Config.ArgsSource.TESTPATHS, pytest.Config.ArgsSource.INVOCATION_DIR)
 _CHOICES = ("keyword", "markexpr", "lf", "failedfirst", "stepwise")
@@ -36,16 +40,38 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     """Choose tier and number of processes, before pytest-xdist starts them."""
-    if (told := getattr(config, "workerinput", None)) is None:
-        _choose(config)
-    else:
-        config.option.tier = told["tier"]
-    return (yield)
+    if (chosen := getattr(config, "workerinput", None)) is not None:
+        config.option.tier = chosen["tier"]
+        return (yield)
+    _choose(config)
+    folder = _keep_files_in_memory(config)
+    status = yield
+    if folder is not None and status != pytest.ExitCode.TESTS_FAILED:
+        shutil.rmtree(folder, ignore_errors=True)
+    return status
+
+
+def _keep_files_in_memory(config: pytest.Config) -> Path | None:
+    """Put temporary files where they cost no disk time; return the folder of this run.
+
+    A run with failed tests leaves their files; the next run removes them.
+    """
+    if os.environ.get("PYTEST_DEBUG_TEMPROOT") or config.option.basetemp or "TMPDIR" in os.environ:
+        return None
+    if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < ENOUGH:
+        return None
+    for left in MEMORY.glob("icevirt-tests-*"):
+        if not Path("/proc", left.name.split("-")[2]).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"icevirt-tests-{os.getpid()}-", dir=MEMORY))
+    os.environ |= {"PYTEST_DEBUG_TEMPROOT": str(folder), "TMPDIR": str(folder)}
+    tempfile.tempdir = None
+    return folder
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell another process what was chosen, and where it says which tests belong together."""
+    """Pass on the tier, and the file in which processes record which tests belong together."""
     node.workerinput |= {"tier": node.config.option.tier, "groups": _groups_of(node.config)}
 
 
@@ -60,9 +86,8 @@ def _choose(config: pytest.Config) -> None:
     if option.tier is None:
         option.tier = "all" if named else "fast"
     if option.numprocesses is None and not (named or option.usepdb or option.collectonly):
-        # the second tier waits much: for processes to end, for servers that are slow on purpose
-        waiting = 0 if option.tier == "fast" else 1
-        option.numprocesses = min(4, max(2, len(os.sched_getaffinity(0)))) + waiting
+        # one more than there are cores: tests wait for the disk, for processes and slow servers
+        option.numprocesses = min(4, max(2, len(os.sched_getaffinity(0)))) + 1
     if option.numprocesses and option.dist == "no":
         option.dist = "loadgroup"
         option.loadscopereorder = False
@@ -113,12 +138,12 @@ class Tiers:
             self.left_out = len(left)
             config.hook.pytest_deselected(items=left)
         yield
-        if told := getattr(config, "workerinput", None):
+        if chosen := getattr(config, "workerinput", None):
             items.sort(key=_turn)
             groups = {item.nodeid: mark.args[0] for item in items if (mark := _group_of(item))}
-            unfinished = Path(f"{told['groups']}.{told['workerid']}")
+            unfinished = Path(f"{chosen['groups']}.{chosen['workerid']}")
             unfinished.write_text(json.dumps(groups))
-            unfinished.replace(told["groups"])  # every process writes the same
+            unfinished.replace(chosen["groups"])  # every process writes the same
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if hasattr(session.config, "workeroutput"):

@@ -20,9 +20,9 @@ from icevirt.planning.combine.hints import CombineHints
 from icevirt.planning.combine.options import LabelsLike, SpacingLike
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
+from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Storage
-from icevirt.storage.resolve import StorageLike, storage_of
 
 type ConcatDim = str | Sequence[str] | None
 

@@ -23,7 +23,7 @@ from icevirt.api.sources.inputs import Sources
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.objects.source_access import SourceAccess, granted
-from icevirt.storage.resolve import StorageLike
+from icevirt.storage.constructors import StorageLike
 
 
 @names_replacements

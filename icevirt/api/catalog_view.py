@@ -21,7 +21,7 @@ from icevirt.catalog.view import PartView, ddl, schema
 from icevirt.errors import InvalidInputError, StorageError
 from icevirt.execution.spark_executor import SparkExecutor, batch_of
 from icevirt.model import paths
-from icevirt.storage.resolve import StorageLike, storage_of
+from icevirt.storage.constructors import StorageLike, storage_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

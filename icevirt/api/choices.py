@@ -21,7 +21,7 @@ from icevirt.planning.combine.tolerance import tolerance_of
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import ScanOptions
 from icevirt.scan.policy import rules_of
-from icevirt.storage.resolve import StorageLike
+from icevirt.storage.constructors import StorageLike
 
 type ScanOptionsLike = ScanOptions | Mapping[str, Any] | None
 type CombineOptionsLike = CombineOptions | Mapping[str, Any] | None

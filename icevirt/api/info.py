@@ -5,7 +5,7 @@ from __future__ import annotations
 from icevirt.archive.reports.build import RepositorySummary
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
-from icevirt.storage.resolve import StorageLike
+from icevirt.storage.constructors import StorageLike
 
 
 def info(

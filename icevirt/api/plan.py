@@ -24,14 +24,14 @@ from icevirt.api.sources.inputs import Sources
 from icevirt.api.sources.published_urls import published
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport, Progress
-from icevirt.archive.reports.difference import PlanDifference
+from icevirt.archive.reports.plan import PlanDifference
 from icevirt.display.plain_text import as_text
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.scan.options import bad_files_allowed
-from icevirt.storage.resolve import StorageLike
+from icevirt.storage.constructors import StorageLike
 
 
 @names_replacements

@@ -14,7 +14,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.facts_reader import ClosedCatalog
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.scan.contract import ScannerOptions
-from icevirt.storage.resolve import StorageLike
+from icevirt.storage.constructors import StorageLike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,7 @@ from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.archive.catalog import VERSION
 from icevirt.archive.facts import ArrayColumns, Counts
 from icevirt.archive.limits import ScanLimits
-from icevirt.archive.reports.build import BadFiles, Progress, ReferenceCounts
-from icevirt.archive.reports.readers import Readers
+from icevirt.archive.reports.build import BadFiles, Progress, Readers, ReferenceCounts
 from icevirt.archive.reports.scan import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.catalog.facts_reader import ClosedCatalog
@@ -40,7 +39,7 @@ from icevirt.planning.combine.options import CombineOptions
 from icevirt.scan import registry
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import ScanOptions, bad_files_allowed
-from icevirt.storage.resolve import StorageLike
+from icevirt.storage.constructors import StorageLike
 from icevirt.tasks.scan_subprocess import Containment
 
 

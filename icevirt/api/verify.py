@@ -30,7 +30,7 @@ from icevirt.planning.schedule.sampling import sample
 from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
-from icevirt.storage.resolve import StorageLike, storage_of
+from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.tasks.verify_references import VerifyTask, check_references
 from icevirt.tasks.verify_values import compare_values
 

@@ -65,16 +65,8 @@ ARRAYS = (
 REFS = (
     ("path", "string"),
     ("ndim", "int32"),
-    ("files", "binary"),
-    ("counts", "binary"),
-    ("boxes", "binary"),
-    ("index", "binary"),
-    ("kinds", "binary"),
-    ("gaps", "binary"),
-    ("lengths", "binary"),
-    ("data", "binary"),
-    ("sources", "binary"),
-    ("targets", "binary"),
+    *((name, "binary") for name in ("files", "counts", "boxes", "index", "kinds", "gaps")),
+    *((name, "binary") for name in ("lengths", "data", "sources", "targets")),
 )
 
 MORE = (

@@ -14,7 +14,6 @@ from dataclasses import MISSING, Field, dataclass, fields
 from numbers import Integral
 from types import NoneType
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
     ClassVar,
@@ -27,9 +26,6 @@ from typing import (
 )
 
 from icevirt.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 type Names = str | Iterable[str]
 """One name, or several."""
@@ -109,7 +105,7 @@ class Options:
                 held = each.check(given)
             except InvalidInputError as error:
                 facts = {name: fact for name, fact in error.facts.items() if fact is not given}
-                what = error.what.removeprefix(f"{each.name} ")  # it is named in the caller's word
+                what = error.what.removeprefix(f"{each.name} ")  # the caller's spelling precedes it
                 raise InvalidInputError(
                     f"{self.word(each)}={given!r}: {what}", do=error.do, **facts
                 ) from None
@@ -117,8 +113,8 @@ class Options:
 
     def __repr__(self) -> str:
         """Return the call that makes the same object."""
-        told = ", ".join(f"{name}={value!r}" for name, value in self.chosen().items())
-        return f"{type(self).__name__}({told})"
+        chosen = ", ".join(f"{name}={value!r}" for name, value in self.chosen().items())
+        return f"{type(self).__name__}({chosen})"
 
     @classmethod
     def word(cls, each: DeclaredOption) -> str:
@@ -169,13 +165,9 @@ def declared(options: type[Options]) -> tuple[DeclaredOption, ...]:
     """Return the options of a class, in their order."""
     if options not in _DECLARED:
         hints = get_type_hints(options, include_extras=True)
-        found = fields(_dataclass(options))
+        found = fields(options)  # type: ignore[arg-type]  # subclasses are dataclasses
         _DECLARED[options] = tuple(_declared(each, hints[each.name]) for each in found)
     return _DECLARED[options]
-
-
-def _dataclass(options: type[Options]) -> type[DataclassInstance]:
-    return options  # type: ignore[return-value]  # subclasses are
 
 
 def _declared(found: Field[Any], hint: Any) -> DeclaredOption:

@@ -5,9 +5,10 @@ The write stage reads nothing but the closed catalog and the items of a plan.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
@@ -16,14 +17,13 @@ from numpy.typing import NDArray
 
 from icevirt.archive.eras import Eras
 from icevirt.archive.facts import Coded, FileColumns
-from icevirt.archive.hybrid import AxisGrid, Hybrid
+from icevirt.archive.hybrid import AxisGrid, Hybrid, Recoding
 from icevirt.archive.joining import Form
 from icevirt.archive.reports.build import BadFile, ReferenceCounts
-from icevirt.archive.reports.card import card, line, plural, volume
-from icevirt.archive.reports.cost import PlanCost
-from icevirt.archive.reports.difference import PlanDifference
+from icevirt.archive.reports.card import card, line, listing, plural, volume
+from icevirt.archive.reports.plan import PlanCost, PlanDifference
 from icevirt.archive.schema import ArraySchema
-from icevirt.archive.times import Recoding
+from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8
 from icevirt.model.config.document import RepositoryConfig, SplitRule, VirtualChunkContainer
 from icevirt.model.snapshot import Extents
@@ -163,8 +163,7 @@ class BuildPlan:
             repr(self),
             {
                 "group": self.group,
-                "arrays": ", ".join(array.path for array in self.arrays[:_SHOWN])
-                + (", ..." if len(self.arrays) > _SHOWN else ""),
+                "arrays": listing([array.path for array in self.arrays], _SHOWN),
                 "stays in the files": volume(counts.bytes_referenced),
                 "to be stored": volume(counts.bytes_stored),
                 "eras": None if self.eras is None else self.eras.count,
@@ -285,3 +284,57 @@ class WriteResult:
     num_chunk_refs: int
     windows: tuple[WindowResult, ...]
     chunk_ids: frozenset[bytes] = frozenset()  # of the chunk objects written with it
+
+
+def dump_result(result: WriteResult) -> bytes:
+    """Return the note of a finished item."""
+    told = {
+        "number": result.number,
+        "manifest_id": None if result.manifest_id is None else result.manifest_id.hex(),
+        "size_bytes": result.size_bytes,
+        "num_chunk_refs": result.num_chunk_refs,
+        "windows": [
+            {
+                "node_id": window.node_id.hex(),
+                "extents": window.extents,
+                "references": asdict(window.references),
+                "replaced": window.replaced,
+            }
+            for window in result.windows
+        ],
+        "chunk_ids": sorted(key.hex() for key in result.chunk_ids),
+    }
+    return json.dumps(told).encode()
+
+
+def load_result(raw: bytes) -> WriteResult:
+    """Return what `dump_result` was given.
+
+    Raises:
+        FormatError: It is no such note.
+    """
+    try:
+        told = json.loads(raw)
+        manifest = told["manifest_id"]
+        return WriteResult(
+            number=told["number"],
+            manifest_id=None if manifest is None else bytes.fromhex(manifest),
+            size_bytes=told["size_bytes"],
+            num_chunk_refs=told["num_chunk_refs"],
+            windows=tuple(
+                WindowResult(
+                    node_id=bytes.fromhex(window["node_id"]),
+                    extents=tuple((low, high) for low, high in window["extents"]),
+                    references=ReferenceCounts(**window["references"]),
+                    replaced=window["replaced"],
+                )
+                for window in told["windows"]
+            ),
+            chunk_ids=frozenset(map(bytes.fromhex, told["chunk_ids"])),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            "the build's record of a finished item is damaged",
+            do="Delete icevirt/builds in the repository, and build again.",
+            cause=str(error),
+        ) from error

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from icevirt.archive.shares import Share
+from icevirt.errors import IcevirtError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -198,6 +200,19 @@ class ScannedFile:
             session.add_group(paths.join(group, scanned.path), scanned.zarr_json())
         for array in self.arrays:
             session.add_array(paths.join(group, array.path), array.zarr_json(), array.references)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanOutcome:
+    """The result of an attempt to scan one file: a description, or an error."""
+
+    file: SourceFile
+    scanned: ScannedFile | None
+    error: IcevirtError | None
+    seconds: float
+    requests: int = 0  # to the file's server
+    bytes_fetched: int = 0
+    share: Share | None = None  # the scanned share, if not the whole file
 
 
 def dump(document: Any) -> bytes:

@@ -96,16 +96,13 @@ class ArraySchema:
             self.contiguous,
         )
 
-    @classmethod
-    def loads(cls, text: str) -> ArraySchema:
+    @staticmethod
+    @lru_cache(_REMEMBERED)
+    def loads(text: str) -> ArraySchema:
         """Undo `dumps`; texts that repeat are parsed once."""
-        return _loaded(text)
-
-    @classmethod
-    def _loads(cls, text: str) -> ArraySchema:
         raw = json.loads(text)
         edges = raw["chunk_shape"]
-        return cls(
+        return ArraySchema(
             dimension_names=tuple(raw["dimension_names"]),
             chunk_shape=None if edges is None else tuple(edges),
             data_type=raw["data_type"],
@@ -140,11 +137,6 @@ class ArraySchema:
                     self.attributes.dtypes.get(name),
                 ]
         return facts
-
-
-@lru_cache(_REMEMBERED)
-def _loaded(text: str) -> ArraySchema:
-    return ArraySchema._loads(text)  # noqa: SLF001  # of this module
 
 
 class SchemaTexts:

@@ -16,8 +16,7 @@ from icevirt.archive import catalog
 from icevirt.archive.blocks.packing import PackedBlock, pack
 from icevirt.archive.joining import Fact
 from icevirt.archive.limits import DEFAULT, ScanLimits
-from icevirt.archive.outcome import ScanOutcome
-from icevirt.archive.scanned import FactsBeside, Finding, ScannedArray, ScannedFile
+from icevirt.archive.scanned import FactsBeside, Finding, ScannedArray, ScannedFile, ScanOutcome
 from icevirt.archive.schema import ArraySchema, SchemaTexts, file_signature
 from icevirt.catalog.facts_beside import fact_row
 from icevirt.catalog.parts import PartTables

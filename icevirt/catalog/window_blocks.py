@@ -10,8 +10,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.blocks.contiguous import cut
-from icevirt.archive.blocks.cutting import part_of
+from icevirt.archive.blocks.cutting import cut, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.joining import Form, itemsize_of
 from icevirt.archive.plan import FileRows, WindowTask

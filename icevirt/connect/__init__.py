@@ -2,6 +2,6 @@
 
 Entry points: `stores.bucket_of(url, config, credentials)` makes a `Bucket`; `Bucket.store()` is its
 obstore store in this process; `library.obstore()` is the library with its functions;
-`failures.asked(url, act)` calls one and converts its errors to icevirt's; and
-`address.Address.parse` splits the URL of an object into bucket and key.
+`library.asked(url, act)` calls one and converts its errors to icevirt's; and
+`urls.Address.parse` splits the URL of an object into bucket and key.
 """

@@ -13,10 +13,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from icevirt.connect.address import Address
-from icevirt.connect.endpoint import HOST_AND_PORT, endpoint
-from icevirt.connect.headers import container_headers
 from icevirt.connect.options import TIGRIS
+from icevirt.connect.urls import HOST_AND_PORT, Address, endpoint
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
 
@@ -33,6 +31,21 @@ _AMAZON = re.compile(
     r"https://s3(-fips)?([.-](dualstack\.)?[a-z]{2}(-[a-z]+)+-\d)?\.amazonaws\.com(\.cn)?"
 )
 _GOOGLE = "https://storage.googleapis.com"
+# Requests carry the reader's credentials. A header chosen by another person could change what an
+# authenticated request does, who gets it, or where one request ends and the next begins.
+_ALLOWED_HEADERS = frozenset(
+    {
+        "accept",
+        "accept-language",
+        "cache-control",
+        "from",
+        "pragma",
+        "referer",
+        "user-agent",
+        "x-api-key",  # of the repository; one that the reader passes replaces it
+    }
+)
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]{1,1024}")
 
 
 def _text(pattern: re.Pattern[str]) -> _Rule:
@@ -62,6 +75,29 @@ def _hosts(value: Any) -> str:
     if not all(HOST_AND_PORT.fullmatch(host) for host in hosts if host):
         raise ValueError
     return ",".join(host for host in hosts if host)
+
+
+def _headers(value: object) -> dict[str, str]:
+    """Return the headers of a container, their names in lower case.
+
+    Raises:
+        InvalidInputError: They are no mapping, one is not in the list or is given twice, or a value
+            has a line end or a character beyond ASCII.
+    """
+    if not isinstance(value, Mapping):
+        raise InvalidInputError("not a mapping of headers")
+    found: dict[str, str] = {}
+    for given, text in value.items():
+        name = given.lower() if isinstance(given, str) and given.isascii() else ""
+        if name not in _ALLOWED_HEADERS or name in found:
+            raise InvalidInputError(
+                "a header is given twice or is not allowed; allowed are "
+                f"{', '.join(sorted(_ALLOWED_HEADERS))}"
+            )
+        if not isinstance(text, str) or not _HEADER_VALUE.fullmatch(text):
+            raise InvalidInputError("the value of a header is not printable ASCII")
+        found[name] = text
+    return found
 
 
 _CLIENT: dict[str, _Rule] = {  # nothing of proxies and certificates
@@ -98,7 +134,7 @@ _AZURE: dict[str, _Rule] = {
     "skip_signature": _flag,
     "container_name": _text(_PRINTED),
 }
-_HTTP: dict[str, _Rule] = {"redirect_hosts": _hosts, "headers": container_headers}
+_HTTP: dict[str, _Rule] = {"redirect_hosts": _hosts, "headers": _headers}
 _RULES: dict[str, dict[str, _Rule]] = {
     # a struct with fixed names in the official client: there are no other spellings
     "s3": _S3,
@@ -131,12 +167,36 @@ def canonical(container: VirtualChunkContainer) -> ObjectStoreConfig:
     Raises:
         InvalidInputError: An option is not known, is given twice, or has a value that is not valid.
     """
-    return _canonical(container.store, container.url_prefix, is_foreign=container.is_foreign)
+    return canonical_store(container.store, container.url_prefix, is_foreign=container.is_foreign)
 
 
-def canonical_store(store: ObjectStoreConfig, prefix: str) -> ObjectStoreConfig:
+def canonical_store(
+    store: ObjectStoreConfig, prefix: str, *, is_foreign: bool = False
+) -> ObjectStoreConfig:
     """Do what `canonical` does with the store of a container of some prefix."""
-    return _canonical(store, prefix, is_foreign=False)
+    options = store.options
+    if store.kind == "local_file_system":
+        if options and not isinstance(options, str):
+            raise _refused(prefix, "local_file_system", "not the path of a directory")
+        return ObjectStoreConfig(store.kind, options or "")
+    if options is not None and options != "" and not isinstance(options, Mapping):
+        raise _refused(prefix, store.kind, "not a mapping of options")
+    rules = {"fsspec": _text(_WORD)} if is_foreign else _RULES.get(store.kind, {})
+    found: dict[str, Any] = {}
+    for given, value in (options or {}).items():
+        if value is None:
+            continue
+        name = given if is_foreign else _name_of(store.kind, given)
+        if name not in rules:
+            raise _unknown(prefix, given, rules)
+        read = _read(rules[name], value, prefix, name)
+        if name in found and found[name] != read:
+            raise _refused(prefix, name, "given twice, with different values")
+        found[name] = read
+    for name in _BUCKET:  # which the prefix names, and which has to be the same
+        if name in found and found.pop(name) != Address.parse(prefix).bucket:
+            raise _refused(prefix, name, "not the bucket of the url_prefix")
+    return ObjectStoreConfig(store.kind, found)
 
 
 def persistable(config: ObjectStoreConfig | None, prefix: str) -> ObjectStoreConfig | None:
@@ -162,9 +222,9 @@ def persistable(config: ObjectStoreConfig | None, prefix: str) -> ObjectStoreCon
 
 
 def endpoint_of(container: VirtualChunkContainer) -> str | None:
-    """Return the server that has to be authorised beside the prefix; None where there is none.
+    """Return the server that has to be authorized beside the prefix; None if there is none.
 
-    An Azure account counts as one: it is an option, and anybody can have one.
+    An Azure account counts as one: it is an option, and everyone can have one.
 
     Raises:
         InvalidInputError: The options are not valid.
@@ -215,29 +275,6 @@ def _azure_endpoint(container: VirtualChunkContainer, options: Mapping[str, Any]
     return None if own is not None and named == default else named
 
 
-def _canonical(store: ObjectStoreConfig, prefix: str, *, is_foreign: bool) -> ObjectStoreConfig:
-    options = store.options
-    if store.kind == "local_file_system":
-        if options and not isinstance(options, str):
-            raise _refused(prefix, "local_file_system", "not the path of a directory")
-        return ObjectStoreConfig(store.kind, options or "")
-    if options is not None and options != "" and not isinstance(options, Mapping):
-        raise _refused(prefix, store.kind, "not a mapping of options")
-    rules = {"fsspec": _text(_WORD)} if is_foreign else _RULES.get(store.kind, {})
-    found: dict[str, Any] = {}
-    for given, value in (options or {}).items():
-        if value is None:
-            continue
-        name = given if is_foreign else _name_of(store.kind, given)
-        if name not in rules:
-            raise _unknown(prefix, given, rules)
-        read = _read(rules[name], value, prefix, name)
-        if name in found and found[name] != read:
-            raise _refused(prefix, name, "given twice, with different values")
-        found[name] = read
-    return ObjectStoreConfig(store.kind, _without_bucket(found, prefix))
-
-
 def _name_of(kind: str, given: object) -> str:
     """Return the canonical name of an option in any spelling."""
     if not isinstance(given, str) or not given.isascii():  # lower() makes "k" of a Kelvin sign
@@ -257,14 +294,6 @@ def _read(rule: _Rule, value: Any, prefix: str, name: str) -> Any:
         raise _refused(prefix, name, "not valid for this option") from error
 
 
-def _without_bucket(found: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Return options without the bucket, which the prefix names, and which has to be the same."""
-    for name in _BUCKET:
-        if name in found and found.pop(name) != Address.parse(prefix).bucket:
-            raise _refused(prefix, name, "not the bucket of the url_prefix")
-    return found
-
-
 def _unknown(prefix: str, option: object, known: Mapping[str, Any]) -> InvalidInputError:
     return InvalidInputError(
         "a virtual chunk container has an option that is unknown, or that only the reader may set",
@@ -277,14 +306,15 @@ def _unknown(prefix: str, option: object, known: Mapping[str, Any]) -> InvalidIn
 
 
 def _refused(prefix: str, option: str, problem: str) -> InvalidInputError:
+    do = (
+        "Correct the container, with repo.config.set_virtual_chunk_container(...) and"
+        " repo.save_config()."
+    )
+    if option == "headers":
+        do += " Headers of your own are credentials: pass icevirt.http_credentials(headers={...})."
     return InvalidInputError(
         "a virtual chunk container has an option whose value is not valid",
-        do="Correct the container, with repo.config.set_virtual_chunk_container(...) and"
-        " repo.save_config(). Headers of your own are credentials: pass"
-        " icevirt.http_credentials(headers={...})."
-        if option == "headers"
-        else "Correct the container, with repo.config.set_virtual_chunk_container(...) and"
-        " repo.save_config().",
+        do=do,
         container=prefix,
         option=option,
         problem=problem,

@@ -1,25 +1,88 @@
-"""Load obstore so that it works in this process, also after a fork.
+"""Load obstore so that it works in this process, and convert its errors to icevirt's.
 
 obstore has one runtime per process, and its threads do not survive ``fork``: in a child, every call
 would wait forever, also on new stores. So a child that needs obstore loads the library again, from
 a copy that the system treats as another file.
+
+Its messages quote requests and answers, so they are never repeated: only an HTTP status, the
+server's error code and a few causes are extracted.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
+from typing import Any
+
+from icevirt.errors import (
+    IcevirtError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StorageError,
+)
 
 _EXTENSION = "obstore._obstore"
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([A-Za-z0-9._-]{1,60})</Code>")
+_UNKNOWN_OPTION = re.compile(r"Configuration key: '([\w.-]+)' is not valid")
+_KEY = re.compile(r'path: "((?:[^"\\]|\\.)*)"')  # control characters in it are escaped
+_NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "InvalidBucketName", "AllAccessDisabled"}
+_BY_CODE = {
+    "RequestTimeTooSkewed": "Set the clock of this machine.",
+    "ExpiredToken": "The session token has expired: get new credentials, or use refreshable ones.",
+    "InvalidAccessKeyId": "The server does not know this access key; check the credentials"
+    " and the endpoint.",
+    "SignatureDoesNotMatch": "The secret key does not match this access key; check both.",
+    "AuthorizationHeaderMalformed": "Check the region.",
+    "PermanentRedirect": "The bucket is in another region: pass its region.",
+    "IllegalLocationConstraintException": "Pass the region of the bucket.",
+    "AuthenticationFailed": "The server refused the signature; check the account, the key and the "
+    "clock.",
+    "RequestTimeout": "Try again; the connection is slow.",
+    "SlowDown": "The store asks for fewer requests; run fewer tasks at once, or try again.",
+    "ServerBusy": "The store asks for fewer requests; run fewer tasks at once, or try again.",
+    "NotImplemented": "This server lacks an operation that is needed; conditional writes (If-Match"
+    " and If-None-Match) have to work.",
+}
+_BY_STATUS = {
+    "301": _BY_CODE["PermanentRedirect"],
+    "307": _BY_CODE["PermanentRedirect"],
+    "400": "Check region, endpoint and credentials.",
+    "401": "Pass credentials, or check those you passed.",
+    "403": "These credentials may not do this here: check them, their permissions, and the region."
+    " For a public bucket, pass anonymous=True.",
+    "405": "The server does not allow this; it may be read-only.",
+    "429": _BY_CODE["SlowDown"],
+    "501": _BY_CODE["NotImplemented"],
+    "503": _BY_CODE["SlowDown"],
+}
+_DENIED = ("PermissionDeniedError", "UnauthenticatedError")
+_ENDED = ("ExpiredToken", "TokenRefreshRequired", "InvalidToken")  # with status 400, on S3
+_CREDENTIAL_SERVERS = ("//169.254.169.254", "//metadata.google.internal", "//metadata/")
+_BARE_REDIRECT = "incorrectly configured region"
+_CAUSES = (
+    ("BadScheme", "The endpoint is not encrypted: pass allow_http=True if you mean it."),
+    ("dns error", "Check the name of the endpoint, region or account."),
+    ("InvalidCertificate", "The server's certificate is not valid for it; check the endpoint."),
+    ("Connection refused", "Nothing answers there; check the endpoint."),
+    ("ConnectionRefused", "Nothing answers there; check the endpoint."),
+    ("credential provider", "The function that refreshes credentials failed; call it yourself."),
+    (_BARE_REDIRECT, _BY_CODE["PermanentRedirect"]),
+    ("TimedOut", "The server did not answer in time; try again, or check the network."),
+    ("timed out", "The server did not answer in time; try again, or check the network."),
+)
+_NOT_SENT = ("kind: Connect", "kind: Builder", "credential provider")
+_OTHER = "Check endpoint, network and credentials, then try again."
 
 
 class _Library:
@@ -32,7 +95,7 @@ class _Library:
         self.inherited = False
 
     def get(self) -> ModuleType:
-        """Return it, loaded when it is first asked for."""
+        """Return the library, loaded on first use."""
         with self.lock:
             if self.module is None:
                 if self.inherited:
@@ -44,7 +107,7 @@ class _Library:
             return self.module
 
     def hold(self) -> None:
-        """Wait until nobody is loading it, and let nobody begin."""
+        """Wait until no thread is loading it, and let none begin."""
         self.lock.acquire()
 
     def let_go(self) -> None:
@@ -52,7 +115,7 @@ class _Library:
         self.lock.release()
 
     def disown(self) -> None:
-        """Remember in a forked child that what is loaded here, by whomever, is the parent's."""
+        """Remember in a forked child that what is loaded here is the parent's."""
         self.lock = threading.RLock()
         if (loaded := sys.modules.get(_EXTENSION)) is not None:
             self.inherited = True
@@ -101,3 +164,126 @@ def _copied(file: str) -> Iterator[str]:
         os.close(descriptor)
         if os.path.exists(path):
             os.unlink(path)
+
+
+# -- its errors ----------------------------------------------------------------------------------
+
+
+def asked[T](url: str, act: Callable[[], T]) -> T:
+    """Do something with obstore and turn what it raises into errors of icevirt.
+
+    A function and not a context manager: those cannot part an error from the one that it replaces,
+    whose text could hold a secret.
+
+    Args:
+        url: What is acted on, without secrets; it appears in the message.
+        act: Does it, and returns what this returns.
+
+    Raises:
+        ObjectNotFoundError: There is no such object.
+        StorageError: The store refused or failed. ``error.facts`` has ``status`` and ``reason``,
+            where the server gave them, and ``sent`` is False where the request never left.
+    """
+    failure: IcevirtError
+    try:
+        return act()
+    except IcevirtError:
+        raise
+    except FileNotFoundError as error:
+        failure = _missing(str(error), url)
+    except BaseException as error:
+        if not _of_obstore(error) and not isinstance(error, ValueError):
+            raise
+        failure = _refused(error, url)
+    raise failure
+
+
+def is_refusal(error: StorageError) -> bool:
+    """Say whether a store refused these credentials, and may not refuse others."""
+    facts = error.facts
+    return (
+        facts.get("status") in (401, 403)
+        or facts.get("kind") in _DENIED
+        or facts.get("reason") in _ENDED
+    )
+
+
+def opened[T](url: str, act: Callable[[], T]) -> T:
+    """Open a store and convert what obstore raises about its options.
+
+    Raises:
+        InvalidInputError: They do not make a store.
+    """
+    cause = ""
+    try:
+        return act()
+    except IcevirtError:
+        raise
+    except BaseException as error:
+        if not _of_obstore(error) and not isinstance(error, ValueError | TypeError):
+            raise
+        found = _UNKNOWN_OPTION.match(str(error))
+        cause = f"unknown option {found[1]}" if found else type(error).__name__
+    raise InvalidInputError(
+        "the store cannot be opened with these options or credentials",
+        do="Check their names and values.",
+        url=url,
+        cause=cause,
+    )
+
+
+def _of_obstore(error: BaseException) -> bool:
+    # its bugs are panics, which are no ``Exception``
+    return type(error).__module__.startswith(("obstore", "pyo3_runtime"))
+
+
+def _missing(text: str, url: str) -> StorageError:
+    code = _CODE.search(text)
+    if code and code[1] in _NO_BUCKET:
+        return StorageError(
+            "no such bucket",
+            do="Check its name, the endpoint and the region, or create it.",
+            url=url,
+            status=404,
+            reason=code[1],
+        )
+    return ObjectNotFoundError("no such object", url=url)
+
+
+def _refused(error: BaseException, url: str) -> StorageError:
+    text = str(error)
+    if type(error).__name__ == "InvalidPathError":
+        key = _KEY.search(text)
+        return StorageError(
+            "a key that cannot be read: it has an empty part, '.', '..' or a control character",
+            do="Rename the object, or pass the objects that you want one by one instead of their "
+            "prefix.",
+            url=url,
+            key=key[1] if key else "",
+            sent=True,
+        )
+    if any(place in text for place in _CREDENTIAL_SERVERS):
+        return StorageError(
+            "no credentials were found for the object store",
+            do="Pass some, set the environment's variables, or pass anonymous=True for a public"
+            " bucket.",
+            url=url,
+            reason="NoCredentials",
+            sent=False,
+        )
+    code, status = _CODE.search(text), _STATUS.search(text)
+    if code and code[1] in _NO_BUCKET:
+        return _missing(text, url)
+    facts: dict[str, Any] = {"url": url, "kind": type(error).__name__}
+    do = next((remedy for sign, remedy in _CAUSES if sign in text), _OTHER)
+    if status:
+        facts["status"] = int(status[1])
+        do = _BY_STATUS.get(status[1], _OTHER)
+    elif _BARE_REDIRECT in text:
+        facts["status"] = 301
+    elif any(sign in text for sign in _NOT_SENT):
+        facts["sent"] = False
+    if code:
+        facts["reason"] = code[1]
+        do = _BY_CODE.get(code[1], do)
+    return StorageError("the object store refused the request or did not answer", do=do, **facts)

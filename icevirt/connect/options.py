@@ -1,7 +1,9 @@
-"""Translate the options of object stores from icechunk's names to obstore's.
+"""Define the options of object stores under icechunk's names, and translate them to obstore's.
 
-Options that a config leaves open come from the environment: ``AWS_ENDPOINT_URL``, ``AWS_REGION``,
-``AWS_ALLOW_HTTP``, ``AZURE_STORAGE_ACCOUNT_NAME`` and so on; obstore reads most of them itself.
+Configs of virtual chunk containers are persisted in repositories, where every reader sees them:
+they take no secrets. Options that a config leaves open come from the environment:
+``AWS_ENDPOINT_URL``, ``AWS_REGION``, ``AWS_ALLOW_HTTP``, ``AZURE_STORAGE_ACCOUNT_NAME`` and so on;
+obstore reads most of them itself.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from icevirt.connect.address import Address
 from icevirt.connect.credentials.aws_profile import profile_region
-from icevirt.connect.credentials.secret import Secret
+from icevirt.connect.credentials.common import Secret
+from icevirt.connect.urls import Address
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import ObjectStoreConfig
 
@@ -63,7 +65,95 @@ _S3 = frozenset(
         "checksum_algorithm",
     }
 )
+_SECRET_HEADERS = ("authorization", "cookie", "proxy-authorization")
 _SECRET = ("proxy_url", "key", "token", "secret", "sas", "password", "credential")
+
+
+# -- options of containers, as persisted ----------------------------------------------------------
+
+
+def s3_store(  # noqa: PLR0917 - icechunk's signature
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    allow_http: bool = False,
+    anonymous: bool = False,
+    s3_compatible: bool = False,
+    force_path_style: bool = False,
+    network_stream_timeout_seconds: int = 60,
+    requester_pays: bool = False,
+    checksum_algorithm: str | None = None,
+) -> ObjectStoreConfig:
+    """Return the config of a container on S3 or a compatible store.
+
+    Args:
+        region: The bucket's region.
+        endpoint_url: Endpoint of a store other than Amazon's.
+        allow_http: Allow an ``http://`` endpoint.
+        anonymous: Requests are not signed.
+        s3_compatible: The store is not Amazon's.
+        force_path_style: The bucket is part of the path and not of the host.
+        network_stream_timeout_seconds: Fail a request after so many seconds without data; 0: never.
+        requester_pays: The reader pays for requests.
+        checksum_algorithm: For what is written.
+    """
+    options = {
+        "region": region,
+        "endpoint_url": endpoint_url,
+        "anonymous": anonymous,
+        "allow_http": allow_http,
+        "force_path_style": force_path_style,
+        "network_stream_timeout_seconds": network_stream_timeout_seconds,
+        "requester_pays": requester_pays,
+        "checksum_algorithm": checksum_algorithm,
+    }
+    return ObjectStoreConfig("s3_compatible" if s3_compatible else "s3", options)
+
+
+def gcs_store(opts: Mapping[str, str] | None = None) -> ObjectStoreConfig:
+    """Return the config of a container on Google Cloud Storage. Raises ``InvalidInputError``."""
+    return ObjectStoreConfig("gcs", _public(opts))
+
+
+def azure_store(*, account: str, config: Mapping[str, str] | None = None) -> ObjectStoreConfig:
+    """Return the config of a container on Azure Blob Storage. Raises ``InvalidInputError``."""
+    return ObjectStoreConfig("azure", {"account": account} | _public(config))
+
+
+def http_store(
+    opts: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+) -> ObjectStoreConfig:
+    """Return the config of a container on a web server.
+
+    Args:
+        opts: Options of the client, like ``{"timeout": "30s"}``.
+        headers: Sent with each request of every reader.
+
+    Raises:
+        InvalidInputError: An option or a header is a secret.
+    """
+    for name in headers or {}:
+        if name.lower() in _SECRET_HEADERS or is_secret(name):
+            raise _persisted(name)
+    sent = {"headers": dict(headers)} if headers else {}
+    return ObjectStoreConfig("http", _public(opts) | sent)
+
+
+def _public(options: Mapping[str, str] | None) -> dict[str, Any]:
+    for name in options or {}:
+        if is_secret(name):
+            raise _persisted(name)
+    return dict(options or {})
+
+
+def _persisted(name: str) -> InvalidInputError:
+    return InvalidInputError(
+        "the config of a container is persisted, so it must not contain secrets",
+        do="Pass it as credentials: authorize_virtual_chunk_access={prefix: credentials}.",
+        option=name,
+    )
+
+
+# -- options of obstore ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +173,8 @@ def options_of(address: Address, config: ObjectStoreConfig | None) -> StoreOptio
         InvalidInputError: The config is of another kind of store, or has unknown options.
     """
     if config is None:
-        config = ObjectStoreConfig("tigris" if address.scheme == "tigris" else _first(address), {})
+        is_tigris = address.scheme == "tigris"
+        config = ObjectStoreConfig("tigris" if is_tigris else _KINDS[address.provider][0], {})
     if config.kind not in _KINDS[address.provider]:
         raise InvalidInputError(
             "this kind of store cannot serve this URL scheme",
@@ -93,10 +184,6 @@ def options_of(address: Address, config: ObjectStoreConfig | None) -> StoreOptio
         )
     given = config.options if isinstance(config.options, Mapping) else {}
     return _BUILDERS[address.provider](address, config.kind, given)
-
-
-def _first(address: Address) -> str:
-    return _KINDS[address.provider][0]
 
 
 def is_secret(name: str) -> bool:
@@ -170,7 +257,7 @@ def _azure(address: Address, _kind: str, given: Mapping[str, Any]) -> StoreOptio
         _check_endpoint(endpoint, allow_http)
     if emulated:
         store["use_emulator"] = "true"
-    else:  # said in full, so that nothing below decides
+    else:  # explicit, so that no library decides
         store["endpoint"] = endpoint or f"https://{account}.blob.{_domain(store)}"
     allow_http = allow_http and (emulated or is_plain_http(endpoint))
     if account is not None:
@@ -193,7 +280,7 @@ def _http(address: Address, _kind: str, given: Mapping[str, Any]) -> StoreOption
     store, client = _divided({k: v for k, v in given.items() if k != "headers"})
     _refuse_unknown(store, frozenset())
     pairs = tuple(sorted((str(name).lower(), Secret(str(v))) for name, v in headers.items()))
-    # whoever writes http:// means it
+    # a URL with http:// is permission
     client = {"allow_http": address.scheme == "http"} | client
     return StoreOptions(client=_client(client), headers=pairs)
 

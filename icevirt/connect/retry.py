@@ -11,14 +11,13 @@ it once until one succeeds, so permanent failures end soon, however many request
 from __future__ import annotations
 
 import os
-import threading
+import random
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from icevirt.connect.failures import asked, is_refusal
-from icevirt.connect.jitter import jitter
+from icevirt.connect.library import asked, is_refusal
 from icevirt.connect.stores import Bucket
 from icevirt.errors import StorageError
 
@@ -32,6 +31,9 @@ _CERTAIN = 16  # requests given up in a row that are no accident of one object
 _REST = 1.0  # seconds in which a server is not asked at all
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
 _SLOW = "RequestTimeout"  # with status 400, on S3
+# not the numbers of the `random` module: programs that seed these want them undisturbed, and
+# processes that seed them alike would wait alike
+_SYSTEM = random.SystemRandom()
 
 
 @dataclass(slots=True)
@@ -51,17 +53,14 @@ class Server:
     def check(self, url: str) -> None:
         """Raise the failure of requests before, where it would be that of one for ``url``, too.
 
-        An object that always fails is told apart from a server that does: no request fails for the
+        An object that always fails is not taken for a server that does: no request fails for the
         few before it.
         """
         failure = self.failure
         if failure is None or self.given_up < _CERTAIN or time.monotonic() > self.rest_until:
             return
-        facts = {
-            name: url if name in ("url", "location") else value
-            for name, value in failure.facts.items()
-        }
-        raise StorageError(failure.what, do=failure.do, **facts)
+        where = dict.fromkeys(failure.facts.keys() & {"url", "location"}, url)
+        raise StorageError(failure.what, do=failure.do, **failure.facts | where)
 
     def works(self) -> None:
         """Take note of an answer."""
@@ -75,25 +74,10 @@ class Server:
         self.rest_until = time.monotonic() + max(_REST, min(took, TOTAL))
 
 
-class _Servers:
-    """What this process knows of each server."""
+SERVERS: dict[object, Server] = {}
+"""What this process knows of each server, by whatever names it."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: dict[Hashable, Server] = {}
-
-    def of(self, key: Hashable) -> Server:
-        """Return what is known of a server, by whatever names it."""
-        with self._lock:
-            return self._known.setdefault(key, Server())
-
-    def forget(self) -> None:
-        """Start anew, with a lock that no thread of a parent can be holding."""
-        self.__init__()  # type: ignore[misc]
-
-
-SERVERS = _Servers()
-os.register_at_fork(after_in_child=SERVERS.forget)
+os.register_at_fork(after_in_child=SERVERS.clear)
 
 
 class RetryState:
@@ -101,14 +85,14 @@ class RetryState:
 
     Args:
         bucket: The store.
-        url: What is asked for, without secrets.
+        url: Of the object, without secrets.
 
     Raises:
         StorageError: The store is down, and was found so a moment ago.
     """
 
     def __init__(self, bucket: Bucket, url: str) -> None:
-        self._server = SERVERS.of(bucket.once())
+        self._server = SERVERS.setdefault(bucket.once(), Server())
         self._server.check(url)
         # the first try is the library's, which has some of its own
         self.bucket = bucket.once() if self._server.is_down else bucket
@@ -130,8 +114,8 @@ class RetryState:
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._failed)
         pause: float = longest * jitter(0.5, 1.0)
         if server.is_down or now - self._since + pause > total:
-            facts = {**error.facts, "tried_for": f"{now - self._since:.0f} s"}
-            failure = StorageError(error.what, do=error.do, **facts)
+            tried = f"{now - self._since:.0f} s"
+            failure = StorageError(error.what, do=error.do, **error.facts | {"tried_for": tried})
             server.gave_up(failure, now - self._begin)
             raise failure
         self._failed += 1
@@ -191,10 +175,15 @@ def on_store[T](bucket: Bucket, url: str, act: Callable[[Any], T]) -> T:
 
 def _may_pass(error: StorageError) -> bool:
     """Say whether the same request may succeed later."""
-    told = error.facts
-    if told.get("kind") != "GenericError":  # others are about the request
+    facts = error.facts
+    if facts.get("kind") != "GenericError":  # others are about the request
         return False
-    status = told.get("status")
+    status = facts.get("status")
     if status is None:
         return True  # no answer, or one that broke off
-    return status in _PASSING or (status == 400 and told.get("reason") == _SLOW)
+    return status in _PASSING or (status == 400 and facts.get("reason") == _SLOW)
+
+
+def jitter(low: float, high: float) -> float:
+    """Return a random number between two others: waiting processes must not retry together."""
+    return _SYSTEM.uniform(low, high)

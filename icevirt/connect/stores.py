@@ -13,10 +13,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from types import ModuleType
 from typing import Any
 
-from icevirt.connect.address import Address
 from icevirt.connect.credentials.aws_profile import PROFILE, from_profile
 from icevirt.connect.credentials.common import (
     Anonymous,
@@ -24,12 +22,11 @@ from icevirt.connect.credentials.common import (
     FromEnv,
     NoCredentials,
     Refreshable,
+    Secret,
 )
-from icevirt.connect.credentials.secret import Secret
-from icevirt.connect.destination import destination
-from icevirt.connect.failures import opened
-from icevirt.connect.library import obstore
+from icevirt.connect.library import obstore, opened
 from icevirt.connect.options import StoreOptions, options_of
+from icevirt.connect.urls import Address, destination
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.config.document import ObjectStoreConfig
 
@@ -71,15 +68,15 @@ class Bucket:
 
     @property
     def endpoint(self) -> str:
-        """Where requests go: what options and environment say together, "" where credentials do."""
+        """Where requests go: by options and environment; "" where credentials decide."""
         return destination(self.address, dict(self.options.store))
 
     def once(self) -> Bucket:
-        """Return the bucket, each request of which is sent once only."""
+        """Return the bucket, with each request sent only once."""
         return replace(self, retries=False)
 
     def store(self) -> Any:
-        """Return the obstore store, opened when this process first asks for it.
+        """Return the obstore store, opened on first use in this process.
 
         Raises:
             InvalidInputError: The options or credentials do not make a store.
@@ -90,8 +87,8 @@ class Bucket:
     def _confirmed(self) -> _Store:
         """Return the open store, whose requests go where they may.
 
-        Options were looked at before. This is the one place where credentials and a server meet,
-        so the server is looked at once more: that of the store as it is, whatever it was made of.
+        Options were checked before. This is the one place where credentials and a server meet, so
+        the server of the open store is checked again, whatever the store was made of.
         """
         found = _stores.get(self)
         if self.only is not None and found.endpoint not in self.only:
@@ -107,20 +104,20 @@ class Bucket:
     def granted(self) -> Mapping[str, Any] | None:
         """Return the secrets that are in use, by names of the library.
 
-        None where it finds them by itself: those of the environment. They are in the clear.
+        None where it finds them by itself: the environment's. They are in the clear.
 
         Raises:
             InvalidInputError, UnauthorizedError: As `store` does.
-            StorageError: A function was asked for them and failed.
+            StorageError: The function that returns them failed.
         """
         provider = self._confirmed().provider
         return None if provider is None else provider()
 
     def renew(self, refused: Any) -> bool:
-        """Open the store again, because its credentials were refused; unless somebody did.
+        """Open the store again, because its credentials were refused, unless another thread did.
 
         Returns:
-            False where that is of no use: they do not change, or did lately and are refused.
+            False if that does not help: they do not change, or did lately and are refused.
         """
         return isinstance(self.credentials, Refreshable) and _stores.renew(self, refused)
 
@@ -135,14 +132,14 @@ def bucket_of(
     credentials: Credentials | None = None,
     only: frozenset[str] | None = None,
 ) -> Bucket:
-    """Return the bucket that a URL lies in.
+    """Return the bucket of a URL.
 
     Args:
         url: Like ``s3://bucket/any/key``; ``s3``, ``gs``, ``gcs``, ``az``, ``azure``, ``abfs``,
             ``abfss``, ``tigris``, ``http`` and ``https``.
         config: The kind of store and its options; None: what the environment says.
-        credentials: None: those of the environment, or none where ``config`` says anonymous.
-        only: Endpoints that credentials may be sent to, where somebody else wrote ``config``; a
+        credentials: None: the environment's, or none where ``config`` says anonymous.
+        only: Endpoints that credentials may be sent to, where another person wrote ``config``; a
             store with another one is not opened.
 
     Raises:
@@ -166,7 +163,7 @@ def bucket_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Store:
-    """An open store, where its requests go, and what it asks for secrets, if anything."""
+    """An open store, where its requests go, and the function that it gets secrets from, if any."""
 
     store: Any = field(repr=False)
     endpoint: str
@@ -182,7 +179,7 @@ class _Stores:
         self._in_vain: dict[Bucket, float] = {}  # until when nothing is renewed
 
     def get(self, bucket: Bucket) -> _Store:
-        """Return the store of a bucket; the one that was idle longest goes when there are many."""
+        """Return the store of a bucket; if there are many, close the one that was idle longest."""
         key = bucket, _surroundings() if isinstance(bucket.credentials, FromEnv) else 0
         with self._lock:
             if key not in self._open:
@@ -193,7 +190,7 @@ class _Stores:
             return self._open[key]
 
     def renew(self, bucket: Bucket, refused: Any) -> bool:
-        """Replace a store by one that asks for credentials."""
+        """Replace a store by one with new credentials."""
         with self._lock:
             known = self._open.get((bucket, 0))
             if known is None or known.store is not refused:
@@ -225,17 +222,18 @@ os.register_at_fork(after_in_child=_stores.forget)
 
 
 def _surroundings() -> int:
-    """Return a number that changes with what the environment says about clouds."""
-    said = ((name, value) for name, value in os.environ.items() if name.startswith(_CLOUDS))
-    return hash(frozenset(said))
+    """Return a number that changes with the environment's variables for clouds."""
+    return hash(frozenset(each for each in os.environ.items() if each[0].startswith(_CLOUDS)))
 
 
 _CLOUDS = ("AWS_", "AZURE_", "GOOGLE_")
 
 
 def _opened(bucket: Bucket) -> _Store:
-    library, arguments = obstore(), _arguments(bucket)
-    store = opened(bucket.url, lambda: _constructor(library, bucket)(**arguments))
+    arguments, stores = _arguments(bucket), obstore().store
+    kind = _STORES.get(bucket.provider)
+    constructor = stores.HTTPStore.from_url if kind is None else getattr(stores, kind)
+    store = opened(bucket.url, lambda: constructor(**arguments))
     return _Store(
         store=store,
         endpoint=destination(bucket.address, getattr(store, "config", {})),
@@ -243,16 +241,7 @@ def _opened(bucket: Bucket) -> _Store:
     )
 
 
-def _constructor(library: ModuleType, bucket: Bucket) -> Any:
-    match bucket.provider:
-        case "s3":
-            return library.store.S3Store
-        case "gcs":
-            return library.store.GCSStore
-        case "azure":
-            return library.store.AzureStore
-        case _:
-            return library.store.HTTPStore.from_url
+_STORES = {"s3": "S3Store", "gcs": "GCSStore", "azure": "AzureStore"}
 
 
 def _arguments(bucket: Bucket) -> dict[str, Any]:

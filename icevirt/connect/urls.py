@@ -1,11 +1,22 @@
-"""Convert paths and URLs that users type to canonical absolute URLs, and back.
+"""Parse and write URLs: of local paths, of objects in buckets, and of servers.
 
 ``file://`` URLs are percent-encoded the way the WHATWG rules and the official client write them.
+URLs of objects have a kind of store, a bucket and a key. Keys are percent-decoded, without query
+and fragment, as the official client reads them.
+
+Servers are parsed so strictly that no two libraries can read them differently. Requests carry
+credentials, and libraries disagree about the text before the first slash of an odd URL. Only URLs
+that all libraries send to the same host and port are accepted.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from icevirt.errors import InvalidInputError
@@ -13,6 +24,35 @@ from icevirt.errors import InvalidInputError
 # what WHATWG's path percent-encode set leaves alone, beyond letters, digits and "-._~"; without the
 # backslash, which it takes for a slash
 _SAFE = "/!$&'()*+,;=:@[]|"
+PROVIDERS = {
+    "s3": "s3",
+    "s3a": "s3",
+    "tigris": "s3",
+    "gs": "gcs",
+    "gcs": "gcs",
+    "az": "azure",
+    "azure": "azure",
+    "abfs": "azure",
+    "abfss": "azure",
+    "http": "http",
+    "https": "http",
+}
+# a bucket may become part of the name of a host, where libraries read other characters differently
+_BUCKET = re.compile(r"\$?[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
+_HOST = re.compile(r"[^\x00-\x20\x7f\\%\"<>^`{|}]+")
+_ACCOUNT = re.compile(r"([a-z0-9]{3,24})\.(?:dfs|blob)\.core\.windows\.net", re.ASCII)
+_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST_NAME = rf"{_LABEL}(?:\.{_LABEL})*|\[[0-9A-Fa-f:.]+\]"
+_ENDPOINT = re.compile(
+    rf"(?P<scheme>https?)://(?P<host>{_HOST_NAME})"
+    r"(?::(?P<port>[0-9]{1,5}))?(?P<path>(?:/[A-Za-z0-9._~-]+)*)/*",
+    re.ASCII | re.IGNORECASE,
+)
+HOST_AND_PORT = re.compile(rf"(?:{_HOST_NAME})(?::[0-9]{{1,5}})?", re.ASCII)
+"""A host, with or without a port."""
+
+_PORTS = {"http": 80, "https": 443}
+_EMULATOR = "http://127.0.0.1:10000"
 
 
 def is_url(text: str) -> bool:
@@ -25,7 +65,7 @@ def file_url(path: str | os.PathLike[str]) -> str:
     """Return the ``file://`` URL of a local path; symbolic links are followed.
 
     Raises:
-        InvalidInputError: The name is not valid UTF-8, so no URL can say it.
+        InvalidInputError: The name is not valid UTF-8, so no URL can hold it.
     """
     real = os.path.realpath(os.fspath(path))
     try:
@@ -73,3 +113,152 @@ def as_local_path(text: str | os.PathLike[str]) -> str:
             url=text,
         )
     return local_path(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """The parts of an object's URL."""
+
+    scheme: str
+    bucket: str  # bucket or container; host and port of a web server
+    key: str = ""
+    account: str | None = None  # of ``abfss://container@account.dfs.core.windows.net/key``
+
+    @property
+    def provider(self) -> str:
+        """``s3``, ``gcs``, ``azure`` or ``http``."""
+        return PROVIDERS[self.scheme]
+
+    @property
+    def url(self) -> str:
+        """The address as a URL."""
+        host = f"{self.bucket}@{self.account}.dfs.core.windows.net" if self.account else self.bucket
+        path = quote(self.key, safe=_SAFE)
+        return f"{self.scheme}://{host}/{path}" if path else f"{self.scheme}://{host}"
+
+    @property
+    def root(self) -> Address:
+        """The bucket itself."""
+        return replace(self, key="")
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        """Read a URL.
+
+        Raises:
+            InvalidInputError: It is not well-formed, names no bucket, holds a user name or
+                password, or is of a kind that no object store serves.
+        """
+        scheme, separator, _ = url.partition("://")
+        if not separator or scheme.lower() not in PROVIDERS:
+            raise InvalidInputError(
+                "this is not the URL of an object store",
+                do=f"Use one of {', '.join(f'{known}://' for known in PROVIDERS)}.",
+                scheme=scheme if separator else "",
+            )
+        try:
+            parts = urlsplit(url)
+            key = unquote(parts.path, errors="strict").removeprefix("/")
+        except ValueError:
+            key, parts = "", urlsplit("x://")
+        account, host = _account(parts.netloc)
+        is_azure = PROVIDERS[scheme.lower()] == "azure"
+        allowed = _HOST if PROVIDERS[scheme.lower()] == "http" else _BUCKET
+        dropped = any(each in url for each in "\t\r\n")  # urlsplit drops them
+        if (
+            dropped
+            or not allowed.fullmatch(host)
+            or "\0" in key
+            or (account is not None and not is_azure)
+        ):
+            raise InvalidInputError(
+                "this is not the URL of an object in a bucket",
+                do="Write it like s3://bucket/prefix, without a password.",
+                url=f"{scheme}://{parts.netloc.rpartition('@')[2]}",
+            )
+        return cls(scheme=scheme.lower(), bucket=host, key=key, account=account)
+
+
+def _account(netloc: str) -> tuple[str | None, str]:
+    """Split what precedes an ``@`` off the host; of Azure's addresses, it is the container."""
+    before, at, host = netloc.rpartition("@")
+    if not at:
+        return None, netloc
+    account = _ACCOUNT.fullmatch(host)
+    # requests go to this domain, whatever another one says
+    return (account[1], before) if account else ("", "")
+
+
+# -- servers -------------------------------------------------------------------------------------
+
+
+def endpoint(text: object) -> str:
+    """Return the URL of a server in one spelling: lower case, no default port, no last slash.
+
+    Raises:
+        InvalidInputError: It is not a plain ``http`` or ``https`` URL: it has a user name, a query,
+            characters that are escaped or not ASCII, a port that is none, or a ``..`` in its path.
+    """
+    found = _ENDPOINT.fullmatch(text) if isinstance(text, str) else None
+    is_plain = found is not None and {".", ".."}.isdisjoint(found["path"].split("/"))
+    if found is not None and is_plain and _is_host(found["host"]):
+        scheme, host = found["scheme"].lower(), found["host"].lower()
+        port = int(found["port"] or _PORTS[scheme])
+        if 0 < port < 1 << 16:
+            shown = "" if port == _PORTS[scheme] else f":{port}"
+            return f"{scheme}://{host}{shown}{found['path']}"
+    raise InvalidInputError(
+        "this is not the URL of a server",
+        do="Write it like https://host or https://host:9000, without user name or query.",
+    )
+
+
+def _is_host(host: str) -> bool:
+    if not host.startswith("["):
+        return len(host) <= 253
+    try:
+        ipaddress.IPv6Address(host[1:-1])
+    except ValueError:
+        return False
+    return True
+
+
+def plain(text: str) -> str:
+    """Return an endpoint in the spelling in which endpoints are compared.
+
+    Text that is not an endpoint stays as it is: it equals none.
+    """
+    try:
+        return endpoint(text)
+    except InvalidInputError:
+        return text.rstrip("/")
+
+
+def destination(address: Address, options: Mapping[str, Any]) -> str:
+    """Return where a store's requests go: its endpoint, from its final options. Pure.
+
+    The rules are obstore's. `tests/access/hostile/test_credentials.py` compares them with
+    the URLs that obstore signs.
+
+    Args:
+        address: Of the bucket.
+        options: Of the store, by names of the library with or without the prefix of their family.
+
+    Returns:
+        An endpoint in the spelling of `plain`; "" where only credentials name one, as service
+        accounts of Google do.
+    """
+    given = {name.lower().removeprefix("aws_"): value for name, value in options.items()}
+    match address.provider:
+        case "s3":
+            named = given.get("endpoint_url_s3") or given.get("endpoint")
+            # with a bucket before it, or not: Amazon's names of one server
+            return plain(str(named or f"https://s3.{given.get('region')}.amazonaws.com"))
+        case "gcs":
+            return plain(str(given.get("base_url") or ""))
+        case "azure" if str(given.get("use_emulator")).lower() in ("true", "1"):
+            return plain(os.environ.get("AZURITE_BLOB_STORAGE_URL") or _EMULATOR)
+        case "azure":
+            return plain(str(given.get("endpoint")))
+        case _:
+            return plain(f"{address.scheme}://{address.bucket}")

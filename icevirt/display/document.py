@@ -14,14 +14,14 @@ from typing import Any
 from icevirt.archive.eras import Era
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport
-from icevirt.archive.reports.cost import PlanCost, ReadCost
+from icevirt.archive.reports.plan import PlanCost, ReadCost
 from icevirt.archive.reports.scan import ScanReport
 from icevirt.archive.reports.verification import VerifyReport
 from icevirt.archive.scanned import ScannedFile
 from icevirt.display.plan import array_of
 from icevirt.display.scanned import summary_of
 from icevirt.model.json import JSON
-from icevirt.objects.endpoints import entry_of
+from icevirt.objects.authorize import entry_of
 from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.repo.maintenance.check import CheckReport
 

@@ -9,13 +9,12 @@ from rich.text import Text
 
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ArraySummary
-from icevirt.archive.reports.cost import ArrayCost, ReadCost
-from icevirt.archive.reports.difference import PlanDifference
+from icevirt.archive.reports.plan import ArrayCost, PlanDifference, ReadCost
 from icevirt.display.arrays import array_table, facts
 from icevirt.display.eras import eras
 from icevirt.display.report import bad_file, listed
 from icevirt.display.text import count, entry, references, size, words
-from icevirt.objects.endpoints import entry_of
+from icevirt.objects.authorize import entry_of
 from icevirt.planning.reader_support import named, readers_of_json
 from icevirt.planning.schedule.cost_estimate import costs_of, windows_of
 

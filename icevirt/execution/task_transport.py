@@ -17,8 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.connect.credentials.common import Refreshable
-from icevirt.connect.credentials.secret import Secret
+from icevirt.connect.credentials.common import Refreshable, Secret
 from icevirt.connect.pickled_function import PickledFunction
 from icevirt.connect.stores import Bucket
 from icevirt.errors import BuildError, StorageError

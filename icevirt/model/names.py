@@ -44,7 +44,7 @@ def node_name(raw: bytes) -> tuple[str, bool]:
 
     Percent-encoded are: what `problem` refuses, names of dots only, a leading ``__``, which Zarr
     reserves, and all of a name that is not UTF-8. A ``%`` is kept, so that two names may become
-    one; `icevirt.scan.distinct` refuses that.
+    one; `icevirt.scan.registry` refuses that.
     """
     try:
         name = raw.decode()

@@ -1,4 +1,4 @@
-"""Copy many byte ranges at once; columns of strings and blobs use it."""
+"""Copy many byte ranges at once, and check the order of coordinates."""
 
 from __future__ import annotations
 
@@ -36,6 +36,17 @@ def gather(source: Bytes, start: Places, length: Places) -> tuple[Bytes, Places]
     data = np.empty(int(starts[-1]), np.uint8)
     copy_ranges(source, start, data, starts[:-1], length)
     return data, starts
+
+
+def ascends(index: NDArray[np.uint32]) -> bool:
+    """Say whether rows are in strictly ascending lexicographic order."""
+    earlier, later = index[:-1], index[1:]
+    equal = np.ones(len(later), np.bool_)
+    for axis in range(index.shape[1]):
+        if bool(np.any(equal & (later[:, axis] < earlier[:, axis]))):
+            return False
+        equal &= later[:, axis] == earlier[:, axis]
+    return not equal.any()
 
 
 def _copy_equal(source: Bytes, start: Places, into: Bytes, at: Places, size: int) -> None:

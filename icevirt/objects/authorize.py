@@ -1,8 +1,13 @@
 """Decide which locations may be read: the covering container, and its authorization.
 
 No location outside an authorized prefix is ever granted: not by ``..``, percent-encoding, another
-scheme or host. Symbolic links are caught when a file is opened (`icevirt.objects.descriptors`),
-redirects when they arrive (`icevirt.objects.http.client`). Pure: this module opens nothing.
+scheme or host. Symbolic links are caught when a file is opened (`icevirt.objects.fetch`), redirects
+when they arrive (`icevirt.objects.http.client`). Pure: this module opens nothing.
+
+The author of a repository writes its locations and containers. A location that icevirt and a server
+or library could read in two ways is refused: dots, backslashes, encoded slashes, user names,
+queries. A container's options can name any server as the endpoint of a bucket, and requests carry
+credentials, so the user who authorizes a container has to name that server too.
 """
 
 from __future__ import annotations
@@ -10,20 +15,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from icevirt.connect import urls
-from icevirt.connect.container import endpoint_of
+from icevirt.connect.container import endpoint_of, without_server
+from icevirt.connect.options import azure_endpoint_of_environment
+from icevirt.connect.stores import bucket_of
+from icevirt.connect.urls import plain
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.config.document import VirtualChunkContainer
-from icevirt.objects.endpoints import endpoint_if_valid
-from icevirt.objects.locations import object_key
 
 _NAMED = "vcc://"
+_HTTP = ("http", "https")
+_RENAME = "Rename the object: readers disagree about which object such a URL names."
+_DO = "Refer to the object by its plain percent-encoded URL."
+_DO_APART = (
+    "Name it without user, password and query: references are stored and published. Pass what opens"
+    ' it apart: access={"https://host/": icevirt.http_credentials(...)} to a build (--access on the'
+    " command line), authorize_virtual_chunk_access to a reader. For a presigned URL or SAS token,"
+    " name the object as s3://, gs:// or az:// and pass the credentials of its bucket."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class GrantedAccess:
-    """What was authorised for a prefix: credentials, and the endpoints they may be sent to."""
+    """What was authorized for a prefix: credentials, and the endpoints they may be sent to."""
 
     credentials: Any = field(default=None, repr=False)
     endpoints: frozenset[str] = frozenset()
@@ -53,6 +69,8 @@ class RemoteGrant:
 
 
 type Grant = LocalGrant | RemoteGrant
+type Prefix = str | tuple[str, str]
+"""A url_prefix, or one with the endpoint that the container names."""
 
 
 def normalized(prefix: str) -> str:
@@ -75,7 +93,7 @@ class Authorizer:
         authorized: Mapping[str, GrantedAccess] | Iterable[str],
     ) -> None:
         by_length = sorted(containers.values(), key=lambda cont: -len(cont.url_prefix))
-        self._containers = tuple(by_length)
+        self._containers = by_length
         self._named = {cont.name: cont for cont in by_length if cont.name is not None}
         given = authorized if isinstance(authorized, Mapping) else dict.fromkeys(authorized)
         self._authorized = {normalized(p): access or GrantedAccess() for p, access in given.items()}
@@ -88,7 +106,7 @@ class Authorizer:
         Raises:
             InvalidInputError: No container covers it, it is no address of an object, or the
                 options of its container are not valid.
-            UnauthorizedError: Its container was not authorised, or not with its endpoint.
+            UnauthorizedError: Its container was not authorized, or not with its endpoint.
         """
         container, url = self._container_of(location)
         access = self._authorized.get(container.url_prefix)
@@ -105,7 +123,7 @@ class Authorizer:
         return RemoteGrant(url, key, container, access.credentials, access.endpoints, made)
 
     def absolute(self, location: str) -> str:
-        """Return the URL of a location, authorised or not; one of no container stays as it is."""
+        """Return the URL of a location, authorized or not; one of no container stays as it is."""
         if not location.startswith(_NAMED):
             return location
         name, _, rest = location.removeprefix(_NAMED).partition("/")
@@ -167,7 +185,7 @@ def _elsewhere(container: VirtualChunkContainer, url: str, endpoint: str) -> Una
 
 
 def entry_text(container: VirtualChunkContainer) -> str:
-    """Return the Python of what authorises a container, so that it can be pasted."""
+    """Return the Python of what authorizes a container, so that it can be pasted."""
     endpoint = endpoint_if_valid(container)
     prefix = _quoted(container.url_prefix)
     return prefix if endpoint is None else f"({prefix}, {_quoted(endpoint)})"
@@ -176,3 +194,84 @@ def entry_text(container: VirtualChunkContainer) -> str:
 def _quoted(text: str) -> str:
     """Return a Python literal in double quotes, so that it can be pasted."""
     return '"' + repr(text)[1:-1].replace('"', '\\"') + '"'
+
+
+def entry_of(container: VirtualChunkContainer) -> Prefix:
+    """Return what authorizes a container; its prefix where its options are not valid."""
+    endpoint = endpoint_if_valid(container)
+    return container.url_prefix if endpoint is None else (container.url_prefix, endpoint)
+
+
+def endpoint_if_valid(container: VirtualChunkContainer) -> str | None:
+    """Return the server that has to be authorized; None too where the options are not valid.
+
+    For code that only shows a container; code that reads it calls `endpoint_of`.
+    """
+    try:
+        return endpoint_of(container)
+    except InvalidInputError:
+        return None
+
+
+def allowed_endpoints(
+    container: VirtualChunkContainer, authorized: frozenset[str]
+) -> frozenset[str]:
+    """Return where a container's requests may go: the server that it names, if authorized.
+
+    The server that prefix and environment of the reader lead to by themselves is always allowed.
+
+    Raises:
+        InvalidInputError: The container's options are not valid.
+    """
+    named = endpoint_of(container)
+    found = {named} & authorized
+    try:
+        found.add(bucket_of(container.url_prefix, without_server(container)).endpoint)
+    except InvalidInputError:  # of Azure, whose account is not known then
+        if (endpoint := azure_endpoint_of_environment()) is not None:
+            found.add(plain(endpoint))
+    return frozenset(each for each in found if each is not None)
+
+
+def object_key(url: str, *, has_bucket: bool) -> str:
+    """Return the percent-decoded key of an object: below its bucket, or with all that follows //.
+
+    Args:
+        url: The location, with the name of a container resolved.
+        has_bucket: Whether a host or bucket comes first that is not part of the key.
+
+    Raises:
+        InvalidInputError: It is not the plain URL of one object.
+    """
+    scheme, _, rest = url.partition("://")
+    if any(ord(character) < 0x20 or character in "\\\x7f" for character in url):
+        raise _refused("it has a backslash or control character", url)
+    if "?" in url or "#" in url:
+        raise _refused("it has a query or fragment", url, _DO_APART)
+    try:
+        authority = urlsplit(url).netloc
+        decoded = unquote(rest.partition("/")[2] if has_bucket else rest, errors="strict")
+    except ValueError as error:
+        raise _refused("it is malformed", url) from error
+    named = "@" in authority and not scheme.startswith("abfs")  # there it parts container, account
+    if has_bucket and named:
+        raise _refused("it has a user name", url, _DO_APART)
+    if has_bucket and (not authority or "%" in authority):
+        raise _refused("it has no host or bucket, or an encoded one", url)
+    if scheme in _HTTP and "%2f" in rest.lower():
+        raise _refused("it has an encoded slash", url)
+    if not has_bucket and "::" in decoded:
+        raise _refused("it is a chain of URLs", url)
+    if any(segment in ("", ".", "..") for segment in decoded.split("/")):
+        raise _refused("a part of its path is empty, '.' or '..'", url, _RENAME)
+    if any(ord(character) < 0x20 or character in "\\\x7f" for character in decoded):
+        raise _refused("it has an encoded backslash or control character", url, _RENAME)
+    return decoded
+
+
+def _refused(why: str, url: str, do: str = _DO) -> InvalidInputError:
+    return InvalidInputError(
+        f"the location of a virtual chunk is not a plain object URL: {why}",
+        do=do,
+        location=url,
+    )

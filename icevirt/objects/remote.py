@@ -18,7 +18,7 @@ from icevirt.objects.authorize import RemoteGrant
 from icevirt.objects.backends import Backend, reach_for_grant
 from icevirt.objects.buckets import BucketReach
 from icevirt.objects.coalescing import Coalescing, coalesce
-from icevirt.objects.http.host_limits import HOSTS
+from icevirt.objects.http.connections import HOSTS
 
 _MOST = 1 << 62  # no object is as long
 

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.address import Address
+from icevirt.connect.urls import Address
 from icevirt.errors import NotFoundError, ObjectNotFoundError, ScanError, StaleReferenceError
 from icevirt.objects import answers
 from icevirt.objects.answers import Body, Meta, ObjectBytes
+from icevirt.objects.authorize import object_key
 from icevirt.objects.backends import Backend, bucket_reach
-from icevirt.objects.http.host_limits import HOSTS
-from icevirt.objects.locations import object_key
+from icevirt.objects.http.connections import HOSTS
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source_access import in_force
 

@@ -13,17 +13,15 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.connect.address import PROVIDERS, Address
 from icevirt.connect.container import canonical, persistable
 from icevirt.connect.credentials.keywords import HOW, credentials_named
-from icevirt.connect.endpoint import plain
 from icevirt.connect.stores import Bucket, bucket_of
+from icevirt.connect.urls import PROVIDERS, Address, plain
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
-from icevirt.objects.authorize import GrantedAccess
-from icevirt.objects.endpoints import Prefix, allowed_endpoints
+from icevirt.objects.authorize import GrantedAccess, Prefix, allowed_endpoints
+from icevirt.objects.backends import site_for
 from icevirt.objects.http.client import Site
-from icevirt.objects.http.sites import site_for
 
 REQUESTER_PAYS = "requester-pays"
 """Says that whoever reads a bucket of S3 pays; with the credentials of the environment."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
-from icevirt.archive.reports.difference import PlanChange
+from icevirt.archive.reports.plan import PlanChange
 from icevirt.archive.schema import DECODING, decoder_of
 from icevirt.model.attributes import recorded_dtypes
 from icevirt.planning.edits.file_edits import FileEdit

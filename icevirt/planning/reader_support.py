@@ -21,7 +21,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from icevirt.archive.reports.readers import GDAL, Readers
+from icevirt.archive.reports.build import GDAL, Readers
 from icevirt.archive.scanned import Finding, ScannedFile, Severity
 from icevirt.model.json import JSON
 

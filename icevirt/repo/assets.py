@@ -6,8 +6,14 @@ each time; `icevirt.repo.repo_info_file` changes it.
 
 from __future__ import annotations
 
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
@@ -17,19 +23,18 @@ from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ManifestFile, Snapshot
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
-from icevirt.repo.cache import Cache
 from icevirt.repo.maintenance import content_names
 from icevirt.storage.protocol import Storage, Written
 from icevirt.versioning import chunk_tables
 from icevirt.versioning.id_columns import column
 from icevirt.wire import snapshot as snapshot_file
-from icevirt.wire import snapshot_summary
 from icevirt.wire import transaction_log as log_file
 from icevirt.wire.manifests import manifest as manifest_file
 from icevirt.wire.manifests.manifest import ManifestEncoding
 
 CACHE_BYTES = 256 * 1024 * 1024
 _NODE_BYTES = 600  # a decoded node without its document, roughly
+_all: WeakSet[Cache] = WeakSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +85,15 @@ class Assets:
         self._unlisted: dict[ObjectId12, None] = {}  # named by content, in no list of these yet
 
     def __reduce__(self) -> tuple[Any, ...]:
-        told = {
-            "cache_bytes": self._cache_bytes,
-            "level": self.level,
-            "manifests": self.manifests,
-            "spec_version": self.spec_version,
-            "content_addressed": self._content_addressed,
-        }
-        return _assets, (self.storage, told)
+        make = partial(
+            Assets,
+            cache_bytes=self._cache_bytes,
+            level=self.level,
+            manifests=self.manifests,
+            spec_version=self.spec_version,
+            content_addressed=self._content_addressed,
+        )
+        return make, (self.storage,)
 
     # -- fetching ----------------------------------------------------------------------------
 
@@ -101,8 +107,8 @@ class Assets:
         return self._cache.get(("snapshot", key), lambda: self._fetch_snapshot(key))
 
     def read_summary(self, key: ObjectId12) -> SnapshotSummary:
-        """Return what a V1 snapshot says of itself without its nodes; raises as `snapshot`."""
-        return _same(key, snapshot_summary.decode(self.storage.get(layout.snapshot(key))))
+        """Return the facts about a V1 snapshot, without its nodes; raises as `snapshot`."""
+        return _same(key, snapshot_file.decode_summary(self.storage.get(layout.snapshot(key))))
 
     def transaction_log(self, key: ObjectId12) -> TransactionLog:
         """Return the transaction log of a snapshot; raises as `snapshot` does."""
@@ -158,7 +164,7 @@ class Assets:
     def put_chunk(self, body: bytes) -> ObjectId12:
         """Store the encoded bytes of a chunk under a new random id, or one that covers them.
 
-        Equal chunks are written again even so: whoever collects garbage sees that they are young.
+        Equal chunks are written again, so that garbage collection sees that they are young.
         """
         key = ObjectId12.of_content(body) if self._content_addressed else ObjectId12.random()
         self.storage.put(layout.chunk(key), body)
@@ -167,9 +173,9 @@ class Assets:
         return key
 
     def list_content_names(self) -> None:
-        """Write down which chunks were named by their content since this was done last.
+        """List the chunks that were named by their content since the last call.
 
-        That comes before anything that refers to them is published, or leaves the process.
+        This precedes everything that publishes references to them, or sends them to a process.
         """
         if keys := list(self._unlisted):
             content_names.record(self.storage, column(keys))
@@ -206,5 +212,64 @@ def _same[T: (Snapshot, SnapshotSummary, Manifest, TransactionLog)](key: ObjectI
     return found
 
 
-def _assets(storage: Storage, told: dict[str, Any]) -> Assets:
-    return Assets(storage, **told)
+class Cache:
+    """The most recently used values, up to ``limit`` bytes; the newest is always kept.
+
+    A value that several threads request at once is made once. A forked child starts with an empty
+    cache: a lock that another thread held would stay locked there forever.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.clear()
+        _all.add(self)
+
+    def clear(self) -> None:
+        """Forget everything, also which threads wait."""
+        self._lock = threading.Lock()
+        self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._making: dict[Hashable, threading.Lock] = {}
+        self._held = 0
+
+    def get[T](self, key: Hashable, make: Callable[[], tuple[T, int]]) -> T:
+        """Return the value of ``key``; ``make`` returns it with its size where it is missing."""
+        found: T | None = self._find(key)
+        if found is not None:
+            return found
+        with self._lock:
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            found = self._find(key)
+            if found is None:
+                try:
+                    found, size = make()
+                    self.put(key, found, size)
+                finally:
+                    with self._lock:
+                        self._making.pop(key, None)
+            return found
+
+    def put(self, key: Hashable, value: object, size: int) -> None:
+        """Keep a value and let the least recently used ones go."""
+        with self._lock:
+            _, before = self._values.pop(key, (None, 0))
+            self._values[key] = (value, size)
+            self._held += size - before
+            while self._held > self._limit and len(self._values) > 1:
+                _, (_, gone) = self._values.popitem(last=False)
+                self._held -= gone
+
+    def _find(self, key: Hashable) -> Any:
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key][0]
+
+
+def _forget_in_child() -> None:
+    for cache in list(_all):
+        cache.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -9,14 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from icevirt.connect import urls
-from icevirt.connect.address import PROVIDERS
 from icevirt.connect.credentials.common import Credentials
 from icevirt.connect.credentials.keywords import credentials_named
-from icevirt.connect.endpoint import plain
+from icevirt.connect.urls import PROVIDERS, plain
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.objects.authorize import GrantedAccess, normalized
-from icevirt.objects.endpoints import Prefix, endpoint_if_valid
+from icevirt.objects.authorize import GrantedAccess, Prefix, endpoint_if_valid, normalized
 
 type Authorization = Mapping[Prefix, Any] | Mapping[str, Any] | Iterable[Prefix] | None
 """Prefixes, or prefixes with the credentials to use below each (None: those of the environment).

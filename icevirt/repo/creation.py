@@ -6,6 +6,8 @@ A process killed in between leaves files that no reader sees and that the next c
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from icevirt.errors import AlreadyExistsError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
 from icevirt.model.json import JSONObject
@@ -48,7 +50,7 @@ def prepare(assets: Assets, now: int, config: JSONObject | None) -> RepoInfo:
 
 
 def there_is_one(storage: Storage) -> AlreadyExistsError:
-    """Return the error of making a repository where there is one."""
+    """Return the error of creating a repository where one exists."""
     return AlreadyExistsError(
         "a repository already exists at this path",
         do="Open it with `Repository.open`, or choose another path.",
@@ -57,36 +59,33 @@ def there_is_one(storage: Storage) -> AlreadyExistsError:
 
 
 def refuse_foreign(storage: Storage) -> None:
-    """Check that nothing lies at the root but what an interrupted creation or build left there.
+    """Check that the root holds only what an interrupted creation or build left there.
 
     Raises:
-        AlreadyExistsError: Something else does.
+        AlreadyExistsError: It holds something else.
     """
-    for found in storage.list():
-        if found.path.split("/", 1)[0] not in (*layout.FOLDERS, *layout.WORK):
-            raise _occupied(storage, found.path)
-    _refuse_file(storage)
+    ours = {*layout.FOLDERS, *layout.WORK}
+    _refuse_unless(storage, lambda path: path.split("/", 1)[0] in ours)
 
 
 def refuse_occupied(storage: Storage) -> None:
-    """Check that nothing lies at the root but what an interrupted creation left there.
+    """Check that the root holds only what an interrupted creation left there.
 
     Raises:
-        AlreadyExistsError: Something else does.
+        AlreadyExistsError: It holds something else.
     """
-    for found in storage.list():
-        if found.path not in layout.INITIAL_OBJECTS and found.path != layout.REPO:
-            raise _occupied(storage, found.path)
-    _refuse_file(storage)
+    _refuse_unless(storage, lambda path: path in layout.INITIAL_OBJECTS or path == layout.REPO)
 
 
-def _refuse_file(storage: Storage) -> None:
-    if storage.exists() and next(iter(storage.list()), None) is None:
-        raise _occupied(storage, "")
-
-
-def _occupied(storage: Storage, path: str) -> AlreadyExistsError:
-    return AlreadyExistsError(
+def _refuse_unless(storage: Storage, is_ours: Callable[[str], bool]) -> None:
+    path = ""
+    for path in (found.path for found in storage.list()):
+        if not is_ours(path):
+            break
+    else:
+        if path or not storage.exists():
+            return
+    raise AlreadyExistsError(
         "this path holds something that is not a repository",
         do="Choose an empty or new path, or clear this one.",
         repo=storage.url,

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError, ReadOnlyError, SessionStateError
-from icevirt.ids import ObjectId12
 from icevirt.model import paths
 from icevirt.model.arguments import checked, index_row
-from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.chunks import ChunkTable
 from icevirt.model.snapshot import ArrayNode, Snapshot
-from icevirt.repo.commits import reference_checks, validation
+from icevirt.repo.commits import validation
 from icevirt.repo.commits.change_set import ChangeSet, check_grid
 from icevirt.repo.view import SessionMode, View
 from icevirt.versioning import chunk_tables, hierarchy, move_and_reindex
@@ -49,7 +48,7 @@ class Editing(View):
             ReadOnlyError: The session is read-only.
         """
         path = self._checked(path, zarr_json, "array")
-        self._check_chunks(path, chunks)
+        validation.check_chunks(self.config, path, chunks)
         self._changed().add_array(path, zarr_json, chunks)
 
     def set_metadata(self, path: str, zarr_json: bytes) -> None:
@@ -78,7 +77,7 @@ class Editing(View):
             ReadOnlyError: The session is read-only.
         """
         node = self.array(path)
-        self._check_chunks(node.path, chunks)
+        validation.check_chunks(self.config, node.path, chunks)
         self._changed().put(node, chunks)
 
     def set_chunk(self, path: str, index: Sequence[int], encoded: bytes) -> None:
@@ -97,8 +96,8 @@ class Editing(View):
         if len(encoded) <= self.config.inline_threshold:
             chunks = ChunkTable.inlined(index=at, chunks=[encoded])
         else:
-            chunks = _native(at, self.assets.put_chunk(encoded), len(encoded))
-        self._check_chunks(path, chunks)
+            chunks = chunk_tables.native(at, self.assets.put_chunk(encoded), len(encoded))
+        validation.check_chunks(self.config, path, chunks)
         staging.put(node, chunks)
 
     def delete(self, path: str) -> None:
@@ -233,17 +232,3 @@ class Editing(View):
                 path=path,
             )
         return path
-
-    def _check_chunks(self, path: str, chunks: ChunkTable) -> None:
-        reference_checks.check_chunks(self.config, path, chunks)
-
-
-def _native(index: NDArray[np.int64], key: ObjectId12, length: int) -> ChunkTable:
-    return ChunkTable(
-        index=index.astype(np.uint32),
-        kind=np.full(1, ChunkType.native, np.uint8),
-        source=np.zeros(1, np.uint32),
-        offset=np.zeros(1, np.uint64),
-        length=np.full(1, length, np.uint64),
-        chunk_ids=np.frombuffer(key, np.uint8).reshape(1, 12).copy(),
-    )

@@ -1,19 +1,25 @@
-"""Look up references of many chunks at once across a snapshot's manifests."""
+"""Look up references of many chunks at once, and compare the chunks of two arrays."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.archive.schema import DECODING
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.manifest import Manifest
-from icevirt.model.snapshot import ArrayNode, ManifestRef
+from icevirt.model.ranges import gather
+from icevirt.model.snapshot import ArrayNode, ManifestRef, Node
 from icevirt.repo.assets import Assets
 from icevirt.versioning import chunk_tables
 from icevirt.versioning.manifest_splitting import Boxes
+from icevirt.versioning.merge.build_merge import BuiltArray
+
+_DECIDES = ("shape", "data_type", "chunk_grid", "codecs", "fill_value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,12 +83,12 @@ class ArrayReader:
             yield at[there], indexed.table.take(rows[there])
 
     def table(self, refs: tuple[ManifestRef, ...] | None = None) -> ChunkTable:
-        """Return all references of the array, or those of some of its manifests."""
+        """Return the references of all manifests of the array, or of some."""
         wanted = self._node.manifests if refs is None else refs
         return self._joined(self._assets.read_manifest(ref.object_id) for ref in wanted)
 
     def table_to_rewrite(self, refs: tuple[ManifestRef, ...]) -> ChunkTable:
-        """Return the references of manifests that others are to replace.
+        """Return the references of manifests that new ones will replace.
 
         Raises:
             FormatError: They hold facts of a newer client, which would be lost.
@@ -95,12 +101,9 @@ class ArrayReader:
     def _joined(self, manifests: Iterable[Manifest]) -> ChunkTable:
         found = (manifest.arrays.get(self._node.id) for manifest in manifests)
         held = [table for table in found if table is not None]
-        return ChunkTable.concatenate(held) if held else self.nothing
-
-    @property
-    def nothing(self) -> ChunkTable:
-        """The table without references."""
-        return ChunkTable.empty(len(self._node.num_chunks))
+        return (
+            ChunkTable.concatenate(held) if held else ChunkTable.empty(len(self._node.num_chunks))
+        )
 
 
 def joined(parts: list[tuple[NDArray[np.int64], ChunkTable]], count: int, ndim: int) -> FoundChunks:
@@ -109,39 +112,56 @@ def joined(parts: list[tuple[NDArray[np.int64], ChunkTable]], count: int, ndim: 
         return FoundChunks.of(ChunkTable.empty(ndim), np.zeros(0, np.int64), count)
     if len(parts) == 1:
         return FoundChunks.of(parts[0][1], parts[0][0], count)
-    return FoundChunks.of(_end_to_end([table for _, table in parts]), _places(parts), count)
-
-
-def _places(parts: list[tuple[NDArray[np.int64], ChunkTable]]) -> NDArray[np.int64]:
-    return np.concatenate([at for at, _ in parts])
-
-
-def _end_to_end(parts: list[ChunkTable]) -> ChunkTable:
-    """Join tables row after row; their rows keep their places, so the index becomes a number."""
-    start = np.cumsum([0, *(len(part) for part in parts)])
-    return ChunkTable.concatenate(
-        [
-            _numbered(chunk_tables.compact(part), int(at))
-            for part, at in zip(parts, start, strict=False)
-        ]
-    )
-
-
-def _numbered(part: ChunkTable, start: int) -> ChunkTable:
-    number = np.arange(start, start + len(part), dtype=np.uint32)[:, None]
-    return ChunkTable(
-        index=number,
-        kind=part.kind,
-        source=part.source,
-        offset=part.offset,
-        length=part.length,
-        locations=part.locations,
-        chunk_ids=part.chunk_ids,
-        inline=part.inline,
-    )
+    ends = np.cumsum([len(at) for at, _ in parts])[:-1]
+    # the rows of all parts end to end: the index becomes a number, which keeps their order
+    numbers = np.split(np.arange(sum(len(at) for at, _ in parts), dtype=np.uint32)[:, None], ends)
+    tables = [
+        replace(chunk_tables.compact(table), index=number)
+        for (_, table), number in zip(parts, numbers, strict=True)
+    ]
+    places = np.concatenate([at for at, _ in parts])
+    return FoundChunks.of(ChunkTable.concatenate(tables), places, count)
 
 
 def is_there(found: FoundChunks) -> NDArray[np.bool_]:
-    """Say which of the chunks asked for were ever written."""
+    """Say which of the requested chunks were ever written."""
     there: NDArray[np.bool_] = found.kind != ChunkType.uninitialized
     return there
+
+
+def has_same_values(assets: Assets, there: Node, built: BuiltArray) -> bool:
+    """Say whether a built coordinate holds the values of the existing one.
+
+    Chunks are compared by name: builds name those that they store by their content, and references
+    into files carry checksums. Values that are equal but stored otherwise count as others.
+    """
+    if not isinstance(there, ArrayNode) or _facts(there.user_data) != _facts(built.zarr_json):
+        return False
+    new = replace(there, id=built.node_id, manifests=tuple(built.manifests))
+    before, after = (ArrayReader(assets, node).table() for node in (there, new))
+    return _chunks(before) == _chunks(after)
+
+
+def _facts(zarr_json: bytes) -> str:
+    """Return the metadata of an array that decides about its values."""
+    document = json.loads(zarr_json)
+    attributes = document.get("attributes") or {}
+    facts = [document.get(key) for key in _DECIDES], [attributes.get(name) for name in DECODING]
+    return json.dumps(facts, sort_keys=True)
+
+
+def _chunks(table: ChunkTable) -> tuple[list[bytes], Locations]:
+    """Return what identifies the bytes of the chunks."""
+    inline, virtual, native = (
+        table.kind == kind for kind in (ChunkType.inline, ChunkType.virtual, ChunkType.native)
+    )
+    at, length = (column[inline].astype(np.int64) for column in (table.offset, table.length))
+    columns = [
+        table.index,
+        table.kind,
+        table.length,
+        table.offset[~inline],
+        table.chunk_ids[table.source[native]],
+        gather(table.inline, at, length)[0],
+    ]
+    return [column.tobytes() for column in columns], table.locations.take(table.source[virtual])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from icevirt.connect.jitter import jitter
+from icevirt.connect.retry import jitter
 from icevirt.errors import (
     ObjectNotFoundError,
     ReadOnlyError,
@@ -23,28 +23,32 @@ from icevirt.ids import ObjectId12
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotSummary
 from icevirt.repo import layout
-from icevirt.repo.commits.clock import ClockCheck
-from icevirt.repo.repo_state import RepoState
 from icevirt.repo.v1 import as_v2
 from icevirt.storage.protocol import LostRace, Storage, Version
+from icevirt.versioning.config_merge import refuse_unconditional
 from icevirt.versioning.history import ops_log
+from icevirt.versioning.history.timestamps import MOST_AHEAD, lag, refuse_ahead
 from icevirt.versioning.repo_updates import Edit
-from icevirt.versioning.unsafe_settings import refuse_unconditional
-from icevirt.versioning.v1_guard import refuse_v1
+from icevirt.versioning.v1_migration import refuse_v1
 from icevirt.wire.repo_info import file
 
 _TRIES = 100
 _IMMEDIATE = 5
 _LONGEST_PAUSE = 5.0  # seconds
 _STALE_READS = 10
+_OFTEN = 300.0  # seconds between two comparisons of clocks
 
 
 @dataclass(frozen=True, slots=True)
-class _RepoObject(RepoState):
+class RepoObject:
     """The repo info as it was read, with what is needed to replace it."""
 
+    info: RepoInfo
     raw: bytes
     version: Version
+
+
+type RepoState = RepoObject | as_v2.V1RepoState
 
 
 class RepoInfoFile:
@@ -57,8 +61,8 @@ class RepoInfoFile:
         self.storage = storage
         self.now = clock or _now
         self.watch = ClockCheck()
-        self._last: _RepoObject | None = None
-        self._told: dict[ObjectId12, SnapshotSummary] = {}  # of a V1 repository
+        self._last: RepoObject | None = None
+        self._snapshots: dict[ObjectId12, SnapshotSummary] = {}  # of a V1 repository
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RepoInfoFile, (self.storage, self.now)
@@ -70,7 +74,9 @@ class RepoInfoFile:
             FormatError: It is damaged.
         """
         # an upgrade may end between the first and the second look
-        return self._repo_object() or as_v2.find(self.storage, self._told) or self._repo_object()
+        return (
+            self._repo_object() or as_v2.find(self.storage, self._snapshots) or self._repo_object()
+        )
 
     def read(self) -> RepoState:
         """Read it.
@@ -123,17 +129,16 @@ class RepoInfoFile:
         )
 
     def swap(self, current: RepoState, *edits: Edit) -> RepoInfo | None:
-        """Apply edits to what was read; None when somebody else changed it meanwhile."""
+        """Apply edits to what was read; None if another writer changed it meanwhile."""
         if isinstance(current, as_v2.V1RepoState):
             return current.swap(edits)
-        assert isinstance(current, _RepoObject)
         after, backups = self._edited(current.info, current.raw, edits)
         if not backups:
             return after
         return after if self._publish(after, backups, current) else None
 
     def create(self, first: RepoInfo, *edits: Edit) -> RepoInfo | None:
-        """Make the repository with edits done already; None when somebody else made one."""
+        """Make the repository with edits done already; None if another writer made one."""
         after, backups = self._edited(first, file.encode(first), edits)
         return after if self._publish(after, backups, None) else None
 
@@ -154,7 +159,7 @@ class RepoInfoFile:
             info, raw = after, b""
         return info, backups
 
-    def _publish(self, after: RepoInfo, backups: dict[str, bytes], was: _RepoObject | None) -> bool:
+    def _publish(self, after: RepoInfo, backups: dict[str, bytes], was: RepoObject | None) -> bool:
         refuse_unconditional(after.config, self.storage.url)
         body, now = file.encode(after), self.now()
         for name, raw in backups.items():
@@ -167,11 +172,11 @@ class RepoInfoFile:
             for name in backups:
                 self.storage.delete(layout.backup(name))
             return False
-        self._last = _RepoObject(after, body, outcome.version)
+        self._last = RepoObject(after, body, outcome.version)
         return True
 
     def _was_built_upon(
-        self, after: RepoInfo, backups: Collection[str], was: _RepoObject | None
+        self, after: RepoInfo, backups: Collection[str], was: RepoObject | None
     ) -> bool:
         """Say whether a state that is there no more was there, by what others logged since."""
         info = self._newer_than(was)
@@ -182,7 +187,7 @@ class RepoInfoFile:
             info = self.backup(info.repo_before_updates)  # a short log goes on there
         return True
 
-    def _newer_than(self, was: _RepoObject | None) -> RepoInfo:
+    def _newer_than(self, was: RepoObject | None) -> RepoInfo:
         """Read what replaced a state, from a storage that just refused to replace that state.
 
         An older state is what a cache remembers, and says nothing about what took place.
@@ -205,15 +210,51 @@ class RepoInfoFile:
             repo=self.storage.url,
         )
 
-    def _repo_object(self) -> _RepoObject | None:
+    def _repo_object(self) -> RepoObject | None:
         try:
             raw, version = self.storage.get_versioned(layout.REPO)
         except ObjectNotFoundError:
             return None
         last = self._last
         info = last.info if last is not None and last.raw == raw else file.decode(raw)
-        self._last = _RepoObject(info, raw, version)
+        self._last = RepoObject(info, raw, version)
         return self._last
+
+
+class ClockCheck:
+    """Remembers when the two clocks were last compared, so that not every commit has to ask."""
+
+    def __init__(self) -> None:
+        self.lag = 0
+        """Microseconds that the storage's clock was behind this machine's."""
+        self._looked: float | None = None  # by a clock that nobody sets
+        self._now = 0
+
+    def check(self, storage: Storage, path: str, now: int) -> None:
+        """Compare the clocks by an object just written, unless that was done lately.
+
+        Args:
+            storage: Whose clock it is.
+            path: The object.
+            now: This machine's clock, microseconds, before the object was written.
+
+        Raises:
+            StorageError: This machine's clock is far ahead of the storage's.
+        """
+        looking = time.monotonic()
+        if not self._is_due(looking, now):
+            return
+        for info in storage.list(path):
+            refuse_ahead(now, info.last_modified)
+            self.lag = lag(now, info.last_modified)
+        self._looked, self._now = looking, now
+
+    def _is_due(self, looking: float, now: int) -> bool:
+        """Say whether it is time again, or the clock was set since."""
+        if self._looked is None or looking - self._looked > _OFTEN:
+            return True
+        passed = (looking - self._looked) * 1_000_000
+        return abs(now - self._now - passed) > MOST_AHEAD / 2
 
 
 def refuse_read_only(info: RepoInfo) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Self
 
 from icevirt.errors import RepositoryNotFoundError
@@ -17,17 +18,16 @@ from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.history.api import RepositoryHistory
 from icevirt.repo.maintenance.api import Maintenance
 from icevirt.repo.maintenance.inspection import Inspection
-from icevirt.repo.options import DEFAULT, RepositoryOptions
-from icevirt.repo.refs import BranchesAndTags
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.sessions import Sessions
 from icevirt.repo.settings import Settings
+from icevirt.repo.view import DEFAULT, RepositoryOptions
+from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Storage
-from icevirt.storage.resolve import StorageLike, storage_of
 from icevirt.wire.manifests.manifest import ManifestEncoding
 
 
-class Repository(Sessions, BranchesAndTags, RepositoryHistory, Inspection, Settings, Maintenance):
+class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance):
     """An Icechunk repository. Get one from `create`, `open` or `open_or_create`."""
 
     def __init__(
@@ -59,14 +59,15 @@ class Repository(Sessions, BranchesAndTags, RepositoryHistory, Inspection, Setti
         return f"<icevirt.Repository {self._storage.url}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        parts = {
-            "persisted": self._persisted,
-            "config": self._config,
-            "credentials": self._credentials,
-            "spec_version": self._assets.spec_version,
-            "options": self._options,
-        }
-        return _unpickled, (type(self), self._storage, parts, self._commit_metadata)
+        make = partial(
+            type(self),
+            persisted=self._persisted,
+            config=self._config,
+            credentials=self._credentials,
+            spec_version=self._assets.spec_version,
+            options=self._options,
+        )
+        return make, (self._storage,), {"_commit_metadata": self._commit_metadata}
 
     # -- making and opening ------------------------------------------------------------------
 
@@ -100,8 +101,7 @@ class Repository(Sessions, BranchesAndTags, RepositoryHistory, Inspection, Setti
             raise creation.there_is_one(root)
         if check_clean_root:
             creation.refuse_occupied(root)
-        document = _document(config)
-        creation.create(Assets(root), RepoInfoFile(root), document)
+        creation.create(Assets(root), RepoInfoFile(root), _document(config))
         return cls.open(
             root,
             config,
@@ -219,17 +219,17 @@ class Repository(Sessions, BranchesAndTags, RepositoryHistory, Inspection, Setti
 
     @property
     def storage(self) -> Storage:
-        """Where it lies."""
+        """The root of the repository."""
         return self._storage
 
     @property
     def assets(self) -> Assets:
-        """Its objects."""
+        """Reads and writes its immutable objects."""
         return self._assets
 
     @property
     def head(self) -> RepoInfoFile:
-        """Its mutable object."""
+        """Reads and replaces its mutable object."""
         return self._head
 
     @property
@@ -248,14 +248,3 @@ def _document(config: RepositoryConfig | None) -> dict[str, Any]:
         return {}
     how = "Pass RepositoryConfig(...), or None for the persisted one."
     return checked("config", config, RepositoryConfig, do=how).document
-
-
-def _unpickled(
-    kind: type[Repository],
-    storage: Storage,
-    parts: dict[str, Any],
-    commit_metadata: dict[str, Any],
-) -> Repository:
-    repo = kind(storage, **parts)
-    repo.set_default_commit_metadata(commit_metadata)
-    return repo

@@ -129,7 +129,17 @@ class Session(Editing):
             _check_solver(rebase_with)
         with self._alone():
             self._refuse_nothing(allow_empty=allow_empty)
-            return self._commit(branch, message, metadata, rebase_with, rebase_tries)
+            for attempt in count():
+                attempts = {} if rebase_with is None else {"rebase_attempts": attempt}
+                try:
+                    return self._end(
+                        commit.commit(self._draft(message, metadata, attempts), branch)
+                    )
+                except ConflictError:
+                    if rebase_with is None or attempt >= rebase_tries:
+                        raise
+                    self.rebase(rebase_with)
+        raise AssertionError  # pragma: no cover - the loop has no other end
 
     def amend(
         self,
@@ -181,25 +191,6 @@ class Session(Editing):
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _commit(
-        self,
-        branch: str,
-        message: str,
-        metadata: Mapping[str, Any] | None,
-        rebase_with: ConflictSolver | None,
-        rebase_tries: int,
-    ) -> str:
-        for attempt in count():
-            attempts = {} if rebase_with is None else {"rebase_attempts": attempt}
-            draft = self._draft(message, metadata, attempts)
-            try:
-                return self._end(commit.commit(draft, branch))
-            except ConflictError:
-                if rebase_with is None or attempt >= rebase_tries:
-                    raise
-                self.rebase(rebase_with)
-        raise AssertionError  # pragma: no cover - the loop has no other end
-
     def _on_branch(self) -> str:
         self._area()
         assert self._branch is not None
@@ -218,16 +209,16 @@ class Session(Editing):
         own: Mapping[str, Any] | None = None,
     ) -> PendingCommit:
         checked("message", message, str)
-        told = {**self._context.commit_metadata, **as_json(metadata or {})}
+        merged = {**self._context.commit_metadata, **as_json(metadata or {})}
         if own:
-            given = told.get("__icechunk")
-            told["__icechunk"] = {**(given if isinstance(given, Mapping) else {}), **own}
+            given = merged.get("__icechunk")
+            merged["__icechunk"] = {**(given if isinstance(given, Mapping) else {}), **own}
         return PendingCommit(
             assets=self.assets,
             head=self._context.head,
             staging=self._area(),
             message=message,
-            metadata=told,
+            metadata=merged,
             config=self.config,
         )
 
@@ -263,16 +254,12 @@ class ForkSession(Session):
         self._settle(self._base, self._area().undone())
 
     def _on_branch(self) -> str:
-        raise _is_fork()
+        raise SessionStateError(
+            "a fork cannot commit",
+            do="Merge it into the session it came from, `session.merge(fork)`, and commit that.",
+        )
 
 
 def _check_solver(solver: ConflictSolver) -> None:
     how = "Pass ConflictDetector(), BasicConflictSolver(...) or AppendConflictSolver(...)."
     checked("a solver", solver, ConflictSolver, do=how)  # type: ignore[type-abstract]
-
-
-def _is_fork() -> SessionStateError:
-    return SessionStateError(
-        "a fork cannot commit",
-        do="Merge it into the session it came from, `session.merge(fork)`, and commit that.",
-    )

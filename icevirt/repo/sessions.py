@@ -12,9 +12,9 @@ from icevirt.model.arguments import checked
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks
-from icevirt.repo.options import RepositoryOptions
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.repo.session import Context, Session, SessionMode
+from icevirt.repo.view import RepositoryOptions
 from icevirt.versioning import feature_flags, repo_updates
 from icevirt.versioning.merge.conflicts import ConflictSolver
 

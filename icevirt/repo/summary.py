@@ -16,11 +16,12 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.metadata import document_of
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
-from icevirt.objects.endpoints import entry_of
+from icevirt.objects.authorize import entry_of
 from icevirt.planning.reader_support import readers_of_document
 from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks
 from icevirt.repo.repository import Repository
+from icevirt.versioning import repo_updates
 from icevirt.versioning.history.timestamps import shown
 
 
@@ -52,7 +53,7 @@ def _summary(url: str, info: RepoInfo, assets: Assets, snapshot: Snapshot) -> Re
         snapshot_id=str(snapshot.id),
         message=snapshot.message,
         written_at=shown(snapshot.flushed_at),
-        snapshots=sum(1 for _ in walks.ancestry(info, snapshot.id)),
+        snapshots=sum(1 for _ in repo_updates.ancestry(info, snapshot.id)),
         containers=tuple(map(entry_of, config.virtual_chunk_containers.values())),
         groups=tuple(_groups(snapshot)),
         arrays=tuple(array_summary(assets, node) for node in snapshot.arrays()),

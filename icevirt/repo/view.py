@@ -5,6 +5,7 @@ Sessions are views that can change; everything here works the same on both.
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,14 +23,26 @@ from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
-from icevirt.objects.staleness import OnStale
-from icevirt.repo import store_hook
+from icevirt.objects.staleness import OnStale, Staleness
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits.change_set import ChangeSet
-from icevirt.repo.options import DEFAULT, RepositoryOptions
 from icevirt.repo.reader import ArrayReader, FoundChunks, joined
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import chunk_tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryOptions:
+    """How one program uses a repository: chosen when opening it, not persisted."""
+
+    on_stale: OnStale = "raise"
+    content_addressed_chunks: bool = False
+
+    def __post_init__(self) -> None:
+        Staleness(self.on_stale)  # refuses other words
+
+
+DEFAULT = RepositoryOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +135,13 @@ class View:
 
     @property
     def store(self) -> Any:
-        """A zarr store over the session."""
-        return store_hook.store_of(self)
+        """A zarr store over the session.
+
+        The one upward reference of the package, resolved by name on first use: users expect
+        `session.store`, and nothing below `icevirt.access` depends on zarr's stores.
+        """
+        access = importlib.import_module("icevirt.access.store.zarr_store")
+        return access.IcevirtStore(self, on_stale=self.on_stale)
 
     # -- nodes -------------------------------------------------------------------------------
 

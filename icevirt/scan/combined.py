@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from icevirt.archive.blocks.contiguous import cut
+from icevirt.archive.blocks.cutting import cut
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.joining import Fact, cut_along, itemsize_of
 from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile

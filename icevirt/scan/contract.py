@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import ScannedArray, ScannedFile, SourceFile
@@ -154,4 +156,27 @@ class Divisible(Protocol):
         Raises:
             ScanError: The file is damaged.
             UnsupportedError: The file holds something that cannot be represented correctly.
+        """
+
+
+@runtime_checkable
+class Oracle(Protocol):
+    """A scanner that can also read values with its format's reference library.
+
+    Verification compares a repository with it, so it shares nothing with the references that the
+    scanner makes: it opens the file as any user of h5py or netCDF4 would.
+    """
+
+    def read_values(
+        self, source: ByteSource, path: str, region: tuple[slice, ...]
+    ) -> np.ndarray[Any, Any]:
+        """Return the undecoded values of a variable in a box.
+
+        Args:
+            source: The file.
+            path: Of the variable, absolute.
+            region: A slice with start and stop for each dimension.
+
+        Raises:
+            ScanError: The variable cannot be read.
         """

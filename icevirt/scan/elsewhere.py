@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.address import Address
-from icevirt.connect.urls import file_url, is_url, local_path
+from icevirt.connect.urls import Address, file_url, is_url, local_path
 from icevirt.errors import NotFoundError, ScanError, StaleReferenceError, UnsupportedError
 from icevirt.model.chunks import Locations
 from icevirt.model.strings import Strings
@@ -41,7 +40,7 @@ class Targets:
 
     locations: Locations
     size: NDArray[np.int64]  # (m,) bytes, -1 where it is not known
-    unverifiable: int  # how many have no checksum
+    unverifiable: frozenset[str]  # URLs of those without a checksum
 
 
 class Elsewhere:
@@ -74,7 +73,9 @@ class Elsewhere:
                 last_modified=np.array([f.last_modified_seconds for f in files], np.uint32),
             ),
             size=np.array([file.size for file in files], np.int64),
-            unverifiable=sum(not file.last_modified and not file.etag for file in files),
+            unverifiable=frozenset(
+                file.url for file in files if not file.last_modified and not file.etag
+            ),
         )
 
     def read(self, url: str, offset: int, length: int) -> bytes:

@@ -8,6 +8,7 @@ name a scanner instead: ``netcdf3`` by its entry point, ``package.module:Class``
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -20,17 +21,37 @@ from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.planning.schedule.split_large_file import share_of
 from icevirt.scan.combined import combined
-from icevirt.scan.contract import ByteSource, Divisible, Scanner, ScannerOptions
-from icevirt.scan.distinct import check_paths
-from icevirt.scan.label_values import with_labels
+from icevirt.scan.contract import ByteSource, Divisible, Oracle, Scanner, ScannerOptions
 from icevirt.scan.policy import enforce
-from icevirt.scan.unknown import refusal
+from icevirt.scan.values import with_labels
 
 GROUP = "icevirt.scanners"
 HEAD = 4096  # bytes that scanners are shown
 _LONG_HEAD = 1024 * 1024  # and where none knows those: HDF5 may begin behind a block of the user's
 
 _NAMES = "Name one that is installed, or a class as package.module:Class."
+
+# first bytes, what they are, what to do
+_KINDS = (
+    (b"\x89HDF", "an HDF5 file cut off in its signature", "again"),
+    (b"\x0e\x03\x13\x01", "HDF4", ""),
+    (b"GRIB", "GRIB", ""),
+    (b"SIMPLE  =", "FITS", ""),
+    (b"II*\0", "TIFF", ""),
+    (b"MM\0*", "TIFF", ""),
+    (b"PK\x03\x04", "a ZIP archive", "unpack"),
+    (b"\x1f\x8b", "gzip-compressed", "unpack"),
+    (b"BZh", "bzip2-compressed", "unpack"),
+    (b"\xfd7zXZ", "xz-compressed", "unpack"),
+    (b"\x28\xb5\x2f\xfd", "zstd-compressed", "unpack"),
+    (b"%PDF", "a PDF document", ""),
+)
+_SHOWN = 16  # bytes
+_REMEDIES = {
+    "": "Leave it out.",
+    "again": "Fetch it again, or leave it out.",
+    "unpack": "Unpack it first, or leave it out.",
+}
 
 
 @cache
@@ -45,7 +66,7 @@ def scanners() -> tuple[Scanner, ...]:
 
 @cache
 def named(text: str) -> Scanner:
-    """Return the scanner that a person named.
+    """Return the scanner of a name.
 
     Raises:
         InvalidInputError: There is none of that name.
@@ -111,11 +132,29 @@ def scanner_for(source: ByteSource) -> Scanner:
         for scanner in scanners():
             if scanner.accepts(shown):
                 return scanner
-    raise refusal(head, source.file.url)
+    raise _refusal(head, source.file.url)
+
+
+def oracle_for(source: ByteSource) -> Oracle:
+    """Return the oracle for a file.
+
+    Raises:
+        ScanError: No scanner reads the file.
+        UnsupportedError: Its scanner has none.
+    """
+    scanner = scanner_for(source)
+    if isinstance(scanner, Oracle):
+        return scanner
+    raise UnsupportedError(
+        "the scanner of this format cannot read values to compare with",
+        do="Check the references only (--references).",
+        file=source.file.url,
+        scanner=scanner.name,
+    )
 
 
 def scan(source: ByteSource, options: ScannerOptions | None = None) -> ScannedFile:
-    """Scan a file with the scanner that was named, or that its content asks for.
+    """Scan a file with the scanner that the options name, or that its content decides.
 
     Raises:
         ScanError: No scanner reads it, it is damaged, or it changed while it was scanned.
@@ -138,7 +177,7 @@ def record(source: ByteSource, options: ScannerOptions) -> ScannedFile:
 def scan_share(
     source: ByteSource, options: ScannerOptions, number: int, of: int
 ) -> tuple[Share, ScannedFile]:
-    """Scan share ``number`` of ``of`` of a file, and return what of it that is.
+    """Scan share ``number`` of ``of`` of a file; return the share too.
 
     Raises:
         ScanError: As `scan` does.
@@ -186,8 +225,8 @@ def refuse_unknown(options: ScannerOptions, scanned: ScannedFile) -> None:
     Raises:
         InvalidInputError: One is not; the message lists what is there.
     """
-    arrays, told = (each.path for each in scanned.arrays), (f.path for f in scanned.findings)
-    there = {*arrays, *told, *scanned.left_out} - {paths.ROOT}
+    arrays, findings = (a.path for a in scanned.arrays), (f.path for f in scanned.findings)
+    there = {*arrays, *findings, *scanned.left_out} - {paths.ROOT}
     if unknown := options.unknown(there):
         raise InvalidInputError(
             "the file has no such variable",
@@ -196,3 +235,86 @@ def refuse_unknown(options: ScannerOptions, scanned: ScannedFile) -> None:
             unknown=list(unknown),
             there=sorted(there),
         )
+
+
+def check_paths(scanned: ScannedFile) -> None:
+    """Refuse a description in which two nodes share a path, or a path is none for Zarr.
+
+    Raises:
+        UnsupportedError: Names in the file become one name in Zarr.
+        ScanError: The scanner describes a hierarchy that cannot be.
+    """
+    url, arrays = scanned.source.url, {array.path for array in scanned.arrays}
+    found = Counter([*(group.path for group in scanned.groups), *(a.path for a in scanned.arrays)])
+    if twice := sorted(path for path, count in found.items() if count > 1):
+        raise UnsupportedError(
+            "several variables or groups would have the same name in Zarr",
+            do=f"Leave the variables out: drop_variables={twice}; or rename them in the file.",
+            file=url,
+            paths=twice,
+        )
+    for path in found:
+        try:
+            fits = paths.creatable(path) == path and paths.parent(path) not in arrays - {path}
+        except InvalidInputError as error:
+            raise _unfit(scanned, path, str(error)) from error
+        if not fits:
+            raise _unfit(scanned, path, "it is not canonical, or lies below an array")
+
+
+def _unfit(scanned: ScannedFile, path: str, cause: str) -> ScanError:
+    return ScanError(
+        "the scanner returned a node that Zarr cannot store",
+        do="Fix the scanner: icevirt.model.names.node_name escapes names.",
+        file=scanned.source.url,
+        scanner=scanned.scanner,
+        path=path,
+        cause=cause,
+    )
+
+
+def _refusal(head: bytes, url: str) -> ScanError:
+    """Make the error for a file that begins with ``head``."""
+    if not head:
+        return ScanError("the file is empty", do=_REMEDIES["again"], file=url)
+    for magic, kind, remedy in _KINDS:
+        if head.startswith(magic):
+            what = f"{kind} is not supported yet" if remedy != "again" else f"this is {kind}"
+            return ScanError(what, do=_REMEDIES[remedy], file=url)
+    if b"://" in head[:_SHOWN] and _guess(head) == "text":  # a password may follow
+        return ScanError(
+            "no scanner reads this file; it looks like a list of URLs",
+            do="Put an @ before the name of a list, like @list.txt.",
+            file=url,
+        )
+    return ScanError(
+        f"no scanner reads this file; it looks like {_guess(head)}",
+        do=_REMEDIES["again"],
+        file=url,
+        first_bytes=head[:_SHOWN],
+    )
+
+
+def _guess(head: bytes) -> str:
+    start = head.lstrip()[:64].lower()
+    if start.startswith((b"<!doctype html", b"<html")):
+        return "an HTML page, such as the error page of a server"
+    if start.startswith((b"<?xml", b"<error")):
+        return "XML, such as the error message of an object store"
+    if start.startswith((b"{", b"[")):
+        return "JSON"
+    if not head.strip(b"\0"):
+        return "a file of zeros, such as an unfinished download"
+    if _is_text(head):
+        return "text"
+    return "binary data of an unknown kind"
+
+
+def _is_text(head: bytes) -> bool:
+    try:
+        text = head.decode()
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 4:  # a character cut off at the end is fine
+            return False
+        text = head[: error.start].decode()
+    return all(character.isprintable() or character in "\r\n\t\f" for character in text)

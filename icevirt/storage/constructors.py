@@ -1,13 +1,14 @@
-"""Construct storages in buckets, under icechunk's names."""
+"""Construct storages in buckets under icechunk's names, and from paths and URLs."""
 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from icevirt.connect.address import Address
+from icevirt.connect import urls
 from icevirt.connect.credentials.common import Credentials
 from icevirt.connect.credentials.object_stores import (
     azure_credentials,
@@ -16,11 +17,75 @@ from icevirt.connect.credentials.object_stores import (
 )
 from icevirt.connect.options import CHECKSUMS, TIGRIS, TIGRIS_HEADERS
 from icevirt.connect.stores import bucket_of
+from icevirt.connect.urls import Address
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import ObjectStoreConfig
 from icevirt.storage.http import http_storage
+from icevirt.storage.local import LocalStorage
 from icevirt.storage.object_store import ObjectStorage
 from icevirt.storage.protocol import Storage
+
+type StorageLike = Storage | str | os.PathLike[str]
+
+
+def storage_of(root: StorageLike, options: Mapping[str, Any] | None = None) -> Storage:
+    """Return the storage that a path, a URL or a storage stands for.
+
+    Args:
+        root: A path, a URL like ``s3://bucket/prefix``, or a storage.
+        options: Arguments of the storage's constructor beyond what the URL says; what they leave
+            open, the environment says.
+
+    Raises:
+        InvalidInputError: It is empty, or a URL of a kind that is not supported, or options do
+            not fit.
+    """
+    if isinstance(root, str | os.PathLike):
+        text = os.fspath(root)
+        if not text:
+            raise InvalidInputError("a repository's path is empty", do="Pass a path or a URL.")
+        if urls.is_url(text) and not text.lower().startswith("file://"):
+            return _storage_at(text, options or {})
+        root = LocalStorage(text)
+    if not hasattr(root, "get_versioned"):
+        raise InvalidInputError(
+            "this is not a storage",
+            do="Pass a path, a URL, or a storage from `s3_storage` or a similar function.",
+            found=type(root).__name__,
+        )
+    if options:
+        raise InvalidInputError(
+            "storage_options work only for URLs of object stores",
+            do="Leave them out, or pass them to the storage's constructor.",
+            options=sorted(options),
+        )
+    return root
+
+
+def _storage_at(url: str, options: Mapping[str, Any]) -> Storage:
+    if "?" in url or "#" in url:
+        raise InvalidInputError(
+            "the URL of a repository must not have a query or fragment",
+            do="Write %3F for a question mark in its name, and %23 for a hash.",
+            url=url.partition("?")[0].partition("#")[0],
+        )
+    at = Address.parse(url)
+    constructor = _CONSTRUCTORS[at.scheme if at.scheme == "tigris" else at.provider]
+    arguments: dict[str, Any] = {"bucket": at.bucket, "prefix": at.key}
+    if at.provider == "azure":
+        arguments = {"container": at.bucket, "prefix": at.key, "account": at.account}
+    elif at.provider == "http":
+        arguments = {"base_url": at.url}
+    arguments |= options
+    try:
+        inspect.signature(constructor).bind(**arguments)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"these options do not fit this kind of storage: {error}",
+            do=f"Pass arguments of icevirt.{constructor.__name__}.",
+            url=at.url,
+        ) from error
+    return constructor(**arguments)
 
 
 def s3_storage(
@@ -56,8 +121,7 @@ def s3_storage(
         session_token: Never shown.
         expires_after: When these three expire.
         anonymous: Requests are not signed.
-        from_env: Each process takes credentials from its environment; the default when
-            none are given.
+        from_env: Each process takes credentials from its environment; the default.
         get_credentials: Returns credentials; called again before they expire.
         scatter_initial_credentials: Call it now, and send the result to other processes.
         force_path_style: The bucket is part of the path and not of the host.
@@ -175,23 +239,9 @@ def gcs_storage(
 ) -> ObjectStorage:
     """Return a storage in Google Cloud Storage.
 
-    Args:
-        bucket: Must exist.
-        prefix: Root of the repository in the bucket.
-        service_account_file: See `gcs_credentials`, also for the next arguments.
-        service_account_key: Never shown.
-        application_credentials: Path of a file.
-        bearer_token: Never shown.
-        anonymous: Requests are not signed.
-        from_env: Each process takes credentials from its environment; the default when
-            none are given.
-        config: Further options of the store or its client, by obstore's names.
-        get_credentials: Returns credentials; called again before they expire.
-        scatter_initial_credentials: Call it now, and send the result to other processes.
-
-    Raises:
-        InvalidInputError: Arguments contradict each other, or are not valid.
-        StorageError: ``get_credentials`` was called now and failed.
+    The bucket must exist; ``prefix`` is the root of the repository in it. ``config`` has further
+    options of the store or its client, by obstore's names. For the other
+    arguments see `gcs_credentials`; raises as `s3_storage`.
     """
     credentials = gcs_credentials(
         service_account_file=service_account_file,
@@ -223,23 +273,10 @@ def azure_storage(
 ) -> ObjectStorage:
     """Return a storage in Azure Blob Storage.
 
-    Args:
-        account: The storage account; None: from the environment.
-        container: Must exist.
-        prefix: Root of the repository in the container.
-        access_key: See `azure_credentials`, also for the next arguments. Never shown.
-        sas_token: Never shown.
-        bearer_token: Never shown.
-        from_env: Each process takes credentials from its environment; the default when
-            none are given.
-        anonymous: Requests are not signed.
-        config: Further options of the store or its client, by obstore's names.
-        get_credentials: Returns credentials; called again before they expire.
-        scatter_initial_credentials: Call it now, and send the result to other processes.
-
-    Raises:
-        InvalidInputError: Arguments contradict each other, or are not valid.
-        StorageError: ``get_credentials`` was called now and failed.
+    The container must exist; ``prefix`` is the root of the repository in it. ``account`` is the
+    storage account, by default the environment's, and ``config`` has further options of the store
+    or its client, by obstore's names. For the other arguments see `azure_credentials`; raises as
+    `s3_storage`.
     """
     credentials = azure_credentials(
         access_key=access_key,
@@ -268,49 +305,10 @@ def _storage(
     return ObjectStorage(bucket_of(url, config, credentials), prefix)
 
 
-def storage_at(url: str, options: Mapping[str, Any] | None = None) -> Storage:
-    """Return the storage that a URL names.
-
-    Args:
-        url: Like ``s3://bucket/prefix``; see `Address`.
-        options: Arguments of `s3_storage`, `gcs_storage`, `azure_storage` or `http_storage`, by
-            the kind of URL, beyond what the URL says. What they leave open, the environment says.
-
-    Raises:
-        InvalidInputError: The URL or an option is not valid.
-    """
-    if "?" in url or "#" in url:
-        raise InvalidInputError(
-            "the URL of a repository must not have a query or fragment",
-            do="Write %3F for a question mark in its name, and %23 for a hash.",
-            url=url.partition("?")[0].partition("#")[0],
-        )
-    at = Address.parse(url)
-    constructor, named = _FROM_URL[at.scheme if at.scheme == "tigris" else at.provider]
-    arguments = named(at) | dict(options or {})
-    try:
-        inspect.signature(constructor).bind(**arguments)
-    except TypeError as error:
-        raise InvalidInputError(
-            f"these options do not fit this kind of storage: {error}",
-            do=f"Pass arguments of icevirt.{constructor.__name__}.",
-            url=at.url,
-        ) from error
-    return constructor(**arguments)
-
-
-def _in_bucket(at: Address) -> dict[str, Any]:
-    return {"bucket": at.bucket, "prefix": at.key}
-
-
-def _in_container(at: Address) -> dict[str, Any]:
-    return {"container": at.bucket, "prefix": at.key, "account": at.account}
-
-
-_FROM_URL: dict[str, tuple[Callable[..., Storage], Callable[[Address], dict[str, Any]]]] = {
-    "s3": (s3_storage, _in_bucket),
-    "tigris": (tigris_storage, _in_bucket),
-    "gcs": (gcs_storage, _in_bucket),
-    "azure": (azure_storage, _in_container),
-    "http": (http_storage, lambda at: {"base_url": at.url}),
+_CONSTRUCTORS: dict[str, Callable[..., Storage]] = {
+    "s3": s3_storage,
+    "tigris": tigris_storage,
+    "gcs": gcs_storage,
+    "azure": azure_storage,
+    "http": http_storage,
 }

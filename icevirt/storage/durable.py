@@ -43,7 +43,7 @@ def make_directory(path: str) -> None:
 
 
 def within[T](folder: str, act: Callable[[int], T]) -> T:
-    """Act in a directory that is made first, and made again if somebody removes it meanwhile.
+    """Act in a directory that is made first, and again if another process removes it meanwhile.
 
     Empty directories are removed when what was in them is deleted; a writer may just want them.
     """

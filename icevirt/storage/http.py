@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Never
 from urllib.parse import urlsplit
 
-from icevirt.connect.address import Address
 from icevirt.connect.credentials.common import Credentials, Refreshable
 from icevirt.connect.credentials.http import FromNetrc, HttpCredentials
-from icevirt.connect.failures import asked
-from icevirt.connect.library import obstore
+from icevirt.connect.library import asked, obstore
 from icevirt.connect.stores import bucket_of
+from icevirt.connect.urls import Address
 from icevirt.errors import (
     InvalidInputError,
     NotListableError,
@@ -19,15 +18,15 @@ from icevirt.errors import (
     ReadOnlyError,
 )
 from icevirt.model.config.document import ObjectStoreConfig
-from icevirt.storage.object_reading import ObjectReading
-from icevirt.storage.protocol import ObjectInfo, Version
+from icevirt.storage.object_store import ObjectReading
+from icevirt.storage.protocol import ObjectInfo
 
 
 class HttpStorage(ObjectReading):
     """The root is a directory of a web server. It is never written and cannot be listed."""
 
     def exists(self) -> bool:
-        """Say whether a repository lies at the root; a server does not tell of anything else."""
+        """Say whether there is a repository at the root; a server shows nothing else."""
         key = self._key("repo")
         try:
             asked(self.url, lambda: obstore().head(self._bucket.store(), key))
@@ -44,32 +43,15 @@ class HttpStorage(ObjectReading):
             prefix=prefix,
         )
 
-    def put(self, path: str, body: bytes) -> Never:  # noqa: ARG002
+    def _refuse(self, *_args: object, **_options: object) -> Never:
         """Raise ``ReadOnlyError``."""
-        raise self._read_only()
-
-    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Never:  # noqa: ARG002
-        """Raise ``ReadOnlyError``."""
-        raise self._read_only()
-
-    def delete(self, path: str) -> Never:  # noqa: ARG002
-        """Raise ``ReadOnlyError``."""
-        raise self._read_only()
-
-    def delete_many(self, paths: Sequence[str]) -> Never:  # noqa: ARG002
-        """Raise ``ReadOnlyError``."""
-        raise self._read_only()
-
-    def delete_below(self, prefix: str) -> Never:  # noqa: ARG002
-        """Raise ``ReadOnlyError``."""
-        raise self._read_only()
-
-    def _read_only(self) -> ReadOnlyError:
-        return ReadOnlyError(
+        raise ReadOnlyError(
             "a repository on a web server can only be read",
             do="Write to the storage behind the server.",
             url=self.url,
         )
+
+    put = put_if = delete = delete_many = delete_below = _refuse
 
 
 def http_storage(

@@ -7,7 +7,7 @@ unconditionally: do not let both write to one local repository at the same time.
 systems whose ``flock`` is local to the machine give no protection between machines.
 """
 
-# Plain system calls, so that their errors are told apart.
+# Plain system calls, so that each of their errors is known.
 from __future__ import annotations
 
 import errno
@@ -16,16 +16,23 @@ import hashlib
 import os
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 
 from icevirt.connect import urls
-from icevirt.connect.jitter import jitter
+from icevirt.connect.retry import jitter
 from icevirt.errors import ObjectNotFoundError, StorageError
-from icevirt.storage import durable, keys, mounts
+from icevirt.storage import durable
 from icevirt.storage.memory import refuse_huge, too_short
-from icevirt.storage.protocol import LostRace, ObjectInfo, Version, Written
+from icevirt.storage.protocol import (
+    LostRace,
+    ObjectInfo,
+    Version,
+    Written,
+    checked_path,
+    is_unfinished,
+)
 
 _PATIENCE = 300.0  # seconds that a writer waits for the lock
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
@@ -39,6 +46,19 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "Choose a shorter path.",
     errno.EMFILE: "Raise the limit of open files (ulimit -n).",
 }
+# network file systems whose locks one machine keeps alone: always, or with a mount option
+_LOCAL_LOCKS = frozenset(
+    {"9p", "fuse.gcsfuse", "fuse.goofys", "fuse.mount-s3", "fuse.mountpoint-s3", "fuse.rclone"}
+    | {"fuse.s3fs", "fuse.sshfs", "vboxsf"}
+)
+_LOCAL_BY_OPTION = {
+    "nfs": {"nolock", "local_lock=all", "local_lock=flock"},
+    "nfs4": {"nolock", "local_lock=all", "local_lock=flock"},
+    "cifs": {"nobrl"},
+    "smb3": {"nobrl"},
+    "lustre": {"localflock", "noflock"},
+}
+_MOUNTS = "/proc/self/mountinfo"
 
 
 class LocalStorage:
@@ -64,11 +84,11 @@ class LocalStorage:
     # -- reading -----------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Say whether anything lies at the root, empty directories excepted.
+        """Say whether there is anything at the root, empty directories excepted.
 
         A write that failed on a full disk leaves the directory of its object.
         """
-        with _told(self._root):
+        with _as_storage_errors(self._root):
             try:
                 return _holds_something(self._root)
             except NotADirectoryError:
@@ -78,14 +98,14 @@ class LocalStorage:
 
     def get(self, path: str) -> bytes:
         """Return the whole object."""
-        return self._read(path)[0]
+        return self.get_versioned(path)[0]
 
     def get_range(self, path: str, *, offset: int, length: int) -> bytes:
         """Return exactly ``length`` bytes."""
         full = self._full(path)
-        with _told(full), _opened(full) as fd:
+        with _as_storage_errors(full), _opened(full) as fd:
             available = os.fstat(fd).st_size - offset
-            # a length that somebody else wrote down must not allocate that much
+            # a length from a file of others must not allocate that much
             body = _read_exactly(fd, offset, length) if length <= available else b""
         if len(body) != length:
             raise too_short(full, offset, length, max(0, len(body) or available))
@@ -93,25 +113,22 @@ class LocalStorage:
 
     def get_versioned(self, path: str) -> tuple[bytes, Version]:
         """Return the object and its version."""
-        return self._read(path)
+        full = self._full(path)
+        with _as_storage_errors(full), _opened(full) as fd:
+            facts = os.fstat(fd)
+            refuse_huge(full, facts.st_size)
+            body = _read_exactly(fd, 0, facts.st_size)
+        return body, _version(body, facts)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Yield the objects below ``prefix``, in no particular order."""
         prefix = prefix.strip("/")
         start = self._full(prefix) if prefix else self._root
-        with _told(start):
+        with _as_storage_errors(start):
             if os.path.isfile(start) and prefix:
                 yield _info(prefix, os.stat(start))
             else:
                 yield from _walk(start, prefix)
-
-    def _read(self, path: str) -> tuple[bytes, Version]:
-        full = self._full(path)
-        with _told(full), _opened(full) as fd:
-            facts = os.fstat(fd)
-            refuse_huge(full, facts.st_size)
-            body = _read_exactly(fd, 0, facts.st_size)
-        return body, _version(body, facts)
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -124,11 +141,11 @@ class LocalStorage:
             if durable.create(at, name, body):
                 return
             if _renewed(full, body):
-                os.fsync(at)  # whoever linked it may not have come to this yet
+                os.fsync(at)  # the writer that linked it may not have come to this yet
                 return
             durable.replace(at, name, body, staged=durable.unfinished(name))
 
-        with _told(full):
+        with _as_storage_errors(full):
             durable.within(folder, act)
 
     def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | LostRace:
@@ -144,22 +161,22 @@ class LocalStorage:
                     durable.replace(at, name, body, staged=f"{name}#0")
                 if not won:
                     return LostRace()
-                found, version = self._read(path)
+                found, version = self.get_versioned(path)
                 # a writer that asks for no lock, as the official client's, may have been quicker
                 return Written(version) if found == body else LostRace()
 
-        with _told(full):
+        with _as_storage_errors(full):
             return durable.within(folder, act)
 
     def delete(self, path: str) -> None:
         """Remove an object, and the directories below the root that are empty then."""
         full = self._full(path)
-        with _told(full):
+        with _as_storage_errors(full):
             try:
                 os.unlink(full)
             except (FileNotFoundError, NotADirectoryError):
                 return
-        with suppress(OSError):  # not empty, or somebody is writing there
+        with suppress(OSError):  # not empty, or in use by a writer
             while (full := os.path.dirname(full)) != self._root:
                 os.rmdir(full)
 
@@ -171,12 +188,12 @@ class LocalStorage:
     def delete_below(self, prefix: str) -> None:
         """Remove every object below ``prefix``, and the directories that are empty then."""
         full = self._full(prefix)
-        with _told(full):
+        with _as_storage_errors(full):
             for folder, _, names in os.walk(full, topdown=False):
                 for name in names:
                     with suppress(FileNotFoundError):
                         os.unlink(os.path.join(folder, name))
-                with suppress(OSError):  # somebody is writing there
+                with suppress(OSError):  # in use by a writer
                     os.rmdir(folder)
             with suppress(OSError):  # a parent that is not empty, or was never there
                 while full != self._root:
@@ -195,12 +212,12 @@ class LocalStorage:
 
     def _is_at(self, path: str, version: Version) -> bool:
         try:
-            return self._read(path)[1] == version
+            return self.get_versioned(path)[1] == version
         except ObjectNotFoundError:
             return False
 
     def _full(self, path: str) -> str:
-        return os.path.join(self._root, keys.checked(path))
+        return os.path.join(self._root, checked_path(path))
 
 
 def local_filesystem_storage(path: str | os.PathLike[str]) -> LocalStorage:
@@ -209,10 +226,10 @@ def local_filesystem_storage(path: str | os.PathLike[str]) -> LocalStorage:
 
 
 def _lock(descriptor: int, url: str) -> None:
-    """Take the lock, or say after a while that somebody does not give it back.
+    """Take the lock; fail after a while if another process does not release it.
 
-    It is held for as long as a small file takes to be written, so nobody waits long for a writer
-    that runs.
+    It is held for as long as a small file takes to be written, so no writer waits long for one that
+    runs.
     """
     end = time.monotonic() + _PATIENCE
     while True:
@@ -235,7 +252,7 @@ def _lock(descriptor: int, url: str) -> None:
 @cache
 def _warn_of_local_locks(root: str) -> None:
     """Say once in a process that the lock does not hold between machines, where that is known."""
-    if (kind := mounts.local_locks(root)) is not None:
+    if (kind := local_locks(root)) is not None:
         warnings.warn(
             f"{root} is on a network file system ({kind}) whose locks do not work between "
             "machines: write to this repository from one machine at a time, or use an object store",
@@ -262,14 +279,14 @@ def _holds_something(directory: str) -> bool:
         return any(
             _holds_something(entry.path)
             if entry.is_dir(follow_symlinks=False)
-            else not keys.is_unfinished(entry.name)
+            else not is_unfinished(entry.name)
             for entry in entries
         )
 
 
 @contextmanager
-def _told(full: str) -> Iterator[None]:
-    """Turn what the operating system says into an error with the path and a remedy."""
+def _as_storage_errors(full: str) -> Iterator[None]:
+    """Convert errors of the operating system to errors with the path and a remedy."""
     try:
         yield
     except IsADirectoryError as error:
@@ -320,8 +337,35 @@ def _walk(folder: str, path: str) -> Iterator[ObjectInfo]:
         inner = f"{path}/{entry.name}" if path else entry.name
         if entry.is_dir():
             yield from _walk(entry.path, inner)
-        elif not keys.is_unfinished(entry.name):
+        elif not is_unfinished(entry.name):
             try:
                 yield _info(inner, entry.stat())
             except FileNotFoundError:
                 continue  # deleted while we listed
+
+
+def local_locks(path: str) -> str | None:
+    """Return the kind of network file system below ``path`` whose locks one machine keeps alone.
+
+    None: it is none, or that is not known.
+    """
+    try:
+        device = os.stat(path).st_dev
+        with open(_MOUNTS, encoding="utf-8", errors="replace") as mounts:
+            return kind_of(f"{os.major(device)}:{os.minor(device)}", mounts)
+    except OSError:
+        return None
+
+
+def kind_of(device: str, mounts: Iterable[str]) -> str | None:
+    """Decide by the lines of Linux' ``mountinfo``; the last mount of a device counts."""
+    found = None
+    for line in mounts:
+        own, _, below = line.partition(" - ")
+        fields = below.split()
+        if len(fields) < 3 or own.split()[2:3] != [device]:
+            continue
+        kind, options = fields[0], set(fields[2].split(","))
+        unsafe = kind in _LOCAL_LOCKS or not options.isdisjoint(_LOCAL_BY_OPTION.get(kind, ()))
+        found = kind if unsafe else None
+    return found

@@ -14,8 +14,14 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from icevirt.errors import ObjectNotFoundError, StorageError
-from icevirt.storage import keys
-from icevirt.storage.protocol import LostRace, ObjectInfo, Version, Written
+from icevirt.storage.protocol import (
+    LostRace,
+    ObjectInfo,
+    Version,
+    Written,
+    checked_path,
+    is_below,
+)
 
 _numbers = itertools.count(1)
 _alive: WeakValueDictionary[tuple[int, int], MemoryStorage] = WeakValueDictionary()
@@ -59,7 +65,7 @@ class MemoryStorage:
 
     def get_versioned(self, path: str) -> tuple[bytes, Version]:
         """Return the object and its version."""
-        found = self._objects.get(keys.checked(path))
+        found = self._objects.get(checked_path(path))
         if found is None:
             raise ObjectNotFoundError("no such object", url=f"{self.url}/{path}")
         return found[0], found[1]
@@ -67,12 +73,12 @@ class MemoryStorage:
     def put(self, path: str, body: bytes) -> None:
         """Write an object."""
         with self._lock:
-            self._write(keys.checked(path), body)
+            self._write(checked_path(path), body)
 
     def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | LostRace:
         """Write ``body`` if the object is still at ``was``."""
         with self._lock:
-            found = self._objects.get(keys.checked(path))
+            found = self._objects.get(checked_path(path))
             if (found[1] if found else None) != was:
                 return LostRace()
             return Written(self._write(path, body))
@@ -82,13 +88,13 @@ class MemoryStorage:
         with self._lock:
             objects = sorted(self._objects.items())
         for path, (body, _, at) in objects:
-            if keys.below(path, prefix):
+            if is_below(path, prefix):
                 yield ObjectInfo(path=path, size=len(body), last_modified=at)
 
     def delete(self, path: str) -> None:
         """Remove an object."""
         with self._lock:
-            self._objects.pop(keys.checked(path), None)
+            self._objects.pop(checked_path(path), None)
 
     def delete_many(self, paths: Sequence[str]) -> None:
         """Remove objects; those that are not there are no error."""
@@ -106,7 +112,7 @@ class MemoryStorage:
 
 
 def too_short(url: str, offset: int, length: int, found: int) -> StorageError:
-    """Return the error of an object that ends before the bytes asked for."""
+    """Return the error of an object that ends before the requested bytes."""
     return StorageError(
         "the object is shorter than its references say",
         do="It was truncated or replaced after it was written.",

@@ -3,8 +3,8 @@
 Promises: an acknowledged conditional put took place, and a lost one did not. Each is sent once at a
 time, never repeated by the library, so that a refusal is not confused with an echo of our own
 success: after an answer that never came the put is sent again, and a refusal then is settled by
-reading back and comparing bytes. If even that cannot tell, because another writer wrote on top, the
-outcome says so (`LostRace.perhaps_first_written`).
+reading back and comparing bytes. If that is not conclusive either, because another writer wrote on
+top, the outcome says so (`LostRace.perhaps_first_written`).
 
 S3 compares etags, which are digests of the content: an object that went from A to B and back to A
 looks unchanged. So conditional puts never repeat content: ``repo`` holds the time and the random
@@ -15,27 +15,165 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from icevirt.connect.failures import asked
-from icevirt.connect.jitter import jitter
-from icevirt.connect.library import obstore
-from icevirt.connect.retry import patiently
+from icevirt.connect.library import asked, obstore
+from icevirt.connect.retry import RetryState, jitter, patiently
 from icevirt.connect.stores import Bucket
-from icevirt.errors import ObjectNotFoundError, StorageError
-from icevirt.storage.object_reading import ObjectReading
-from icevirt.storage.protocol import LostRace, Version, Written
+from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
+from icevirt.storage.memory import refuse_huge, too_short
+from icevirt.storage.protocol import LostRace, ObjectInfo, Version, Written, checked_path
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_PAGE = 1000  # objects for each request of a listing
 _PART = 16 * 1024 * 1024  # bytes; larger objects are sent in parts of this size
 _AT_ONCE = 1000  # objects that are deleted by one request
 _TRIES = 12  # of a conditional write; as long as the patience that other requests have
 _LONGEST_PAUSE = 8.0  # seconds
-_BUSY = ("ConditionalRequestConflict", "OperationAborted")  # S3: somebody else was just writing
+_BUSY = ("ConditionalRequestConflict", "OperationAborted")  # S3: another writer was just writing
 _CONDITION = ("AlreadyExistsError", "PreconditionError", "NotModifiedError")
+_DENIED = ("UnauthenticatedError", "PermissionDeniedError")
 _UNLIKELY = {"gcs": "1", "azure": '"0x0000000000000000"', "s3": '"' + "0" * 32 + '"'}
+
+
+class ObjectReading:
+    """The reading half of a storage.
+
+    Args:
+        bucket: Where the objects are.
+        prefix: What their keys begin with; slashes at its ends do not matter.
+
+    Raises:
+        InvalidInputError: The prefix has an empty, ``.`` or ``..`` segment.
+    """
+
+    def __init__(self, bucket: Bucket, prefix: str | None) -> None:
+        self._bucket = bucket
+        self._prefix = (prefix or "").strip("/")
+        if self._prefix and not {"", ".", ".."}.isdisjoint(self._prefix.split("/")):
+            raise InvalidInputError(
+                "a repository's prefix has an empty, '.' or '..' segment",
+                do="Write it like 'data/my-repository'.",
+                prefix=self._prefix,
+            )
+
+    @property
+    def url(self) -> str:
+        """The root as a URL, without secrets."""
+        return replace(self._bucket.address, key=self._prefix).url
+
+    def __repr__(self) -> str:
+        return f"<icevirt.{type(self).__name__} {self.url}>"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ObjectReading)
+            and type(self) is type(other)
+            and (self._bucket, self._prefix) == (other._bucket, other._prefix)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._bucket, self._prefix))
+
+    def exists(self) -> bool:
+        """Say whether there is anything at the root."""
+        return next(self._pages(self._prefix, 1), None) is not None
+
+    def get(self, path: str) -> bytes:
+        """Return the whole object."""
+        return self.get_versioned(path)[0]
+
+    def get_range(self, path: str, *, offset: int, length: int) -> bytes:
+        """Return exactly ``length`` bytes."""
+        key, url = self._key(path), f"{self.url}/{path}"
+        if length == 0:
+            return b""
+
+        def act(store: Any) -> bytes:
+            return bytes(obstore().get_range(store, key, start=offset, length=length))
+
+        try:
+            body = patiently(self._bucket, url, act)
+        except StorageError as error:
+            if error.facts.get("status") == 416:
+                raise too_short(url, offset, length, 0) from None
+            raise
+        if len(body) != length:
+            raise too_short(url, offset, length, len(body))
+        return body
+
+    def get_versioned(self, path: str) -> tuple[bytes, Version]:
+        """Return the object and its version."""
+        key = self._key(path)
+
+        def act(store: Any) -> tuple[bytes, Version]:
+            found = obstore().get(store, key)
+            refuse_huge(f"{self.url}/{path}", found.meta["size"])
+            return bytes(found.bytes()), self._version(found.meta)
+
+        return self._asked(path, act)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects below ``prefix``, in no particular order."""
+        prefix = prefix.strip("/")
+        start = self._key(prefix) if prefix else self._prefix
+        found = False
+        for page in self._pages(start, _PAGE):
+            found = True
+            yield from (self._info(meta) for meta in page)
+        if prefix and not found:  # listings show what is below a name only
+            with suppress(ObjectNotFoundError):
+                yield self._info(self._asked(prefix, lambda store: obstore().head(store, start)))
+
+    def _pages(self, start: str, size: int) -> Iterator[Any]:
+        """Yield the pages of a listing, which goes on behind the last one where it broke off."""
+        tries, last = RetryState(self._bucket, self.url), None
+        while True:
+            try:
+                for page in self._pages_after(tries.bucket, start, size, last):
+                    tries.succeeded()
+                    last = page[-1]["path"]
+                    yield page
+            except StorageError as error:
+                time.sleep(tries.pause_after(error))
+            else:
+                tries.succeeded()
+                return
+
+    def _pages_after(
+        self, bucket: Bucket, start: str, size: int, last: str | None
+    ) -> Iterator[Any]:
+        def begin() -> Any:
+            found = obstore().list(
+                bucket.store(), prefix=start or None, offset=last, chunk_size=size
+            )
+            return iter(found)
+
+        pages = asked(self.url, begin)
+        while page := asked(self.url, lambda: next(pages, None)):
+            yield page
+
+    def _info(self, meta: Any) -> ObjectInfo:
+        path = meta["path"][len(self._prefix) + 1 :] if self._prefix else meta["path"]
+        at = (meta["last_modified"] - _EPOCH) // _MICROSECOND
+        return ObjectInfo(path=path, size=meta["size"], last_modified=at)
+
+    def _key(self, path: str) -> str:
+        checked_path(path)
+        return f"{self._prefix}/{path}" if self._prefix else path
+
+    def _asked[T](self, path: str, act: Callable[[Any], T]) -> T:
+        return patiently(self._bucket, f"{self.url}/{path}", act)
+
+    def _version(self, meta: Any) -> Version:
+        """Return what a conditional put compares: generations on GCS, etags elsewhere."""
+        found = meta["version"] if self._bucket.provider == "gcs" else meta["e_tag"]
+        return Version(found or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +183,7 @@ class _Refused:
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """There was no answer, or none that says what became of the write."""
+    """There was no answer, or none that says whether the write took place."""
 
     error: StorageError
     applied: bool  # perhaps
@@ -64,7 +202,7 @@ class ObjectStorage(ObjectReading):
         return ObjectStorage(replace(self._bucket, options=options), self._prefix)
 
     def put(self, path: str, body: bytes) -> None:
-        """Write an object, in parts where it is large; nobody ever sees half of it."""
+        """Write an object, in parts where it is large; no reader ever sees half of it."""
         key = self._key(path)
 
         def act(store: Any) -> Any:
@@ -114,7 +252,7 @@ class ObjectStorage(ObjectReading):
     def _delete_keys(self, doomed: list[str]) -> None:
         try:
             patiently(self._bucket, self.url, lambda store: obstore().delete(store, doomed))
-        except ObjectNotFoundError:  # somebody else deletes here too
+        except ObjectNotFoundError:  # another process deletes here too
             if len(doomed) > 1:
                 for key in doomed:
                     self._delete_keys([key])
@@ -126,7 +264,8 @@ class ObjectStorage(ObjectReading):
         key, bucket = self._key(path), self._bucket.once()
 
         def act() -> Any:
-            mode = "create" if was is None else self._mode(was)
+            name = "version" if bucket.provider == "gcs" else "e_tag"
+            mode = "create" if was is None else {name: was.token}
             return obstore().put(bucket.store(), key, body, mode=mode, use_multipart=False)
 
         try:
@@ -141,11 +280,8 @@ class ObjectStorage(ObjectReading):
             sent = error.facts.get("sent", True)
             return _Failed(error, applied=sent and not _is_final(error))
 
-    def _mode(self, was: Version) -> dict[str, str]:
-        return {"version" if self._bucket.provider == "gcs" else "e_tag": was.token}
-
     def _settled(self, path: str, body: bytes, *, applied: bool) -> Written | LostRace:
-        """Find out whose write it is that stands in the way of ours."""
+        """Find out whether the object that refuses our write is our own."""
         try:
             found, version = self.get_versioned(path)
         except ObjectNotFoundError:
@@ -196,8 +332,7 @@ class ObjectStorage(ObjectReading):
 
 
 def _pause(attempt: int) -> None:
-    longest = min(_LONGEST_PAUSE, 0.1 * 2**attempt)
-    time.sleep(longest * jitter(0.5, 1.0))
+    time.sleep(min(_LONGEST_PAUSE, 0.1 * 2**attempt) * jitter(0.5, 1.0))
 
 
 def _is_final(error: StorageError) -> bool:
@@ -206,6 +341,3 @@ def _is_final(error: StorageError) -> bool:
         return True
     status = error.facts.get("status", 500)
     return (400 <= status < 500 and status not in (408, 409, 425, 429)) or status in (301, 307, 501)
-
-
-_DENIED = ("UnauthenticatedError", "PermissionDeniedError")

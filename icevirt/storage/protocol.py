@@ -6,9 +6,15 @@ Paths are relative to the root, with ``/`` between segments, like
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
+
+from icevirt.errors import InvalidInputError
+
+_UNFINISHED = re.compile(r".+#\d+")
+# The official client stages its files under such names too, and both listings skip them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +33,10 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class LostRace:
-    """Somebody else wrote first; nothing was changed.
+    """Another writer was first; nothing was changed.
 
     Unless ``perhaps_first_written``: an answer of the storage got lost, so that our bytes may have
-    been written all the same, and been read and replaced by whoever came next.
+    been written all the same, and been read and replaced by the next writer.
     """
 
     perhaps_first_written: bool = False
@@ -53,7 +59,7 @@ class Storage(Protocol):
         """The root as a URL, without secrets."""
 
     def exists(self) -> bool:
-        """Say whether anything lies at the root, an empty directory excepted."""
+        """Say whether there is anything at the root, an empty directory excepted."""
 
     def get(self, path: str) -> bytes:
         """Return the whole object. Raises ``ObjectNotFoundError``."""
@@ -89,3 +95,87 @@ class Storage(Protocol):
 
     def delete_below(self, prefix: str) -> None:
         """Remove every object below ``prefix``, with the directories that held them."""
+
+
+def checked_path(path: str) -> str:
+    """Return ``path`` if it names an object below the root.
+
+    Raises:
+        InvalidInputError: It is empty, absolute, or has an empty, ``.`` or ``..`` segment.
+    """
+    if not path or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise InvalidInputError("this is not a valid object path of a repository", path=path)
+    return path
+
+
+def is_below(path: str, prefix: str) -> bool:
+    """Say whether ``prefix`` is a whole number of leading segments of ``path``."""
+    prefix = prefix.rstrip("/")
+    return not prefix or path == prefix or path.startswith(prefix + "/")
+
+
+def is_unfinished(name: str) -> bool:
+    """Say whether a file of this name is an unfinished write, and no object."""
+    return _UNFINISHED.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """The objects of ``storage`` under ``prefix``, which ends in ``/``."""
+
+    storage: Storage
+    prefix: str
+
+    @property
+    def url(self) -> str:
+        """The prefix as a URL, without secrets."""
+        return f"{self.storage.url.rstrip('/')}/{self.prefix.rstrip('/')}"
+
+    def exists(self) -> bool:
+        """Say whether there is anything under the prefix."""
+        return next(self.list(), None) is not None
+
+    def get(self, path: str) -> bytes:
+        """Return the whole object. Raises ``ObjectNotFoundError``."""
+        return self.storage.get(self.prefix + path)
+
+    def get_range(self, path: str, *, offset: int, length: int) -> bytes:
+        """Return exactly ``length`` bytes; see `Storage.get_range`."""
+        return self.storage.get_range(self.prefix + path, offset=offset, length=length)
+
+    def get_versioned(self, path: str) -> tuple[bytes, Version]:
+        """Return the object and its version. Raises ``ObjectNotFoundError``."""
+        return self.storage.get_versioned(self.prefix + path)
+
+    def put(self, path: str, body: bytes) -> None:
+        """Write an immutable object; see `Storage.put`."""
+        self.storage.put(self.prefix + path, body)
+
+    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | LostRace:
+        """Write if unchanged; see `Storage.put_if`."""
+        return self.storage.put_if(self.prefix + path, body, was=was)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects under the prefix, with paths relative to it."""
+        for info in self.storage.list((self.prefix + prefix).rstrip("/")):
+            yield replace(info, path=info.path.removeprefix(self.prefix))
+
+    def delete(self, path: str) -> None:
+        """Remove an object; one that is not there is no error."""
+        self.storage.delete(self.prefix + path)
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Remove objects; see `Storage.delete_many`."""
+        self.storage.delete_many([self.prefix + path for path in paths])
+
+    def delete_all(self) -> None:
+        """Remove everything under the prefix, and directories where the storage has them."""
+        self.storage.delete_below(self.prefix.rstrip("/"))
+
+    def delete_below(self, prefix: str) -> None:
+        """Remove every object under a prefix; see `Storage.delete_below`."""
+        self.storage.delete_below(self.prefix + prefix)
+
+    def below(self, prefix: str) -> Below:
+        """Return a part of this part."""
+        return Below(self.storage, self.prefix + prefix)

@@ -14,7 +14,7 @@ from typing import Self
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.urls import is_url
 from icevirt.errors import IcevirtError
-from icevirt.objects.http.host_limits import HOSTS
+from icevirt.objects.http.connections import HOSTS
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.remote_source import reach_for
 from icevirt.objects.source import open_source

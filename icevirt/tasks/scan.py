@@ -15,8 +15,13 @@ from typing import Protocol
 from icevirt.archive.catalog import VERSION, CatalogPart, run_of
 from icevirt.archive.joining import Fact
 from icevirt.archive.limits import DEFAULT, ScanLimits
-from icevirt.archive.outcome import ScanOutcome
-from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile, SourceFile
+from icevirt.archive.scanned import (
+    FactsBeside,
+    ScannedArray,
+    ScannedFile,
+    ScanOutcome,
+    SourceFile,
+)
 from icevirt.catalog.facts_beside import fact_row, write_facts
 from icevirt.catalog.in_progress import ScanNotes
 from icevirt.catalog.part_builder import PartRows

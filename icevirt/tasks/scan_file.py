@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from icevirt.archive.outcome import ScanOutcome
-from icevirt.archive.scanned import ScannedFile, SourceFile
+from icevirt.archive.scanned import ScannedFile, ScanOutcome, SourceFile
 from icevirt.archive.shares import Share
 from icevirt.errors import IcevirtError, ScanError, ScanMemoryError, StaleReferenceError
 from icevirt.objects.answers import opaque

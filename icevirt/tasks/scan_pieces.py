@@ -20,16 +20,14 @@ from icevirt.archive.blocks.packing import PackedBlock
 from icevirt.archive.catalog import CatalogPart
 from icevirt.archive.joining import Fact
 from icevirt.archive.limits import ScanLimits
-from icevirt.archive.outcome import ScanOutcome
-from icevirt.archive.scanned import Finding, ScannedArray, Severity
+from icevirt.archive.scanned import Finding, ScannedArray, ScanOutcome, Severity
 from icevirt.archive.schema import file_signature
 from icevirt.archive.shares import Share
 from icevirt.catalog import references
 from icevirt.catalog.part_builder import PartRows, findings_json
 from icevirt.catalog.parts import PartTables, complete_parts, write_part
 from icevirt.errors import ScanCrashError, ScanMemoryError, ScanTimeoutError
-from icevirt.storage.below import Below
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Below, Storage
 from icevirt.version import __version__
 
 _FOLDER = "pieces"

@@ -16,8 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from icevirt.archive.limits import DEFAULT, ScanLimits
-from icevirt.archive.outcome import ScanOutcome
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.scanned import ScanOutcome, SourceFile
 from icevirt.errors import (
     BuildError,
     IcevirtError,

@@ -29,7 +29,8 @@ from icevirt.errors import (
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
-from icevirt.scan.oracle import Oracle, oracle_for
+from icevirt.scan.contract import Oracle
+from icevirt.scan.registry import oracle_for
 from icevirt.tasks.limit_enforcement import in_worker
 from icevirt.tasks.scan_subprocess import Apart
 

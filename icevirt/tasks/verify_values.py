@@ -47,9 +47,8 @@ from icevirt.planning.equality import same_values
 from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
-from icevirt.scan.contract import ByteSource, ScannerOptions
-from icevirt.scan.oracle import Oracle, oracle_for
-from icevirt.scan.registry import scan
+from icevirt.scan.contract import ByteSource, Oracle, ScannerOptions
+from icevirt.scan.registry import oracle_for, scan
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks.index_ranges import (
     Box,

@@ -17,8 +17,15 @@ from numpy.typing import NDArray
 from icevirt.archive.blocks.cutting import joined, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.facts import FileColumns
-from icevirt.archive.plan import ArrayMode, ManifestTask, WindowResult, WindowTask, WriteResult
-from icevirt.archive.record import dump_result, load_result
+from icevirt.archive.plan import (
+    ArrayMode,
+    ManifestTask,
+    WindowResult,
+    WindowTask,
+    WriteResult,
+    dump_result,
+    load_result,
+)
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.catalog.facts_beside import ValuesReader
 from icevirt.catalog.file_names import TaskFiles

@@ -1,8 +1,9 @@
-"""Define the input of a conformance suite: sample files and their variables' values."""
+"""Define the input of a conformance suite: sample files, damaged copies, and values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -96,3 +97,29 @@ def same_value(found: Any, wanted: Any) -> bool:
     return one.size == other.size and bool(
         np.array_equal(one.reshape(-1), other.reshape(-1), equal_nan=one.dtype.kind in "fc")
     )
+
+
+def damaged(path: Path, *, copies: int) -> Iterator[tuple[str, bytes]]:
+    """Yield what is odd about a copy, and its bytes."""
+    raw = path.read_bytes()
+    yield from _cut(raw, copies)
+    dice = random.Random(len(raw))  # noqa: S311 - to damage files
+    for number in range(copies):
+        copy = bytearray(raw)
+        # metadata stands at the beginning of most formats
+        end = max(1, len(raw) if number % 2 else min(len(raw), 4096))
+        places = [dice.randrange(end) for _ in range(1 + number % 8)] if raw else []
+        for place in places:
+            copy[place] ^= 1 << dice.randrange(8)
+        yield f"bits turned in {places}", bytes(copy)
+    for at in range(0, len(raw), max(1, len(raw) // max(1, copies // 4))):
+        copy = bytearray(raw)
+        copy[at : at + 64] = bytes(len(copy[at : at + 64]))
+        yield f"zeros at {at}", bytes(copy)
+
+
+def _cut(raw: bytes, copies: int) -> Iterator[tuple[str, bytes]]:
+    early = [size for size in (0, 1, 3, 4, 7, 8, 16, 64, 512) if size < len(raw)]
+    late = range(0, len(raw), max(1, len(raw) // copies))
+    for size in sorted({*early, *late}):
+        yield f"cut after {size} bytes", raw[:size]

@@ -41,8 +41,7 @@ from icevirt.objects.source import open_source
 from icevirt.scan.contract import Scanner, ScannerOptions
 from icevirt.scan.registry import HEAD
 from icevirt.scan.values import read
-from icevirt.testing.damage import damaged
-from icevirt.testing.samples import Sample, WatchedSource, fetch, same_value, same_values
+from icevirt.testing.samples import Sample, WatchedSource, damaged, fetch, same_value, same_values
 
 _FOREIGN = (b"", bytes(HEAD), b"<!DOCTYPE html><html></html>", b"PK\x03\x04", b"plain text\n")
 

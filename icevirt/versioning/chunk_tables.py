@@ -13,12 +13,14 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.ids import ObjectId12
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.versioning.id_columns import places
 
 
 @dataclass(frozen=True, slots=True)
 class RowFinder:
-    """What `ChunkTable.rows_of` needs, computed once for a table that is asked often.
+    """Finds rows of a table by chunk index; prepared once for many lookups.
 
     Rows are found by scalar keys: C-order numbers within the bounding box. A box of more chunks
     than 63 bits can number (a few chunks far apart in many dimensions) is packed axis by axis.
@@ -56,7 +58,7 @@ class RowFinder:
         key = ((wanted - self.low) * self.strides).sum(axis=1)
         if self.keys is None:
             return np.where(inside, key, -1)
-        return np.where(inside, _places(self.keys, key), -1)
+        return np.where(inside, places(self.keys, key), -1)
 
     @property
     def nbytes(self) -> int:
@@ -89,9 +91,9 @@ class _Packed:
         key = np.zeros(len(wanted), np.int64)
         there = np.ones(len(wanted), np.bool_)
         for column, distinct, known in zip(wanted.T, self.values, self.beginnings, strict=True):
-            number = _places(distinct, column)
+            number = places(distinct, column)
             there &= number >= 0
-            key = _places(known, key * len(distinct) + number)
+            key = places(known, key * len(distinct) + number)
             there &= key >= 0
         return np.where(there, key, -1)
 
@@ -103,12 +105,6 @@ class _Packed:
 
 _MOST_KEYS = 1 << 62
 _FEW = 16  # where sorting the references is cheaper than a look at all they could refer to
-
-
-def _places(ascending: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each value stands in a column, -1 where it does not."""
-    at = np.minimum(np.searchsorted(ascending, wanted), len(ascending) - 1)
-    return np.where(ascending[at] == wanted, at, -1)
 
 
 def overlay(base: ChunkTable, over: ChunkTable) -> ChunkTable:
@@ -171,6 +167,18 @@ def deleted(index: NDArray[np.integer]) -> ChunkTable:
     ).sorted()
 
 
+def native(index: NDArray[np.integer], key: ObjectId12, length: int) -> ChunkTable:
+    """Return the reference to a chunk of the repository, by its index, shape (1, ndim)."""
+    return ChunkTable(
+        index=index.astype(np.uint32),
+        kind=np.full(1, ChunkType.native, np.uint8),
+        source=np.zeros(1, np.uint32),
+        offset=np.zeros(1, np.uint64),
+        length=np.full(1, length, np.uint64),
+        chunk_ids=np.frombuffer(key, np.uint8).reshape(1, 12).copy(),
+    )
+
+
 def stored(table: ChunkTable) -> ChunkTable:
     """Return the table without rows that say "deleted"."""
     there = table.kind != ChunkType.uninitialized
@@ -181,20 +189,20 @@ def compact(table: ChunkTable) -> ChunkTable:
     """Return the same references, with only the locations, ids and inline bytes they use."""
     virtual = table.kind == ChunkType.virtual
     if virtual.all() and not len(table.chunk_ids) and not len(table.inline):
-        places, source = _used(table.source, len(table.locations))
-        if places is None:
+        used, source = _used(table.source, len(table.locations))
+        if used is None:
             return table
-        return replace(table, source=source, locations=table.locations.take(places))
+        return replace(table, source=source, locations=table.locations.take(used))
     native = table.kind == ChunkType.native
     source = np.zeros_like(table.source)
-    places, source[virtual] = _used(table.source[virtual], len(table.locations))
+    used, source[virtual] = _used(table.source[virtual], len(table.locations))
     ids, source[native] = _used(table.source[native], len(table.chunk_ids))
     offset, inline = _inline(table)
     return replace(
         table,
         source=source,
         offset=offset,
-        locations=table.locations if places is None else table.locations.take(places),
+        locations=table.locations if used is None else table.locations.take(used),
         chunk_ids=table.chunk_ids if ids is None else table.chunk_ids[ids],
         inline=inline,
     )
@@ -232,10 +240,6 @@ def _inline(table: ChunkTable) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
 def nbytes(table: ChunkTable) -> int:
     """Return the memory a table holds."""
     columns = (table.index, table.kind, table.source, table.offset, table.length)
-    shared = (table.chunk_ids, table.inline)
-    return sum(column.nbytes for column in columns + shared) + _locations_nbytes(table.locations)
-
-
-def _locations_nbytes(places: Locations) -> int:
-    strings = (places.url, places.etag)
-    return places.last_modified.nbytes + sum(column.nbytes for column in strings)
+    shared = (table.chunk_ids, table.inline, table.locations.last_modified)
+    strings = (table.locations.url, table.locations.etag)
+    return sum(column.nbytes for column in columns + shared + strings)

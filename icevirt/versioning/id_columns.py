@@ -40,8 +40,8 @@ def of_names(names: Collection[str]) -> tuple[NDArray[np.void], NDArray[np.bool_
     return of_rows(np.packbits(bits[real, :-_SPARE], axis=1)), there
 
 
-def places(ascending: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.int64]:
-    """Return where each id stands in an ascending column, -1 where it does not."""
+def places[T: np.generic](ascending: NDArray[T], wanted: NDArray[T]) -> NDArray[np.int64]:
+    """Return the position of each value in an ascending column, -1 where there is none."""
     if not len(ascending):
         return np.full(len(wanted), -1, np.int64)
     at = np.minimum(np.searchsorted(ascending, wanted), len(ascending) - 1)

@@ -1,13 +1,13 @@
 """Define updates of a repository as pure steps from one repo info to the next.
 
-Each function makes an `Edit`. Applied to the current repo info it answers with the changed one and
-the ops-log entry that tells it, or None when nothing is to be done; it raises when it may not be.
-The caller repeats it on the newer repo info when somebody else was faster.
+Each function makes an `Edit`. Applied to the current repo info it returns the changed one and its
+ops-log entry, or None if there is nothing to do; it raises if the update is not allowed. The caller
+repeats it on the newer repo info if another writer was faster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import wraps
 from typing import Concatenate
@@ -15,6 +15,7 @@ from typing import Concatenate
 from icevirt.errors import (
     AlreadyExistsError,
     ConflictError,
+    FormatError,
     InvalidInputError,
     RefNotFoundError,
     SnapshotNotFoundError,
@@ -109,6 +110,28 @@ def known(info: RepoInfo, snapshot: ObjectId12) -> SnapshotSummary:
     return found
 
 
+def ancestry(info: RepoInfo, tip: ObjectId12) -> Iterator[SnapshotSummary]:
+    """Yield a snapshot and its ancestors, newest first.
+
+    Raises:
+        FormatError: The parents form a cycle.
+        SnapshotNotFoundError: One is missing.
+    """
+    seen: set[ObjectId12] = set()
+    at: ObjectId12 | None = tip
+    while at is not None:
+        if at in seen:
+            raise FormatError(
+                "the history contains a cycle",
+                do="Restore `repo` from one of its backups in `overwritten/`.",
+                snapshot=str(at),
+            )
+        seen.add(at)
+        found = known(info, at)
+        yield found
+        at = found.parent_id
+
+
 def refuse_moved(info: RepoInfo, branch: str, base: ObjectId12 | None) -> None:
     """Check that a branch is still where a session began.
 
@@ -145,12 +168,7 @@ def _edit[**P](
 def commit(info: RepoInfo, branch: str, snapshot: SnapshotSummary) -> _Step:
     """Add a snapshot and point ``branch`` at it; its parent must be the branch's tip."""
     refuse_moved(info, branch, snapshot.parent_id)
-    changed = replace(
-        info,
-        branches=plus(info.branches, branch, snapshot.id),
-        snapshots=plus(info.snapshots, snapshot.id, snapshot),
-    )
-    return changed, NewCommit(branch, snapshot.id)
+    return _with_tip(info, branch, snapshot), NewCommit(branch, snapshot.id)
 
 
 @_edit
@@ -160,12 +178,7 @@ def amend(info: RepoInfo, branch: str, snapshot: SnapshotSummary, previous: Obje
     The previous one stays listed until it is collected as garbage, as in the official client.
     """
     refuse_moved(info, branch, previous)
-    changed = replace(
-        info,
-        branches=plus(info.branches, branch, snapshot.id),
-        snapshots=plus(info.snapshots, snapshot.id, snapshot),
-    )
-    return changed, CommitAmended(branch, previous, snapshot.id)
+    return _with_tip(info, branch, snapshot), CommitAmended(branch, previous, snapshot.id)
 
 
 @_edit
@@ -261,6 +274,14 @@ def set_metadata(info: RepoInfo, change: Callable[[JSONObject], JSONObject]) -> 
 def set_status(info: RepoInfo, status: StatusRecord) -> _Step:
     """Change the availability of the repository."""
     return replace(info, status=status), RepoStatusChanged(status)
+
+
+def _with_tip(info: RepoInfo, branch: str, snapshot: SnapshotSummary) -> RepoInfo:
+    return replace(
+        info,
+        branches=plus(info.branches, branch, snapshot.id),
+        snapshots=plus(info.snapshots, snapshot.id, snapshot),
+    )
 
 
 def _ref(refs: Mapping[str, ObjectId12], name: str, kind: str) -> ObjectId12:

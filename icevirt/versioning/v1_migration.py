@@ -1,4 +1,4 @@
-"""Convert V1 branches, tags and snapshots for the upgrade to V2. Pure: no storage, no clock.
+"""Convert V1 repositories for the upgrade to V2, and refuse what they cannot do. Pure.
 
 The repo info of V2 begins with a history made from the snapshots, as the official client makes it.
 Later V1 commits are carried over by edits: on top of the branch if it is still where they found it,
@@ -7,7 +7,7 @@ and on a branch of their own if V2 clients committed there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from icevirt.errors import ConflictError, FormatError
@@ -18,6 +18,10 @@ from icevirt.model.repo_info import (
     BranchDeleted,
     CommitAmended,
     ConfigChanged,
+    ExpirationRan,
+    FeatureFlagChanged,
+    GCRan,
+    MetadataChanged,
     NewCommit,
     NewDetachedSnapshot,
     OpsLogEntry,
@@ -25,6 +29,7 @@ from icevirt.model.repo_info import (
     RepoInfo,
     RepoInitialized,
     RepoMigrated,
+    RepoStatusChanged,
     SnapshotSummary,
     StatusRecord,
     TagCreated,
@@ -36,7 +41,34 @@ from icevirt.versioning.config_merge import persistable
 from icevirt.versioning.history.timestamps import stamp
 from icevirt.versioning.repo_updates import MAIN, Edit
 
-_MILLISECOND = 1000  # by which the making of a ref is told to follow its snapshot
+_MILLISECOND = 1000  # between a snapshot and a branch or tag made for it
+_NEED_V2: dict[type[UpdateKind], str] = {
+    MetadataChanged: "metadata of a repository",
+    CommitAmended: "amending a commit",
+    GCRan: "garbage collection",
+    ExpirationRan: "expiry of snapshots",
+    FeatureFlagChanged: "feature flags",
+    RepoStatusChanged: "making a repository read-only",
+}
+
+
+def refuse_v1(info: RepoInfo, what: str) -> None:
+    """Check that a repository is not of the V1 format.
+
+    Raises:
+        FormatError: It is; ``what`` would need more.
+    """
+    if info.spec_version == 1:
+        raise FormatError(
+            f"this repository has the V1 format, and {what} needs the V2 format",
+            do="Upgrade it: icevirt.upgrade_icechunk_repository(repo, dry_run=False).",
+        )
+
+
+def refuse_update(info: RepoInfo, kind: UpdateKind) -> None:
+    """Check that a V1 repository can express an update. Raises ``FormatError``."""
+    if (what := _NEED_V2.get(type(kind))) is not None:
+        refuse_v1(info, what)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +154,18 @@ def _spread(told: Iterable[tuple[int, UpdateKind]]) -> Iterator[tuple[int, Updat
         yield last, kind
 
 
-def _history(state: V1State, tip: ObjectId12) -> list[SnapshotSummary]:
-    """Return a snapshot and those before it, oldest first."""
+def _history(
+    state: V1State, tip: ObjectId12, *known: Container[ObjectId12]
+) -> list[SnapshotSummary]:
+    """Return a snapshot and its ancestors that are neither known nor missing, oldest first."""
     found: dict[ObjectId12, SnapshotSummary] = {}
     at: ObjectId12 | None = tip
-    while at is not None and at not in found:
-        found[at] = state.snapshots[at]
-        at = found[at].parent_id
+    while at is not None and not any(at in each for each in (found, *known)):
+        snapshot = state.snapshots.get(at)
+        if snapshot is None:
+            break
+        found[at] = snapshot
+        at = snapshot.parent_id
     return list(found.values())[::-1]
 
 
@@ -194,7 +231,7 @@ class _Carrier:
 
     def _branch(self, name: str, tip: ObjectId12) -> None:
         there = self._info.branches
-        new = self._new(tip)
+        new = _history(self._state, tip, self._info.snapshots, self._had)
         if not new:
             if name not in there and name not in self._dropped and tip in self._info.snapshots:
                 self._do(edits.create_branch(name, tip))
@@ -210,21 +247,9 @@ class _Carrier:
     def _tag(self, name: str, key: ObjectId12) -> None:
         if name in self._info.tags or name in self._info.deleted_tags:
             return
-        self._add(self._new(key), edits.detach)
+        self._add(_history(self._state, key, self._info.snapshots, self._had), edits.detach)
         if key in self._info.snapshots:
             self._do(edits.create_tag(name, key))
-
-    def _new(self, tip: ObjectId12) -> list[SnapshotSummary]:
-        """Return the snapshots that V2 never had, oldest first."""
-        found: dict[ObjectId12, SnapshotSummary] = {}
-        at: ObjectId12 | None = tip
-        while at is not None and not (at in self._info.snapshots or at in self._had or at in found):
-            told = self._state.snapshots.get(at)
-            if told is None:
-                break
-            found[at] = told
-            at = told.parent_id
-        return list(found.values())[::-1]
 
     def _base(self, first: SnapshotSummary) -> ObjectId12:
         if first.parent_id is None or first.parent_id not in self._info.snapshots:
@@ -252,9 +277,7 @@ class _Carrier:
 def _made(kind: UpdateKind) -> tuple[ObjectId12, ...]:
     """Return the snapshots that an entry of the ops log made known."""
     match kind:
-        case NewCommit(new_snap_id=key) | NewDetachedSnapshot(key):
-            return (key,)
-        case CommitAmended(new_snap_id=key):
+        case NewCommit(new_snap_id=key) | CommitAmended(new_snap_id=key) | NewDetachedSnapshot(key):
             return (key,)
         case _:
             return ()

@@ -2,21 +2,28 @@
 
 zarr itself decodes first and compares sizes afterwards, so a few megabytes of a hostile chunk take
 gigabytes before it is refused. Here each compressor computes, from the shape and data type of the
-chunk and the codecs in between, how many bytes it may make. Sound chunks decode as before. Codecs
-that do not state their size in time (``zfpy``, ``pcodec``, codecs of other packages) decode without
-the limit.
+chunk and the codecs in between, how many bytes it may make. Formats that declare the size up front
+are checked against it, and the codec itself decodes; the others are decoded here, up to the limit.
+Sound chunks decode as before. Codecs that do not state their size in time (``zfpy``, ``pcodec``,
+codecs of other packages) decode without the limit.
 """
 
 from __future__ import annotations
 
 import asyncio
+import bz2
 import copy
+import gzip
+import io
+import lzma
 import struct
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Self
+from typing import IO, Any, Self
 
+import zstandard
 from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec, Codec
 from zarr.codecs import BytesCodec, ShardingCodec, VLenBytesCodec, VLenUTF8Codec
 from zarr.core.array import AsyncArray
@@ -25,8 +32,16 @@ from zarr.core.buffer import Buffer, NDBuffer
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import StorePath
 
-from icevirt.wire.decompress import Decode, decoder_of, encoded_limit
+type Decode = Callable[[bytes, int, Mapping[str, Any]], bytes | None]
+"""Takes encoded bytes, a limit and the codec's configuration.
 
+Returns the decoded bytes, or None: the codec itself may decode, they are within the limit.
+"""
+
+_BLOSC_HEADER = struct.Struct("<4B3I")  # versions, flags, item size; decoded, block, encoded bytes
+_LZ4_HEADER = struct.Struct("<I")
+_PART = 1 << 20
+_SLACK = 64 * 1024
 _COUNT = struct.Struct("<I")
 _INDEX_ENTRY = 16  # bytes for each chunk of a shard: offset and length
 # text has no declared size: what a chunk may hold beside this much for each item
@@ -39,7 +54,7 @@ def bounded_array(metadata: ArrayV3Metadata, path: StorePath) -> AsyncArray[Any]
     within = copy.copy(metadata)
     object.__setattr__(within, "codecs", bounded(metadata.codecs))
     array = AsyncArray(within, path)
-    object.__setattr__(array, "metadata", metadata)  # what it tells of itself is as it was
+    object.__setattr__(array, "metadata", metadata)  # what it shows of itself is as it was
     return array
 
 
@@ -51,8 +66,10 @@ def bounded(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
     for codec in codecs:
         match codec:
             case BytesBytesCodec() if serializer is not None:
-                made.append(_compressor(codec, _Limit(serializer, tuple(inner))))
-                inner.append(_name(codec))
+                name, limit = _name(codec), _Limit(serializer, tuple(inner))
+                decode = decoder_of(name)
+                made.append(codec if decode is None else _Compressor(codec, decode, limit))
+                inner.append(name)
             case ArrayBytesCodec():
                 serializer = codec
                 made.append(_serializer(codec))
@@ -101,11 +118,6 @@ def _name(codec: Codec) -> str:
     return str(codec.to_dict()["name"])
 
 
-def _compressor(codec: BytesBytesCodec, limit: _Limit) -> BytesBytesCodec:
-    decode = decoder_of(_name(codec))
-    return codec if decode is None else _Compressor(codec, decode, limit)
-
-
 def _serializer(codec: ArrayBytesCodec) -> ArrayBytesCodec:
     match codec:
         case ShardingCodec():
@@ -123,63 +135,57 @@ def _serializer(codec: ArrayBytesCodec) -> ArrayBytesCodec:
 
 
 @dataclass(frozen=True)
-class _Compressor(BytesBytesCodec):
-    """A compressor that stops at the declared size."""
+class _Decoder:
+    """A codec whose decoding is limited; all else is its own."""
 
     codec: Any
-    decode_within: Decode
-    limit: _Limit
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the codec itself says."""
-        told: dict[str, Any] = self.codec.to_dict()
-        return told
+        document: dict[str, Any] = self.codec.to_dict()
+        return document
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
+        """Return what the codec itself says."""
+        size: int = self.codec.compute_encoded_size(input_byte_length, chunk_spec)
+        return size
+
+    def _encode_sync(self, chunk_data: Any, chunk_spec: ArraySpec) -> Buffer | None:
+        encoded: Buffer | None = self.codec._encode_sync(chunk_data, chunk_spec)  # noqa: SLF001
+        return encoded
+
+    async def _encode_single(self, chunk_data: Any, chunk_spec: ArraySpec) -> Buffer | None:
+        return await asyncio.to_thread(self._encode_sync, chunk_data, chunk_spec)
+
+
+@dataclass(frozen=True)
+class _Compressor(_Decoder, BytesBytesCodec):
+    """A compressor that stops at the declared size."""
+
+    decode_within: Decode
+    limit: _Limit
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
         """Let the codec take what it lacks from the array."""
         made = self.codec.evolve_from_array_spec(array_spec)
         return type(self)(made, self.decode_within, self.limit)
 
-    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Return what the codec itself says."""
-        size: int = self.codec.compute_encoded_size(input_byte_length, chunk_spec)
-        return size
-
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         raw: Any = chunk_data.as_numpy_array()
-        told: Any = getattr(self.codec, "codec_config", {})
-        found = self.decode_within(raw, self.limit.of(chunk_spec), told)
+        config: Any = getattr(self.codec, "codec_config", {})
+        found = self.decode_within(raw, self.limit.of(chunk_spec), config)
         if found is None:
             decoded: Buffer = self.codec._decode_sync(chunk_data, chunk_spec)  # noqa: SLF001
             return decoded
         return chunk_spec.prototype.buffer.from_bytes(found)
 
-    def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer | None:
-        encoded: Buffer | None = self.codec._encode_sync(chunk_data, chunk_spec)  # noqa: SLF001
-        return encoded
-
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
 
-    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer | None:
-        return await asyncio.to_thread(self._encode_sync, chunk_data, chunk_spec)
-
 
 @dataclass(frozen=True)
-class _Text(ArrayBytesCodec):
+class _Text(_Decoder, ArrayBytesCodec):
     """Text or bytes of any length; a chunk has as many items as its shape says."""
-
-    codec: Any
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what the codec itself says."""
-        told: dict[str, Any] = self.codec.to_dict()
-        return told
-
-    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Return what the codec itself says."""
-        size: int = self.codec.compute_encoded_size(input_byte_length, chunk_spec)
-        return size
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         raw = chunk_data.as_numpy_array()
@@ -190,22 +196,15 @@ class _Text(ArrayBytesCodec):
         decoded: NDBuffer = self.codec._decode_sync(chunk_data, chunk_spec)  # noqa: SLF001
         return decoded
 
-    def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer | None:
-        encoded: Buffer | None = self.codec._encode_sync(chunk_data, chunk_spec)  # noqa: SLF001
-        return encoded
-
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         return self._decode_sync(chunk_data, chunk_spec)
-
-    async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer | None:
-        return self._encode_sync(chunk_data, chunk_spec)
 
 
 class _Shards(ShardingCodec):
     """Shards whose inner chunks stop at their declared size, also after pickling."""
 
-    def __init__(self, **told: Any) -> None:
-        super().__init__(**{**told, "codecs": bounded(_plain(told["codecs"]))})
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**{**fields, "codecs": bounded(_plain(fields["codecs"]))})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -213,7 +212,106 @@ class _Shards(ShardingCodec):
 
 
 def _plain(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
-    """Return codecs without limits; those of shards stay, for they know their own."""
-    return tuple(
-        codec.codec if isinstance(codec, _Compressor | _Text) else codec for codec in codecs
-    )
+    """Return codecs without limits; the ones of shards stay, for they know their own."""
+    return tuple(codec.codec if isinstance(codec, _Decoder) else codec for codec in codecs)
+
+
+# -- decompressing up to a limit ------------------------------------------------------------------
+
+
+class OverlongError(ValueError):
+    """Encoded bytes decode to more than they may."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"it decodes to more than the {limit:,} bytes that its array declares")
+
+
+def decoder_of(name: str) -> Decode | None:
+    """Return what decodes within a limit, by the name of a codec; None where none is needed."""
+    return _DECODERS.get(name.removeprefix("numcodecs."))
+
+
+def encoded_limit(name: str, limit: int) -> int:
+    """Return the most bytes that an encoder makes of ``limit`` bytes, generously."""
+    if name.removeprefix("numcodecs.") in _SAME_SIZE:
+        return limit + 64
+    return limit + limit // 8 + _SLACK
+
+
+def _zlib(raw: bytes, limit: int, _config: Mapping[str, Any]) -> bytes:
+    stream = zlib.decompressobj()
+    found = stream.decompress(raw, limit + 1)
+    if len(found) <= limit and not stream.eof:
+        raise ValueError("the compressed bytes end too early")
+    return _within(found, limit)
+
+
+def _gzip(raw: bytes, limit: int, _config: Mapping[str, Any]) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
+        return _read(stream, limit)
+
+
+def _bz2(raw: bytes, limit: int, _config: Mapping[str, Any]) -> bytes:
+    with bz2.BZ2File(io.BytesIO(raw)) as stream:
+        return _read(stream, limit)
+
+
+def _lzma(raw: bytes, limit: int, config: Mapping[str, Any]) -> bytes:
+    kind, filters = config.get("format", lzma.FORMAT_XZ), config.get("filters")
+    with lzma.LZMAFile(io.BytesIO(raw), format=kind, filters=filters) as stream:
+        return _read(stream, limit)
+
+
+def _read(stream: IO[bytes] | Any, limit: int) -> bytes:
+    return _within(stream.read(limit + 1), limit)
+
+
+def _within(found: bytes, limit: int) -> bytes:
+    if len(found) > limit:
+        raise OverlongError(limit)
+    return found
+
+
+def _zstd(raw: bytes, limit: int, _config: Mapping[str, Any]) -> None:
+    declared = zstandard.frame_content_size(raw)
+    if declared >= 0:
+        _check(declared, limit)
+        return
+    # a frame that does not declare its size is measured first; writers of chunks make none
+    with zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True) as stream:
+        size = 0
+        while part := stream.read(_PART):
+            size += len(part)
+            _check(size, limit)
+
+
+def _blosc(raw: bytes, limit: int, _config: Mapping[str, Any]) -> None:
+    if len(raw) < _BLOSC_HEADER.size:
+        raise ValueError("the header of a blosc chunk is cut short")
+    *_, decoded, _block, encoded = _BLOSC_HEADER.unpack_from(raw)
+    if encoded > len(raw):
+        raise ValueError("a blosc chunk is cut short")
+    _check(decoded, limit)
+
+
+def _lz4(raw: bytes, limit: int, _config: Mapping[str, Any]) -> None:
+    if len(raw) < _LZ4_HEADER.size:
+        raise ValueError("the header of an LZ4 chunk is cut short")
+    _check(_LZ4_HEADER.unpack_from(raw)[0], limit)
+
+
+def _check(size: int, limit: int) -> None:
+    if size > limit:
+        raise OverlongError(limit)
+
+
+_DECODERS: dict[str, Decode] = {
+    "zlib": _zlib,
+    "gzip": _gzip,
+    "bz2": _bz2,
+    "lzma": _lzma,
+    "zstd": _zstd,
+    "blosc": _blosc,
+    "lz4": _lz4,
+}
+_SAME_SIZE = frozenset(("shuffle", "crc32", "crc32c", "adler32", "fletcher32", "jenkins_lookup3"))

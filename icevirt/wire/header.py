@@ -2,13 +2,23 @@
 
 Spec: "Binary File Format". The official reader accepts only zstd, requires a single frame when the
 frame declares its size, and refuses bytes behind it; so does icevirt.
+
+A manifest holds its own id, and the id is a digest of the manifest. The id lies in an uncompressed
+block in front of the frame: everything else is compressed first, the compressed bytes are digested
+(a sixth of the work of digesting the payload), and then the id is put in place. So the name of a
+manifest covers its very bytes, whichever library and level made them. RFC 8878: 3.1.1.1 frame
+header, 3.1.1.2 blocks. Distances to earlier bytes count backwards, so blocks mean the same behind
+one more block.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
+import numpy as np
 import zstandard
+from numpy.typing import NDArray
 
 from icevirt.errors import FormatError
 from icevirt.version import __version__
@@ -33,6 +43,13 @@ MAX_PAYLOAD = 2**31 - 1  # offsets of FlatBuffers are 31 bits
 # No honest file shrinks more than this: every record of every file holds a fresh id or coordinate.
 MAX_RATIO = 2000
 ALWAYS_ALLOWED = 16 << 20
+
+# of zstd frames
+_MAGIC_SIZE = 4
+_SINGLE_SEGMENT = 1 << 5
+_EIGHT_BYTE_SIZE = 3 << 6
+_SIZE_WIDTHS = (1, 2, 4, 8)  # a single segment always declares its size
+_SIZE_LIMITS = (256, 65_536 + 256, 0xFFFFFFFF)  # from which zstd takes the next width
 
 
 class FileKind(IntEnum):
@@ -77,13 +94,7 @@ def unpack(raw: bytes | bytearray | memoryview, kind: FileKind) -> tuple[int, by
 
 
 def _check_header(view: memoryview, kind: FileKind) -> int:
-    if len(view) < SIZE or view[: len(MAGIC)] != MAGIC:
-        raise FormatError(
-            "not an Icechunk file",
-            do="Check the path; the object is truncated or something else.",
-            file=kind.name,
-            size=len(view),
-        )
+    _check_magic(view, file=kind.name)
     spec_version, found, compression = (
         view[FIELDS[name][0]] for name in ("spec_version", "file_type", "compression")
     )
@@ -101,6 +112,16 @@ def _check_header(view: memoryview, kind: FileKind) -> int:
     return spec_version
 
 
+def _check_magic(view: memoryview, **facts: str) -> None:
+    if len(view) < SIZE or view[: len(MAGIC)] != MAGIC:
+        raise FormatError(
+            "not an Icechunk file",
+            do="Check the path; the object is truncated or something else.",
+            **facts,
+            size=len(view),
+        )
+
+
 def _decompress(frame: memoryview, kind: FileKind) -> bytes:
     limit = min(MAX_PAYLOAD, max(ALWAYS_ALLOWED, MAX_RATIO * len(frame)))
     try:
@@ -114,9 +135,8 @@ def _decompress(frame: memoryview, kind: FileKind) -> bytes:
                 limit=limit,
             )
         if declared >= 0:
-            payload = zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
-        else:
-            payload = _decompress_unsized(frame, limit, kind)
+            return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
+        return _decompress_unsized(frame, limit, kind)
     except zstandard.ZstdError as error:
         raise FormatError(
             "the compressed payload is damaged",
@@ -124,7 +144,6 @@ def _decompress(frame: memoryview, kind: FileKind) -> bytes:
             file=kind.name,
             cause=str(error),
         ) from error
-    return payload
 
 
 def _decompress_unsized(frame: memoryview, limit: int, kind: FileKind) -> bytes:
@@ -146,8 +165,7 @@ def described(raw: bytes) -> dict[str, str]:
         FormatError: It is no such file.
     """
     view = memoryview(raw)
-    if len(view) < SIZE or view[: len(MAGIC)] != MAGIC:
-        raise FormatError("not an Icechunk file", do="Check the path.", size=len(view))
+    _check_magic(view)
     start, size = FIELDS["implementation"]
     writer = bytes(view[start : start + size]).decode(errors="replace").strip()
     name, _, version = writer.partition("-")
@@ -161,3 +179,64 @@ def described(raw: bytes) -> dict[str, str]:
         "file_type": known.get(kind, str(kind)),
         "compression": "zstd" if view[FIELDS["compression"][0]] == ZSTD else "none",
     }
+
+
+def compress(parts: Iterable[NDArray[np.uint8]], size: int, level: int, *, checksum: bool) -> bytes:
+    """Return one frame of ``size`` bytes that come in parts; none is held beyond its turn.
+
+    Every decoder of zstd compares a checksum. `with_raw_start` needs a frame without one.
+    """
+    compressor = zstandard.ZstdCompressor(level=level, write_checksum=checksum).compressobj(
+        size=size
+    )
+    made = [compressor.compress(memoryview(part)) for part in parts]
+    return b"".join([*made, compressor.flush()])
+
+
+def with_raw_start(head: bytes, start: bytes, frame: bytes) -> bytes:
+    """Return ``head`` and a frame: ``start``, in a raw block, and then the content of ``frame``."""
+    descriptor = frame[_MAGIC_SIZE]
+    single = descriptor & _SINGLE_SEGMENT
+    # without a window descriptor, the window is the whole content
+    window = b"" if single else frame[_MAGIC_SIZE + 1 : _MAGIC_SIZE + 2]
+    blocks = _MAGIC_SIZE + 1 + len(window) + _SIZE_WIDTHS[descriptor >> 6]
+    size = zstandard.frame_content_size(frame) + len(start)
+    return b"".join(
+        (
+            head,
+            frame[:_MAGIC_SIZE],
+            bytes((_EIGHT_BYTE_SIZE | single,)),
+            window,
+            size.to_bytes(8, "little"),
+            (len(start) << 3).to_bytes(3, "little"),  # not the last block, raw
+            start,
+            memoryview(frame)[blocks:],
+        )
+    )
+
+
+def without_raw_start(file: bytes, head: int) -> tuple[bytes, bytes] | None:
+    """Undo `with_raw_start`, given the size of its ``head``: return ``start`` and ``frame``.
+
+    None for a frame that it did not make.
+    """
+    data = memoryview(file)[head:]
+    if len(data) < _MAGIC_SIZE + 1 or data[_MAGIC_SIZE] & ~_SINGLE_SEGMENT != _EIGHT_BYTE_SIZE:
+        return None
+    single = data[_MAGIC_SIZE] & _SINGLE_SEGMENT
+    window = b"" if single else bytes(data[_MAGIC_SIZE + 1 : _MAGIC_SIZE + 2])
+    at = _MAGIC_SIZE + 1 + len(window)
+    block = int.from_bytes(data[at + 8 : at + 11], "little")
+    length = block >> 3
+    if block & 0b111 or at + 11 + length > len(data):  # the last block, or none of plain bytes
+        return None
+    size = int.from_bytes(data[at : at + 8], "little") - length
+    if size < 0:
+        return None
+    code = sum(size >= limit for limit in _SIZE_LIMITS)
+    declared = (size - 256 if code == 1 else size).to_bytes(_SIZE_WIDTHS[code], "little")
+    descriptor = bytes((code << 6 | single,))
+    start = bytes(data[at + 11 : at + 11 + length])
+    magic = bytes(data[:_MAGIC_SIZE])
+    size_field = declared if code or single else b""
+    return start, b"".join((magic, descriptor, window, size_field, data[at + 11 + length :]))

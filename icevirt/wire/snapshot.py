@@ -1,18 +1,18 @@
 """Read and write snapshot files: the nodes of one version, and their manifests.
 
 Spec: "Snapshot Files". Both V2 and V1 files are read and written; upgraded repositories hold both.
-The twin fields tell them apart: ``shape`` or ``shape_v2``, ``manifest_files`` or
+Twin fields distinguish them: ``shape`` or ``shape_v2``, ``manifest_files`` or
 ``manifest_files_v2``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.metadata import chunk_shape
+from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import (
     ArrayNode,
     GroupNode,
@@ -29,12 +29,21 @@ from icevirt.wire.flatbuffer.schema import (
     CHUNK_INDEX_RANGE_LAYOUT,
     DIMENSION_SHAPE_LAYOUT,
     MANIFEST_FILE_INFO_LAYOUT,
+    NODE_SNAPSHOT,
     SNAPSHOT,
+    Field,
+    Table,
     Values,
+    Vector,
 )
 from icevirt.wire.header import FileKind
 
 _ARRAY, _GROUP = 1, 2  # tags of the union NodeData
+_UNREAD = Field("nodes", Vector(NODE_SNAPSHOT, columnar=True), required=True)
+_SUMMARY = Table(
+    SNAPSHOT.name,
+    tuple(_UNREAD if field.name == _UNREAD.name else field for field in SNAPSHOT.fields),
+)
 
 
 def encode(snapshot: Snapshot, *, level: int = 3, spec_version: int = header.SPEC_VERSION) -> bytes:
@@ -45,46 +54,8 @@ def encode(snapshot: Snapshot, *, level: int = 3, spec_version: int = header.SPE
             something that V1 cannot express.
     """
     snapshot.refuse_loss()
-    values = _values_v1(snapshot) if spec_version == 1 else _values(snapshot)
-    payload = build(SNAPSHOT, values)
+    payload = build(SNAPSHOT, _values(snapshot, spec_version))
     return header.pack(FileKind.snapshot, payload, level=level, spec_version=spec_version)
-
-
-def _values(snapshot: Snapshot) -> Values:
-    return {
-        "id": snapshot.id,
-        "parent_id": None,  # V2 keeps parents in the repo info
-        "nodes": [_node_values(node, _array_values) for node in snapshot.nodes],
-        "flushed_at": snapshot.flushed_at,
-        "message": snapshot.message,
-        "metadata": metadata.to_items(snapshot.metadata),
-        "manifest_files": [],
-        "manifest_files_v2": [
-            {
-                "id": info.id,
-                "size_bytes": info.size_bytes,
-                "num_chunk_refs": info.num_chunk_refs,
-                "extra": info.extra,
-            }
-            for info in snapshot.manifest_files
-        ],
-        "extra": snapshot.extra,
-    }
-
-
-def _values_v1(snapshot: Snapshot) -> Values:
-    return {
-        "id": snapshot.id,
-        "parent_id": snapshot.parent_id,
-        "nodes": [_node_values(node, _array_values_v1) for node in snapshot.nodes],
-        "flushed_at": snapshot.flushed_at,
-        "message": snapshot.message,
-        "metadata": metadata.to_items(snapshot.metadata, 1),
-        "manifest_files": [
-            MANIFEST_FILE_INFO_LAYOUT.pack(info.id, info.size_bytes, info.num_chunk_refs)
-            for info in snapshot.manifest_files
-        ],
-    }
 
 
 def decode(raw: bytes) -> Snapshot:
@@ -109,49 +80,70 @@ def decode(raw: bytes) -> Snapshot:
         )
 
 
+def decode_summary(raw: bytes) -> SnapshotSummary:
+    """Read id, parent, time, message and metadata of a V1 snapshot. Raises ``FormatError``."""
+    spec_version, payload = header.unpack(raw, FileKind.snapshot)
+    with reading(FileKind.snapshot.name):
+        values = FlatBufferReader(payload).root(_SUMMARY)
+        return SnapshotSummary(
+            id=ObjectId12(values["id"]),
+            parent_id=ObjectId12(values["parent_id"]) if values["parent_id"] else None,
+            flushed_at=values["flushed_at"],
+            message=values["message"],
+            metadata=metadata.from_items(values["metadata"], spec_version),
+        )
+
+
 # -- writing --------------------------------------------------------------------------------------
 
 
-def _node_values(node: Node, array_values: Callable[[ArrayNode], Values]) -> Values:
+def _values(snapshot: Snapshot, spec_version: int) -> Values:
+    files = snapshot.manifest_files
+    values = {
+        "id": snapshot.id,
+        "nodes": [_node_values(node, spec_version) for node in snapshot.nodes],
+        "flushed_at": snapshot.flushed_at,
+        "message": snapshot.message,
+        "metadata": metadata.to_items(snapshot.metadata, spec_version),
+    }
+    if spec_version == 1:
+        packed = MANIFEST_FILE_INFO_LAYOUT.pack
+        return values | {
+            "parent_id": snapshot.parent_id,  # V2 keeps parents in the repo info
+            "manifest_files": [packed(f.id, f.size_bytes, f.num_chunk_refs) for f in files],
+        }
+    return values | {
+        "manifest_files": [],
+        "manifest_files_v2": [
+            {
+                "id": info.id,
+                "size_bytes": info.size_bytes,
+                "num_chunk_refs": info.num_chunk_refs,
+                "extra": info.extra,
+            }
+            for info in files
+        ],
+        "extra": snapshot.extra,
+    }
+
+
+def _node_values(node: Node, spec_version: int) -> Values:
+    if isinstance(node, ArrayNode):
+        data = _ARRAY, _array_values(node, spec_version)
+    else:
+        data = _GROUP, {}
     return {
         "id": node.id,
         "path": node.path,
         "user_data": node.user_data,
-        "node_data": (_ARRAY, array_values(node)) if isinstance(node, ArrayNode) else (_GROUP, {}),
+        "node_data": data,
         "extra": node.extra,
     }
 
 
-def _array_values(node: ArrayNode) -> Values:
-    return {
-        **_common_values(node),
-        "shape": [],
-        # present even when empty: that it is there is what says V2
-        "shape_v2": [
-            {"array_length": length, "num_chunks": count}
-            for length, count in zip(node.shape, node.num_chunks, strict=True)
-        ],
-    }
-
-
-def _array_values_v1(node: ArrayNode) -> Values:
-    edges = chunk_shape(node)
-    if edges is None:
-        raise FormatError(
-            "the V1 format supports only regular chunk grids",
-            do="Upgrade the repository: icevirt.upgrade_icechunk_repository(repo, dry_run=False).",
-            path=node.path,
-        )
-    pairs = zip(node.shape, edges, strict=True)
-    return {
-        **_common_values(node),
-        "shape": [DIMENSION_SHAPE_LAYOUT.pack(length, edge) for length, edge in pairs],
-    }
-
-
-def _common_values(node: ArrayNode) -> Values:
+def _array_values(node: ArrayNode, spec_version: int) -> Values:
     names = node.dimension_names
-    return {
+    values = {
         "dimension_names": None if names is None else [{"name": name} for name in names],
         "manifests": [
             {
@@ -161,6 +153,23 @@ def _common_values(node: ArrayNode) -> Values:
             for ref in node.manifests
         ],
     }
+    if spec_version > 1:
+        return values | {
+            "shape": [],
+            # present even when empty: its presence means V2
+            "shape_v2": [
+                {"array_length": length, "num_chunks": count}
+                for length, count in zip(node.shape, node.num_chunks, strict=True)
+            ],
+        }
+    if (edges := chunk_shape(node)) is None:
+        raise FormatError(
+            "the V1 format supports only regular chunk grids",
+            do="Upgrade the repository: icevirt.upgrade_icechunk_repository(repo, dry_run=False).",
+            path=node.path,
+        )
+    pairs = zip(node.shape, edges, strict=True)
+    return values | {"shape": [DIMENSION_SHAPE_LAYOUT.pack(*pair) for pair in pairs]}
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -192,7 +201,7 @@ def _node(row: int, values: Values) -> Node:
 
 
 def _shape(data: Values) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return array lengths and chunk counts; V1 tells chunk lengths instead of counts."""
+    """Return array lengths and chunk counts; V1 has chunk lengths instead of counts."""
     if (dimensions := data["shape_v2"]) is not None:
         return (
             tuple(each["array_length"] for each in dimensions),

@@ -13,25 +13,15 @@ from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.ranges import Places, ascends
 from icevirt.model.transaction_log import Move, NodeType, TransactionLog
-from icevirt.wire import frame, header
+from icevirt.wire import header
 from icevirt.wire.flatbuffer.builder import Builder
-from icevirt.wire.flatbuffer.columns_read import Tables
+from icevirt.wire.flatbuffer.columns_read import Payload, Tables
 from icevirt.wire.flatbuffer.columns_write import BLOCK, Records, Rows, Tail, vector_blocks
-from icevirt.wire.flatbuffer.payload import Payload
 from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, reading
-from icevirt.wire.flatbuffer.schema import CHUNK_INDICES, TRANSACTION_LOG, Values
+from icevirt.wire.flatbuffer.schema import CHUNK_INDICES, NODE_SETS, TRANSACTION_LOG, Values
 from icevirt.wire.header import FileKind
-from icevirt.wire.row_order import Places, ascends
-
-NODE_SETS = (
-    "new_groups",
-    "new_arrays",
-    "deleted_groups",
-    "deleted_arrays",
-    "updated_arrays",
-    "updated_groups",
-)
 
 
 def encode(
@@ -49,7 +39,15 @@ def encode(
             {"node_id": node, "chunks": log.updated_chunks[node]}
             for node in sorted(log.updated_chunks)
         ],
-        "moved_nodes": [_move_values(move) for move in sorted(log.moved_nodes, key=_by_target)],
+        "moved_nodes": [
+            {
+                "from": move.from_path,
+                "to": move.to_path,
+                "node_id": move.node_id,
+                "node_type": int(move.node_type),
+            }
+            for move in sorted(log.moved_nodes, key=_by_target)
+        ],
         "extra": log.extra,
     }
     small = Builder().root(TRANSACTION_LOG, values)
@@ -58,7 +56,7 @@ def encode(
         small.link(place, _write_chunks(tail, index))
     parts = chain([np.frombuffer(small.out, np.uint8)], tail.blocks())
     head = header.head(FileKind.transaction_log, spec_version)
-    return head + frame.compress(parts, tail.end, level, checksum=True)
+    return head + header.compress(parts, tail.end, level, checksum=True)
 
 
 def decode(raw: bytes) -> TransactionLog:
@@ -80,15 +78,6 @@ def decode(raw: bytes) -> TransactionLog:
 def _by_target(move: Move) -> list[bytes]:
     """Order moves component by component, unlike the nodes of a snapshot."""
     return [part.encode() for part in move.to_path.split("/")]
-
-
-def _move_values(move: Move) -> Values:
-    return {
-        "from": move.from_path,
-        "to": move.to_path,
-        "node_id": move.node_id,
-        "node_type": int(move.node_type),
-    }
 
 
 def _move(values: Values) -> Move:
@@ -136,8 +125,7 @@ def _read_chunks(
         if left < 0 or node in found:
             raise Damage("an array is listed twice, or its chunks are", each["chunks"].start)
         rows = Tables(payload, each["chunks"], CHUNK_INDICES)
-        if rows.stores_from(CHUNK_INDICES.slots["coords"] + 1):
-            newer.add(CHUNK_INDICES.name)
+        rows.look_beyond(newer)
         index = rows.coordinates("coords").copy()  # the log outlives its bytes
         index.flags.writeable = False
         found[node] = index

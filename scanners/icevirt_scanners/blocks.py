@@ -113,10 +113,11 @@ def block_chunks(
     """Return index, offset and length of the chunks of a contiguous block that begins at ``at``."""
     counts = tuple(length // edge for length, edge in zip(shape, chunk, strict=True))
     n = prod(counts)
-    index = (
-        np.stack([axis.reshape(-1) for axis in np.indices(counts, np.int64)], axis=1)
-        if counts
-        else np.zeros((1, 0), np.int64)
-    )
     size = prod(chunk) * itemsize
-    return index, at + size * np.arange(n, dtype=np.int64), np.full(n, size, np.int64)
+    offset = at + size * np.arange(n, dtype=np.int64)
+    return all_chunks(counts), offset, np.full(n, size, np.int64)
+
+
+def all_chunks(counts: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return (n, ndim) the index of each chunk of a grid, in C order."""
+    return np.indices(counts, np.int64).reshape(len(counts), prod(counts)).T

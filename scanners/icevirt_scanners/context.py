@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Self
 
 from icevirt.archive.joining import Fact
@@ -19,6 +21,8 @@ from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import Locations
 from icevirt.scan.contract import ByteSource, Scanner, ScannerOptions
 from icevirt.scan.policy import Policy
+
+LEAVE_OUT = "Leave the variable out with drop_variables."
 
 
 @dataclass(slots=True)
@@ -58,6 +62,7 @@ class ScanContext:
     findings: list[Finding] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     equal: frozenset[str] = frozenset()  # paths of arrays that must be alike in all files
+    unverifiable: set[str] = field(default_factory=set)  # URLs of referenced files, no checksum
 
     @classmethod
     def of(cls, source: ByteSource, options: ScannerOptions, **more: Any) -> Self:
@@ -93,11 +98,22 @@ class ScanContext:
         )
 
     def wants(self, path: str) -> bool:
-        """Say whether a variable was asked for, and keep a note of it where it was not."""
+        """Say whether a variable is selected; if not, list it as left out."""
         wanted = self.options.wants(path)
         if not wanted:
             self.left_out.append(path)
         return wanted
+
+    def arrays[T](
+        self, variables: Iterable[tuple[str, T]], make: Callable[[str, T], ScannedArray]
+    ) -> tuple[ScannedArray, ...]:
+        """Return the arrays made of the wanted ones of some variables; see `represented`."""
+        made = (
+            self.represented(path, partial(make, path, variable))
+            for path, variable in variables
+            if self.wants(path)
+        )
+        return tuple(array for array in made if array is not None)
 
     def represented[T](self, path: str, make: Callable[[], T]) -> T | None:
         """Return what is made of a variable, None where it cannot be and may be left out.
@@ -115,13 +131,13 @@ class ScanContext:
             return None
 
     def wanted(self, array: ScannedArray) -> Fact:
-        """Return the facts that whoever combines files will need of an array."""
+        """Return the facts about an array that combining files will need."""
         return self.options.wanted_of(array, self.equal)
 
     def values_of(self, read: Callable[[], ScannedArray]) -> FactsBeside | None:
         """Return the values of an array beside its references; None where they cannot be stored.
 
-        That makes no file bad unless these values alone are asked for (``strict``).
+        That makes no file bad unless the options are ``strict``.
 
         Raises:
             UnsupportedError: They cannot be stored, and the options are strict.
@@ -141,6 +157,13 @@ class ScanContext:
             values=replace(array, digest="", labels=None, labels_dtype=""),
         )
 
+    def refusal(
+        self, path: str, what: str, *, do: str = LEAVE_OUT, **facts: Any
+    ) -> UnsupportedError:
+        """Return the error for a variable that cannot be represented."""
+        file = self.source.file.url
+        return UnsupportedError(what, do=do, file=file, variable=path, **facts)
+
     def skip(self, path: str, cause: str) -> None:
         """Leave a variable out, and say so."""
         self.left_out.append(path)
@@ -153,3 +176,22 @@ class ScanContext:
     def warn(self, path: str, code: str, message: str) -> None:
         """Add a warning."""
         self.tell(path, code, message, Severity.warning)
+
+
+def check_dimensions(found: Iterable[str], url: str) -> None:
+    """Refuse dimensions whose names become one: their lengths and labels would be mixed up.
+
+    Args:
+        found: The path of each dimension, or its name where there are no groups.
+        url: Of the file.
+
+    Raises:
+        UnsupportedError: There are some.
+    """
+    if twice := sorted(name for name, count in Counter(found).items() if count > 1):
+        raise UnsupportedError(
+            "several dimensions would have the same name in Zarr",
+            do="Rename one of them in the file.",
+            file=url,
+            dimensions=twice,
+        )

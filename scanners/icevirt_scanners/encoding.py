@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -57,3 +58,15 @@ def vlen_bytes(texts: Sequence[bytes]) -> bytes:
     for text in texts:
         parts += (len(text).to_bytes(4, "little"), text)
     return b"".join(parts)
+
+
+PIECE = 32 * 1024 * 1024  # bytes of values read at a time where they are only looked at
+
+
+def hashed(data_type: JSON, shape: tuple[int, ...], pieces: Iterable[Any]) -> str:
+    """Hash the values, given in pieces as little-endian buffers, under their type and shape."""
+    total = hashlib.blake2b(digest_size=16)
+    total.update(repr((data_type, shape)).encode())
+    for piece in pieces:
+        total.update(piece)
+    return total.hexdigest()

@@ -15,9 +15,9 @@ from icevirt.archive.reports.build import (
     BadFile,
     BadFiles,
     BuildReport,
+    Readers,
     ReferenceCounts,
 )
-from icevirt.archive.reports.readers import Readers
 from icevirt.errors import CombineError, InvalidInputError, PlanChangedError
 
 pytestmark = pytest.mark.usefixtures("in_process")

@@ -17,8 +17,8 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.catalog.facts_beside import read_beside
 from icevirt.catalog.parts import complete_parts
 from icevirt.errors import CombineError, InvalidInputError, SourcesChangedError
+from icevirt.storage.constructors import storage_of
 from icevirt.storage.local import LocalStorage
-from icevirt.storage.resolve import storage_of
 from icevirt.tasks import scan as scan_tasks
 
 FORMATS = ("NETCDF4", "NETCDF3_64BIT_OFFSET")

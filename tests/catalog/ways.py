@@ -9,7 +9,7 @@ import icevirt
 from icevirt.ids import ObjectId12
 from icevirt.objects.source import LocalSource
 from icevirt.repo.assets import Assets
-from icevirt.storage.resolve import storage_of
+from icevirt.storage.constructors import storage_of
 
 
 def count_opens(monkeypatch):

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from builds.support import closed_of, tables_of
-from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.plan import ArrayMode
-from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup, SourceFile
+from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup, ScanOutcome, SourceFile
 from icevirt.catalog.parts import write_part
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes

@@ -20,8 +20,8 @@ from builds.support import (
 from icevirt.archive.blocks.cutting import dumps, joined, loads, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.blocks.unpacking import unpack
-from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.plan import FileRows
+from icevirt.archive.scanned import ScanOutcome
 from icevirt.catalog import part_builder as rows
 from icevirt.catalog import references as refs
 from icevirt.catalog.parts import write_part

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from icevirt.repo.cache import Cache
+from icevirt.repo.assets import Cache
 
 
 def test_a_value_is_made_once():

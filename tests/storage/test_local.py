@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from icevirt.errors import InvalidInputError, StorageError
-from icevirt.storage import durable, local, mounts
+from icevirt.storage import durable, local
+from icevirt.storage.constructors import storage_of
 from icevirt.storage.local import LocalStorage, local_filesystem_storage
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import LostRace, Written
-from icevirt.storage.resolve import storage_of
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -282,14 +282,14 @@ NFS = "36 35 0:44 / /data rw,relatime shared:1 - nfs4 host:/x rw,vers=4.2,{}addr
     ],
 )
 def test_a_file_system_whose_locks_one_machine_keeps_is_known_by_its_mount(lines, kind):
-    assert mounts.kind_of("0:44", lines) == kind
+    assert local.kind_of("0:44", lines) == kind
 
 
 def test_such_a_file_system_is_told_of_once(tmp_path, monkeypatch):
     device = os.stat(tmp_path).st_dev
     told = tmp_path / "mountinfo"
     told.write_text(NFS.format("nolock,").replace("0:44", f"{os.major(device)}:{os.minor(device)}"))
-    monkeypatch.setattr(mounts, "_MOUNTS", str(told))
+    monkeypatch.setattr(local, "_MOUNTS", str(told))
     storage = LocalStorage(tmp_path / "root")
     with pytest.warns(UserWarning, match="one machine at a time"):
         storage.put_if("repo", b"1", was=None)

@@ -23,9 +23,9 @@ from icevirt import (
 from icevirt.connect import retry
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.storage import object_store
+from icevirt.storage.constructors import storage_of
 from icevirt.storage.object_store import ObjectStorage
 from icevirt.storage.protocol import LostRace, Written
-from icevirt.storage.resolve import storage_of
 from servers import azurite
 from servers.faults import ANSWER_LOST, DROPPED, Rules, conflicting, refused, slow, truncated
 from servers.places import BUCKET

@@ -24,9 +24,9 @@ def quick(monkeypatch):
     monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.02)
     monkeypatch.setattr(retry, "_LONGEST_PAUSE", 0.05)
     monkeypatch.setattr(stores, "_RETRIES", stores._RETRIES | {"max_retries": 1})
-    retry.SERVERS.forget()
+    retry.SERVERS.clear()
     yield
-    retry.SERVERS.forget()
+    retry.SERVERS.clear()
 
 
 @pytest.fixture(params=["s3", "azure", "gcs"])

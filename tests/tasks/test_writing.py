@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from builds.support import closed_of, tables_of
-from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.plan import FileRows
 from icevirt.archive.reports.build import ReferenceCounts
+from icevirt.archive.scanned import ScanOutcome
 from icevirt.catalog.parts import write_part
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12

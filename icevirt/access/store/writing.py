@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from icevirt.access.store.keys import METADATA, ChunkKey, MetadataKey, parse_writable
 from icevirt.access.store.reading import SessionReader
-from icevirt.ids import ObjectId12
-from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.chunks import ChunkTable
 from icevirt.model.snapshot import ArrayNode
 from icevirt.repo.commits.change_set import check_grid
 from icevirt.repo.session import Session
+from icevirt.versioning import chunk_tables
 
 
 class Writer:
@@ -101,7 +101,7 @@ class Writer:
         check_grid(self._session.array(path), _row(index))
         key = self._session.assets.put_chunk(encoded)
         with self._lock:
-            self._session.set_chunks(path, _native(_row(index), key, len(encoded)))
+            self._session.set_chunks(path, chunk_tables.native(_row(index), key, len(encoded)))
 
 
 def _ndim(document: bytes) -> int | None:
@@ -115,14 +115,3 @@ def _ndim(document: bytes) -> int | None:
 
 def _row(index: tuple[int, ...]) -> NDArray[np.int64]:
     return np.array([index], np.int64).reshape(1, len(index))
-
-
-def _native(index: NDArray[np.int64], key: ObjectId12, length: int) -> ChunkTable:
-    return ChunkTable(
-        index=index.astype(np.uint32),
-        kind=np.full(1, ChunkType.native, np.uint8),
-        source=np.zeros(1, np.uint32),
-        offset=np.zeros(1, np.uint64),
-        length=np.full(1, length, np.uint64),
-        chunk_ids=np.frombuffer(key, np.uint8).reshape(1, 12).copy(),
-    )

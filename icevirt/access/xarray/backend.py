@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from icevirt.model.snapshot import Snapshot
     from icevirt.objects.staleness import OnStale
-    from icevirt.storage.resolve import StorageLike
+    from icevirt.storage.constructors import StorageLike
 
 type ShownEras = Literal["concat"]
 type Authorization = Iterable[str] | Mapping[str, Any] | None
@@ -56,7 +56,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         if not isinstance(filename_or_obj, str | os.PathLike):
             return False
         from icevirt.connect.urls import is_url
-        from icevirt.storage.resolve import storage_of
+        from icevirt.storage.constructors import storage_of
         from icevirt.wire.header import MAGIC
 
         name = os.fspath(filename_or_obj)
@@ -154,7 +154,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
 
 
 def _root(given: StorageLike, options: Mapping[str, Any] | None) -> StorageLike:
-    from icevirt.storage.resolve import storage_of
+    from icevirt.storage.constructors import storage_of
 
     return storage_of(given, options) if options else given
 

@@ -65,8 +65,7 @@ from icevirt.planning.schedule.routing import route_of
 from icevirt.repo.commits.build_commit import BUILD_ID
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import bad_files_allowed
-from icevirt.storage.below import Below
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Below, Storage
 from icevirt.version import __version__
 
 _ATTEMPTS = 3  # to write objects that somebody else deletes

@@ -20,7 +20,7 @@ from icevirt.archive.reports.build import ArraySummary, BadFile, BuildReport, Re
 from icevirt.errors import ScanMemoryError, ScanTimeoutError
 from icevirt.model.json import JSON
 from icevirt.model.repo_info import SnapshotSummary
-from icevirt.objects.endpoints import entry_of
+from icevirt.objects.authorize import entry_of
 from icevirt.planning.reader_support import readers_of_json
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary

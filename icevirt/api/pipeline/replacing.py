@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.api.pipeline.target import Target
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.reports.difference import PlanChange, PlanDifference
+from icevirt.archive.reports.plan import PlanChange, PlanDifference
 from icevirt.errors import PlanChangedError
 from icevirt.model.json import JSON
 from icevirt.model.metadata import document_of
@@ -20,8 +20,8 @@ from icevirt.model.snapshot import ArrayNode, GroupNode
 from icevirt.planning.edits.file_edits import recorded
 from icevirt.planning.plan_diff import changes_of_others, plan_changes
 from icevirt.repo.assets import Assets
-from icevirt.repo.equal_arrays import has_same_values
-from icevirt.repo.history.blame import last_changes, only_rearranged
+from icevirt.repo.history.walks import last_changes, only_rearranged
+from icevirt.repo.reader import has_same_values
 from icevirt.versioning.merge.build_merge import BuiltArray
 from icevirt.versioning.merge.kept_nodes import Claim, KeptNodes, coordinates_of, settled
 from icevirt.versioning.merge.lost_changes import losses, moved_manifests

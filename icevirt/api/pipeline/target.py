@@ -24,17 +24,15 @@ from icevirt.model.snapshot import Node, Snapshot
 from icevirt.planning.containers import merged
 from icevirt.repo import creation, layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.history import walks
 from icevirt.repo.layout import WORK
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
-from icevirt.storage.below import Below
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Below, Storage
 from icevirt.versioning import repo_updates
 from icevirt.versioning.id_columns import column
 from icevirt.versioning.merge import build_merge
 from icevirt.versioning.merge.kept_nodes import Claim
-from icevirt.versioning.v1_guard import refuse_v1
+from icevirt.versioning.v1_migration import refuse_v1
 
 type BuildMode = Literal["w-", "w"]
 
@@ -217,7 +215,8 @@ class Target:
 
     def _ancestry(self) -> Iterator[SnapshotSummary]:
         if self.info is not None:
-            yield from walks.ancestry(self.info, repo_updates.branch_tip(self.info, self.branch))
+            tip = repo_updates.branch_tip(self.info, self.branch)
+            yield from repo_updates.ancestry(self.info, tip)
 
 
 def made_by(assets: Assets, build: SnapshotSummary, group: str) -> dict[str, Node]:

@@ -14,8 +14,8 @@ from icevirt.catalog.requested_files import files_asked
 from icevirt.catalog.scan_identities import described_scans
 from icevirt.errors import InvalidInputError
 from icevirt.scan.contract import ScannerOptions
+from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Storage
-from icevirt.storage.resolve import StorageLike
 
 
 def inputs_of(

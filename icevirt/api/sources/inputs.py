@@ -16,11 +16,10 @@ from typing import Any, Protocol
 from icevirt.api.sources.packed_rows import PackedRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
-from icevirt.connect.address import Address
-from icevirt.connect.urls import is_url
+from icevirt.connect.urls import Address, is_url
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.objects.answers import opaque
-from icevirt.objects.locations import object_key
+from icevirt.objects.authorize import object_key
 from icevirt.objects.source_access import carrying
 from icevirt.objects.source_lists.formats import rows_of, rows_of_arrow
 from icevirt.objects.source_lists.listing import changed_since, list_sources

@@ -19,8 +19,7 @@ import numpy as np
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.address import Address
-from icevirt.connect.urls import as_local_path, file_url, is_url, local_path
+from icevirt.connect.urls import Address, as_local_path, file_url, is_url, local_path
 from icevirt.errors import BuildError, InvalidInputError, NotFoundError
 from icevirt.model.strings import Strings
 from icevirt.objects.source_access import carrying

@@ -6,12 +6,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from icevirt.archive.reports.card import card, line, plural, table, volume
-from icevirt.archive.reports.readers import Readers
+from icevirt.archive.reports.card import card, line, listing, plural, table, volume
 from icevirt.model.json import JSON
 
 if TYPE_CHECKING:
     from xarray import Dataset
+
+
+GDAL = "GDAL 3.14"
+"""The release that `Readers` speaks of: the first one with a driver for Icechunk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readers:
+    """What readers lack to decode an array; nothing where they decode it."""
+
+    zarr_lacks: tuple[str, ...] = ()  # zarr-python, alone or over the official icechunk client
+    gdal_lacks: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The readers in words, like ``zarr, GDAL`` or ``zarr with pcodec``."""
+        zarr = f"zarr with {' and '.join(self.zarr_lacks)}" if self.zarr_lacks else "zarr"
+        return zarr if self.gdal_lacks else f"{zarr}, GDAL"
+
+    def __or__(self, other: Readers) -> Readers:
+        """Return the readers of two arrays that become one: what is lacked for either."""
+        return Readers(
+            zarr_lacks=_joined(self.zarr_lacks, other.zarr_lacks),
+            gdal_lacks=_joined(self.gdal_lacks, other.gdal_lacks),
+        )
+
+
+def _joined(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one + other))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +196,7 @@ class BuildReport:
             {
                 "repository": self.repo,
                 "group": self.group,
-                "arrays": ", ".join(array.path for array in self.arrays[:_SHOWN])
-                + (", ..." if len(self.arrays) > _SHOWN else ""),
+                "arrays": listing([array.path for array in self.arrays], _SHOWN),
                 "stays in the files": volume(counts.bytes_referenced),
                 "stored": volume(counts.bytes_stored),
                 "already built": "yes" if self.already_built else "",

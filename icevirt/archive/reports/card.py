@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 # control, format (direction marks, zero-width), surrogate, private use, line and paragraph ends
@@ -79,6 +79,11 @@ def volume(number: int) -> str:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} PB"
+
+
+def listing(items: Sequence[str], most: int) -> str:
+    """Return the first items in a row; dots stand for the others."""
+    return ", ".join([*items[:most], *(["..."] if len(items) > most else [])])
 
 
 def plural(number: int, noun: str) -> str:

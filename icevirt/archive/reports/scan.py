@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.archive.reports.build import BadFile, BadFiles, ReferenceCounts
-from icevirt.archive.reports.card import card, plural, volume
-from icevirt.archive.reports.readers import Readers
+from icevirt.archive.reports.build import BadFile, BadFiles, Readers, ReferenceCounts
+from icevirt.archive.reports.card import card, listing, plural, volume
 
 _SHOWN = 20  # arrays, findings and files in a picture
 
@@ -64,8 +63,7 @@ class ScanReport:
             repr(self),
             {
                 "catalog": self.catalog,
-                "arrays": ", ".join(array.path for array in self.arrays[:_SHOWN])
-                + (", ..." if len(self.arrays) > _SHOWN else ""),
+                "arrays": listing([array.path for array in self.arrays], _SHOWN),
             },
             lines=(
                 *self.findings[:_SHOWN],

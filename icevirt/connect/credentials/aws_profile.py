@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from configparser import ConfigParser, Error
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.util import find_spec
@@ -69,20 +70,20 @@ def from_profile() -> S3StaticCredentials | None:
 
 
 def _by_boto3(places: tuple[tuple[str, str], ...]) -> S3StaticCredentials | None:
-    """Return keys of boto3's chain of providers, as they are now. What it says is not repeated."""
-    said = ""
+    """Return the present keys of boto3's chain of providers. Its messages are not repeated."""
+    failure = ""
     try:
         found = _chain(places)
         keys = None if found is None else found.get_frozen_credentials()
     except Exception as error:  # noqa: BLE001 - of any provider, and of programs that it runs
-        said = type(error).__name__
-    if said:
+        failure = type(error).__name__
+    if failure:
         raise StorageError(
             "boto3 gets no keys by an AWS profile",
             do="Run `aws sts get-caller-identity` to see why; after single sign-on ended, run"
             " `aws sso login`.",
             profile=_profile(),
-            error=said,
+            error=failure,
         )
     return (
         None if keys is None else S3StaticCredentials(keys.access_key, keys.secret_key, keys.token)
@@ -91,7 +92,7 @@ def _by_boto3(places: tuple[tuple[str, str], ...]) -> S3StaticCredentials | None
 
 @cache
 def _chain(_places: tuple[tuple[str, str], ...]) -> Any:
-    """Return boto3's credentials: they renew themselves, so that nobody logs in again and again."""
+    """Return boto3's credentials: they renew themselves, so one login is enough."""
     from botocore.session import Session
 
     return Session().get_credentials()
@@ -101,20 +102,15 @@ os.register_at_fork(after_in_child=_chain.cache_clear)
 
 
 def _renewed() -> S3StaticCredentials:
-    """Return the keys of the profile, to be looked at again after a while: tools renew them."""
+    """Return the keys of the profile, read again after a while, because tools renew them."""
     found = from_profile()
     if found is None:
         raise LookupError("the profile no longer has keys")
-    return S3StaticCredentials(
-        found.access_key_id,
-        found.secret_access_key,
-        found.session_token,
-        datetime.now(UTC) + _WHILE,
-    )
+    return replace(found, expires_after=datetime.now(UTC) + _WHILE)
 
 
 PROFILE = s3_refreshable_credentials(_renewed)
-"""Whatever keys the profile holds at the time."""
+"""The keys that the profile holds at the time of use."""
 
 
 def profile_region() -> str | None:
@@ -128,7 +124,7 @@ def _profile() -> str:
 
 
 def _places() -> tuple[tuple[str, str], ...]:
-    """Return the files and sections that speak of the profile in use."""
+    """Return the files and sections of the profile in use."""
     profile = _profile()
     named = profile if profile == "default" else f"profile {profile}"
     return (

@@ -10,13 +10,49 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Never, Protocol, runtime_checkable
 
-from icevirt.connect.credentials.secret import Secret, secret
 from icevirt.connect.pickled_function import carried
 from icevirt.errors import InvalidInputError, StorageError
 
 _MARGIN = timedelta(minutes=1)  # a request that starts now should still end in time
+
+
+class Secret:
+    """A password, key or token.
+
+    It compares and pickles, because executors need it; nothing but `reveal` shows it.
+    """
+
+    __slots__ = ("_text",)
+    _text: str
+
+    def __init__(self, text: str) -> None:
+        object.__setattr__(self, "_text", text)
+
+    def reveal(self) -> str:
+        """Return the text, only for the library that signs requests."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "<secret>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._text))
+
+    def __setattr__(self, name: str, value: object) -> Never:
+        raise AttributeError("a secret is immutable")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Secret, (self._text,)
+
+
+def secret(value: str | Secret) -> Secret:
+    """Return the value as a secret."""
+    return value if isinstance(value, Secret) else Secret(value)
 
 
 @runtime_checkable
@@ -57,7 +93,7 @@ class StaticCredentials:
         return {"credential_provider": self._forever, "skip_signature": False}
 
     def _forever(self) -> dict[str, Any]:
-        return self.as_obstore() | {"expires_at": None}  # nobody renews them; the server refuses
+        return self.as_obstore() | {"expires_at": None}  # not renewed here; the server refuses
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -79,7 +115,7 @@ class SecretCredentials(StaticCredentials):
 
 @dataclass(frozen=True, slots=True)
 class FromEnv:
-    """Whatever the environment of the process offers that opens the store."""
+    """Credentials that each process finds in its environment."""
 
     provider: str
 
@@ -100,8 +136,26 @@ class Anonymous:
 
 
 @dataclass(frozen=True, slots=True)
+class NoCredentials:
+    """Authorizes reading a container that needs no credentials."""
+
+    provider: str
+
+    def arguments(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+
+LocalFileSystemAccess = NoCredentials("local")
+"""Authorizes a ``file://`` container."""
+
+HttpAccess = NoCredentials("http")
+"""Authorizes an ``http(s)://`` container without credentials."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refreshable:
-    """Credentials that a function returns, asked again before they expire.
+    """Credentials that a function returns, called again before they expire.
 
     Args:
         provider: The kind of store.
@@ -132,7 +186,7 @@ class Refreshable:
 
 
 class Refresher:
-    """Asks the function of refreshable credentials when those at hand are about to expire."""
+    """Calls the function of refreshable credentials when the current ones are about to expire."""
 
     def __init__(self, credentials: Refreshable) -> None:
         self._credentials = credentials
@@ -142,28 +196,30 @@ class Refresher:
     def __call__(self) -> dict[str, Any]:
         """Return credentials that are good for a while."""
         with self._lock:
-            if self._current is None or _expires_soon(self._current):
-                self._current = refreshed(self._credentials)
-            return self._current.as_obstore()
+            current = self._current
+            ends = None if current is None else current.expires_after
+            if current is None or (ends is not None and ends < datetime.now(UTC) + _MARGIN):
+                current = self._current = refreshed(self._credentials)
+            return current.as_obstore()
 
 
 def refreshed(credentials: Refreshable) -> Grant:
-    """Ask the function once.
+    """Call the function once.
 
     Raises:
-        StorageError: It fails, or returns something else. What it said is not repeated: it could
+        StorageError: It fails, or returns something else. Its message is not repeated: it could
             hold a secret.
     """
-    said = ""
+    failure = ""
     try:
         return credentials.read(credentials.get_credentials())
     except Exception as error:  # noqa: BLE001 - whatever a user's function raises
-        said = type(error).__name__
+        failure = type(error).__name__
     raise StorageError(
         "the function that refreshes credentials failed",
         do="Call it by itself to see why.",
         function=repr(credentials),
-        error=said,
+        error=failure,
     )
 
 
@@ -178,13 +234,13 @@ def expiry(moment: datetime | None) -> datetime | None:
     return moment
 
 
-def one_of(function: str, /, **given: bool) -> str | None:
-    """Return which of several ways was given, None for none of them.
+def one_of(function: str, /, **given: object) -> str | None:
+    """Return which of several arguments is neither None nor False; None if all are.
 
     Raises:
         InvalidInputError: More than one was.
     """
-    chosen = [name for name, is_given in given.items() if is_given]
+    chosen = [name for name, value in given.items() if value is not None and value is not False]
     if len(chosen) > 1:
         raise InvalidInputError(
             f"conflicting arguments to {function}", do="Pass one kind only.", given=chosen
@@ -206,25 +262,40 @@ class CredentialKind[S]:
     secrets: Mapping[str, Callable[[Any], S]]
     read: Callable[[Any], Grant]
 
+    def anonymous(self) -> Anonymous:
+        """Return credentials for public buckets: requests are not signed."""
+        return Anonymous(self.provider)
+
+    def from_env(self) -> FromEnv:
+        """Return credentials that each process takes from its environment."""
+        return FromEnv(self.provider)
+
+    def refreshable(
+        self, get_credentials: Callable[[], Any], scatter_initial_credentials: bool = False
+    ) -> Refreshable:
+        """Return credentials that a function returns, called again before they expire.
+
+        Args:
+            get_credentials: Returns credentials of this kind of store, with their end:
+                `S3StaticCredentials`, `GcsBearerCredential`, `AzureRefreshableCredential`, or what
+                `http_credentials` returns for headers or a token. Has to pickle.
+            scatter_initial_credentials: Call it now, and send the result along to other processes.
+
+        Raises:
+            StorageError: It was called now and failed.
+        """
+        made = Refreshable(self.provider, get_credentials, self.read)
+        return replace(made, current=refreshed(made)) if scatter_initial_credentials else made
+
     def static(self, function: str, /, **given: object) -> S:
         """Return credentials of the one secret that was given to a function.
 
         Raises:
             InvalidInputError: None or several were given.
         """
-        name = one_of(function, **{name: value is not None for name, value in given.items()})
-        if name is None:
+        if (name := one_of(function, **given)) is None:
             raise InvalidInputError("no credentials given", do="Pass one of the arguments.")
         return self.secrets[name](given[name])
-
-    def refreshable(self, get_credentials: Callable[[], Any], *, scatter: bool) -> Refreshable:
-        """Return credentials that a function returns, called now if they are to be scattered.
-
-        Raises:
-            StorageError: It was called now and failed.
-        """
-        made = Refreshable(self.provider, get_credentials, self.read)
-        return replace(made, current=refreshed(made)) if scatter else made
 
     def chosen(
         self,
@@ -232,7 +303,7 @@ class CredentialKind[S]:
         /,
         **given: object,
     ) -> S | Anonymous | FromEnv | Refreshable:
-        """Return credentials of the kind that arguments ask for, of the environment without any.
+        """Return credentials of the kind that arguments select; without any, the environment's.
 
         Args:
             how: Arguments ``from_env``, ``anonymous``, ``get_credentials`` and
@@ -245,42 +316,15 @@ class CredentialKind[S]:
         """
         function = f"{self.provider}_credentials"
         from_env, anonymous, get_credentials, scatter = how
-        match one_of(
-            function,
-            **{name: value is not None for name, value in given.items()},
-            from_env=bool(from_env),
-            anonymous=bool(anonymous),
-            get_credentials=get_credentials is not None,
-        ):
+        ways = {"from_env": from_env, "anonymous": anonymous, "get_credentials": get_credentials}
+        match one_of(function, **given, **ways):
             case None | "from_env":
-                return FromEnv(self.provider)
+                return self.from_env()
             case "anonymous":
-                return Anonymous(self.provider)
+                return self.anonymous()
             case "get_credentials" if get_credentials is not None:
-                return self.refreshable(get_credentials, scatter=scatter)
+                return self.refreshable(get_credentials, scatter)
         return self.static(function, **given)
-
-
-def _expires_soon(grant: Grant) -> bool:
-    return grant.expires_after is not None and grant.expires_after < datetime.now(UTC) + _MARGIN
-
-
-@dataclass(frozen=True, slots=True)
-class NoCredentials:
-    """Authorizes reading a container that needs no credentials."""
-
-    provider: str
-
-    def arguments(self) -> dict[str, Any]:
-        """Return nothing."""
-        return {}
-
-
-LocalFileSystemAccess = NoCredentials("local")
-"""Authorises a ``file://`` container."""
-
-HttpAccess = NoCredentials("http")
-"""Authorises an ``http(s)://`` container without credentials."""
 
 
 def containers_credentials(
@@ -289,7 +333,7 @@ def containers_credentials(
     """Return credentials by url_prefix of virtual chunk containers, checked.
 
     Raises:
-        InvalidInputError: A value is not of the credentials that this package makes.
+        InvalidInputError: A value is not credentials that this package makes.
     """
     for prefix, given in m.items():
         if given is not None and not isinstance(given, Credentials):

@@ -1,21 +1,38 @@
-"""Define credentials for HTTP servers: headers that go with every request."""
+"""Define credentials for HTTP servers: headers that go with every request.
+
+Headers that a function returns are renewed by calling it again, once at a time per process: before
+its answer expires, and when a server refuses the answer. A server may also refuse one file to every
+user, so a refusal that persists after a renewal no longer counts as an expired token.
+"""
 
 from __future__ import annotations
 
 import base64
 import netrc
 import os
+import threading
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from icevirt.connect.credentials.common import CredentialKind, Refreshable, expiry, one_of
-from icevirt.connect.credentials.secret import Secret, secret
+from icevirt.connect.credentials.common import (
+    CredentialKind,
+    Refreshable,
+    Secret,
+    expiry,
+    one_of,
+    refreshed,
+    secret,
+)
 from icevirt.errors import InvalidInputError
 
 _FILES = (".netrc", "_netrc")
+_RENEW_BEFORE = 60.0  # seconds before the end at which others are fetched; half of a shorter life
+_MOST = 64  # functions whose answers are remembered
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -92,21 +109,21 @@ def _netrc_file() -> tuple[Path | None, bool]:
 
 
 def _entry(path: Path, host: str, *, is_own: bool) -> tuple[str, str, str] | None:
-    """Return what the file says of a host. What it says otherwise is not repeated."""
-    said = ""
+    """Return the entry of a host. Other content of the file is not repeated in errors."""
+    cause = ""
     try:
         if is_own and os.name == "posix" and path.stat().st_mode & 0o077:
-            said = "other users can read it: run chmod 600"
+            cause = "other users can read it: run chmod 600"
         else:
             return netrc.netrc(str(path)).authenticators(host)
     except netrc.NetrcParseError as error:
-        said = f"damaged in line {error.lineno}"
+        cause = f"damaged in line {error.lineno}"
     except UnicodeDecodeError:
-        said = "it is not text"
+        cause = "it is not text"
     except OSError as error:
-        said = error.strerror or type(error).__name__
+        cause = error.strerror or type(error).__name__
     raise InvalidInputError(
-        "the netrc file cannot be used", do="Correct it.", file=str(path), host=host, cause=said
+        "the netrc file cannot be used", do="Correct it.", file=str(path), host=host, cause=cause
     )
 
 
@@ -119,7 +136,7 @@ def _read(returned: Any) -> HttpCredentials:
     return returned
 
 
-_HTTP = CredentialKind[HttpCredentials]("http", {}, _read)
+http_refreshable_credentials = CredentialKind[HttpCredentials]("http", {}, _read).refreshable
 
 
 def http_credentials(
@@ -149,10 +166,10 @@ def http_credentials(
     """
     kind = one_of(
         "http_credentials",
-        headers=headers is not None,
-        bearer_token=bearer_token is not None,
-        netrc=bool(netrc),
-        get_credentials=get_credentials is not None,
+        headers=headers,
+        bearer_token=bearer_token,
+        netrc=netrc,
+        get_credentials=get_credentials,
     )
     if kind == "netrc":
         return FromNetrc()
@@ -163,16 +180,97 @@ def http_credentials(
     return HttpCredentials(headers or {}, expires_after=expires_after)
 
 
-def http_refreshable_credentials(
-    get_credentials: Callable[[], Any], scatter_initial_credentials: bool = False
-) -> Refreshable:
-    """Return credentials that a function returns, asked again when they expire or are refused.
+@dataclass(slots=True, eq=False)
+class Token:
+    """An answer of the function."""
 
-    Args:
-        get_credentials: Returns what `http_credentials` returns for headers or a token.
-        scatter_initial_credentials: Call it now, and send the result to other processes.
+    headers: dict[str, str] = field(repr=False)
+    until: float  # on the monotonic clock
+    because: int = 0  # status of the answer that refused the one before
+    worked: bool = False  # some server accepted it
+    forbids: bool = False  # it is new, and was refused with 403: that is about the file
 
-    Raises:
-        StorageError: It was called now and failed.
-    """
-    return _HTTP.refreshable(get_credentials, scatter=scatter_initial_credentials)
+    @property
+    def is_over(self) -> bool:
+        """Whether it is about to expire."""
+        return time.monotonic() >= self.until
+
+
+class Tokens:
+    """The answers of one function, shared by all threads."""
+
+    def __init__(self, credentials: Refreshable) -> None:
+        self._credentials = credentials
+        self._lock = threading.Lock()
+        self._current: Token | None = None
+
+    def current(self) -> Token:
+        """Return the headers to send.
+
+        Raises:
+            StorageError: The function failed.
+        """
+        with self._lock:
+            if self._current is None:
+                scattered = self._credentials.current
+                self._current = self._renewed() if scattered is None else _token(scattered)
+            if self._current.is_over:
+                self._current = self._renewed()
+            return self._current
+
+    def renew(self, refused: Token, status: int) -> bool:
+        """Take a refusal for the end of a token, and fetch another unless another thread did.
+
+        Returns:
+            False where another one does not help.
+
+        Raises:
+            StorageError: The function failed.
+        """
+        with self._lock:
+            if self._current is not refused:
+                return True
+            if refused.forbids and status == 403:
+                return False
+            if refused.because and not refused.worked:
+                refused.forbids = status == 403
+                return False
+            self._current = self._renewed(because=status)
+            return True
+
+    def _renewed(self, because: int = 0) -> Token:
+        return _token(refreshed(self._credentials), because)
+
+
+def _token(answer: object, because: int = 0) -> Token:
+    assert isinstance(answer, HttpCredentials), "what functions return was checked"
+    until = float("inf")
+    if answer.expires_after is not None:
+        left = (answer.expires_after - datetime.now(UTC)).total_seconds()
+        until = time.monotonic() + left - min(_RENEW_BEFORE, left / 2)
+    return Token(headers=answer.sent(), until=until, because=because)
+
+
+class _All:
+    """The answers of all functions of this process."""
+
+    def __init__(self) -> None:
+        self.reset()
+        os.register_at_fork(after_in_child=self.reset)
+
+    def reset(self) -> None:
+        """Forget them, with a lock that no thread of a parent can be holding."""
+        self._lock = threading.Lock()
+        self._known: OrderedDict[Refreshable, Tokens] = OrderedDict()
+
+    def of(self, credentials: Refreshable) -> Tokens:
+        """Return the answers of the function of some credentials."""
+        with self._lock:
+            found = self._known.setdefault(credentials, Tokens(credentials))
+            self._known.move_to_end(credentials)
+            if len(self._known) > _MOST:
+                self._known.popitem(last=False)
+            return found
+
+
+TOKENS = _All()

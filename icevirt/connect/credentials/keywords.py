@@ -86,7 +86,7 @@ def credentials_named(word: str, provider: str) -> Credentials:
         provider: The kind of store: ``s3``, ``gcs``, ``azure`` or ``http``.
 
     Raises:
-        InvalidInputError: It is none of them, or the function cannot be imported here.
+        InvalidInputError: It is another word, or the function cannot be imported here.
     """
     if word == "anonymous":
         return Anonymous(provider)
@@ -103,5 +103,5 @@ def credentials_named(word: str, provider: str) -> Credentials:
         if word == "netrc"
         else "not a way to get credentials"
     )
-    # what else stands there may be a token that somebody typed
+    # another word may be a token, typed by mistake: do not repeat it
     raise InvalidInputError(what, do=f"Use one of: {HOW}.", store=provider)

@@ -13,11 +13,12 @@ from icevirt.connect.credentials.common import (
     CredentialKind,
     FromEnv,
     Refreshable,
+    Secret,
     SecretCredentials,
     StaticCredentials,
     expiry,
+    secret,
 )
-from icevirt.connect.credentials.secret import Secret, secret
 from icevirt.errors import InvalidInputError
 
 # -- S3, and stores that speak its protocol --------------------------------------------------------
@@ -77,6 +78,9 @@ def _s3_of_keys(keys: tuple[Any, ...]) -> S3StaticCredentials:
 
 
 _S3 = CredentialKind("s3", {"keys": _s3_of_keys}, _read_s3)
+s3_anonymous_credentials = _S3.anonymous
+s3_from_env_credentials = _S3.from_env
+s3_refreshable_credentials = _S3.refreshable
 
 
 def s3_static_credentials(
@@ -88,31 +92,6 @@ def s3_static_credentials(
 ) -> S3StaticCredentials:
     """Return credentials that do not change. Raises ``InvalidInputError``."""
     return S3StaticCredentials(access_key_id, secret_access_key, session_token, expires_after)
-
-
-def s3_anonymous_credentials() -> Anonymous:
-    """Return credentials for public buckets: requests are not signed."""
-    return Anonymous("s3")
-
-
-def s3_from_env_credentials() -> FromEnv:
-    """Return credentials that each process takes from its environment."""
-    return FromEnv("s3")
-
-
-def s3_refreshable_credentials(
-    get_credentials: Callable[[], Any], scatter_initial_credentials: bool = False
-) -> Refreshable:
-    """Return credentials that a function returns, called again before they expire.
-
-    Args:
-        get_credentials: Returns `S3StaticCredentials`; has to pickle.
-        scatter_initial_credentials: Call it now, and send the result along to other processes.
-
-    Raises:
-        StorageError: It was called now and failed.
-    """
-    return _S3.refreshable(get_credentials, scatter=scatter_initial_credentials)
 
 
 def s3_credentials(
@@ -127,6 +106,10 @@ def s3_credentials(
     scatter_initial_credentials: bool = False,
 ) -> AnyS3Credential:
     """Return credentials of the kind that the arguments select; without any, the environment's.
+
+    Secrets are never shown, and ``expires_after`` is when the keys expire. With ``anonymous``,
+    requests are not signed; with ``from_env``, each process takes credentials from its environment.
+    For the last two arguments see `s3_refreshable_credentials`.
 
     Raises:
         InvalidInputError: They select several kinds, or half of a key pair.
@@ -186,6 +169,9 @@ _GCS = CredentialKind[AnyGcsStaticCredential](
     },
     _read_gcs,
 )
+gcs_anonymous_credentials = _GCS.anonymous
+gcs_from_env_credentials = _GCS.from_env
+gcs_refreshable_credentials = _GCS.refreshable
 
 
 def gcs_static_credentials(
@@ -195,11 +181,7 @@ def gcs_static_credentials(
     application_credentials: str | None = None,
     bearer_token: str | None = None,
 ) -> AnyGcsStaticCredential:
-    """Return credentials that do not change.
-
-    Raises:
-        InvalidInputError: None or several were given.
-    """
+    """Return credentials that do not change. Raises ``InvalidInputError`` unless one is given."""
     return _GCS.static(
         "gcs_static_credentials",
         service_account_file=service_account_file,
@@ -207,31 +189,6 @@ def gcs_static_credentials(
         application_credentials=application_credentials,
         bearer_token=bearer_token,
     )
-
-
-def gcs_anonymous_credentials() -> Anonymous:
-    """Return credentials for public buckets: requests are not signed."""
-    return Anonymous("gcs")
-
-
-def gcs_from_env_credentials() -> FromEnv:
-    """Return credentials that each process takes from its environment."""
-    return FromEnv("gcs")
-
-
-def gcs_refreshable_credentials(
-    get_credentials: Callable[[], Any], scatter_initial_credentials: bool = False
-) -> Refreshable:
-    """Return credentials that a function returns, called again before they expire.
-
-    Args:
-        get_credentials: Returns a `GcsBearerCredential`; has to pickle.
-        scatter_initial_credentials: Call it now, and send the result along to other processes.
-
-    Raises:
-        StorageError: It was called now and failed.
-    """
-    return _GCS.refreshable(get_credentials, scatter=scatter_initial_credentials)
 
 
 def gcs_credentials(
@@ -247,9 +204,8 @@ def gcs_credentials(
 ) -> AnyGcsCredential:
     """Return credentials of the kind that the arguments select; without any, the environment's.
 
-    Raises:
-        InvalidInputError: They select several kinds.
-        StorageError: ``get_credentials`` was called now and failed.
+    ``service_account_file`` and ``application_credentials`` are paths of files, on every machine.
+    For the last four arguments and errors see `s3_credentials`.
     """
     how = from_env, anonymous, get_credentials, scatter_initial_credentials
     return _GCS.chosen(
@@ -315,6 +271,9 @@ _AZURE = CredentialKind[AnyAzureStaticCredential](
     {"access_key": _AccessKey, "sas_token": _SasToken, "bearer_token": _BearerToken},
     _read_azure,
 )
+azure_anonymous_credentials = _AZURE.anonymous
+azure_from_env_credentials = _AZURE.from_env
+azure_refreshable_credentials = _AZURE.refreshable
 
 
 def azure_static_credentials(
@@ -323,40 +282,11 @@ def azure_static_credentials(
     sas_token: str | None = None,
     bearer_token: str | None = None,
 ) -> AnyAzureStaticCredential:
-    """Return credentials that do not change.
-
-    Raises:
-        InvalidInputError: None or several were given.
-    """
+    """Return credentials that do not change. Raises ``InvalidInputError`` unless one is given."""
     name = "azure_static_credentials"
     return _AZURE.static(
         name, access_key=access_key, sas_token=sas_token, bearer_token=bearer_token
     )
-
-
-def azure_anonymous_credentials() -> Anonymous:
-    """Return credentials for public containers: requests are not signed."""
-    return Anonymous("azure")
-
-
-def azure_from_env_credentials() -> FromEnv:
-    """Return credentials that each process takes from its environment."""
-    return FromEnv("azure")
-
-
-def azure_refreshable_credentials(
-    get_credentials: Callable[[], Any], scatter_initial_credentials: bool = False
-) -> Refreshable:
-    """Return credentials that a function returns, called again before they expire.
-
-    Args:
-        get_credentials: Returns an `AzureRefreshableCredential`; has to pickle.
-        scatter_initial_credentials: Call it now, and send the result along to other processes.
-
-    Raises:
-        StorageError: It was called now and failed.
-    """
-    return _AZURE.refreshable(get_credentials, scatter=scatter_initial_credentials)
 
 
 def azure_credentials(
@@ -371,9 +301,7 @@ def azure_credentials(
 ) -> AnyAzureCredential:
     """Return credentials of the kind that the arguments select; without any, the environment's.
 
-    Raises:
-        InvalidInputError: They select several kinds.
-        StorageError: ``get_credentials`` was called now and failed.
+    For the last four arguments and errors see `s3_credentials`.
     """
     how = from_env, anonymous, get_credentials, scatter_initial_credentials
     return _AZURE.chosen(how, access_key=access_key, sas_token=sas_token, bearer_token=bearer_token)

@@ -11,16 +11,16 @@ import http.client
 import re
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import Message
 from email.utils import parsedate_to_datetime
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from icevirt.connect.credentials.common import Refreshable
-from icevirt.connect.credentials.http_tokens import TOKENS, Token
-from icevirt.connect.jitter import jitter
-from icevirt.connect.retry import SERVERS, Server
+from icevirt.connect.credentials.http import TOKENS, Token
+from icevirt.connect.retry import SERVERS, Server, jitter
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError, UnauthorizedError
 from icevirt.objects import answers
 from icevirt.objects.answers import Check, Meta, ObjectBytes
@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 _RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
 _AMBIGUOUS = re.compile(r"[\\\x00-\x20\x7f]|%2e|%2f|%5c|/\.\.?(/|$)", re.IGNORECASE)
 # what RFC 3986 lets stand in a path, beyond what is always left alone
-_SAFE = "/!$&'()*+,;=:@~"
+SAFE = "/!$&'()*+,;=:@~"
 _LONGEST_WAIT = 10.0  # seconds
 _SMALL = 64 * 1024  # bytes of a body that is read only to keep its connection
 
@@ -73,7 +73,7 @@ class Site:
             UnauthorizedError: It is redirected to where nothing was authorised.
             StorageError: The server refuses, or keeps failing; or ``check`` raises it.
         """
-        return self.get_at(f"{self.origin}/{quote(key, safe=_SAFE)}", begin, end, check)
+        return self.get_at(f"{self.origin}/{quote(key, safe=SAFE)}", begin, end, check)
 
     def get_at(self, url: str, begin: int, end: int, check: Check, query: str = "") -> ObjectBytes:
         """Do what `get` does with a URL below the prefix.
@@ -82,7 +82,7 @@ class Site:
         anywhere else.
         """
         asked = _Asked(self, url, begin, end, check, query)
-        server = SERVERS.of(self.origin)
+        server = SERVERS.setdefault(self.origin, Server())
         server.check(url)
         began, failed, renewed = time.monotonic(), 0, 0
         while True:
@@ -117,13 +117,10 @@ def site_of(
     try:
         origin, path = Origin.of(prefix), unquote(urlsplit(prefix).path, errors="strict")
     except ValueError as error:
-        raise InvalidInputError(
-            "this is not the URL of a web server",
-            url=prefix,
-        ) from error
+        raise InvalidInputError("this is not the URL of a web server", url=prefix) from error
     return Site(
         origin=origin,
-        prefix=f"{origin}{quote(path, safe=_SAFE)}",
+        prefix=f"{origin}{quote(path, safe=SAFE)}",
         redirect_hosts=frozenset(host.lower() for host in redirect_hosts),
         headers=tuple((headers or {}).items()),
         renewable=renewable,
@@ -215,7 +212,7 @@ class _Asked:
         return given | wanted
 
     def _is_refused(self, status: int, *, is_own: bool) -> bool:
-        """Say whether a server did not like a token that may just be over."""
+        """Say whether a server refused a token that may have expired."""
         if self._token is None or not is_own:
             return False
         self._token.worked |= status < 400
@@ -228,9 +225,9 @@ class _Asked:
         return times <= _RENEWALS and self._tokens.renew(self._token, status)
 
     def denied(self, reason: str) -> StorageError:
-        """Return the error of a server that lets nobody read, or not us."""
-        told = any(name.lower() == "authorization" for name, _ in self._site.headers)
-        known = told or self._token is not None or bool(self._query)
+        """Return the error of a server that refuses these credentials, or everyone."""
+        given = any(name.lower() == "authorization" for name, _ in self._site.headers)
+        known = given or self._token is not None or bool(self._query)
         return answers.denied(self._url, self._site.prefix, reason=reason, with_credentials=known)
 
     def _next(self, at: str, location: str) -> tuple[str, bool]:
@@ -273,16 +270,16 @@ class _Asked:
 
     def _answer(self, response: http.client.HTTPResponse) -> ObjectBytes:
         """Read an answer; what it says is checked before its body is fetched."""
-        told = _RANGE.fullmatch(response.headers.get("content-range", "").strip())
-        if response.status != 206 or told is None:
+        found = _RANGE.fullmatch(response.headers.get("content-range", "").strip())
+        if response.status != 206 or found is None:
             return self._without_bytes(response)
-        begin, end = int(told[1]), int(told[2]) + 1
+        begin, end = int(found[1]), int(found[2]) + 1
         coded = response.headers.get("content-encoding", "identity") != "identity"
         if begin != self._begin or not begin < end <= self._end or coded:
             raise self._other_bytes(response)
         if response.length not in (None, end - begin):
             raise self._other_bytes(response)
-        meta = _meta(response.headers, told[3])
+        meta = _meta(response.headers, found[3])
         self._check(meta)
         with _talking():
             body = response.read() if response.length is not None else response.read(end - begin)
@@ -322,24 +319,20 @@ class _Asked:
         )
 
 
-class _talking:  # noqa: N801 - used like a function
-    """Turn what goes wrong between client and server into another try."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            raise StorageError(
-                "the certificate of the server is not trusted",
-                do="Add its certificate authority to the system, or set SSL_CERT_FILE.",
-                reason=error.verify_message,
-            ) from error
-        if isinstance(error, OSError | http.client.HTTPException):
-            wait = 0.0 if isinstance(error, HungUpError) else None
-            raise _TryAgainError(str(error) or type(error).__name__, wait) from error
+@contextmanager
+def _talking() -> Iterator[None]:
+    """Turn failures between client and server into another try."""
+    try:
+        yield
+    except ssl.SSLCertVerificationError as error:
+        raise StorageError(
+            "the certificate of the server is not trusted",
+            do="Add its certificate authority to the system, or set SSL_CERT_FILE.",
+            reason=error.verify_message,
+        ) from error
+    except (OSError, http.client.HTTPException) as error:
+        wait = 0.0 if isinstance(error, HungUpError) else None
+        raise _TryAgainError(str(error) or type(error).__name__, wait) from error
 
 
 def _reason_of(response: http.client.HTTPResponse) -> str:
@@ -347,7 +340,7 @@ def _reason_of(response: http.client.HTTPResponse) -> str:
 
 
 def _finish(response: http.client.HTTPResponse) -> None:
-    """Read a small body nobody wants, so that its connection can be used again."""
+    """Read a small unused body, so that its connection can be used again."""
     if response.length is not None and response.length <= _SMALL:
         with _talking():
             response.read()
@@ -368,5 +361,5 @@ def _seconds(date: str | None) -> float | None:
         return None
 
 
-def _retry_after(told: str | None) -> float | None:
-    return min(float(told), _LONGEST_WAIT) if told and _NUMBER.fullmatch(told) else None
+def _retry_after(text: str | None) -> float | None:
+    return min(float(text), _LONGEST_WAIT) if text and _NUMBER.fullmatch(text) else None

@@ -1,13 +1,20 @@
-"""Keep connections to web servers open between requests. Thread-safe; a fork starts anew."""
+"""Keep connections to web servers open between requests, and limit requests to one host.
+
+Safe in threads. A forked child starts without connections and threads.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import ipaddress
 import os
 import ssl
 import threading
 import time
+from asyncio import AbstractEventLoop, Semaphore
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -35,16 +42,22 @@ class Origin:
         return cls(parts.scheme, (parts.hostname or "").lower(), parts.port or default)
 
     @property
+    def _has_default_port(self) -> bool:
+        return self.port == (443 if self.scheme == "https" else 80)
+
+    @property
     def names(self) -> frozenset[str]:
         """How a list of hosts may name it."""
         with_port = f"{self.host}:{self.port}"
-        is_default = self.port == (443 if self.scheme == "https" else 80)
-        return frozenset({self.host, with_port} if is_default else {with_port})
+        return frozenset({self.host, with_port} if self._has_default_port else {with_port})
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        is_default = self.port == (443 if self.scheme == "https" else 80)
-        return f"{self.scheme}://{host}" if is_default else f"{self.scheme}://{host}:{self.port}"
+        return (
+            f"{self.scheme}://{host}"
+            if self._has_default_port
+            else f"{self.scheme}://{host}:{self.port}"
+        )
 
 
 class HungUpError(OSError):
@@ -186,3 +199,46 @@ def _proxy(origin: Origin) -> Origin | None:
 @cache
 def _trust() -> ssl.SSLContext:
     return ssl.create_default_context()
+
+
+AT_ONCE = 64
+"""Requests to one host that are under way at a time, in each thread pool or event loop."""
+
+
+class Hosts:
+    """The thread pools and limits of this process, by host."""
+
+    def __init__(self) -> None:
+        self.reset()
+        os.register_at_fork(after_in_child=self.reset)
+
+    def reset(self) -> None:
+        """Forget them, with a lock that no thread of a parent can be holding."""
+        self._lock = threading.Lock()
+        self._pools: dict[str, ThreadPoolExecutor] = {}
+        self._limits: dict[AbstractEventLoop, dict[str, Semaphore]] = {}
+
+    def submit[T](self, host: str, work: Callable[[], T]) -> Future[T]:
+        """Do what blocks in a thread, when fewer than `AT_ONCE` wait for this host.
+
+        Raises:
+            RuntimeError: The interpreter is ending.
+        """
+        with self._lock:
+            if host not in self._pools:
+                name = f"icevirt-{host}"
+                self._pools[host] = ThreadPoolExecutor(AT_ONCE, thread_name_prefix=name)
+            pool = self._pools[host]
+        return pool.submit(work)
+
+    def limit(self, host: str) -> Semaphore:
+        """Return what limits the requests of the running event loop to a host."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if loop not in self._limits:  # limits know their loop, so none goes away by itself
+                for ended in [each for each in self._limits if each.is_closed()]:
+                    del self._limits[ended]
+            return self._limits.setdefault(loop, {}).setdefault(host, Semaphore(AT_ONCE))
+
+
+HOSTS = Hosts()

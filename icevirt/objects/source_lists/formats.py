@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import os
 import sys
 import zlib
 from collections.abc import Iterator
@@ -16,12 +17,12 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from icevirt.connect.urls import as_local_path, is_url
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
 from icevirt.model.json import loads
+from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source import open_source
 from icevirt.objects.source_lists.rows import (
     MODIFIED,
@@ -29,18 +30,22 @@ from icevirt.objects.source_lists.rows import (
     Row,
     bad_row,
     column_of,
+    is_stac,
+    items_in,
     no_urls,
     row,
     row_of,
+    row_of_item,
 )
-from icevirt.objects.source_lists.s3_inventory import inventory_rows, is_inventory
-from icevirt.objects.source_lists.stac import is_stac, items_in, row_of_item
-from icevirt.objects.source_lists.streams import RemoteStream, lines_of, whole
+from icevirt.objects.source_lists.s3_inventory import inventory_rows, is_inventory, plain
 
 _PARQUET = (".parquet", ".pq")
 _CSV = (".csv", ".tsv")
 _DOCUMENT = (".json", ".geojson")
 _AT_ONCE = 1 << 16  # rows
+LONGEST_LINE = 16 << 20  # bytes; a STAC item with all its assets takes a hundredth
+LARGEST_DOCUMENT = 512 << 20  # bytes of JSON, or of Parquet on stdin
+_BUFFER = 8 << 20
 _DAMAGED = (pa.ArrowException, EOFError, gzip.BadGzipFile, zlib.error, csv.Error)
 
 
@@ -230,17 +235,84 @@ def _batches(batches: Any, name: str, schema: Any = None) -> Iterator[Row]:
     line = 0
     for batch in batches:
         columns = [
-            [None] * len(batch) if each is None else _plain(batch.column(each)) for each in wanted
+            [None] * len(batch) if each is None else plain(batch.column(each)) for each in wanted
         ]
         for values in zip(*columns, strict=True):
             line += 1
             yield row(values, name, line)
 
 
-def _plain(column: Any) -> list[Any]:
-    """Return Python values; a moment as microseconds allow, which pandas is not needed for."""
-    if pa.types.is_timestamp(column.type):
-        zone = column.type.tz
-        column = pc.cast(column, pa.timestamp("us", zone), safe=False)
-    values: list[Any] = column.to_pylist()
-    return values
+class RemoteStream(io.RawIOBase):
+    """A file on a server, read by ranges."""
+
+    def __init__(self, source: OpenedSource) -> None:
+        super().__init__()
+        self._source, self._at = source, 0
+
+    @classmethod
+    def buffered(cls, source: OpenedSource) -> io.BufferedReader:
+        """Return a stream that asks for large ranges."""
+        return io.BufferedReader(cls(source), _BUFFER)
+
+    def readable(self) -> bool:
+        """Say that it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Say that it can be read from anywhere, which Parquet needs."""
+        return True
+
+    def tell(self) -> int:
+        """Return where the next read begins."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Choose where the next read begins."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._source.file.size}
+        self._at = max(0, start[whence] + offset)
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Read as much as fits, less only at the end."""
+        length = min(len(buffer), max(0, self._source.file.size - self._at))
+        body = self._source.read(self._at, length) if length else b""
+        buffer[: len(body)] = body
+        self._at += len(body)
+        return len(body)
+
+
+def lines_of(stream: IO[bytes], name: str) -> Iterator[bytes]:
+    """Yield the lines of a list.
+
+    Raises:
+        InvalidInputError: One is longer than any line of a list.
+    """
+    number = 0
+    while raw := stream.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(raw) > LONGEST_LINE:
+            raise bad_row(
+                f"a line of a list of sources is longer than {LONGEST_LINE >> 20} MiB", name, number
+            )
+        yield raw
+
+
+def whole(stream: IO[bytes], name: str) -> bytes:
+    """Return all of a list that can only be read as a whole.
+
+    Raises:
+        InvalidInputError: That is too much.
+    """
+    size = 0
+    if isinstance(stream, io.BufferedReader) and stream.seekable():
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+    raw = b"" if size > LARGEST_DOCUMENT else stream.read(LARGEST_DOCUMENT + 1)
+    if max(size, len(raw)) > LARGEST_DOCUMENT:
+        raise InvalidInputError(
+            f"a list of sources is larger than the {LARGEST_DOCUMENT >> 20} MiB that can be read"
+            " as one document",
+            do="Write one JSON object per line (.jsonl), or pass Parquet as a file (.parquet).",
+            list=name,
+        )
+    return raw

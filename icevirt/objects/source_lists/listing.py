@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.urls import as_local_path, file_url, is_url
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
-from icevirt.objects.change_text import change
+from icevirt.objects.answers import change
 from icevirt.objects.source import metadata_of
 from icevirt.objects.source_lists.globs import files_below, files_matching, is_pattern
 from icevirt.objects.source_lists.remote_listing import changed_remotely, remote_files

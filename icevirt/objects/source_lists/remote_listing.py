@@ -5,6 +5,7 @@ Buckets are listed; a web server cannot be, so its files are named one by one.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,14 +15,13 @@ from itertools import takewhile
 from typing import Any
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.address import Address
 from icevirt.connect.library import obstore
 from icevirt.connect.retry import on_store
 from icevirt.connect.stores import Bucket
+from icevirt.connect.urls import Address
 from icevirt.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, ScanError
-from icevirt.objects.answers import Meta
-from icevirt.objects.change_text import change
-from icevirt.objects.http.host_limits import HOSTS
+from icevirt.objects.answers import Meta, change
+from icevirt.objects.http.connections import HOSTS
 from icevirt.objects.remote_source import reach_for, source_file
 from icevirt.objects.source_access import carrying, in_force
 from icevirt.objects.source_lists.globs import is_pattern, natural
@@ -120,7 +120,7 @@ def _now(url: str) -> SourceFile | None:
 
 
 def _asked(url: str) -> SourceFile:
-    """Ask for one file."""
+    """Request the facts about one file."""
     reach, key, canonical = reach_for(url)
     try:
         answer = reach.get(key, 0, 1, lambda _meta: None)
@@ -131,9 +131,7 @@ def _asked(url: str) -> SourceFile:
 
 def _below(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
     """Return all objects below a folder, by key."""
-    found = on_store(
-        bucket, _url(bucket, folder), lambda store: _listed(bucket, store, folder, most=_FEW)
-    )
+    found = _flat(bucket, folder, most=_FEW)
     if found is None:
         found = _side_by_side(bucket, folder)
     folders = {path.rpartition("/")[0] for path in found}
@@ -141,16 +139,18 @@ def _below(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
     return {path: file for path, file in found.items() if file.size or path not in folders}
 
 
-def _listed(
-    bucket: Bucket, store: Any, folder: str, most: int | None = None
-) -> dict[str, SourceFile] | None:
+def _flat(bucket: Bucket, folder: str, most: float = math.inf) -> dict[str, SourceFile] | None:
     """Return the objects below a folder by key, from one listing; None for ``most`` or more."""
-    found: dict[str, SourceFile] = {}
-    for page in obstore().list(store, prefix=folder or None):
-        found |= {one["path"]: _file(bucket, one) for one in page}
-        if most is not None and len(found) >= most:
-            return None
-    return found
+
+    def listed(store: Any) -> dict[str, SourceFile] | None:
+        found: dict[str, SourceFile] = {}
+        for page in obstore().list(store, prefix=folder or None):
+            found |= {one["path"]: _file(bucket, one) for one in page}
+            if len(found) >= most:
+                return None
+        return found
+
+    return on_store(bucket, _url(bucket, folder), listed)
 
 
 def _side_by_side(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
@@ -160,20 +160,15 @@ def _side_by_side(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
         objects, branches = _level(bucket, branches[0])
         found |= objects
     if len(branches) > _MOST:  # with little in each
-        return _flat(bucket, folder)
+        return _flat(bucket, folder) or {}
     listings = [HOSTS.submit(bucket.url, partial(_flat, bucket, each)) for each in branches]
     for listing in listings:
-        found |= listing.result()
+        found |= listing.result() or {}
     return found
 
 
 def _url(bucket: Bucket, folder: str) -> str:
     return replace(bucket.address, key=folder).url
-
-
-def _flat(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
-    url = _url(bucket, folder)
-    return on_store(bucket, url, lambda store: _listed(bucket, store, folder)) or {}
 
 
 def _level(bucket: Bucket, folder: str) -> tuple[dict[str, SourceFile], list[str]]:

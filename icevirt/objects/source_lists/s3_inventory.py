@@ -27,6 +27,7 @@ from icevirt.objects.source_lists.rows import Row, bad_row, row
 
 _SAFE = "/!$&'()*+,;=:@[]|~"
 _ARN = "arn:aws:s3:::"
+type _Rows = Iterator[tuple[int, Mapping[str, Any]]]  # line and values by the names of the CSV
 _COLUMNS = {  # as the CSV calls them
     "bucket": "Bucket",
     "key": "Key",
@@ -63,35 +64,30 @@ def inventory_rows(manifest: Mapping[str, Any], source: str) -> Iterator[Row]:
         yield from _rows(_READERS[kind](raw, manifest, name), name)
 
 
-def _rows(found: Iterator[tuple[int, Mapping[str, Any]]], name: str) -> Iterator[Row]:
-    for line, told in found:
-        key, bucket = told.get("Key"), told.get("Bucket")
+def _rows(found: _Rows, name: str) -> Iterator[Row]:
+    for line, values in found:
+        key, bucket = values.get("Key"), values.get("Bucket")
         if not key or not bucket:
             raise bad_row("a row of an S3 Inventory does not name an object", name, line)
-        if not str(key).lower().endswith(SUFFIXES) or _is_past(told):
+        if not str(key).lower().endswith(SUFFIXES) or _is_past(values):
             continue
         url = f"s3://{bucket}/{quote(str(key), safe=_SAFE)}"
-        yield row(
-            (url, told.get("Size"), told.get("ETag"), told.get("LastModifiedDate")), name, line
-        )
+        facts = (values.get(each) for each in ("Size", "ETag", "LastModifiedDate"))
+        yield row((url, *facts), name, line)
 
 
-def _is_past(told: Mapping[str, Any]) -> bool:
+def _is_past(values: Mapping[str, Any]) -> bool:
     """Say whether a row is of an older version, or of a deletion."""
-    latest, deleted = told.get("IsLatest"), told.get("IsDeleteMarker")
+    latest, deleted = values.get("IsLatest"), values.get("IsDeleteMarker")
     return latest in (False, "false") or deleted in (True, "true")
 
 
-def _from_parquet(
-    raw: bytes, _manifest: Mapping[str, Any], _name: str
-) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _from_parquet(raw: bytes, _manifest: Mapping[str, Any], _name: str) -> _Rows:
     file = pq.ParquetFile(io.BytesIO(raw))
     return _from_batches(file.iter_batches(columns=_known(file.schema_arrow)))
 
 
-def _from_orc(
-    raw: bytes, _manifest: Mapping[str, Any], name: str
-) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _from_orc(raw: bytes, _manifest: Mapping[str, Any], name: str) -> _Rows:
     try:
         file = orc.ORCFile(io.BytesIO(raw))
         columns = _known(file.schema)
@@ -110,17 +106,17 @@ def _known(schema: Any) -> list[str]:
     return [name for name in schema.names if name in _COLUMNS]
 
 
-def _from_batches(batches: Iterable[Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _from_batches(batches: Iterable[Any]) -> _Rows:
     line = 0
     for batch in batches:
         names = [_COLUMNS[name] for name in batch.schema.names]
-        columns = [_plain(column) for column in batch.columns]
+        columns = [plain(column) for column in batch.columns]
         for values in zip(*columns, strict=True):
             line += 1
             yield line, dict(zip(names, values, strict=True))
 
 
-def _plain(column: Any) -> list[Any]:
+def plain(column: Any) -> list[Any]:
     """Return Python values; moments as microseconds, for which pandas is not needed."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
@@ -128,9 +124,7 @@ def _plain(column: Any) -> list[Any]:
     return values
 
 
-def _from_csv(
-    raw: bytes, manifest: Mapping[str, Any], name: str
-) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _from_csv(raw: bytes, manifest: Mapping[str, Any], name: str) -> _Rows:
     names = [each.strip() for each in str(manifest.get("fileSchema", "")).split(",")]
     text = gzip.decompress(raw).decode() if raw[:2] == b"\x1f\x8b" else raw.decode()
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -147,10 +141,11 @@ def _from_csv(
         yield reader.line_num, told | {"Key": unquote_plus(told.get("Key", ""))}
 
 
-_READERS: dict[
-    str,
-    Callable[[bytes, Mapping[str, Any], str], Iterator[tuple[int, Mapping[str, Any]]]],
-] = {"csv": _from_csv, "orc": _from_orc, "parquet": _from_parquet}
+_READERS: dict[str, Callable[[bytes, Mapping[str, Any], str], _Rows]] = {
+    "csv": _from_csv,
+    "orc": _from_orc,
+    "parquet": _from_parquet,
+}
 
 
 def _data(told: Any, manifest: Mapping[str, Any], source: str) -> tuple[str, bytes]:

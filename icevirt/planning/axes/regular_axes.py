@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.times import TimeUnits
+from icevirt.archive.hybrid import TimeUnits
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model.strings import Strings
 from icevirt.planning.axes.coordinates import Coordinate

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, Coded
+from icevirt.archive.hybrid import Recoding, TimeUnits
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import ArraySchema
-from icevirt.archive.times import Recoding, TimeUnits
 from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes, restore

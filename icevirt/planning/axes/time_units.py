@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.times import TimeUnits
+from icevirt.archive.hybrid import TimeUnits
 
 _SINCE = re.compile(r"\s*(?P<unit>[A-Za-z]+)\s+since\s+(?P<reference>\S.*?)\s*")
 _MICROSECONDS = {

@@ -14,9 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.hybrid import Recoding
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.scanned import ScannedGroup
-from icevirt.archive.times import Recoding
 from icevirt.model import paths
 from icevirt.model.config.document import SplitRule
 from icevirt.planning import reader_support

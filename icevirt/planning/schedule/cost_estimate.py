@@ -13,7 +13,7 @@ import numpy as np
 
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ReferenceCounts
-from icevirt.archive.reports.cost import ArrayCost, PlanCost, ReadCost
+from icevirt.archive.reports.plan import ArrayCost, PlanCost, ReadCost
 from icevirt.planning.schedule.manifest_units import manifests_of
 from icevirt.planning.schedule.routing import route_of
 

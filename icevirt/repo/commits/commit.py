@@ -23,7 +23,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.versioning import repo_updates
 from icevirt.versioning.diff import combined
 from icevirt.versioning.history.timestamps import stamp
-from icevirt.versioning.v1_guard import refuse_v1
+from icevirt.versioning.v1_migration import refuse_v1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

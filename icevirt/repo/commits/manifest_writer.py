@@ -7,11 +7,13 @@ edge of a grid that shrank, are divided: a changed splitting applies lazily.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from icevirt.errors import FormatError
+from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Node, Snapshot
@@ -35,7 +37,7 @@ def write_manifests(
     staging.base.refuse_loss()
     staged = staging.tables()
     old = {node.id: node for node in staging.base.arrays()}
-    written: dict[object, ManifestFile] = {}
+    written: dict[ObjectId12, ManifestFile] = {}
     result: list[Node] = []
     for node in staging.nodes.values():
         if isinstance(node, ArrayNode):
@@ -50,7 +52,7 @@ def write_manifests(
 
 
 def manifest_files(
-    nodes: list[Node], base: Snapshot, written: dict[object, ManifestFile]
+    nodes: Sequence[Node], base: Snapshot, written: Mapping[ObjectId12, ManifestFile]
 ) -> tuple[ManifestFile, ...]:
     """Return the facts about every manifest that nodes refer to, each once.
 

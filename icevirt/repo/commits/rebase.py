@@ -11,7 +11,6 @@ from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits.change_set import ChangeSet
-from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import repo_updates
 from icevirt.versioning.diff import combined
@@ -43,7 +42,7 @@ def newer(info: RepoInfo, branch: str, base: ObjectId12) -> list[SnapshotSummary
     """
     tip = repo_updates.branch_tip(info, branch)
     found: list[SnapshotSummary] = []
-    for snapshot in walks.ancestry(info, tip):
+    for snapshot in repo_updates.ancestry(info, tip):
         if snapshot.id == base:
             return found[::-1]
         found.append(snapshot)

@@ -1,7 +1,8 @@
-"""Check node metadata with zarr's own classes before staging; bytes are kept verbatim.
+"""Check node metadata and chunk references before staging.
 
-The official client accepts nearly anything and fails later, or for other readers (a dtype that does
-not exist, NaN in JSON, more dimension names than dimensions, chunk keys that no reader looks up).
+Metadata is read with zarr's own classes; its bytes are kept verbatim. The official client accepts
+nearly anything and fails later, or for other readers (a dtype that does not exist, NaN in JSON,
+more dimension names than dimensions, chunk keys that no reader looks up).
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote
 
 from icevirt.errors import InvalidInputError
+from icevirt.model import arguments, container_coverage
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import NaNError, loads
 from icevirt.model.metadata import grid_facts
+from icevirt.versioning import chunk_tables
 
 _U32 = 0xFFFFFFFF
 _I64 = 0x7FFFFFFFFFFFFFFF
@@ -81,7 +87,7 @@ def _parse(document: dict[str, Any]) -> None:
 
 @contextmanager
 def any_grid() -> Iterator[None]:
-    """Let zarr read grids of chunks whose lengths differ; readers have to ask for that."""
+    """Let zarr read grids of chunks whose lengths differ, which is off by default."""
     import zarr
 
     with zarr.config.set({"array.rectilinear_chunks": True}):
@@ -121,3 +127,46 @@ def _check_keys(path: str, encoding: Any) -> None:
             path=path,
             chunk_key_encoding=encoding,
         )
+
+
+def check_chunks(config: RepositoryConfig, path: str, chunks: ChunkTable) -> None:
+    """Check chunk references for what holds in any array.
+
+    Raises:
+        InvalidInputError: One has no bytes, or no container covers a location.
+    """
+    how = "Make one with ChunkTable.virtual or .inlined."
+    arguments.checked("chunks", chunks, ChunkTable, do=how)
+    empty = (chunks.length == 0) & (chunks.kind != ChunkType.uninitialized)
+    if empty.any():
+        raise InvalidInputError(
+            "a chunk reference with no bytes cannot be read",
+            do="Leave out the references of chunks that were never written.",
+            path=path,
+            chunk=tuple(chunks.index[int(empty.argmax())].tolist()),
+        )
+    if not chunks.count(ChunkType.virtual):
+        return
+    used = chunk_tables.compact(chunks).locations.url
+    containers = config.virtual_chunk_containers.values()
+    bad = container_coverage.first_uncovered(used, container_coverage.prefixes_of(containers))
+    if bad is not None:
+        raise InvalidInputError(
+            "no virtual chunk container of this repository covers a location",
+            do=_how_to_add(bad),
+            path=path,
+            location=bad,
+            containers=[container.url_prefix for container in containers],
+        )
+
+
+def _how_to_add(url: str) -> str:
+    prefix = url.rsplit("/", 1)[0] + "/"
+    store = "ObjectStoreConfig(...)"
+    if prefix.startswith("file://"):
+        store = f'local_filesystem_store("{unquote(prefix.removeprefix("file://"))}")'
+    return (
+        "Add one and open a new session:"
+        f' repo.config.set_virtual_chunk_container(VirtualChunkContainer("{prefix}", {store}));'
+        " repo.save_config()"
+    )

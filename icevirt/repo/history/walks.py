@@ -1,13 +1,19 @@
-"""Walk a repository's history: ancestry, time travel, the ops log, differences."""
+"""Walk a repository's history: time travel, the ops log, differences, who changed a node last."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import datetime
+from itertools import islice, pairwise, takewhile
 
-from icevirt.errors import FormatError, InvalidInputError, SnapshotNotFoundError
-from icevirt.ids import ObjectId12
+from icevirt.errors import (
+    FormatError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    SnapshotNotFoundError,
+)
+from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.repo_info import OpsLogEntry, RepoInfo, SnapshotSummary
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
@@ -15,6 +21,9 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import repo_updates
 from icevirt.versioning.diff import Diff, diff_of
 from icevirt.versioning.history.timestamps import micros
+from icevirt.versioning.repo_updates import ancestry
+
+_LOOKED_AT = 100  # commits; the names of older ones are not worth reading more snapshots
 
 
 def resolve(
@@ -46,27 +55,6 @@ def resolve(
     assert branch is not None
     tip = repo_updates.branch_tip(info, branch)
     return tip if as_of is None else _as_of(info, tip, as_of)
-
-
-def ancestry(info: RepoInfo, tip: ObjectId12) -> Iterator[SnapshotSummary]:
-    """Yield a snapshot and those before it, newest first.
-
-    Raises:
-        FormatError: The parents go round in a circle.
-    """
-    seen: set[ObjectId12] = set()
-    at: ObjectId12 | None = tip
-    while at is not None:
-        if at in seen:
-            raise FormatError(
-                "the history contains a cycle",
-                do="Restore `repo` from one of its backups in `overwritten/`.",
-                snapshot=str(at),
-            )
-        seen.add(at)
-        found = repo_updates.known(info, at)
-        yield found
-        at = found.parent_id
 
 
 def operations(head: RepoInfoFile) -> Iterator[OpsLogEntry]:
@@ -127,3 +115,44 @@ def _as_of(info: RepoInfo, tip: ObjectId12, moment: datetime) -> ObjectId12:
         do="Pass a later time.",
         as_of=moment.isoformat(),
     )
+
+
+def last_changes(
+    assets: Assets, info: RepoInfo, tip: ObjectId12, paths: Collection[str]
+) -> dict[str, SnapshotSummary]:
+    """Return for each path the newest commit that changed it, as far as recent commits tell."""
+    found: dict[str, SnapshotSummary] = {}
+    left = {*paths}
+    for after, before in pairwise(islice(ancestry(info, tip), _LOOKED_AT)):
+        if not left:
+            break
+        now, then = assets.snapshot(after.id), assets.snapshot(before.id)
+        changed = {path for path in left if now.find(path) != then.find(path)}
+        found |= dict.fromkeys(changed, after)
+        left -= changed
+    return found
+
+
+def only_rearranged(
+    assets: Assets,
+    info: RepoInfo,
+    tip: ObjectId12,
+    since: ObjectId12,
+    arrays: Collection[ObjectId8],
+) -> frozenset[ObjectId8]:
+    """Return the arrays whose chunks no commit after ``since`` wrote or deleted.
+
+    Commits that rewrite manifests change them and say so in no transaction log; every other commit
+    lists the chunks that it wrote of arrays that were there before it.
+    """
+    left = {*arrays}
+    for snapshot in takewhile(lambda each: each.id != since, ancestry(info, tip)):
+        for key in (snapshot.id, *(snapshot.pruned_ancestor_tx_logs or ())):
+            if not left:
+                break
+            try:
+                log = assets.transaction_log(key)
+            except ObjectNotFoundError:
+                return frozenset()
+            left -= {*log.updated_chunks} | log.updated_arrays
+    return frozenset(left)

@@ -16,9 +16,9 @@ from icevirt.repo.commits import commit
 from icevirt.repo.commits.change_set import ChangeSet
 from icevirt.repo.commits.commit import PendingCommit
 from icevirt.repo.maintenance import garbage_collection, ops_log_trimming
+from icevirt.repo.maintenance.chunk_sizes import ChunkStorageStats, storage_stats
 from icevirt.repo.maintenance.garbage_collection import GCSummary
 from icevirt.repo.maintenance.ops_log_trimming import OpsLogTrimSummary
-from icevirt.repo.maintenance.stats import ChunkStorageStats, storage_stats
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.settings import as_json
 from icevirt.repo.v1 import upgrade
@@ -66,14 +66,13 @@ class Maintenance:
 
         def edit(info: RepoInfo) -> tuple[RepoInfo, ExpirationRan]:
             nonlocal released
-            found = expiration.expire(
+            changed, released = expiration.expire(
                 info,
                 micros(older_than),
                 delete_branches=delete_expired_branches,
                 delete_tags=delete_expired_tags,
             )
-            released = found.released
-            return found.info, ExpirationRan()
+            return changed, ExpirationRan()
 
         self._head.update(edit)
         return {str(key) for key in released}

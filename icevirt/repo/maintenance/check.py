@@ -24,14 +24,10 @@ from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.v1 import files
 from icevirt.repo.v1.upgrade import left_behind
+from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import ObjectInfo, Storage
-from icevirt.storage.resolve import StorageLike, storage_of
 from icevirt.versioning.id_columns import ID, id_at
-from icevirt.versioning.invariants.manifest import of_window
-from icevirt.versioning.invariants.problem import Problem
-from icevirt.versioning.invariants.repo_info import of_repo_info
-from icevirt.versioning.invariants.snapshot import of_snapshot
-from icevirt.versioning.invariants.transaction_log import of_log
+from icevirt.versioning.invariants import Problem, of_log, of_repo_info, of_snapshot, of_window
 from icevirt.wire import header
 from icevirt.wire.manifests import manifest as manifest_file
 

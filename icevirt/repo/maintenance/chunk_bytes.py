@@ -25,7 +25,7 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
 from icevirt.versioning.id_columns import ID, id_at, of_rows, places
-from icevirt.versioning.invariants.problem import Problem
+from icevirt.versioning.invariants import Problem
 
 _PIECE = 4 << 20  # bytes of a chunk that are read at once
 _SIDE_BY_SIDE = 16

@@ -24,6 +24,7 @@ from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.versioning.history import garbage_collection
 from icevirt.versioning.history.garbage_collection import Candidates
+from icevirt.versioning.id_columns import column, of_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,15 +120,13 @@ def _garbage(
     """Return the files to delete, in the order that leaves nothing dangling."""
     manifests: set[ObjectId12] = set()
     for key in kept:
-        manifests.update(told.id for told in assets.snapshot(key).manifest_files)
+        manifests.update(file.id for file in assets.snapshot(key).manifest_files)
     needed = {
         layout.snapshot: kept.keys(),
         layout.transaction_log: garbage_collection.needed_logs(kept),
         layout.manifest: manifests,
     }
-    found = {
-        path: old[path].without(garbage_collection.as_column(ids)) for path, ids in needed.items()
-    }
+    found = {path: old[path].without(column(ids)) for path, ids in needed.items()}
     return {**found, layout.chunk: _chunks(assets, old[layout.chunk], manifests)}
 
 
@@ -138,5 +137,5 @@ def _chunks(assets: Assets, old: Candidates, manifests: Iterable[ObjectId12]) ->
             break
         for table in assets.read_manifest(key).arrays.values():
             native = np.unique(table.source[table.kind == ChunkType.native])
-            old = old.without(table.chunk_ids[native])
+            old = old.without(of_rows(table.chunk_ids[native]))
     return old

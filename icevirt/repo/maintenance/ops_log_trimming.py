@@ -14,8 +14,8 @@ from icevirt.model.repo_info import GCRan, RepoInfo
 from icevirt.repo import layout
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.storage.protocol import Written
-from icevirt.versioning.history import garbage_collection, ops_log, ops_log_trimming
-from icevirt.versioning.v1_guard import refuse_v1
+from icevirt.versioning.history import garbage_collection, ops_log
+from icevirt.versioning.v1_migration import refuse_v1
 from icevirt.wire.repo_info import file
 
 _FOLDER = layout.backup("").rstrip("/")
@@ -64,20 +64,20 @@ def _cut(head: RepoInfoFile, older_than: int, *, dry_run: bool) -> RepoInfo:
 
     def edit(info: RepoInfo) -> tuple[RepoInfo, GCRan]:
         refuse_v1(info, "trimming the ops log")
-        return ops_log_trimming.trimmed(info, older_than) or info, GCRan()
+        return ops_log.trimmed(info, older_than) or info, GCRan()
 
     if not dry_run:
         return head.update(edit)
     info = head.read_v2("trimming the ops log").info
     refuse_read_only(info)
-    return ops_log_trimming.trimmed(info, older_than) or info
+    return ops_log.trimmed(info, older_than) or info
 
 
 def _newer(head: RepoInfoFile, info: RepoInfo) -> RepoInfo:
-    """Return what is in `repo` now, if that differs: somebody else trimmed the log meanwhile.
+    """Return what is in `repo` now, if that differs: another process trimmed the log meanwhile.
 
     Raises:
-        FormatError: It does not; so a backup is missing.
+        FormatError: It does not differ, so a backup is missing.
     """
     now = head.read().info
     if now.latest_updates == info.latest_updates:
@@ -95,13 +95,13 @@ def _needed(head: RepoInfoFile, info: RepoInfo, older_than: int, dry_run: bool) 
     Each of them holds the log as it was then, and is cut too. None: one is missing.
     """
     found: set[str] = set()
-    left = [*ops_log_trimming.backups_of(info)]
+    left = [*ops_log.backups_of(info)]
     while left:
         if (name := left.pop()) in found:
             continue
         found.add(name)
         try:
-            left += ops_log_trimming.backups_of(_cut_backup(head, name, older_than, dry_run))
+            left += ops_log.backups_of(_cut_backup(head, name, older_than, dry_run))
         except ObjectNotFoundError:
             return None
     return found
@@ -110,14 +110,14 @@ def _needed(head: RepoInfoFile, info: RepoInfo, older_than: int, dry_run: bool) 
 def _cut_backup(head: RepoInfoFile, name: str, older_than: int, dry_run: bool) -> RepoInfo:
     """Cut the log in a backup; return what is there then, or would be.
 
-    Somebody who trims at the same moment may have cut more off, and deleted that already: what is
-    written never brings it back.
+    Another process that trims at the same time may have cut more, and deleted backups already: what
+    is written here never brings them back.
     """
     path = layout.backup(ops_log.checked_backup(name))
     while True:
         raw, version = head.storage.get_versioned(path)
         before = file.decode(raw)
-        cut = ops_log_trimming.trimmed(before, older_than) or before
+        cut = ops_log.trimmed(before, older_than) or before
         if cut == before or dry_run:
             return cut
         outcome = head.storage.put_if(path, file.encode(cut), was=version)

@@ -28,24 +28,24 @@ from icevirt.model.repo_info import (
     UpdateKind,
 )
 from icevirt.repo import layout
-from icevirt.repo.repo_state import RepoState
 from icevirt.repo.v1.files import V1Files
 from icevirt.storage.protocol import Storage
+from icevirt.versioning.config_merge import refuse_unconditional
 from icevirt.versioning.repo_updates import MAIN, Edit
-from icevirt.versioning.unsafe_settings import refuse_unconditional
-from icevirt.versioning.v1_guard import refuse_update
+from icevirt.versioning.v1_migration import refuse_update
 from icevirt.wire.documents.ref import Ref
 
 
 @dataclass(frozen=True, slots=True)
-class V1RepoState(RepoState):
-    """A V1 repository as it was read; what was not asked for is read later."""
+class V1RepoState:
+    """A V1 repository as it was read; parts that nothing used yet are read later."""
 
+    info: RepoInfo
     files: V1Files
     storage: Storage
 
     def swap(self, edits: tuple[Edit, ...]) -> RepoInfo | None:
-        """Make edits one after the other; None when somebody else was faster.
+        """Make edits one after the other; None if another writer was faster.
 
         Raises:
             FormatError: The V1 format cannot express one, or an upgrade took the repository over
@@ -91,13 +91,13 @@ class V1RepoState(RepoState):
         at, base = now.branch(kind.branch), after.snapshots[kind.new_snap_id].parent_id
         seen = {kind.new_snap_id, base}
         while at is not None and at not in seen:
-            seen.add(at)  # parents that go round in a circle end there
-            told = now.snapshot(at)
-            at = None if told is None else told.parent_id
+            seen.add(at)  # parents that form a cycle end there
+            found = now.snapshot(at)
+            at = None if found is None else found.parent_id
         return at == kind.new_snap_id
 
     def _refuse_half(self) -> None:
-        """Tell a lost race from branches that an upgrade took over and whose new place is gone.
+        """Check that an upgrade which took over the branches left `repo`.
 
         Raises:
             FormatError: They were taken over, and `repo` is not there.
@@ -114,15 +114,15 @@ class V1RepoState(RepoState):
                 ) from error
 
 
-def find(storage: Storage, told: dict[ObjectId12, SnapshotSummary]) -> V1RepoState | None:
+def find(storage: Storage, known: dict[ObjectId12, SnapshotSummary]) -> V1RepoState | None:
     """Read a V1 repository; None where there is none.
 
     Args:
         storage: Its root.
-        told: Facts about snapshots that were read before; grows.
+        known: Facts about snapshots that were read before; grows.
     """
     try:
-        files = V1Files(storage, told)
+        files = V1Files(storage, known)
     except NotListableError:  # on a web server; V1 is found by listing its refs
         return None
     if MAIN not in files.branches:

@@ -19,8 +19,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.lazy import Lazy
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary, UpdateKind
 from icevirt.repo.history import walks
-from icevirt.repo.repo_info_file import RepoInfoFile, pause
-from icevirt.repo.repo_state import RepoState
+from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, pause
 from icevirt.repo.v1.as_v2 import V1RepoState
 from icevirt.repo.v1.files import V1Files
 from icevirt.storage.protocol import Storage

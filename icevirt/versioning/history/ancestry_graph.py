@@ -6,11 +6,10 @@ lane owns; `main` is the first, the others follow by name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 
-from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import RepoInfo
 from icevirt.versioning import repo_updates
@@ -41,10 +40,10 @@ class Commit:
 
     @property
     def text(self) -> str:
-        """What stands beside the lanes."""
+        """The text beside the lanes."""
         names = ", ".join((*self.branches, *self.tags))
-        told = f" ({names})" if names else ""
-        return f"{self.id[:8]}{told} {self.message}".rstrip()
+        refs = f" ({names})" if names else ""
+        return f"{self.id[:8]}{refs} {self.message}".rstrip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +119,7 @@ def graph(info: RepoInfo, tips: Mapping[str, ObjectId12], *, plain: bool) -> Anc
     """Draw the histories of some tips, by the names of their lanes in order.
 
     Raises:
-        FormatError: The parents go round in a circle.
+        FormatError: The parents form a cycle.
     """
     owner = _owners(info, tips)
     newest_first = sorted(owner, key=lambda key: info.snapshots[key].flushed_at, reverse=True)
@@ -133,11 +132,14 @@ def graph(info: RepoInfo, tips: Mapping[str, ObjectId12], *, plain: bool) -> Anc
         ends[lane] = max(ends[lane], rows[key if parent is None else parent])
         if parent is not None and owner[parent] != lane:
             joins[parent].append(lane)
+    branches, tags = lanes(info.branches), dict(sorted(info.tags.items()))
     commits = [
-        _commit(
-            info,
-            key,
-            owner[key],
+        Commit(
+            id=str(key),
+            lane=owner[key],
+            branches=_named(branches, key),
+            tags=_named(tags, key),
+            message=_shortened(info.snapshots[key].message),
             joins=tuple(sorted(joins[key])),
             passing=tuple(n for n in first if first[n] < row <= ends[n] and n != owner[key]),
             goes_on=row < ends[owner[key]],
@@ -155,38 +157,11 @@ def lanes(branches: Mapping[str, ObjectId12]) -> dict[str, ObjectId12]:
 def _owners(info: RepoInfo, tips: Mapping[str, ObjectId12]) -> dict[ObjectId12, int]:
     owner: dict[ObjectId12, int] = {}
     for lane, tip in enumerate(tips.values()):
-        at: ObjectId12 | None = tip
-        while at is not None and at not in owner:
-            owner[at] = lane
-            at = repo_updates.known(info, at).parent_id
-        if at is not None and owner[at] == lane:
-            raise FormatError(
-                "the history contains a cycle",
-                do="Restore `repo` from one of its backups in `overwritten/`.",
-                snapshot=str(at),
-            )
+        for snapshot in repo_updates.ancestry(info, tip):
+            if snapshot.id in owner:
+                break
+            owner[snapshot.id] = lane
     return owner
-
-
-def _commit(
-    info: RepoInfo,
-    key: ObjectId12,
-    lane: int,
-    *,
-    joins: tuple[int, ...],
-    passing: tuple[int, ...],
-    goes_on: bool,
-) -> Commit:
-    return Commit(
-        id=str(key),
-        lane=lane,
-        branches=_named(lanes(info.branches), key),
-        tags=_named(dict(sorted(info.tags.items())), key),
-        message=_shortened(info.snapshots[key].message),
-        joins=joins,
-        passing=passing,
-        goes_on=goes_on,
-    )
 
 
 def _named(refs: Mapping[str, ObjectId12], key: ObjectId12) -> tuple[str, ...]:
@@ -194,6 +169,5 @@ def _named(refs: Mapping[str, ObjectId12], key: ObjectId12) -> tuple[str, ...]:
 
 
 def _shortened(message: str) -> str:
-    first: Sequence[str] = message.split("\n", 1)
-    line = first[0]
+    line = message.split("\n", 1)[0]
     return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."

@@ -7,29 +7,17 @@ transaction logs in between, so diffs and rebases across them still work.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
-from icevirt.versioning.repo_updates import MAIN
-
-type Snapshots = Mapping[ObjectId12, SnapshotSummary]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expiry:
-    """What is left of a history, and what is not."""
-
-    info: RepoInfo
-    released: frozenset[ObjectId12]
+from icevirt.versioning.repo_updates import MAIN, ancestry
 
 
 def expire(
     info: RepoInfo, older_than: int, *, delete_branches: bool = False, delete_tags: bool = False
-) -> Expiry:
-    """Release the snapshots that were flushed before a time.
+) -> tuple[RepoInfo, frozenset[ObjectId12]]:
+    """Release the snapshots that were flushed before a time; return what is left, and their ids.
 
     Args:
         info: The repository as it is.
@@ -38,9 +26,9 @@ def expire(
         delete_tags: Delete tags of snapshots that old.
 
     Raises:
-        FormatError: The parents go round in a circle.
+        FormatError: The parents form a cycle.
     """
-    old = {key for key, told in info.snapshots.items() if told.flushed_at < older_than}
+    old = {key for key, each in info.snapshots.items() if each.flushed_at < older_than}
     branches = {
         name: tip
         for name, tip in info.branches.items()
@@ -52,20 +40,13 @@ def expire(
     kept = {*branches.values(), *tags.values()}
     released = frozenset(key for key in old - kept if info.snapshots[key].parent_id is not None)
     left = {
-        key: _reparented(info.snapshots, told, released)
-        for key, told in info.snapshots.items()
+        key: _reparented(info, snapshot, released)
+        for key, snapshot in info.snapshots.items()
         if key not in released
     }
-    return Expiry(
-        info=replace(
-            info,
-            branches=branches,
-            tags=tags,
-            deleted_tags=info.deleted_tags | (info.tags.keys() - tags.keys()),
-            snapshots=left,
-        ),
-        released=released,
-    )
+    deleted = info.deleted_tags | (info.tags.keys() - tags.keys())
+    changed = replace(info, branches=branches, tags=tags, deleted_tags=deleted, snapshots=left)
+    return changed, released
 
 
 def _expires(info: RepoInfo, key: ObjectId12, old: set[ObjectId12]) -> bool:
@@ -73,20 +54,13 @@ def _expires(info: RepoInfo, key: ObjectId12, old: set[ObjectId12]) -> bool:
 
 
 def _reparented(
-    snapshots: Snapshots, told: SnapshotSummary, released: frozenset[ObjectId12]
+    info: RepoInfo, snapshot: SnapshotSummary, released: frozenset[ObjectId12]
 ) -> SnapshotSummary:
-    if told.parent_id not in released:
-        return told
-    between: list[ObjectId12] = [*reversed(told.pruned_ancestor_tx_logs or ())]
-    above, passed = snapshots[told.parent_id], set[ObjectId12]()
-    while above.parent_id is not None:
-        if above.id in passed:
-            raise FormatError(
-                "the history contains a cycle",
-                do="Restore `repo` from one of its backups in `overwritten/`.",
-                snapshot=str(above.id),
-            )
-        passed.add(above.id)
-        between += [above.id, *reversed(above.pruned_ancestor_tx_logs or ())]
-        above = snapshots[above.parent_id]
-    return replace(told, parent_id=above.id, pruned_ancestor_tx_logs=tuple(reversed(between)))
+    if snapshot.parent_id not in released:
+        return snapshot
+    logs = [*reversed(snapshot.pruned_ancestor_tx_logs or ())]
+    for above in ancestry(info, snapshot.parent_id):
+        if above.parent_id is None:
+            return replace(snapshot, parent_id=above.id, pruned_ancestor_tx_logs=tuple(logs[::-1]))
+        logs += [above.id, *reversed(above.pruned_ancestor_tx_logs or ())]
+    raise AssertionError  # pragma: no cover - a history ends at a root

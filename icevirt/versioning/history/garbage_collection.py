@@ -19,7 +19,7 @@ _SECOND = 1_000_000
 
 
 def reachable(info: RepoInfo, older_than: int) -> dict[ObjectId12, SnapshotSummary]:
-    """Return the snapshots that stay: those of branches and tags, young ones, and those before."""
+    """Return the snapshots that stay: tips of branches and tags, young ones, and ancestors."""
     young = (key for key, told in info.snapshots.items() if told.flushed_at >= older_than)
     found: dict[ObjectId12, SnapshotSummary] = {}
     for tip in (*info.branches.values(), *info.tags.values(), *young):
@@ -66,21 +66,16 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.key)
 
-    def without(self, ids: NDArray[np.uint8]) -> Candidates:
-        """Return the candidates that are not among these ids, shape (k, 12), in any order."""
+    def without(self, ids: NDArray[np.void]) -> Candidates:
+        """Return the candidates that are not among these ids, in any order."""
         if not len(self) or not len(ids):
             return self
-        at = id_columns.places(self.key, id_columns.of_rows(ids))
+        at = id_columns.places(self.key, ids)
         left = np.ones(len(self), np.bool_)
         left[at[at >= 0]] = False
         return Candidates(self.key[left])
 
     def among(self, found: Sequence[ObjectId12]) -> list[ObjectId12]:
-        """Return those of some ids that are candidates."""
+        """Return the ids that are candidates."""
         there = id_columns.places(self.key, id_columns.column(found)) >= 0
         return [found[n] for n in np.flatnonzero(there).tolist()]
-
-
-def as_column(ids: Iterable[ObjectId12]) -> NDArray[np.uint8]:
-    """Return ids as a column, shape (k, 12)."""
-    return np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 12)

@@ -7,7 +7,7 @@ newest entry of a file names none: it gets its name when the next one is put on 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from icevirt.errors import FormatError
@@ -87,3 +87,26 @@ def _cut(info: RepoInfo, limit: int) -> RepoInfo:
                 repo_before_updates=entry.backup_path,
             )
     return info
+
+
+def trimmed(info: RepoInfo, older_than: int) -> RepoInfo | None:
+    """Return a repo info whose log ends with its last entry of that time or later.
+
+    Its newest entry stays, whatever its age. None: no entry of it is older, so that the end is in
+    the backup that continues it.
+    """
+    first = next(
+        (at for at, u in enumerate(info.latest_updates) if u.updated_at < older_than), None
+    )
+    if first is None:
+        return None
+    return replace(
+        info, latest_updates=info.latest_updates[: max(first, 1)], repo_before_updates=None
+    )
+
+
+def backups_of(info: RepoInfo) -> Iterator[str]:
+    """Yield the names of the backups that a repo info leads to directly."""
+    yield from (update.backup_path for update in info.latest_updates if update.backup_path)
+    if info.repo_before_updates is not None:
+        yield info.repo_before_updates

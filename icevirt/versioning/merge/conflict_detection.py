@@ -59,11 +59,10 @@ def find(ours: Ours, log: TransactionLog, theirs: Snapshot) -> Iterator[Conflict
     yield from _metadata(ours, log)
     yield from _chunks(ours, log)
     yield from _deletes(ours, log, theirs)
-    yield from _moves_of_deleted(ours, log)
 
 
 def _places(ours: Ours, theirs: Snapshot) -> Iterator[Conflict]:
-    """Where our new and moved nodes would lie."""
+    """Yield conflicts at the new places of our new and moved nodes."""
     arriving = ours.log.new_groups | ours.log.new_arrays | ours.moved
     leaving = ours.deleted | ours.moved
 
@@ -112,12 +111,15 @@ def _chunks(ours: Ours, log: TransactionLog) -> Iterator[Conflict]:
 
 
 def _deletes(ours: Ours, log: TransactionLog, theirs: Snapshot) -> Iterator[Conflict]:
+    """Yield conflicts of nodes that one side deleted and the other changed or moved."""
     arrays = ours.log.deleted_arrays & (log.updated_arrays | log.updated_chunks.keys())
     groups = ours.log.deleted_groups & log.updated_groups
     for node in _of(ours.before, arrays):
         yield _conflict(ConflictType.DeleteOfUpdatedArray, node)
     for node in _of(ours.before, groups | _groups_filled(ours, log, theirs)):
         yield _conflict(ConflictType.DeleteOfUpdatedGroup, node)
+    for node in _of(ours.before, ours.moved & (log.deleted_groups | log.deleted_arrays)):
+        yield _conflict(ConflictType.MoveOperationCannotBeRebased, node)
 
 
 def _groups_filled(ours: Ours, log: TransactionLog, theirs: Snapshot) -> frozenset[ObjectId8]:
@@ -128,12 +130,6 @@ def _groups_filled(ours: Ours, log: TransactionLog, theirs: Snapshot) -> frozens
     new = _of(theirs, log.new_groups | log.new_arrays)
     above = {path for node in new for path in paths.ancestors(node.path)}
     return frozenset(key for path, key in deleted.items() if path in above)
-
-
-def _moves_of_deleted(ours: Ours, log: TransactionLog) -> Iterator[Conflict]:
-    gone = ours.moved & (log.deleted_groups | log.deleted_arrays)
-    for node in _of(ours.before, gone):
-        yield _conflict(ConflictType.MoveOperationCannotBeRebased, node)
 
 
 def _recoded(ours: Ours, ids: Iterable[ObjectId8]) -> set[ObjectId8]:

@@ -1,12 +1,17 @@
 """Replay our changes on top of one commit that came first.
 
-The decision is made here, over values; `icevirt.repo.commits.rebase` fetches them.
+The decision is made here, over values; `icevirt.repo.commits.rebase` fetches them. An append can
+follow another append to the same array without copying chunks. That needs whole chunks at both
+seams, and metadata that differs only in length. Values are not compared: two writers that append
+the same data append it twice.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +19,11 @@ from numpy.typing import NDArray
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
+from icevirt.model.metadata import document_of, node_of
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.versioning import chunk_tables
 from icevirt.versioning import hierarchy as nodes
-from icevirt.versioning.merge.append_rebase import AppendBehind, reconciled
 from icevirt.versioning.merge.conflict_detection import Ours, find
 from icevirt.versioning.merge.conflicts import (
     AppendConflictSolver,
@@ -39,7 +44,7 @@ class Replayed:
     behind: Mapping[ObjectId8, AppendBehind] = field(default_factory=dict)
 
     def chunks(self, node: ObjectId8, table: ChunkTable) -> ChunkTable:
-        """Return what becomes of our staged references of an array."""
+        """Return our staged references of an array as they are after the rebase."""
         if node in self.dropped:
             table = chunk_tables.without(table, self.dropped[node])
         return self.behind[node].moved(table) if node in self.behind else table
@@ -47,7 +52,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What the solver left to a person."""
+    """The conflicts that the solver did not resolve."""
 
     conflicts: Conflicts
 
@@ -70,7 +75,9 @@ def step(
     """
     unsolved: list[Conflict] = []
     dropped: dict[ObjectId8, NDArray[np.uint32]] = {}
-    behind = _appended(ours, log, theirs, solver)
+    behind: dict[ObjectId8, AppendBehind] = {}
+    if isinstance(solver, AppendConflictSolver):
+        behind = reconciled(ours, log, theirs, solver.append_dim)
     for conflict in _left(find(ours, log, theirs), behind):
         match conflict.conflict_type, solver.choose(conflict):
             case ConflictType.ChunkDoubleUpdate, VersionSelection.UseOurs:
@@ -91,14 +98,6 @@ def step(
     replayed = _replayed(ours, theirs, new_id)
     replayed |= {each.node.path: each.node for each in behind.values()}
     return Replayed(nodes=replayed, dropped=dropped, behind=behind)
-
-
-def _appended(
-    ours: Ours, log: TransactionLog, theirs: Snapshot, solver: ConflictSolver
-) -> dict[ObjectId8, AppendBehind]:
-    if not isinstance(solver, AppendConflictSolver):
-        return {}
-    return reconciled(ours, log, theirs, solver.append_dim)
 
 
 def _left(
@@ -128,14 +127,12 @@ def _replayed(ours: Ours, theirs: Snapshot, new_id: Callable[[], ObjectId8]) -> 
             nodes.add_parents(result, node.path, new_id)
             result[node.path] = node
         elif node.id in updated:
-            result[node.path] = _with_manifests_of(result[node.path], node)
+            there = result[node.path]
+            if isinstance(node, ArrayNode) and isinstance(there, ArrayNode):
+                result[node.path] = replace(node, manifests=there.manifests)
+            else:
+                result[node.path] = node
     return result
-
-
-def _with_manifests_of(theirs: Node, ours: Node) -> Node:
-    if isinstance(ours, ArrayNode) and isinstance(theirs, ArrayNode):
-        return replace(ours, manifests=theirs.manifests)
-    return ours
 
 
 def _moved(ours: Ours, theirs: Snapshot) -> dict[str, Node]:
@@ -152,3 +149,75 @@ def _carried(path: str, now: Mapping[str, str]) -> str:
         if above in now:
             return now[above] + path[len(above) :]
     return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendBehind:
+    """How our append to one array follows theirs."""
+
+    node: ArrayNode  # as long as both appends make it
+    axis: int
+    edge: int  # the first chunk that is ours, before
+    by: int  # chunks that theirs added
+
+    def moved(self, table: ChunkTable) -> ChunkTable:
+        """Return our staged references, those of the append behind theirs."""
+        index = table.index.astype(np.int64)
+        index[:, self.axis] += np.where(index[:, self.axis] >= self.edge, self.by, 0)
+        return table.reindexed(index)
+
+    def left_of(self, conflict: Conflict) -> Conflict | None:
+        """Return what is left of a conflict about the array."""
+        if conflict.conflict_type is not ConflictType.ChunkDoubleUpdate:
+            return None
+        assert conflict.conflicted_chunks is not None
+        before = conflict.conflicted_chunks[:, self.axis] < self.edge
+        chunks = conflict.conflicted_chunks[before]
+        return replace(conflict, conflicted_chunks=chunks) if len(chunks) else None
+
+
+def reconciled(
+    ours: Ours, log: TransactionLog, theirs: Snapshot, dimension: str
+) -> dict[ObjectId8, AppendBehind]:
+    """Return how our appends along a dimension follow theirs, for each array that both extended."""
+    both = ours.log.updated_arrays & log.updated_arrays
+    versions = [
+        {node.id: node for node in snapshot.arrays() if node.id in both}
+        for snapshot in (ours.before, ours.after, theirs)
+    ]
+    found = {}
+    for key in versions[1]:
+        before, mine, other = (version.get(key) for version in versions)
+        if before is not None and mine is not None and other is not None:
+            behind = _behind(before, mine, other, dimension)
+            if behind is not None:
+                found[key] = behind
+    return found
+
+
+def _behind(
+    before: ArrayNode, ours: ArrayNode, theirs: ArrayNode, dimension: str
+) -> AppendBehind | None:
+    names = before.dimension_names or ()
+    documents = [document_of(node) for node in (before, ours, theirs)]
+    if names.count(dimension) != 1 or not _differ_in_length(documents):
+        return None
+    axis, grid = names.index(dimension), documents[0]["chunk_grid"]
+    if grid["name"] != "regular":
+        return None
+    edge = int(grid["configuration"]["chunk_shape"][axis])
+    start, mine, other = (node.shape[axis] for node in (before, ours, theirs))
+    others = {node.shape[:axis] + node.shape[axis + 1 :] for node in (before, ours, theirs)}
+    if min(mine, other) <= start or start % edge or other % edge or len(others) > 1:
+        return None
+    shape = [*theirs.shape]
+    shape[axis] = other + mine - start
+    document = json.dumps({**documents[1], "shape": shape}, indent=2, allow_nan=False)
+    node = node_of(ours.path, document.encode(), ours.id, theirs.manifests)
+    assert isinstance(node, ArrayNode)
+    return AppendBehind(node=node, axis=axis, edge=start // edge, by=(other - start) // edge)
+
+
+def _differ_in_length(documents: list[dict[str, Any]]) -> bool:
+    rest = [{k: v for k, v in document.items() if k != "shape"} for document in documents]
+    return all(each == rest[0] for each in rest)

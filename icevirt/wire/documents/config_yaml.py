@@ -123,7 +123,7 @@ def _dumps(document: JSONObject) -> bytes:
 
 
 def _marked(value: Any, at: tuple[Any, ...]) -> Any:
-    """Return a value in which what is to be tagged is a `_Kind`."""
+    """Return a value with a `_Kind` in each place that gets a tag."""
     if isinstance(value, Mapping):
         if len(value) == 1 and _is_kind(at):
             ((name, inner),) = value.items()

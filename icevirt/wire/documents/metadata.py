@@ -1,27 +1,34 @@
 """Encode the metadata of snapshots and repositories: named JSON values, each on its own.
 
 Spec: "Common Types", MetadataItem. V2 files hold FlexBuffers, V1 files MessagePack; which one
-follows from the spec byte of the file, since upgraded repositories hold files of both.
+follows from the spec byte of the file, since upgraded repositories hold files of both. MessagePack
+that others wrote is read strictly: no binary, no extension types, string keys only and none twice,
+nothing after the value, no deeper than `MAX_DEPTH`.
 """
 
 from __future__ import annotations
 
-from icevirt.model.json import JSON, JSONObject
-from icevirt.wire.documents import flex_read, flex_write, message_pack
+import math
+from typing import Any
+
+import msgpack
+
+from icevirt.model.json import JSON, MAX_DEPTH, JSONObject
+from icevirt.wire.documents import flexbuffers
 from icevirt.wire.flatbuffer.reader import Damage
 from icevirt.wire.flatbuffer.schema import Values
 
 
 def to_items(metadata: JSONObject, spec_version: int = 2) -> list[Values]:
     """Return the items of a file of this spec version, ascending by the bytes of their names."""
-    dumps = message_pack.dumps if spec_version == 1 else flex_write.dumps
+    dumps = write_message_pack if spec_version == 1 else flexbuffers.dumps
     names = sorted(metadata, key=lambda name: name.encode())
     return [{"name": name, "value": dumps(metadata[name])} for name in names]
 
 
 def from_items(items: list[Values], spec_version: int) -> dict[str, JSON]:
     """Read items of a file of this spec version. Raises ``Damage``."""
-    loads = message_pack.loads if spec_version == 1 else flex_read.loads
+    loads = read_message_pack if spec_version == 1 else flexbuffers.loads
     found: dict[str, JSON] = {}
     for row, item in enumerate(items):
         try:
@@ -36,3 +43,62 @@ def _add(found: dict[str, JSON], name: str, value: JSON) -> None:
     if name in found:
         raise Damage("a name occurs twice", 0)
     found[name] = value
+
+
+def read_message_pack(raw: bytes) -> JSON:
+    """Return the one value in ``raw``; NaN and infinity are None. Raises ``Damage``."""
+    try:
+        _check_counts(raw)
+        found = msgpack.unpackb(raw, object_pairs_hook=_map)
+    except (ValueError, msgpack.UnpackException) as error:  # some of the library's have no text
+        cause = str(error) or type(error).__name__
+        raise Damage(f"a MessagePack value is damaged: {cause}", 0) from error
+    return _json(found, 0)
+
+
+def write_message_pack(value: JSON) -> bytes:
+    """Return a JSON value as MessagePack, in its shortest form.
+
+    Raises:
+        ValueError: It holds an integer of more than 64 bits.
+        TypeError: It is no JSON.
+    """
+    try:
+        raw: bytes = msgpack.packb(value)
+    except OverflowError as error:
+        raise ValueError("an integer of more than 64 bits") from error
+    return raw
+
+
+def _check_counts(raw: bytes) -> None:
+    """Walk over the bytes and allocate nothing.
+
+    The library allocates lists of the length that their first bytes claim, on many levels at once.
+    Afterwards each claimed element is known to be there.
+    """
+    walker = msgpack.Unpacker(max_buffer_size=max(len(raw), 1))
+    walker.feed(raw)
+    walker.skip()
+
+
+def _map(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a map has a key twice")
+    return found
+
+
+def _json(value: Any, depth: int) -> JSON:
+    if depth > MAX_DEPTH:
+        raise Damage("a MessagePack value is nested too deeply", 0)
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else None  # as the official client reads them
+        case list():
+            return [_json(each, depth + 1) for each in value]
+        case dict() if all(isinstance(key, str) for key in value):
+            return {key: _json(each, depth + 1) for key, each in value.items()}
+        case _:
+            raise Damage(f"a value of MessagePack that JSON has not: {type(value).__name__}", 0)

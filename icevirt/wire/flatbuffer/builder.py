@@ -1,18 +1,22 @@
 """Write tables as FlatBuffers, front to back: a table, then what it refers to.
 
 References of FlatBuffers point forward, so this order needs no second pass. Columnar vectors are
-left open: their positions are returned, and the owner of the columns appends and links them.
+left open: their positions are returned, and the owner of the columns appends and links them. The
+layout of a table depends only on which fields are present, so records of one kind share it, also
+those that numpy writes.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-from icevirt.wire.flatbuffer.layout import layout
 from icevirt.wire.flatbuffer.schema import (
     BYTES,
+    OFFSET,
     Field,
     Kind,
     Scalar,
@@ -22,30 +26,15 @@ from icevirt.wire.flatbuffer.schema import (
     Union,
     Values,
     Vector,
+    inline_size,
 )
 
 FILE_IDENTIFIER = b"Ichk"
-_WIDEST = 8  # bytes: the header of a file, and the alignment of the widest number
 
 
 def build(table: Table, values: Values) -> bytes:
     """Return the FlatBuffer whose root is ``table`` with these values."""
     return bytes(Builder().root(table, values).out)
-
-
-class Encoded(NamedTuple):
-    """A table that was written before, with all below it: references are relative, so it moves."""
-
-    raw: bytes  # to stand at a multiple of 8; as many bytes
-    table_at: int
-
-
-def encoded(table: Table, values: Values) -> Encoded:
-    """Write a table for other files to take over."""
-    builder = Builder()
-    at = builder.table(table, values)
-    builder.align(_WIDEST)
-    return Encoded(bytes(builder.out[_WIDEST:]), at - _WIDEST)
 
 
 class Builder:
@@ -161,3 +150,44 @@ def _exactly(value: bytes, size: int) -> bytes:
     if len(value) != size:
         raise ValueError(f"a struct of {size} bytes, not {len(value)}")
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """The inside of a table with a given set of fields."""
+
+    vtable: bytes
+    size: int
+    align: int
+    at: dict[str, int]  # byte offset of each present field; a union also has "<name>_type"
+
+
+@cache
+def layout(table: Table, present: frozenset[str]) -> TableLayout:
+    """Lay out a table: widest fields first, as far as they are aligned to their own size."""
+    parts = list(_parts(table, present))
+    at: dict[str, int] = {}
+    end = OFFSET  # the signed offset to the vtable comes first
+    left = sorted(parts, key=lambda part: -part[3])
+    while left:
+        # a narrow field goes into the gap before a wide one
+        fitting = next((part for part in left if end % part[3] == 0), left[0])
+        left.remove(fitting)
+        name, _, size, align = fitting
+        at[name] = end + -end % align
+        end = at[name] + size
+    slots = {slot: at[name] for name, slot, _, _ in parts}
+    count = max(slots, default=-1) + 1
+    entries = (slots.get(slot, 0) for slot in range(count))
+    vtable = struct.pack(f"<{count + 2}H", 2 * (count + 2), end, *entries)
+    return TableLayout(vtable, end, max([OFFSET, *(part[3] for part in parts)]), at)
+
+
+def _parts(table: Table, present: frozenset[str]) -> Iterable[tuple[str, int, int, int]]:
+    """Yield (name, slot, size, alignment) of what the present fields store inside the table."""
+    for field in table.fields:
+        if field.name in present:
+            slot = table.slots[field.name]
+            if isinstance(field.kind, Union):
+                yield field.name + "_type", slot - 1, 1, 1
+            yield field.name, slot, *inline_size(field)

@@ -1,7 +1,10 @@
 """Read vectors of tables column by column: one field of all rows at a time, all checked.
 
 If all rows share one vtable, or all vtables agree, a field lies at one distance from every table;
-otherwise each row's vtable is read.
+otherwise each row's vtable is read. Numbers must lie at multiples of their size, as FlatBuffers
+requires and the official reader verifies; so rows can be picked out of a payload viewed as an array
+of numbers. Equally spaced positions are a ``range``: those need no index, and only their two ends
+are checked.
 """
 
 from __future__ import annotations
@@ -9,38 +12,23 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.wire.flatbuffer.layout import inline_size
-from icevirt.wire.flatbuffer.payload import Payload, Where, array, moved
+from icevirt.model.ranges import Bytes, Places, gather
+from icevirt.model.strings import Strings
 from icevirt.wire.flatbuffer.reader import Damage, Span
-from icevirt.wire.flatbuffer.schema import Table
-from icevirt.wire.row_order import Bytes, Places, gather
+from icevirt.wire.flatbuffer.schema import Table, inline_size
+
+type Where = Places | range
 
 _EMPTY = (4, 4)  # the vtable of a table without fields
-
-
-def _condensed(column: NDArray[np.unsignedinteger]) -> Places:
-    """Return a column as whole numbers; where all are the same, one of them stands for all."""
-    if len(column) and bool((column == column[0]).all()):
-        return np.broadcast_to(column[:1].astype(np.int64), len(column))
-    return column.astype(np.int64)
-
-
-def _one_or_all(column: Places) -> Places | int:
-    """Return the number that all of a condensed column are, or the column."""
-    return int(column[0]) if len(column) == 1 or not column.strides[0] else column
+_ROWS_AT_ONCE = 1 << 14
+_DTYPES = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 
 
 class Tables:
     """Tables of one schema, a row each."""
 
     def __init__(self, payload: Payload, where: Span | Places, table: Table) -> None:
-        """Check that they are there.
-
-        Args:
-            payload: The file.
-            where: Their vector, or places of references to them.
-            table: Their schema.
-        """
+        """Check the tables of a vector, or at places of references. Raises ``Damage``."""
         slots: Where = (
             range(where.start, where.start + 4 * where.count, 4)
             if isinstance(where, Span)
@@ -100,7 +88,7 @@ class Tables:
         return self._places[name]
 
     def _find(self, name: str) -> Where | None:
-        field, slot = self._table[name], self._table.slots[name]
+        field, slot = self._table.by_name[name], self._table.slots[name]
         size, _ = inline_size(field)
         found = self._common(slot, size) if self._one is not None else self._each(slot, size)
         if field.required and len(self) and (found is None or 0 in found):
@@ -146,8 +134,13 @@ class Tables:
         vtable, row = np.unique(array(self._vtable)[long], return_index=True)
         count = self._entries[long][row] - known
         if int(count.sum()) > self._payload.size:
-            return True  # vtables inside one another: whoever wrote them, they are not ours
+            return True  # vtables inside one another: no writer that we know makes them
         return bool(gather(self._payload.bytes, vtable + known, count)[0].any())
+
+    def look_beyond(self, newer: set[str]) -> None:
+        """Add the table's name to ``newer`` if a row stores fields that its schema has not."""
+        if self.stores_from(self._table.vtable_size // 2 - 2):
+            newer.add(self._table.name)
 
     # -- columns -----------------------------------------------------------------------------------
 
@@ -194,7 +187,7 @@ class Tables:
         """Return a required field of bytes of one size, shape (n, size)."""
         places = self.places(name)
         assert places is not None
-        size, _ = inline_size(self._table[name])
+        size, _ = inline_size(self._table.by_name[name])
         found: Bytes = self._payload.bytes[array(places)[:, None] + np.arange(size)]
         return found
 
@@ -210,3 +203,123 @@ class Tables:
         if len(self) * ndim * 4 > self._payload.size:
             raise Damage("chunk indices of one array overlap", int(start[0]))
         return self._payload.vectors(start, ndim)
+
+
+class Payload:
+    """A FlatBuffer that numbers and bytes can be fetched from; all of it checked."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.bytes: Bytes = np.frombuffer(raw, np.uint8)
+        self.size = len(raw)
+        # up to three zeros behind the end, for those who read whole words of a string
+        self.padded = self.bytes if self.size % 4 == 0 else np.pad(self.bytes, (0, -self.size % 4))
+        self._views: dict[int, NDArray[np.unsignedinteger]] = {
+            size: self.bytes[: self.size // size * size].view(dtype)
+            for size, dtype in _DTYPES.items()
+        }
+
+    def numbers(self, at: Where, size: int) -> NDArray[np.unsignedinteger]:
+        """Return the unsigned numbers of ``size`` bytes at the places ``at``."""
+        self.check(at, size)
+        self._check_aligned(at, size)
+        if isinstance(at, range):
+            return self._strided(at, size)
+        return np.asarray(self._views[size][at >> (size.bit_length() - 1)])
+
+    def vectors(self, at: Where, count: int) -> NDArray[np.uint32]:
+        """Return ``count`` numbers of four bytes at each place, shape (n, count); not a copy."""
+        self.check(at, 4 * count)
+        self._check_aligned(at, 4)
+        if isinstance(at, range):
+            shape, strides = (len(at), count), (at.step, 4)
+            found = np.ndarray(shape, "<u4", self.bytes, at.start, strides) if len(at) else None
+            return np.zeros(shape, np.uint32) if found is None else found
+        found = self._views[4][(at >> 2)[:, None] + np.arange(count)]
+        return np.asarray(found, np.uint32)
+
+    def _strided(self, at: range, size: int) -> NDArray[np.unsignedinteger]:
+        if not at:
+            return np.zeros(0, _DTYPES[size])
+        return np.ndarray((len(at),), _DTYPES[size], self.bytes, at.start, (at.step,))
+
+    def check(self, at: Where, size: int | Places) -> None:
+        """Make sure that ``size`` bytes at each place are in the file."""
+        if not len(at):
+            return
+        if isinstance(at, range) and isinstance(size, int):
+            low, high = min(at[0], at[-1]), max(at[0], at[-1]) + size
+        else:
+            places = array(at)
+            low, high = int(places.min()), int((places + size).max())
+        if low < 0 or high > self.size:
+            raise Damage("something points outside the file", low if low < 0 else high)
+
+    def _check_aligned(self, at: Where, size: int) -> None:
+        if not len(at):
+            return
+        if isinstance(at, range):
+            odd = at.start % size or (len(at) > 1 and at.step % size)
+        else:
+            odd = size > 1 and int(np.bitwise_or.reduce(at, axis=None)) & (size - 1)
+        if odd:
+            raise Damage("a number is not aligned", int(at[0]))
+
+    def targets(self, places: Where) -> Where:
+        """Follow the references at ``places``."""
+        distance = self.numbers(places, 4)
+        if isinstance(places, range) and len(places) > 1 and bool((distance == distance[0]).all()):
+            return moved(places, int(distance[0]))
+        found = np.empty(len(places), np.int64)
+        for low in range(0, len(places), _ROWS_AT_ONCE):
+            rows = slice(low, low + _ROWS_AT_ONCE)
+            np.add(array(places[rows]), distance[rows], out=found[rows])
+        return condensed(found)
+
+
+def moved(at: Where, by: int) -> Where:
+    """Return all places ``by`` bytes further on."""
+    if isinstance(at, range):
+        return range(at.start + by, at.stop + by, at.step)
+    return at + by
+
+
+def array(at: Where) -> Places:
+    """Return the places as an array."""
+    if isinstance(at, range):
+        return np.arange(at.start, at.stop, at.step, dtype=np.int64)
+    return at
+
+
+def condensed(at: Places) -> Where:
+    """Return a range if the places are one."""
+    if len(at) < 2 or (step := int(at[1] - at[0])) == 0:
+        return at
+    even = range(int(at[0]), int(at[0]) + step * len(at), step)
+    # the last one rules out most other cases without a look at every place
+    return even if at[-1] == even[-1] and bool((np.diff(at) == step).all()) else at
+
+
+def _condensed(column: NDArray[np.unsignedinteger]) -> Places:
+    """Return a column as whole numbers; where all are the same, one of them stands for all."""
+    if len(column) and bool((column == column[0]).all()):
+        return np.broadcast_to(column[:1].astype(np.int64), len(column))
+    return column.astype(np.int64)
+
+
+def _one_or_all(column: Places) -> Places | int:
+    """Return the number that all of a condensed column are, or the column."""
+    return int(column[0]) if len(column) == 1 or not column.strides[0] else column
+
+
+def text(data: Bytes, starts: Places) -> Strings:
+    """Return strings after a check that each is UTF-8 by itself. Raises ``Damage``."""
+    if int(data.max(initial=0)) < 0x80:
+        return Strings(data, starts)
+    try:
+        data.tobytes().decode()
+    except UnicodeDecodeError as error:
+        raise Damage("a string is not UTF-8", error.start) from None
+    begins = starts[:-1][np.diff(starts) > 0]
+    if bool((data[begins] & 0xC0 == 0x80).any()):  # a character cut in two
+        raise Damage("a string is not UTF-8", 0)
+    return Strings(data, starts)

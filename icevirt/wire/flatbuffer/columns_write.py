@@ -18,20 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
-from icevirt.wire.flatbuffer.layout import TableLayout, layout
+from icevirt.model.ranges import Bytes, Places, copy_ranges
+from icevirt.model.strings import Strings
+from icevirt.wire.flatbuffer.builder import TableLayout, layout
 from icevirt.wire.flatbuffer.schema import Table
 from icevirt.wire.header import MAX_PAYLOAD
-from icevirt.wire.row_order import Bytes, Places, copy_ranges
 
 BLOCK = 1 << 13  # rows made at once
 _POOL_BLOCK = 1 << 19  # bytes
 
 type Blocks = Callable[[], Iterable[Bytes]]
-"""Makes the bytes of a part, each block of which is gone when the next is asked for."""
+"""Makes the bytes of a part; each block is valid until the next one is made."""
 
 
 class Tail:
-    """What stands behind the small tables of a file: parts, and how many bytes they are."""
+    """The parts behind the small tables of a file, and the end of the file so far."""
 
     def __init__(self, start: int) -> None:
         self.end = start
@@ -184,9 +185,9 @@ class Pool:
         return cls(source, start, length, at, element)
 
     @classmethod
-    def of_strings(cls, data: Bytes, starts: Places) -> Pool:
-        """Lay out what lies end to end, each beginning at one of ``starts``."""
-        return cls.of(data, starts[:-1], np.diff(starts))
+    def of_strings(cls, strings: Strings) -> Pool:
+        """Lay out a column of strings."""
+        return cls.of(strings.data, strings.starts[:-1], strings.lengths)
 
     @property
     def size(self) -> int:

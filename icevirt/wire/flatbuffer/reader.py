@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from icevirt.errors import FormatError
-from icevirt.wire.flatbuffer.layout import inline_size
 from icevirt.wire.flatbuffer.schema import (
     BYTES,
     Field,
@@ -26,6 +25,7 @@ from icevirt.wire.flatbuffer.schema import (
     Union,
     Values,
     Vector,
+    inline_size,
 )
 
 _U16 = struct.Struct("<H")
@@ -57,7 +57,7 @@ class Damage(Exception):  # noqa: N818 - it never leaves the package, see ``read
         self.at = at
         self.trail: list[str] = []
 
-    def told(self, file: str) -> FormatError:
+    def as_error(self, file: str) -> FormatError:
         """Return the error for the user."""
         return FormatError(
             self.what,
@@ -74,9 +74,9 @@ def reading(file: str) -> Iterator[None]:
     try:
         yield
     except Damage as damage:
-        raise damage.told(file) from None
+        raise damage.as_error(file) from None
     except ValueError as error:  # values of the model refuse to exist wrongly
-        raise Damage(str(error), 0).told(file) from error
+        raise Damage(str(error), 0).as_error(file) from error
 
 
 class FlatBufferReader:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 
@@ -91,18 +91,30 @@ class Table:
         """Bytes of a vtable that lists every field; one that is longer has fields of the future."""
         return 6 + 2 * max(self.slots.values(), default=-1)
 
-    def __getitem__(self, name: str) -> Field:
-        """Return the field of this name."""
-        return self._by_name[name]
-
     @cached_property
-    def _by_name(self) -> dict[str, Field]:
+    def by_name(self) -> dict[str, Field]:
+        """Every field by its name."""
         return {each.name: each for each in self.fields}
 
 
 type Kind = Scalar | Struct | Text | Vector | Union | Table
 type Values = dict[str, Any]
 """A table in Python: absent fields are None, tables are dicts, unions are (tag, dict)."""
+
+OFFSET = 4
+"""Bytes of a reference to something outside the table."""
+
+
+@cache
+def inline_size(field: Field) -> tuple[int, int]:
+    """Return the bytes a field takes inside its table, and their alignment."""
+    kind = field.kind
+    if isinstance(kind, Struct):
+        return kind.size, kind.align
+    if isinstance(kind, Scalar):
+        return kind.size, kind.size
+    return OFFSET, OFFSET
+
 
 U8 = Scalar("uint8", "B")
 BOOL = Scalar("bool", "?")
@@ -241,16 +253,19 @@ MOVE_OPERATION = Table(
         Field("node_type", U8),
     ),
 )
+NODE_SETS = (
+    "new_groups",
+    "new_arrays",
+    "deleted_groups",
+    "deleted_arrays",
+    "updated_arrays",
+    "updated_groups",
+)
 TRANSACTION_LOG = Table(
     "TransactionLog",
     (
         _required("id", OBJECT_ID_12),
-        _required("new_groups", Vector(OBJECT_ID_8)),
-        _required("new_arrays", Vector(OBJECT_ID_8)),
-        _required("deleted_groups", Vector(OBJECT_ID_8)),
-        _required("deleted_arrays", Vector(OBJECT_ID_8)),
-        _required("updated_arrays", Vector(OBJECT_ID_8)),
-        _required("updated_groups", Vector(OBJECT_ID_8)),
+        *(_required(name, Vector(OBJECT_ID_8)) for name in NODE_SETS),
         _required("updated_chunks", Vector(ARRAY_UPDATED_CHUNKS)),
         Field("moved_nodes", Vector(MOVE_OPERATION)),
         EXTRA,

@@ -1,17 +1,19 @@
 """Compress and decompress locations one by one with a trained zstd dictionary.
 
 Spec: Manifest.location_dictionary and ChunkRef.compressed_location. Each location is a complete
-zstd frame of its own that says its size. The official reader takes locations of up to 1,024 bytes.
+zstd frame that declares its size. The official reader takes locations of up to 1,024 bytes.
 """
 
 from __future__ import annotations
+
+from math import ceil
 
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from icevirt.model.ranges import Bytes, Places
 from icevirt.wire.flatbuffer.reader import Damage
-from icevirt.wire.row_order import Bytes, Places
 
 MAX_LOCATION = 1024
 _MAGIC = 0xFD2FB528
@@ -38,9 +40,8 @@ class Dictionary:
         total = sum(map(len, samples))
         if not total or min(map(len, samples)) < 1:
             return None
-        enough: list[bytes | bytearray | memoryview] = [*samples] * -(
-            -size // total
-        )  # as the official client does with short samples
+        # as the official client does with short samples
+        enough: list[bytes | bytearray | memoryview] = [*samples] * ceil(size / total)
         try:
             return cls(zstandard.train_dictionary(size, enough).as_bytes())
         except zstandard.ZstdError:
@@ -74,9 +75,7 @@ def _segments(data: Bytes, starts: Places) -> zstandard.BufferWithSegments:
 def _joined(made: zstandard.BufferWithSegmentsCollection) -> tuple[Bytes, Places]:
     """Return what the library made, end to end, and where each begins."""
     parts = [made[row].tobytes() for row in range(len(made))]
-    starts = np.zeros(len(parts) + 1, np.int64)
-    np.cumsum([len(part) for part in parts], out=starts[1:])
-    return np.frombuffer(b"".join(parts), np.uint8), starts
+    return np.frombuffer(b"".join(parts), np.uint8), np.cumsum([0, *map(len, parts)])
 
 
 def content_sizes(data: Bytes, at: Places, length: Places) -> NDArray[np.int64]:
@@ -99,14 +98,14 @@ def _declared(frames: Bytes, at: Places, length: Places) -> NDArray[np.int64]:
     descriptor = frames[at + 4].astype(np.int64)
     single = descriptor >> 5 & 1
     flag = descriptor >> 6
-    width = np.where(flag == 0, single, 1 << flag)  # 0: the size is not told
+    width = np.where(flag == 0, single, 1 << flag)  # 0: no size is declared
     place = at + 5 + (1 - single) + _ID_SIZES[descriptor & 3]
     if bool((magic != _MAGIC).any() or (width == 0).any() or (place + width > at + length).any()):
         raise Damage("a compressed location is not a frame with a declared size", 0)
     size = np.full(len(at), MAX_LOCATION + 1)  # wide sizes are of no location
-    for told, base in ((1, 0), (2, 256), (4, 0)):
-        rows = np.flatnonzero(width == told)
-        size[rows] = _little_endian(frames, place[rows], told) + base
+    for size_of, base in ((1, 0), (2, 256), (4, 0)):
+        rows = np.flatnonzero(width == size_of)
+        size[rows] = _little_endian(frames, place[rows], size_of) + base
     return size
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.wire.row_order import Bytes, Places
+from icevirt.model.ranges import Bytes, Places
 
-# The factors of the digest are secret and new in every process: nobody can prepare collisions.
+# The factors of the digest are secret and new in every process: collisions cannot be prepared.
 # Equal digests are compared byte by byte all the same.
 _WORDS = 256
 _FEW = 1 << 16
@@ -33,19 +33,14 @@ def first_uses(keys: NDArray[np.number]) -> tuple[Places, Places]:
         rows = np.arange(len(keys))
         return rows, rows
     heads = np.concatenate([[0], np.flatnonzero(change)])
-    if _all_differ(keys[heads]):
+    ascending = np.sort(keys[heads])  # keys alone are sorted far sooner than keys with places
+    if not bool((ascending[1:] == ascending[:-1]).any()):
         return heads, np.cumsum(change)
     _, first, inverse = np.unique(keys[heads], return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
     return heads[first[order]], number[inverse][np.cumsum(change)]
-
-
-def _all_differ(keys: NDArray[np.number]) -> bool:
-    """Say whether no key comes twice; keys alone are sorted far sooner than keys with places."""
-    ascending = np.sort(keys)
-    return not bool((ascending[1:] == ascending[:-1]).any())
 
 
 def looks_distinct(data: Bytes, start: Places, length: Places) -> bool:

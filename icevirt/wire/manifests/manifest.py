@@ -18,20 +18,20 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import MAX_LEVEL
 from icevirt.model.json import JSONObject
 from icevirt.model.manifest import Manifest
-from icevirt.wire import frame, header
+from icevirt.model.ranges import ascends
+from icevirt.wire import header
 from icevirt.wire.flatbuffer.builder import Builder
-from icevirt.wire.flatbuffer.columns_read import Tables
+from icevirt.wire.flatbuffer.columns_read import Payload, Tables
 from icevirt.wire.flatbuffer.columns_write import Tail
-from icevirt.wire.flatbuffer.payload import Payload
 from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, reading
-from icevirt.wire.flatbuffer.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST, Values
+from icevirt.wire.flatbuffer.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST
 from icevirt.wire.header import FileKind
-from icevirt.wire.manifests.dictionary import Dictionary
-from icevirt.wire.manifests.locations_read import LocationReader
-from icevirt.wire.manifests.locations_write import LocationCompression, packed, trained
-from icevirt.wire.manifests.references_read import read_table
-from icevirt.wire.manifests.references_write import write_table
-from icevirt.wire.row_order import ascends
+from icevirt.wire.manifests.references_read import LocationReader, read_table
+from icevirt.wire.manifests.references_write import (
+    LocationCompression,
+    trained,
+    write_table,
+)
 
 # Manifest.compression_algorithm. Its default is 1, so that 0 must be stored.
 _PLAIN, _ZSTD = 0, 1
@@ -83,40 +83,26 @@ def encode(
     """
     stored = {node: arrays[node] for node in sorted(arrays) if len(arrays[node])}
     dictionary = trained(list(stored.values()), locations) if spec_version > 1 else None
-    small = Builder().root(MANIFEST, _values(stored, dictionary))
-    tail = Tail(len(small.out))
-    for place, table in small.open:
-        check(table)
-        urls = packed(table.locations, dictionary, locations.compression_level)
-        small.link(place, write_table(tail, table, urls))
-    id_at = small.root_field(MANIFEST, "id")
-    head = header.head(FileKind.manifest, spec_version)
-    digest, raw = _named_file(head, bytes(small.out), id_at, tail, level)
-    return EncodedManifest(
-        id=digest,
-        raw=raw,
-        num_chunk_refs=sum(map(len, stored.values())),
-    )
-
-
-def _values(stored: Mapping[ObjectId8, ChunkTable], dictionary: Dictionary | None) -> Values:
-    return {
+    values = {
         "id": bytes(ObjectId12.SIZE),  # not known yet
         "arrays": [{"node_id": node, "refs": table} for node, table in stored.items()],
         "location_dictionary": dictionary.trained if dictionary else None,
         "compression_algorithm": _ZSTD if dictionary else _PLAIN,
     }
-
-
-def _named_file(
-    head: bytes, small: bytes, id_at: int, tail: Tail, level: int
-) -> tuple[ObjectId12, bytes]:
-    """Return the manifest's id, and its file with the id in it."""
-    end = id_at + ObjectId12.SIZE
-    parts = chain([np.frombuffer(small[end:], np.uint8)], tail.blocks())
-    rest = frame.compress(parts, tail.end - end, level, checksum=False)
-    digest = ObjectId12.of_content(small[:end], rest)
-    return digest, frame.with_raw_start(head, small[:id_at] + digest, rest)
+    small = Builder().root(MANIFEST, values)
+    tail = Tail(len(small.out))
+    for place, table in small.open:
+        check(table)
+        at = write_table(tail, table, dictionary, locations.compression_level)
+        small.link(place, at)
+    id_at = small.root_field(MANIFEST, "id")
+    start, after = bytes(small.out[:id_at]), id_at + ObjectId12.SIZE
+    parts = chain([np.frombuffer(small.out, np.uint8)[after:]], tail.blocks())
+    rest = header.compress(parts, tail.end - after, level, checksum=False)
+    digest = ObjectId12.of_content(start + bytes(ObjectId12.SIZE), rest)
+    head = header.head(FileKind.manifest, spec_version)
+    raw = header.with_raw_start(head, start + digest, rest)
+    return EncodedManifest(id=digest, raw=raw, num_chunk_refs=sum(map(len, stored.values())))
 
 
 def decode(raw: bytes) -> Manifest:
@@ -153,7 +139,7 @@ def is_intact(raw: bytes) -> bool | None:
     """
     if not raw[slice(*_WRITER)].startswith(b"icevirt-"):
         return None
-    parted = frame.without_raw_start(raw, header.SIZE)
+    parted = header.without_raw_start(raw, header.SIZE)
     if parted is None or len(parted[0]) < ObjectId12.SIZE:
         return None
     start, rest = parted[0][: -ObjectId12.SIZE], parted[1]

@@ -1,23 +1,34 @@
-"""Read the references of one array into a ``ChunkTable``.
+"""Read the references of one array into a ``ChunkTable``, and their distinct locations.
 
 Spec: "ChunkRef". The fields of a row decide its kind; if it has several, the official reader's
-precedence holds: chunk_id, compressed_location, location, inline.
+precedence holds: chunk_id, compressed_location, location, inline. Writers may share the string of a
+location or repeat it; either way a location that a million rows share is read once.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.model.chunks import FARTHEST, ChunkTable, ChunkType, Locations
-from icevirt.model.strings import StringsWithin
-from icevirt.wire.flatbuffer.columns_read import Tables
-from icevirt.wire.flatbuffer.payload import array
-from icevirt.wire.flatbuffer.reader import Damage, Span
+from icevirt.model.ranges import Bytes, Places, ascends, gather
+from icevirt.model.strings import Strings, StringsWithin
+from icevirt.wire.flatbuffer.columns_read import Payload, Tables, array, text
+from icevirt.wire.flatbuffer.reader import Damage, Span, reading
 from icevirt.wire.flatbuffer.schema import CHUNK_REF
-from icevirt.wire.manifests.locations_read import LocationReader
-from icevirt.wire.row_order import Bytes, ascends, gather
+from icevirt.wire.header import FileKind
+from icevirt.wire.manifests.dictionary import Dictionary, content_sizes
+from icevirt.wire.manifests.distinct_rows import equal_ranges, first_uses, looks_distinct
 
+type Rows = Places | slice  # a slice: all of them
+
+_WORTH_KEEPING = 3  # strings are read where they stand when the payload is not much more than they
+_FEW_FRAMES = 1 << 10  # decompressed in a millisecond
+_WIDTH = 4  # of the length before each string
+_BLOCK = 1 << 18  # stays in the processor's cache
 # field, what a row that has it is; later ones win
 _KINDS = (
     ("inline", ChunkType.inline),
@@ -114,3 +125,148 @@ class _TableColumns:
         self.copy()
         self.offset[rows], self.length[rows] = starts[:-1], count
         return data
+
+
+@dataclass(frozen=True)
+class LocationReader:
+    """Reads locations of one manifest, whose arrays share a payload and a dictionary."""
+
+    payload: Payload
+    algorithm: int
+    trained: bytes | None
+
+    @cached_property
+    def dictionary(self) -> Dictionary:
+        """What decompresses locations, made for the first compressed one."""
+        if self.algorithm != 1 or self.trained is None:
+            raise Damage("a compressed location, but no dictionary to decompress it", 0)
+        return Dictionary(self.trained)
+
+    def read(self, refs: Tables, rows: Rows) -> tuple[Locations, Places]:
+        """Return the distinct locations of ``rows`` of the references, and each row's number."""
+        url, rank = self._urls(refs, rows)
+        etags = _ranges(refs, "checksum_etag", rows)
+        etag, etag_rank = (Strings.empty(0), None) if etags is None else self._strings(*etags)
+        seconds = None
+        if refs.places("checksum_last_modified") is not None:
+            seconds = refs.numbers("checksum_last_modified", 4)[rows].astype(np.int64)
+        if etag_rank is None and seconds is None:
+            nothing = np.zeros(len(url), np.uint32)
+            return Locations(url=url, etag=Strings.empty(len(url)), last_modified=nothing), rank
+        keys = rank
+        for part in (etag_rank, seconds):
+            if part is not None:
+                # renumber at every step, so that products stay far below 63 bits
+                _, keys = first_uses(keys * (int(part.max(initial=0)) + 1) + part)
+        first, keys = first_uses(keys)
+        count = len(first)
+        found = Locations(
+            url=url[rank[first]],
+            etag=Strings.empty(count) if etag_rank is None else etag[etag_rank[first]],
+            last_modified=np.zeros(count, np.uint32)
+            if seconds is None
+            else seconds[first].astype(np.uint32),
+        )
+        return found, keys
+
+    def _urls(self, refs: Tables, rows: Rows) -> tuple[Strings, Places]:
+        plain = _ranges(refs, "location", rows)
+        packed = _ranges(refs, "compressed_location", rows)
+        if packed is None:
+            assert plain is not None
+            return self._strings(*plain)
+        hidden = packed[0] != 0  # compressed ones go first
+        if plain is None or hidden.all():
+            return self._unpacked(*packed)
+        names, rank = self._strings(*(column[~hidden] for column in plain))
+        more, more_rank = self._unpacked(*(column[hidden] for column in packed))
+        both = np.empty(len(hidden), np.int64)
+        both[~hidden], both[hidden] = rank, more_rank + len(names)
+        return names + more, both
+
+    def _strings(self, start: Places, length: Places) -> tuple[Strings, Places]:
+        """Return the distinct strings among these, and every row's number."""
+        first, rank = self._distinct(start, length)
+        start, length = _rows(start, first), _rows(length, first)
+        if _WORTH_KEEPING * int(length.sum()) > self.payload.size and _stand_apart(
+            self.payload.bytes, start, length
+        ):
+            return StringsWithin(self.payload.bytes, start, length), rank
+        return text(*gather(self.payload.bytes, start, length)), rank
+
+    def _unpacked(self, start: Places, length: Places) -> tuple[Strings, Places]:
+        first, rank = self._distinct(start, length)
+        start, length = _rows(start, first), _rows(length, first)
+        size = content_sizes(self.payload.bytes, start, length)
+        if len(size) > _FEW_FRAMES and _WORTH_KEEPING * int(size.sum()) > self.payload.size:
+            return Frames(self.dictionary, self.payload.bytes, start, length), rank
+        return text(*self.dictionary.decompress(*gather(self.payload.bytes, start, length))), rank
+
+    def _distinct(self, start: Places, length: Places) -> tuple[Places, Places]:
+        """Tell equal ranges by their place, which is cheap, then by their bytes."""
+        first, rank = first_uses(start)
+        start, length = _rows(start, first), _rows(length, first)
+        if int(length.sum()) > self.payload.size:
+            raise Damage("strings overlap", int(start[0]))
+        if looks_distinct(self.payload.padded, start, length):
+            return first, rank
+        again, number = equal_ranges(self.payload.padded, start, length)
+        return first[again], number[rank]
+
+
+class Frames(StringsWithin):
+    """Compressed strings, decompressed on first use.
+
+    Damage that only decompression can find raises ``FormatError`` then.
+    """
+
+    _dictionary: Dictionary
+    _left: int
+
+    def __init__(self, dictionary: Dictionary, around: Bytes, at: Places, size: Places) -> None:
+        """Take over frames whose headers were checked."""
+        super().__init__(around, at, size)
+        vars(self).update(_dictionary=dictionary, _left=_FEW_FRAMES)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Bytes of each string, shape (n,)."""
+        return self._all.lengths
+
+    def _one(self, row: int) -> str:
+        vars(self)["_left"] -= 1
+        if self._left > 0:
+            return self._gathered(np.array([row]))[0]
+        return self._all[row]  # after so many reads one by one, all are wanted
+
+    def _gathered(self, rows: NDArray[np.int64]) -> Strings:
+        frames = super()._gathered(rows)
+        with reading(FileKind.manifest.name):
+            return text(*self._dictionary.decompress(frames.data, frames.starts))
+
+
+def _rows(column: Places, rows: Places) -> Places:
+    """Return rows of a column, of which none comes twice; all of them without a copy."""
+    return column if len(rows) == len(column) and rows[-1:] == len(rows) - 1 else column[rows]
+
+
+def _stand_apart(data: Bytes, start: Places, length: Places) -> bool:
+    """Say whether strings lie one behind the other, each behind its length, and are ASCII.
+
+    No look at each string is needed for that: every byte above 0x7F between the first and the last
+    must belong to one of the lengths.
+    """
+    if not bool((start[1:] - _WIDTH >= start[:-1] + length[:-1]).all()):
+        return False
+    in_lengths = np.count_nonzero(length.astype("<u4").view(np.uint8) >= 0x80)
+    between = data[int(start[0]) - _WIDTH : int(start[-1] + length[-1])]
+    blocks = (between[at : at + _BLOCK] for at in range(0, len(between), _BLOCK))
+    return sum(int(np.count_nonzero(block >= 0x80)) for block in blocks) == in_lengths
+
+
+def _ranges(refs: Tables, name: str, rows: Rows) -> tuple[Places, Places] | None:
+    """Return where the strings of a field start (0 where it is absent), and their lengths."""
+    if refs.places(name) is None:
+        return None
+    start, length = refs.spans(name, 1)
+    return start[rows], length[rows]

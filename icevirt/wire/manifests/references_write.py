@@ -1,20 +1,30 @@
 """Write the references of one array: a block of records per kind, then what they share.
 
 Spec: "ChunkRef". Locations, etags and inline chunks follow the records, because references point
-forward; each distinct location is written once and shared.
+forward; each distinct location is written once and shared, as a string or compressed with a
+dictionary. Because equal locations share one string and whole files are compressed, strings are
+nearly always smaller and faster; the dictionary pays in the memory of readers that keep manifests
+decompressed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
+from typing import Any
 
 import numpy as np
+import zstandard
 from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
-from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.config.document import MAX_LEVEL
+from icevirt.model.json import JSONObject
+from icevirt.model.ranges import Bytes, Places
+from icevirt.model.strings import Strings
 from icevirt.wire.flatbuffer.columns_write import (
     BLOCK,
     Pool,
@@ -25,8 +35,7 @@ from icevirt.wire.flatbuffer.columns_write import (
     vector_blocks,
 )
 from icevirt.wire.flatbuffer.schema import CHUNK_REF
-from icevirt.wire.manifests.locations_write import Packed
-from icevirt.wire.row_order import Bytes, Places
+from icevirt.wire.manifests.dictionary import MAX_LOCATION, Dictionary
 
 _RANGE = frozenset({"index", "offset", "length"})
 _TIME = "checksum_last_modified"
@@ -45,9 +54,9 @@ _NATIVE, _INLINE, _VIRTUAL = range(3)
 _CHECKSUMS = 3
 
 
-def write_table(tail: Tail, table: ChunkTable, locations: Packed) -> int:
+def write_table(tail: Tail, table: ChunkTable, dictionary: Dictionary | None, level: int) -> int:
     """Append an array's references and return where their vector stands."""
-    return _References(tail, table, locations).start
+    return _References(tail, table, _compressed(table.locations, dictionary, level)).start
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +71,7 @@ class _Block:
 class _References:
     """The references of one array: laid out when this is made, written when the file is."""
 
-    def __init__(self, tail: Tail, table: ChunkTable, locations: Packed) -> None:
+    def __init__(self, tail: Tail, table: ChunkTable, locations: _Compressed) -> None:
         self._table = table
         self._kind = _kinds(table, locations)
         self.start = tail.add(4 + 4 * len(table), self._vector, align=4)
@@ -80,19 +89,21 @@ class _References:
 
     # -- laying out ------------------------------------------------------------------------------
 
-    def _share(self, tail: Tail, name: str, kinds: Sequence[int], locations: Packed) -> Places:
+    def _share(self, tail: Tail, name: str, kinds: Sequence[int], locations: _Compressed) -> Places:
         """Append the rows of a shared column that are used; return where each row stands."""
         table = self._table
         if name == "inline":
             return pooled(tail, Pool.of(table.inline, *_inline(table)))
-        data, starts = {
-            "location": (locations.plain.data, locations.plain.starts),
-            "compressed_location": locations.frames,
-            "checksum_etag": (table.locations.etag.data, table.locations.etag.starts),
-        }[name]
+        columns: dict[str, Strings | _Compressed] = {
+            "location": table.locations.url,
+            "compressed_location": locations,
+            "checksum_etag": table.locations.etag,
+        }
+        shared = columns[name]
+        start, length = shared.starts[:-1], np.diff(shared.starts)
         used = _by_first_use(self._sources(kinds))
-        places = np.zeros(len(starts) - 1, np.int64)
-        places[used] = pooled(tail, Pool.of(data, starts[:-1][used], np.diff(starts)[used]))
+        places = np.zeros(len(start), np.int64)
+        places[used] = pooled(tail, Pool.of(shared.data, start[used], length[used]))
         return places
 
     def _sources(self, kinds: Sequence[int]) -> NDArray[np.uint32]:
@@ -158,7 +169,7 @@ def _columns(
     return found
 
 
-def _kinds(table: ChunkTable, locations: Packed) -> NDArray[np.uint8]:
+def _kinds(table: ChunkTable, locations: _Compressed) -> NDArray[np.uint8]:
     """Return the kind of each row's record, a number of ``_KINDS``.
 
     Raises:
@@ -184,7 +195,7 @@ def _check_sources(source: NDArray[np.uint32], count: int, nowhere: str) -> None
         raise InvalidInputError(f"a reference points to {nowhere}", source=int(source.max()))
 
 
-def _virtual_kinds(table: ChunkTable, locations: Packed) -> NDArray[np.uint8]:
+def _virtual_kinds(table: ChunkTable, locations: _Compressed) -> NDArray[np.uint8]:
     """Return the kind of virtual references to each location."""
     checksum = np.where(table.locations.last_modified > 0, 1, 2)
     checksum[table.locations.etag.lengths > 0] = 0  # one is enough, an etag is better
@@ -208,3 +219,111 @@ def _by_first_use(source: NDArray[np.uint32]) -> slice | Places:
     first[source[::-1]] = np.arange(len(source) - 1, -1, -1)  # the earliest is assigned last
     used = np.argsort(first, kind="stable")
     return used[: int(np.count_nonzero(first < len(source)))]
+
+
+class LocationEncoding(Enum):
+    """When locations are compressed with a dictionary."""
+
+    plain = "plain"  # never
+    smaller = "smaller"  # when a sample says that the file gets smaller
+    dictionary = "dictionary"  # whenever the thresholds are met
+
+
+_RANGES = {  # whatever a configuration says
+    "min_num_chunks": (0, 1 << 62),
+    "dictionary_max_training_samples": (0, 100_000),
+    "dictionary_max_size_bytes": (0, 1 << 20),
+    "compression_level": (-(1 << 17), MAX_LEVEL),  # of zstd, whose negative levels are fast
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocationCompression:
+    """How locations are compressed; with the fields and defaults of the repository's config.
+
+    Spec: config, ``manifest.virtual_chunk_location_compression``.
+    """
+
+    encoding: LocationEncoding = LocationEncoding.smaller
+    min_num_chunks: int = 1000
+    dictionary_max_training_samples: int = 100
+    dictionary_max_size_bytes: int = 2048
+    compression_level: int = 3
+
+    @classmethod
+    def of_config(cls, document: JSONObject | None) -> LocationCompression:
+        """Read the settings out of a persisted configuration; what is not there has its default."""
+        found: Any = document or {}
+        for key in ("manifest", "virtual_chunk_location_compression"):
+            found = found.get(key) if isinstance(found, Mapping) else None
+        settings: dict[str, Any] = {
+            name: min(max(int(found[name]), least), most)
+            for name, (least, most) in _RANGES.items()
+            if isinstance(found, Mapping) and isinstance(found.get(name), int)
+        }
+        return cls(**settings)
+
+
+MIN_SAMPLE = 8  # bytes; when half of the samples are shorter, they are not worth it
+
+
+def trained(tables: Sequence[ChunkTable], settings: LocationCompression) -> Dictionary | None:
+    """Return the dictionary to compress the locations of these tables with."""
+    if settings.encoding is LocationEncoding.plain:
+        return None
+    virtual = sum(table.count(ChunkType.virtual) for table in tables)
+    if virtual < max(settings.min_num_chunks, 1):
+        return None
+    samples = _samples(tables, settings.dictionary_max_training_samples)
+    if 2 * sum(len(sample) < MIN_SAMPLE for sample in samples) >= len(samples):
+        return None
+    dictionary = Dictionary.train(samples, settings.dictionary_max_size_bytes)
+    if dictionary and settings.encoding is LocationEncoding.smaller:
+        return dictionary if _is_smaller(samples, dictionary, settings) else None
+    return dictionary
+
+
+@dataclass(frozen=True, slots=True)
+class _Compressed:
+    """Those locations of a table that are written as frames, end to end; the others are empty."""
+
+    hidden: NDArray[np.bool_]  # (m,) whether a location is a frame
+    data: Bytes
+    starts: Places  # (m + 1,)
+
+
+def _compressed(locations: Locations, dictionary: Dictionary | None, level: int) -> _Compressed:
+    """Compress the locations that a reader accepts compressed."""
+    url, data = locations.url, np.zeros(0, np.uint8)
+    hidden, sizes = np.zeros(len(url), np.bool_), np.zeros(len(url), np.int64)
+    if dictionary is not None:
+        lengths = url.lengths
+        hidden = (lengths > 0) & (lengths <= MAX_LOCATION)
+        rows = np.flatnonzero(hidden)
+        chosen = url if len(rows) == len(url) else url[rows]
+        data, starts = dictionary.compress(chosen.data, chosen.starts, level)
+        sizes[rows] = np.diff(starts)
+    return _Compressed(hidden, data, np.concatenate([[0], np.cumsum(sizes)]))
+
+
+def _samples(tables: Sequence[ChunkTable], count: int) -> list[bytes]:
+    """Return evenly spaced locations: the same ones for the same tables, always."""
+    total = sum(len(table.locations) for table in tables)
+    wanted = set(np.linspace(0, total - 1, min(count, total)).astype(int).tolist())
+    samples, base = [], 0
+    for table in tables:
+        url = table.locations.url
+        samples += [url[at - base].encode() for at in sorted(wanted) if 0 <= at - base < len(url)]
+        base += len(url)
+    # those that are too long to be compressed teach nothing
+    return [sample for sample in samples if len(sample) <= MAX_LOCATION]
+
+
+def _is_smaller(
+    samples: list[bytes], dictionary: Dictionary, settings: LocationCompression
+) -> bool:
+    level = settings.compression_level
+    data = np.frombuffer(b"".join(samples), np.uint8)
+    starts = np.concatenate([[0], np.cumsum([len(sample) for sample in samples])])
+    frames, _ = dictionary.compress(data, starts, level)
+    return len(frames) < len(zstandard.ZstdCompressor(level=level).compress(data.tobytes()))

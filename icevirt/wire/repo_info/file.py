@@ -7,7 +7,7 @@ process, so wrong ones are refused on reading and on writing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from icevirt.errors import InvalidInputError
@@ -16,21 +16,15 @@ from icevirt.model.json import JSONObject
 from icevirt.model.ops_log import OpsLog
 from icevirt.model.repo_info import RepoInfo
 from icevirt.wire import header
-from icevirt.wire.documents import flex_read, flex_write, metadata
+from icevirt.wire.documents import flexbuffers, metadata
 from icevirt.wire.flatbuffer.builder import Builder
+from icevirt.wire.flatbuffer.columns_read import Payload
 from icevirt.wire.flatbuffer.columns_write import Tail
-from icevirt.wire.flatbuffer.payload import Payload
 from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, reading
 from icevirt.wire.flatbuffer.schema import REPO, Values
 from icevirt.wire.header import FileKind
-from icevirt.wire.repo_info import (
-    ops_log_read,
-    ops_log_write,
-    snapshots_read,
-    snapshots_write,
-    updates,
-)
-from icevirt.wire.repo_info.snapshots_read import SnapshotInfos
+from icevirt.wire.repo_info import ops_log, snapshots
+from icevirt.wire.repo_info.snapshots import SnapshotInfos
 
 MAIN = "main"
 
@@ -44,28 +38,28 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
             client's file and would lose something.
     """
     _check(info)
-    snapshots = snapshots_read.columns_of(info.snapshots)
-    rows = snapshots.rows()
+    listed = snapshots.columns_of(info.snapshots)
+    rows = listed.rows()
     values = {
         "spec_version": info.spec_version,
         "tags": _ref_values(info.tags, rows),
         "branches": _ref_values(info.branches, rows),
         "deleted_tags": sorted(info.deleted_tags, key=str.encode),
-        "snapshots": snapshots,
-        "status": updates.status_values(info.status),
-        "metadata": None if info.metadata is None else metadata.to_items(info.metadata),
+        "snapshots": listed,
+        "status": ops_log.status_values(info.status),
+        "metadata": _optional(info.metadata, metadata.to_items),
         "latest_updates": OpsLog.of(info.latest_updates),
         "repo_before_updates": info.repo_before_updates,
-        "config": None if info.config is None else flex_write.dumps(info.config),
-        "enabled_feature_flags": _sorted(info.enabled_feature_flags),
-        "disabled_feature_flags": _sorted(info.disabled_feature_flags),
+        "config": _optional(info.config, flexbuffers.dumps),
+        "enabled_feature_flags": _optional(info.enabled_feature_flags, sorted),
+        "disabled_feature_flags": _optional(info.disabled_feature_flags, sorted),
         "extra": info.extra,
     }
     small = Builder().root(REPO, values)
     tail = Tail(len(small.out))
     for place, columns in small.open:
         is_log = isinstance(columns, OpsLog)
-        small.link(place, (ops_log_write if is_log else snapshots_write).write(tail, columns))
+        small.link(place, (ops_log if is_log else snapshots).write(tail, columns))
     payload = b"".join([small.out, *(part.tobytes() for part in tail.blocks())])
     return header.pack(FileKind.repo_info, payload, level=level)
 
@@ -77,23 +71,29 @@ def decode(raw: bytes) -> RepoInfo:
         reader = FlatBufferReader(payload)
         values = reader.root(REPO)
         columns = Payload(payload)
-        snapshots = snapshots_read.read(columns, values["snapshots"], spec_version, reader.newer)
+        listed = snapshots.read(columns, values["snapshots"], spec_version, reader.newer)
         return RepoInfo(
             spec_version=values["spec_version"],
-            tags=_refs(values["tags"], snapshots),
-            branches=_refs(values["branches"], snapshots),
+            tags=_refs(values["tags"], listed),
+            branches=_refs(values["branches"], listed),
             deleted_tags=frozenset(values["deleted_tags"]),
-            snapshots=snapshots,
-            status=updates.status(values["status"]),
-            metadata=_optional_metadata(values["metadata"], spec_version),
-            latest_updates=ops_log_read.read(columns, values["latest_updates"], reader),
-            repo_before_updates=updates.backup_name(values["repo_before_updates"]),
+            snapshots=listed,
+            status=ops_log.status(values["status"]),
+            metadata=_optional(
+                values["metadata"], lambda items: metadata.from_items(items, spec_version)
+            ),
+            latest_updates=ops_log.read(columns, values["latest_updates"], reader),
+            repo_before_updates=ops_log.backup_name(values["repo_before_updates"]),
             config=_config(values["config"]),
-            enabled_feature_flags=_flags(values["enabled_feature_flags"]),
-            disabled_feature_flags=_flags(values["disabled_feature_flags"]),
+            enabled_feature_flags=_optional(values["enabled_feature_flags"], tuple),
+            disabled_feature_flags=_optional(values["disabled_feature_flags"], tuple),
             extra=values["extra"],
             newer_tables=tuple(sorted(reader.newer)),
         )
+
+
+def _optional[T, R](value: T | None, convert: Callable[[T], R]) -> R | None:
+    return None if value is None else convert(value)
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -125,38 +125,26 @@ def _ref_values(refs: Mapping[str, ObjectId12], rows: Mapping[bytes, int]) -> li
     return [{"name": name, "snapshot_index": rows[refs[name]]} for name in names]
 
 
-def _sorted(flags: tuple[int, ...] | None) -> list[int] | None:
-    return None if flags is None else sorted(flags)
-
-
 # -- reading --------------------------------------------------------------------------------------
 
 
-def _refs(values: list[Values], snapshots: SnapshotInfos) -> dict[str, ObjectId12]:
+def _refs(values: list[Values], listed: SnapshotInfos) -> dict[str, ObjectId12]:
     found = {}
     for each in values:
-        if each["snapshot_index"] >= snapshots.listed or each["name"] in found:
+        if each["snapshot_index"] >= listed.size or each["name"] in found:
             raise Damage("a branch or tag is listed twice or points to no snapshot", 0)
-        found[each["name"]] = snapshots.id_at(each["snapshot_index"])
+        found[each["name"]] = listed.id_at(each["snapshot_index"])
     return found
-
-
-def _optional_metadata(values: list[Values] | None, spec_version: int) -> JSONObject | None:
-    return None if values is None else metadata.from_items(values, spec_version)
 
 
 def _config(raw: bytes | None) -> JSONObject | None:
     if raw is None:
         return None
     try:
-        document: Any = flex_read.loads(raw)
+        document: Any = flexbuffers.loads(raw)
     except Damage as damage:
         damage.trail += ["config", REPO.name]
         raise
     if not isinstance(document, Mapping):
         raise Damage("the configuration is not a map", 0)
     return document
-
-
-def _flags(flags: list[int] | None) -> tuple[int, ...] | None:
-    return None if flags is None else tuple(flags)

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
+from icevirt.model.ranges import Bytes, Places
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.strings import Strings
 from icevirt.wire.documents import metadata
-from icevirt.wire.row_order import Bytes, Places, gather
 
 NO_PARENT = -1
 
@@ -41,40 +41,14 @@ class Lists:
         """How many elements each row has, shape (n,)."""
         return np.diff(self.first)
 
+    def __add__(self, other: Lists) -> Lists:
+        return Lists(np.concatenate([self.first, other.first[1:] + self.first[-1]]))
+
     def elements(self, rows: Places) -> Places:
         """Return the elements of these rows, in order."""
         counts = self.counts[rows]
         ends = np.cumsum(counts)
         return np.repeat(self.first[rows] - ends + counts, counts) + np.arange(int(counts.sum()))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Items:
-    """Named values, as they are encoded: what metadata is made of."""
-
-    names: Strings
-    values: Bytes  # end to end
-    starts: Places  # (n + 1,) of values
-
-    @classmethod
-    def of(cls, pairs: Sequence[tuple[str, bytes]]) -> Items:
-        """Make the columns of named values."""
-        values = [value for _, value in pairs]
-        starts = np.cumsum([0, *map(len, values)])
-        data = np.frombuffer(b"".join(values), np.uint8)
-        return cls(names=Strings.of([name for name, _ in pairs]), values=data, starts=starts)
-
-    def take(self, rows: Places) -> Items:
-        """Return the given rows, in their order."""
-        data, starts = gather(self.values, self.starts[rows], np.diff(self.starts)[rows])
-        return Items(names=self.names[rows], values=data, starts=starts)
-
-    def __add__(self, other: Items) -> Items:
-        return Items(
-            names=self.names + other.names,
-            values=np.concatenate([self.values, other.values]),
-            starts=np.concatenate([self.starts, other.starts[1:] + self.starts[-1]]),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,23 +59,27 @@ class SnapshotColumns:
     parent: Places  # (n,) row of the parent, or NO_PARENT
     flushed_at: NDArray[np.uint64]  # (n,)
     message: Strings  # (n,)
-    items_of: Lists
-    items: Items
+    items_of: Lists  # metadata
+    names: Strings  # of each item
+    values: Strings  # of each item, as it is encoded: bytes, not text
     pruned_of: Lists
     pruned: Bytes  # (m, 12) ids
 
     @classmethod
     def of(cls, infos: Sequence[SnapshotSummary]) -> SnapshotColumns:
         """Make the columns of values, parents not yet known."""
-        items = [metadata.to_items(info.metadata) for info in infos]
+        metadata_of = [metadata.to_items(info.metadata) for info in infos]
+        items = [item for each in metadata_of for item in each]
+        values = [item["value"] for item in items]
         pruned = [info.pruned_ancestor_tx_logs or () for info in infos]
         return cls(
             ids=_ids([info.id for info in infos]),
             parent=np.full(len(infos), NO_PARENT),
             flushed_at=np.array([info.flushed_at for info in infos], np.uint64),
             message=Strings.of([info.message for info in infos]),
-            items_of=Lists.of(np.array([len(each) for each in items], np.int64)),
-            items=Items.of([(item["name"], item["value"]) for each in items for item in each]),
+            items_of=Lists.of(np.array([len(each) for each in metadata_of], np.int64)),
+            names=Strings.of([item["name"] for item in items]),
+            values=Strings(_joined(values), np.cumsum([0, *map(len, values)])),
             pruned_of=Lists.of(np.array([len(each) for each in pruned], np.int64)),
             pruned=_ids([key for each in pruned for key in each]),
         )
@@ -116,34 +94,32 @@ class SnapshotColumns:
 
     def take(self, rows: Places) -> SnapshotColumns:
         """Return the given rows, in their order, with parents among them."""
-        place = np.full(len(self) + 1, NO_PARENT)  # the last one is the parent of who has none
+        place = np.full(len(self) + 1, NO_PARENT)  # the last one is the parent of roots
         place[rows] = np.arange(len(rows))
-        items, pruned = self.items_of.elements(rows), self.pruned_of.elements(rows)
+        items = self.items_of.elements(rows)
         return SnapshotColumns(
             ids=self.ids[rows],
             parent=place[self.parent[rows]],
             flushed_at=self.flushed_at[rows],
             message=self.message[rows],
             items_of=Lists.of(self.items_of.counts[rows]),
-            items=self.items.take(items),
+            names=self.names[items],
+            values=self.values[items],
             pruned_of=Lists.of(self.pruned_of.counts[rows]),
-            pruned=self.pruned[pruned],
+            pruned=self.pruned[self.pruned_of.elements(rows)],
         )
 
     def __add__(self, other: SnapshotColumns) -> SnapshotColumns:
-        counts = {
-            name: np.concatenate([getattr(self, name).counts, getattr(other, name).counts])
-            for name in ("items_of", "pruned_of")
-        }
         parents = np.where(other.parent == NO_PARENT, NO_PARENT, other.parent + len(self))
         return SnapshotColumns(
             ids=np.concatenate([self.ids, other.ids]),
             parent=np.concatenate([self.parent, parents]),
             flushed_at=np.concatenate([self.flushed_at, other.flushed_at]),
             message=self.message + other.message,
-            items_of=Lists.of(counts["items_of"]),
-            items=self.items + other.items,
-            pruned_of=Lists.of(counts["pruned_of"]),
+            items_of=self.items_of + other.items_of,
+            names=self.names + other.names,
+            values=self.values + other.values,
+            pruned_of=self.pruned_of + other.pruned_of,
             pruned=np.concatenate([self.pruned, other.pruned]),
         )
 
@@ -154,7 +130,7 @@ class SnapshotColumns:
 
         Args:
             rows: The row of each id here.
-            changed: What is to stand in the place of what is here; None says nothing.
+            changed: Facts in the place of the ones here; None removes a snapshot.
 
         Raises:
             InvalidInputError: The parent of a snapshot is not among them.
@@ -190,7 +166,11 @@ def _lost(snapshot: ObjectId12, parent: ObjectId12) -> int:
 
 
 def _ids(keys: Sequence[bytes]) -> Bytes:
-    return np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), ObjectId12.SIZE)
+    return _joined(keys).reshape(len(keys), ObjectId12.SIZE)
+
+
+def _joined(values: Sequence[bytes]) -> Bytes:
+    return np.frombuffer(b"".join(values), np.uint8)
 
 
 def _ascending(ids: Bytes) -> Places:

@@ -15,7 +15,7 @@ from typing import Any
 from h5py import h5d, h5i, h5p
 
 from icevirt.errors import ScanError, UnsupportedError
-from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.files import FileContext
 
 REMEDY = "Leave it out with drop_variables."
 
@@ -23,14 +23,14 @@ REMEDY = "Leave it out with drop_variables."
 def check_elsewhere(
     dsid: Any, plist: Any, layout: int, *, context: FileContext, variable: str
 ) -> str:
-    """Return "" or in a word where the values of a dataset come from; check its raw files.
+    """Return which other files hold the values of a dataset, "" for none; check its raw files.
 
-    What a virtual dataset leads to is looked at when it is resolved.
+    Sources of a virtual dataset are checked when it is resolved.
 
     Args:
         dsid: The dataset.
         plist: Its creation properties.
-        layout: The layout that those say.
+        layout: The layout in them.
         context: Of the scan.
         variable: For errors.
 
@@ -46,7 +46,8 @@ def check_elsewhere(
     path = context.source.local_path
     if path is None:
         raise UnsupportedError("values outside the remote file", do=REMEDY, **facts)
-    _check_external(plist, Path(path).parent, _nbytes(dsid), context, facts)
+    nbytes = dsid.get_type().get_size() * prod(dsid.shape)
+    _check_external(plist, Path(path).parent, nbytes, context, facts)
     return "external raw files"
 
 
@@ -69,12 +70,6 @@ def beside(dsid: Any) -> Any:
     file, name = h5i.get_file_id(dsid), h5i.get_name(dsid)
     dsid.close()  # libhdf5 accepts another prefix only for datasets that are not open
     return h5d.open(file, name, access)
-
-
-def _nbytes(dsid: Any) -> int:
-    shape: tuple[int, ...] = dsid.shape
-    size: int = dsid.get_type().get_size()
-    return size * prod(shape)
 
 
 def _check_external(

@@ -1,25 +1,38 @@
-"""Open an HDF5 file from a byte source, and explain libhdf5's errors.
+"""Open an HDF5 file from a byte source, explain libhdf5's errors, and hold the state of its scan.
 
 Files are opened without file locks (archives are often read-only mounts) and closed with everything
 that was opened through them. External links are never followed.
+
+A file names the filters of its datasets by number, and to find one libhdf5 loads every library in
+the directories of ``HDF5_PLUGIN_PATH`` and in two of the system's. An untrusted file must not
+trigger that, so filter plugins are off during a scan unless the user allows them. Filters that are
+registered already (by ``import hdf5plugin``) stay.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import io
-from collections.abc import Iterator
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import h5py
-from h5py import h5f, h5p
+from h5py import h5f, h5o, h5p, h5pl
 
+from icevirt.archive.scanned import SourceFile
 from icevirt.errors import IcevirtError, ScanError, UnsupportedError
 from icevirt.scan.contract import ByteSource
-from icevirt_scanners.hdf5.plugins import no_plugins
+from icevirt.scan.elsewhere import Elsewhere
+from icevirt_scanners.context import ScanContext
+from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
 
-# what h5py raises for damage somewhere inside a file
-_TOLD = {
+# by a part of what h5py says about damage: the error and its remedy
+_CAUSES = {
     "truncated": ("the file is truncated", "Fetch it again, or leave it out."),
     "already open for": (
         "the file was not closed by its writer",
@@ -32,6 +45,19 @@ _TOLD = {
     "": ("the file is damaged", "Fetch it again, or leave it out."),
 }
 _DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, EOFError)
+
+ALLOW = "ICEVIRT_HDF5_PLUGINS"
+"""Environment variable: ``1`` lets libhdf5 look for plugins, and imports hdf5plugin if it can."""
+
+REMEDY = (
+    "Where you trust files and plugins: install the filter's plugin (pip install hdf5plugin holds"
+    f" most) and set {ALLOW}=1 for all processes that scan. Or leave the variable out with"
+    " drop_variables."
+)
+
+_lock = threading.Lock()
+_kept: list[bytes] = []  # the directories, while there are none
+_depth = 0  # scans that run
 
 
 class HeldFile:
@@ -76,17 +102,6 @@ def held(source: ByteSource, *, again: bool = False) -> Iterator[HeldFile]:
             file.close()
 
 
-@contextmanager
-def opened(source: ByteSource, *, again: bool = False) -> Iterator[h5f.FileID]:
-    """Open ``source`` for reading, ``again`` as for `HeldFile`.
-
-    Raises:
-        ScanError: libhdf5 cannot open it.
-    """
-    with held(source, again=again) as file:
-        yield file.fid
-
-
 @cache
 def _access(*, strong: bool) -> h5p.PropFAID:
     access = h5p.create(h5p.FILE_ACCESS)
@@ -94,6 +109,75 @@ def _access(*, strong: bool) -> h5p.PropFAID:
         access.set_fclose_degree(h5f.CLOSE_STRONG)
     access.set_file_locking(False, True)
     return access
+
+
+class Handle:
+    """A group or dataset that libhdf5 opens when it is first asked for."""
+
+    __slots__ = ("_file", "_id", "_path")
+
+    def __init__(self, *, id: Any = None, file: HeldFile | None = None, path: bytes = b"") -> None:  # noqa: A002
+        self._id, self._file, self._path = id, file, path
+
+    @property
+    def id(self) -> Any:
+        """The h5py id."""
+        if self._id is None:
+            assert self._file is not None, "an object has an id or a file"
+            self._id = h5o.open(self._file.fid, self._path)
+        return self._id
+
+    @property
+    def is_open(self) -> bool:
+        """Whether libhdf5 opened it."""
+        return self._id is not None
+
+    def plist(self) -> Any:
+        """Return a copy of a dataset's creation properties, which is dear to make."""
+        return self.id.get_create_plist()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FileContext(ScanContext):
+    """The scan of an open HDF5 file."""
+
+    file: HeldFile
+    raw: RawFile | None  # None where everything is left to libhdf5
+    elsewhere: Elsewhere  # files beside the scanned one
+    beside: dict[str, SourceFile] = field(default_factory=dict)  # those looked into, by URL
+    parents: tuple[FileContext, ...] = ()  # files whose virtual datasets lead here
+    above: list[tuple[str, int]] = field(default_factory=list)  # those datasets: file, address
+    reopened: dict[int, Handle] = field(default_factory=dict)  # datasets with raw files, by address
+    tally: dict[str, int] = field(default_factory=dict)  # see `ScannedFile`
+    _known: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def fid(self) -> Any:
+        """The h5py FileID; libhdf5 opens the file where it did not yet."""
+        return self.file.fid
+
+    def header(self, address: int) -> ObjectHeader | None:
+        """Return the object header at an address, None where libhdf5 is to be asked."""
+        return self.raw.header(address) if self.raw is not None else None
+
+    def once[T](
+        self,
+        header: ObjectHeader | None,
+        kinds: tuple[int, ...],
+        more: Hashable,
+        make: Callable[[], T],
+    ) -> T:
+        """Make what messages of a header say, once for all objects with equal ones.
+
+        ``more`` is what it depends on beside them.
+        """
+        key = header.key(kinds) if header is not None else None
+        if key is None:
+            return make()
+        found: T | None = self._known.get((kinds, key, more))
+        if found is None:
+            found = self._known[kinds, key, more] = make()
+        return found
 
 
 class explained:  # noqa: N801  # used like a function; a generator would cost more than it does
@@ -117,7 +201,7 @@ class explained:  # noqa: N801  # used like a function; a generator would cost m
                 **self._facts,
             ) from error
         cause = str(error).strip("'\"") or type(error).__name__
-        what, do = next((told for word, told in _TOLD.items() if word in cause), _TOLD[""])
+        what, do = next((known for part, known in _CAUSES.items() if part in cause), _CAUSES[""])
         raise ScanError(what, do=do, **self._facts, cause=cause) from error
 
 
@@ -142,13 +226,41 @@ class RangeReader(io.RawIOBase):
         self._at = base[whence] + offset
         return self._at
 
-    def tell(self) -> int:
-        """Return the current place."""
-        return self._at
-
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Fill ``buffer`` from the current place; return how many bytes there were."""
         data = self._source.read(self._at, len(buffer))
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
+
+
+@contextmanager
+def no_plugins() -> Iterator[None]:
+    """Empty libhdf5's list of directories for the time of a scan; scans may overlap."""
+    if os.environ.get(ALLOW) == "1":
+        if importlib.util.find_spec("hdf5plugin") is not None:
+            importlib.import_module("hdf5plugin")
+        yield
+        return
+    _begin()
+    try:
+        yield
+    finally:
+        _end()
+
+
+def _begin() -> None:
+    global _depth  # noqa: PLW0603 - libhdf5's list is one for the process, too
+    with _lock:
+        _depth += 1
+        while h5pl.size():
+            _kept.append(h5pl.get(0))
+            h5pl.remove(0)
+
+
+def _end() -> None:
+    global _depth  # noqa: PLW0603
+    with _lock:
+        _depth -= 1
+        while not _depth and _kept:
+            h5pl.prepend(_kept.pop())

@@ -12,8 +12,8 @@ from h5py import h5d
 from icevirt.model.names import node_name
 from icevirt.scan.contract import ByteSource
 from icevirt_scanners.cf import default_fill
-from icevirt_scanners.hdf5.files import explained, opened
-from icevirt_scanners.hdf5.hierarchy.names import PREFIX, variable_name
+from icevirt_scanners.hdf5.files import explained, held
+from icevirt_scanners.hdf5.hierarchy.links import PREFIX, variable_name
 
 
 def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.ndarray[Any, Any]:
@@ -22,8 +22,8 @@ def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.
     Raises:
         ScanError: h5py cannot read it.
     """
-    with explained(source.file.url, path), opened(source, again=True) as handle:
-        dataset = _dataset(h5py.File(handle), path)
+    with explained(source.file.url, path), held(source, again=True) as file:
+        dataset = _dataset(h5py.File(file.fid), path)
         own = tuple(  # an array type's own axes follow and are whole
             slice(min(part.start, length), min(part.stop, length))
             for part, length in zip(region, dataset.shape, strict=False)

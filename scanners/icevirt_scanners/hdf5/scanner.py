@@ -13,18 +13,16 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import h5py
-import numpy as np
 from h5py import h5g, h5o
 
-from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
+from icevirt.archive.scanned import ScannedFile, ScannedGroup
 from icevirt.archive.shares import Weight
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere, refuse_changed
 from icevirt.scan.policy import Policy
-from icevirt_scanners.hdf5.context import FileContext
-from icevirt_scanners.hdf5.files import HeldFile, explained, held
+from icevirt_scanners.hdf5.files import FileContext, HeldFile, explained, held
 from icevirt_scanners.hdf5.hierarchy.dimensions import (
     Dimensions,
     VariableAxis,
@@ -33,24 +31,24 @@ from icevirt_scanners.hdf5.hierarchy.dimensions import (
     is_scale,
 )
 from icevirt_scanners.hdf5.hierarchy.links import object_at
-from icevirt_scanners.hdf5.hierarchy.plain_walk import plain_walk
-from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, FoundGroup, Walk
-from icevirt_scanners.hdf5.hierarchy.weights import LEAST, weight_of
+from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, FoundGroup, Walk, plain_walk
+from icevirt_scanners.hdf5.index.chunks import layout_of
 from icevirt_scanners.hdf5.oracle import read_values
-from icevirt_scanners.hdf5.prefetch import announce
-from icevirt_scanners.hdf5.raw.dataset import DATATYPE, only
-from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
-from icevirt_scanners.hdf5.raw.file import RawFile
-from icevirt_scanners.hdf5.types.attributes import FoundAttributes, attributes_of
+from icevirt_scanners.hdf5.raw.attributes import heaps_of
+from icevirt_scanners.hdf5.raw.dataset import DATATYPE, placed
+from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
+from icevirt_scanners.hdf5.raw.header import LAYOUT, only
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, Space
+from icevirt_scanners.hdf5.types.attributes import UNREAD, FoundAttributes, attributes_of
 from icevirt_scanners.hdf5.types.datatypes import (
     Element,
     NoDataTypeError,
     element_of,
     encoded_element,
 )
-from icevirt_scanners.hdf5.types.representation import represent
+from icevirt_scanners.hdf5.types.representation import LEAST, represent, weight_of
 from icevirt_scanners.hdf5.values.libhdf5_values import UnfaithfulError
-from icevirt_scanners.hdf5.variable import HDF5Variable, describe
+from icevirt_scanners.hdf5.variable import HDF5Variable, netcdf_shape, variable_of
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 
@@ -60,18 +58,13 @@ class Hdf5Scanner:
 
     name = "hdf5"
     version = f"6 (HDF5 {h5py.version.hdf5_version})"
+    read_values = staticmethod(read_values)  # see `icevirt.scan.contract.Oracle`
 
     def accepts(self, head: bytes) -> bool:
         """Look for the signature at 0, or behind a user block of 512, 1024, 2048 ... bytes."""
         return any(
             head.startswith(_MAGIC, at) for at in (0, *(512 << n for n in range(len(head) >> 9)))
         )
-
-    def read_values(
-        self, source: ByteSource, path: str, region: tuple[slice, ...]
-    ) -> np.ndarray[Any, Any]:
-        """Return what h5py reads; see `icevirt.scan.oracle.Oracle`."""
-        return read_values(source, path, region)
 
     def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
         """Describe the file.
@@ -83,7 +76,7 @@ class Hdf5Scanner:
         with _opened(source, options) as (walk, context):
             context.findings += walk.findings
             groups = tuple(_group(found, context) for found in walk.groups)
-            arrays = _arrays(walk, context)
+            arrays = tuple(array for _, array in _variables(walk, context, represent))
         refuse_changed(context.beside.values(), seen_from=source.file.url)
         return context.described(
             self,
@@ -96,7 +89,7 @@ class Hdf5Scanner:
         """Return what scanning each variable takes; see `icevirt.scan.contract.Divisible`."""
         with _opened(source, options) as (walk, context):
             weights = dict(_variables(walk, context, weight_of))
-            # those without values are told of by the share that they are in
+            # the share with a variable without values reports it
             return tuple(
                 weights.get(found.path) or Weight(path=found.path, cost=LEAST)
                 for found in walk.datasets
@@ -149,21 +142,17 @@ def _attributes_of_group(found: FoundGroup, context: FileContext) -> FoundAttrib
 
 def _group(found: FoundGroup, context: FileContext) -> ScannedGroup:
     attributes = _attributes_of_group(found, context)
-    _tell_attributes(found.path, attributes, context)
+    _report_attributes(found.path, attributes, context)
     return ScannedGroup(path=found.path, attributes=attributes.json)
 
 
-def _tell_attributes(path: str, attributes: FoundAttributes, context: FileContext) -> None:
+def _report_attributes(path: str, attributes: FoundAttributes, context: FileContext) -> None:
     for name, why in attributes.lost.items():
         context.warn(path, "attribute-left-out", f"attribute {name!r}: {why}")
     for name, what in attributes.changed.items():
         context.tell(path, "attribute-changed", f"attribute {name!r}: {what}")
     for name in attributes.latin:
         context.tell(path, "attribute-latin1", f"attribute {name!r} is not UTF-8")
-
-
-def _arrays(walk: Walk, context: FileContext) -> tuple[ScannedArray, ...]:
-    return tuple(array for _, array in _variables(walk, context, represent))
 
 
 def _variables[T](
@@ -193,12 +182,14 @@ def _variables[T](
 
         def made(found: FoundDataset = found) -> T:
             with _faithful(context, found.path), explained(context.source.file.url, found.path):
-                variable = describe(
+                element, placed = elements[found], axes[found]
+                shape = netcdf_shape(found, element, placed, dimensions, context)
+                variable = variable_of(
                     found,
                     attributes[found],
-                    element=elements[found],
-                    axes=axes[found],
-                    dimensions=dimensions,
+                    element=element,
+                    axes=placed,
+                    shape=shape,
                     context=context,
                 )
                 return make(variable, context)
@@ -228,7 +219,7 @@ def _attributes(found: FoundDataset, context: FileContext) -> FoundAttributes:
     with explained(context.source.file.url, found.path):
         found.header = context.header(found.address)
         attributes = attributes_of(lambda: found.dsid, found.header)
-    _tell_attributes(found.path, attributes, context)
+    _report_attributes(found.path, attributes, context)
     return attributes
 
 
@@ -310,10 +301,37 @@ def _faithful(context: FileContext, path: str) -> Iterator[None]:
     try:
         yield
     except UnfaithfulError as error:
-        raise UnsupportedError(
+        raise context.refusal(
+            path,
             "zarr cannot represent these values exactly",
-            do="Leave the variable out with drop_variables.",
-            file=context.source.file.url,
-            variable=path,
             cause=str(error),
         ) from error
+
+
+_INDEX = 4096  # bytes that hold the root of most chunk indices
+_HEAP = 4096  # bytes of most heaps
+_SMALL = 64 * 1024  # bytes of values that a scan may want
+
+
+def announce(datasets: list[FoundDataset], context: FileContext) -> None:
+    """Announce chunk indices, heaps of attributes, and values that are few."""
+    raw = context.raw
+    if raw is None or raw.space.announce is None:
+        return
+    headers = (context.header(found.address) for found in datasets)
+    raw.space.soon(place for header in headers if header for place in _places(header, raw.space))
+
+
+def _places(header: ObjectHeader, space: Space) -> Iterator[tuple[int, int]]:
+    with suppress(NotUnderstoodError):
+        yield from ((heap, _HEAP) for heap in set(heaps_of(header.messages, UNREAD)))
+    with suppress(NotUnderstoodError):
+        message = only(header.messages, LAYOUT)
+        with suppress(NotUnderstoodError):
+            layout = layout_of(message, space)
+            if layout.address is not None:
+                yield layout.address, _INDEX
+            return
+        values = placed(message, space)
+        if values.address is not None and values.nbytes <= _SMALL:
+            yield values.address, values.nbytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -18,22 +18,22 @@ from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt_scanners.cf import default_fill
-from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.elsewhere import beside, check_elsewhere
+from icevirt_scanners.hdf5.files import FileContext, Handle
 from icevirt_scanners.hdf5.hierarchy.dimensions import Dimensions, VariableAxis
-from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, Handle
-from icevirt_scanners.hdf5.index.layout import layout_of
-from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, StorageLayout, only
+from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset
+from icevirt_scanners.hdf5.index.chunks import layout_of
+from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, StorageLayout
 from icevirt_scanners.hdf5.raw.dataset import fill_of as fill_in
 from icevirt_scanners.hdf5.raw.dataset import filters_of as filters_in
 from icevirt_scanners.hdf5.raw.dataset import placed as placed_by
-from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, number, require
 from icevirt_scanners.hdf5.raw.file import ObjectHeader
-from icevirt_scanners.hdf5.raw.header import EXTERNAL_FILES, FILL, FILTERS, LAYOUT, layout_message
+from icevirt_scanners.hdf5.raw.header import EXTERNAL_FILES, FILL, FILTERS, LAYOUT, only
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, number, require
 from icevirt_scanners.hdf5.types.attributes import FoundAttributes
 from icevirt_scanners.hdf5.types.datatypes import Element
-from icevirt_scanners.hdf5.types.fill import fill_json, fill_of, has_default, is_filled
-from icevirt_scanners.hdf5.types.filters import BUILT_IN, Pipeline, pipeline_of
+from icevirt_scanners.hdf5.types.filters import BUILT_IN, Pipeline, filters_of_plist, pipeline_of
+from icevirt_scanners.hdf5.values.libhdf5_values import fill_json, fill_of, has_default, is_filled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +51,7 @@ class HDF5Variable:
     layout: int
     chunk: tuple[int, ...] | None  # with the axes of an array type
     header: ObjectHeader | None  # where its bytes could be read
-    placed: (
-        StorageLayout | None
-    )  # where all values stand, if the header says so and they have no chunks
+    placed: StorageLayout | None  # place of all values, if not chunked and the header states it
     pipeline: Pipeline
     elsewhere: str  # in which other files the values lie; "" for this one
     fill: np.ndarray[Any, Any]
@@ -122,26 +120,6 @@ class HDF5Variable:
         )
 
 
-def describe(
-    found: FoundDataset,
-    attributes: FoundAttributes,
-    *,
-    element: Element,
-    axes: tuple[VariableAxis, ...],
-    dimensions: Dimensions,
-    context: FileContext,
-) -> HDF5Variable:
-    """Gather what decides how a dataset is represented, with netCDF's lengths of dimensions."""
-    return variable_of(
-        found,
-        attributes,
-        element=element,
-        axes=axes,
-        shape=_netcdf_shape(found, element, axes, dimensions, context),
-        context=context,
-    )
-
-
 def variable_of(
     found: FoundDataset,
     attributes: FoundAttributes,
@@ -151,7 +129,7 @@ def variable_of(
     shape: tuple[int, ...],
     context: FileContext,
 ) -> HDF5Variable:
-    """Gather what decides how a dataset is represented under a shape."""
+    """Gather what decides how a dataset is represented, with its shape in netCDF's lengths."""
     found.handle = context.reopened.get(found.address, found.handle)
     stored = _stored(found, element, context)
     chunk = None if stored.chunk is None else (*stored.chunk, *element.inner)
@@ -183,7 +161,7 @@ def variable_of(
 
 
 class _StorageFacts(NamedTuple):
-    """What a file says of a dataset beside its type, its shape and its attributes."""
+    """Properties of a dataset beside its type, its shape and its attributes."""
 
     layout: int
     chunk: tuple[int, ...] | None  # as stored
@@ -196,12 +174,12 @@ class _StorageFacts(NamedTuple):
 
 _known: dict[Hashable, tuple[Element, _StorageFacts]] = {}
 _REMEMBERED = 1024
-_SAYING = (DATASPACE, DATATYPE, LAYOUT, EXTERNAL_FILES, *FILL, *FILTERS)
+_DECIDING = (DATASPACE, DATATYPE, LAYOUT, EXTERNAL_FILES, *FILL, *FILTERS)
 _SMALL = 1024  # bytes of messages that are remembered
 
 
 def _stored(found: FoundDataset, element: Element, context: FileContext) -> _StorageFacts:
-    """Return what the header says, or libhdf5, which headers of equal messages say but once.
+    """Read storage properties from the object header, or from libhdf5; cached by messages.
 
     Raises:
         ValueError: Values are fewer than there should be.
@@ -210,9 +188,8 @@ def _stored(found: FoundDataset, element: Element, context: FileContext) -> _Sto
     known = _known.get(key) if key is not None else None
     if known is not None and _is_inside(known[1].placed, context):
         return known[1]
-    plist = _Late(found.handle.plist)
-    made = _as_stored(found, element, context, plist)
-    if key is not None and not plist.is_made and not found.handle.is_open:
+    made = _as_stored(found, element, context)
+    if key is not None and not found.handle.is_open:
         if len(_known) == _REMEMBERED:
             _known.clear()
         made.fill.flags.writeable = False  # it is shared
@@ -221,12 +198,12 @@ def _stored(found: FoundDataset, element: Element, context: FileContext) -> _Sto
 
 
 def _key(found: FoundDataset, element: Element, context: FileContext) -> Hashable | None:
-    """Return all that decides what is said, None where the header does not say all of it."""
-    said = found.header.key(_SAYING) if found.header is not None else None
-    if said is None or context.raw is None or sum(len(data) for _, data in said) > _SMALL:
+    """Return all that decides the storage properties, None where the header has only a part."""
+    messages = found.header.key(_DECIDING) if found.header is not None else None
+    if messages is None or context.raw is None or sum(len(data) for _, data in messages) > _SMALL:
         return None
     space = context.raw.space
-    return said, found.shape, space.address_width, space.length_width, id(element)
+    return messages, found.shape, space.address_width, space.length_width, id(element)
 
 
 def _is_inside(placed: StorageLayout | None, context: FileContext) -> bool:
@@ -237,9 +214,8 @@ def _is_inside(placed: StorageLayout | None, context: FileContext) -> bool:
     return space.base + placed.address + placed.nbytes <= space.size
 
 
-def _as_stored(
-    found: FoundDataset, element: Element, context: FileContext, plist: _Late
-) -> _StorageFacts:
+def _as_stored(found: FoundDataset, element: Element, context: FileContext) -> _StorageFacts:
+    plist = cache(found.handle.plist)
     own = _chunk_in_header(found, context)
     placed = _place_in_header(found, context) if own is None else None
     if (
@@ -265,7 +241,9 @@ def _as_stored(
             found.dsid, plist(), layout, context=context, variable=found.path
         )
     # an element lives as long as the scan, so that no other has its id
-    fill = context.once(found.header, FILL, id(element), lambda: _fill(found, plist, element))
+    fill, filled = context.once(
+        found.header, FILL, id(element), lambda: _fill(found, plist, element)
+    )
     return _StorageFacts(
         layout=layout,
         chunk=own,
@@ -273,28 +251,8 @@ def _as_stored(
         pipeline=pipeline,
         elsewhere=elsewhere,
         fill=fill,
-        filled=_is_filled(found, plist),
+        filled=filled,
     )
-
-
-class _Late:
-    """Makes a thing when it is first asked for."""
-
-    __slots__ = ("_made", "_make")
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-        self._made: Any = None
-
-    @property
-    def is_made(self) -> bool:
-        """Whether it was asked for."""
-        return self._made is not None
-
-    def __call__(self) -> Any:
-        if self._made is None:
-            self._made = self._make()
-        return self._made
 
 
 def _chunk_in_header(found: FoundDataset, context: FileContext) -> tuple[int, ...] | None:
@@ -302,7 +260,7 @@ def _chunk_in_header(found: FoundDataset, context: FileContext) -> tuple[int, ..
     if found.header is None or context.raw is None:
         return None
     try:
-        layout = layout_of(layout_message(found.header.messages), context.raw.space)
+        layout = layout_of(only(found.header.messages, LAYOUT), context.raw.space)
         size = number(only(found.header.messages, DATATYPE), 4, 4)
         require(layout.edges[-1] == size, "chunks of other elements")
     except NotUnderstoodError:
@@ -322,7 +280,7 @@ def _place_in_header(found: FoundDataset, context: FileContext) -> StorageLayout
     if any(message.kind == EXTERNAL_FILES for message in messages):
         return None
     try:
-        placed = placed_by(layout_message(messages), context.raw.space)
+        placed = placed_by(only(messages, LAYOUT), context.raw.space)
         wanted = prod(found.shape or ()) * number(only(messages, DATATYPE), 4, 4)
     except NotUnderstoodError:
         return None
@@ -332,39 +290,35 @@ def _place_in_header(found: FoundDataset, context: FileContext) -> StorageLayout
     return placed
 
 
-def _fill(found: FoundDataset, plist: Callable[[], Any], element: Element) -> np.ndarray[Any, Any]:
-    """Return the fill value; that of plain numbers as the header says it."""
+def _fill(
+    found: FoundDataset, plist: Callable[[], Any], element: Element
+) -> tuple[np.ndarray[Any, Any], bool]:
+    """Return the fill value, of plain numbers as the header states it, and whether one is given."""
     with suppress(NotUnderstoodError):
         if found.header is not None and element.is_number:
             stored = fill_in(found.header.messages)
             if stored is None:
-                return np.zeros((), element.dtype)
+                return np.zeros((), element.dtype), False
             if len(stored) == element.dtype.itemsize:
-                return np.frombuffer(stored, element.stored_as).astype(element.dtype).reshape(())
-    return fill_of(found.dsid, plist(), element)
-
-
-def _is_filled(found: FoundDataset, plist: Callable[[], Any]) -> bool:
-    with suppress(NotUnderstoodError):
-        if found.header is not None:
-            return fill_in(found.header.messages) is not None
-    return is_filled(plist())
+                fill = np.frombuffer(stored, element.stored_as).astype(element.dtype)
+                return fill.reshape(()), True
+    return fill_of(found.dsid, plist(), element), is_filled(plist())
 
 
 def _pipeline(found: FoundDataset, plist: Callable[[], Any], size: int) -> Pipeline:
-    """Translate the filters; those that every libhdf5 has from the header."""
+    """Translate the filters, from the header if every libhdf5 has them."""
     with suppress(NotUnderstoodError):
         if found.header is not None:
             filters = filters_in(found.header.messages)
-            if all(one[0] in BUILT_IN for one in filters.filters):
+            if all(one[0] in BUILT_IN for one in filters):
                 return _pipeline_of(filters, size)
-    return pipeline_of(plist(), size)
+    return pipeline_of(filters_of_plist(plist()), size)
 
 
 _pipeline_of = lru_cache(1024)(pipeline_of)  # the filters of an archive are few
 
 
-def _netcdf_shape(
+def netcdf_shape(
     found: FoundDataset,
     element: Element,
     axes: tuple[VariableAxis, ...],

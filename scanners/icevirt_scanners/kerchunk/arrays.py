@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,28 +16,14 @@ from icevirt.model.names import dimension_name
 from icevirt.model.zarr_v2 import NoEquivalentError, decoding_of, document_v2
 from icevirt_scanners.cf import FILL, with_fit_fill
 from icevirt_scanners.context import ScanContext
-from icevirt_scanners.kerchunk.document import damaged
+from icevirt_scanners.given import GivenArray, damaged
 from icevirt_scanners.kerchunk.hierarchy import Described
 
 _DIMENSIONS = "_ARRAY_DIMENSIONS"  # xarray's attribute in v2
 _WORDS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Array:
-    """What the metadata says of an array."""
-
-    scanned: ScannedArray  # without references
-    dtype: np.dtype[Any]
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        """How many chunks it has along each axis."""
-        edges = zip(self.scanned.shape, self.scanned.chunk_shape, strict=True)
-        return tuple(-(-length // edge) for length, edge in edges)
-
-
-def array_of(path: str, node: Described, context: ScanContext) -> Array:
+def array_of(path: str, node: Described, context: ScanContext) -> GivenArray:
     """Read the metadata of an array.
 
     Raises:
@@ -67,7 +52,7 @@ def array_of(path: str, node: Described, context: ScanContext) -> Array:
         raise damaged(url, variable=path, cause=f"metadata: {cause}") from error
 
 
-def _of_v2(path: str, node: Described, context: ScanContext) -> Array:
+def _of_v2(path: str, node: Described, context: ScanContext) -> GivenArray:
     document = node.array or {}
     if document.get("zarr_format", 2) != 2:
         raise NoEquivalentError(f"zarr_format {document['zarr_format']!r}")
@@ -77,7 +62,7 @@ def _of_v2(path: str, node: Described, context: ScanContext) -> Array:
         # readers of v2 take the fill value of an array for its missing value
         attributes[FILL] = decoding.fill_value
     shape = _lengths(document["shape"])
-    return Array(
+    return GivenArray(
         scanned=ScannedArray(
             path=path,
             dimension_names=_names(node.attributes.get(_DIMENSIONS), shape),
@@ -93,13 +78,24 @@ def _of_v2(path: str, node: Described, context: ScanContext) -> Array:
     )
 
 
-def _of_v3(path: str, node: Described) -> Array:
+def _of_v3(path: str, node: Described) -> GivenArray:
     document = node.array or {}
-    shape = _lengths(document["shape"])
     if document["chunk_grid"]["name"] != "regular":
         raise NoEquivalentError(f"the chunk grid {document['chunk_grid']['name']!r}")
     dtype = decoding_of(document_v2(document, None)).dtype
-    return Array(
+    return regular_array(path, document, dtype, node.attributes)
+
+
+def regular_array(
+    path: str, document: Mapping[str, Any], dtype: np.dtype[Any], attributes: Mapping[str, Any]
+) -> GivenArray:
+    """Return the array that a zarr.json with a regular chunk grid describes.
+
+    Raises:
+        ValueError: Lengths, chunks and dimensions do not fit together.
+    """
+    shape = _lengths(document["shape"])
+    return GivenArray(
         scanned=ScannedArray(
             path=path,
             dimension_names=_names(document.get("dimension_names"), shape),
@@ -108,7 +104,7 @@ def _of_v3(path: str, node: Described) -> Array:
             data_type=document["data_type"],
             codecs=tuple(document["codecs"]),
             fill_value=document["fill_value"],
-            attributes=Attributes.of(node.attributes),
+            attributes=Attributes.of(attributes),
             references=ChunkTable.empty(len(shape)),
         ),
         dtype=dtype,

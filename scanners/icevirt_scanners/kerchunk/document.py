@@ -1,4 +1,4 @@
-"""Read the JSON of kerchunk's references as a map from zarr keys to values, executing nothing.
+"""Read the JSON of kerchunk's references: a map from zarr keys to values, executing nothing.
 
 Version 1 may hold templates. Plain-text templates are substituted; templates that are programs
 (jinja expressions, functions, ``gen``) are refused, because the author of the file is not trusted
@@ -10,12 +10,17 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from icevirt.errors import ScanError, UnsupportedError
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.errors import UnsupportedError
+from icevirt_scanners.given import WHOLE, ReferenceColumns, damaged
 
 _REMEDY = "If you trust the file, expand the references first, with fsspec or kerchunk."
+_INDEX = re.compile(r"[0-9]+(?:[./][0-9]+)*")
 _MARK = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 
 
@@ -115,8 +120,60 @@ def json_value(value: Any, url: str, key: str) -> dict[str, Any]:
     return held
 
 
-def damaged(url: str, **facts: Any) -> ScanError:
-    """Make the error for a file that is not what it should be."""
-    return ScanError(
-        "damaged references", do="Create them again, or leave the file out.", file=url, **facts
+def of_json(chunks: Mapping[str, Any], ndim: int, url: str, path: str) -> ReferenceColumns:
+    """Sort out the references of an array by their chunk keys, like ``0.3``, ``0/3`` or ``c/0/3``.
+
+    Raises:
+        ScanError: A key is no chunk's, or a reference has not the form of one.
+    """
+    keys: list[str] = []
+    rows: list[tuple[str, int, int]] = []
+    inline_keys: list[str] = []
+    inline: list[bytes] = []
+    for key, value in chunks.items():
+        match value:
+            case str():
+                inline_keys.append(key)
+                inline.append(inline_bytes(value, url, key))
+            case [str(name)]:
+                keys.append(key)
+                rows.append((name, 0, WHOLE))
+            case [str(name), int(offset), int(length)] if offset >= 0 and length >= 0:
+                keys.append(key)
+                rows.append((name, offset, length))
+            case _:
+                raise damaged(url, variable=path, key=key, cause="no reference")
+    numbers: dict[str, int] = {}
+    codes = [numbers.setdefault(name, len(numbers)) for name, _, _ in rows]
+    return ReferenceColumns(
+        index=_indices(keys, ndim, url, path),
+        name=np.array(codes, np.int64),
+        names=tuple(numbers),
+        offset=_integers([row[1] for row in rows], url, path),
+        length=_integers([row[2] for row in rows], url, path),
+        inline_index=_indices(inline_keys, ndim, url, path),
+        inline=tuple(inline),
     )
+
+
+def _integers(values: Sequence[int], url: str, path: str) -> NDArray[np.int64]:
+    try:
+        return np.array(values, np.int64)
+    except OverflowError as error:
+        raise damaged(url, variable=path, cause=str(error)) from error
+
+
+def _indices(keys: Sequence[str], ndim: int, url: str, path: str) -> NDArray[np.int64]:
+    if ndim == 0:
+        if any(key not in {"0", "c"} for key in keys):
+            raise damaged(url, variable=path, cause="a chunk key of another rank", keys=keys[:3])
+        return np.zeros((len(keys), 0), np.int64)
+    numbers: list[str] = []
+    for key in keys:
+        parts = key.removeprefix("c/").replace("/", ".").split(".")
+        if len(parts) != ndim or not _INDEX.fullmatch(key.removeprefix("c/")):
+            raise damaged(url, variable=path, key=key, cause="not a chunk key")
+        numbers += parts
+    if any(len(number) > 10 for number in numbers):
+        raise damaged(url, variable=path, cause="a chunk key of too many digits")
+    return np.array(numbers, np.int64).reshape(len(keys), ndim)

@@ -9,7 +9,8 @@ from typing import Any
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.names import node_name
-from icevirt_scanners.kerchunk.document import damaged, json_value
+from icevirt_scanners.given import damaged
+from icevirt_scanners.kerchunk.document import json_value
 
 V2 = (".zgroup", ".zarray", ".zattrs")
 V3 = "zarr.json"

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.scan.elsewhere import Elsewhere
-from icevirt_scanners.kerchunk.columns import WHOLE, ReferenceColumns
-from icevirt_scanners.kerchunk.document import damaged, inline_bytes
+from icevirt_scanners.given import WHOLE, ReferenceColumns, damaged
+from icevirt_scanners.kerchunk.document import inline_bytes
 
 _COLUMNS = ("path", "raw", "offset", "size")
 _NAME = re.compile(r"refs\.([0-9]{1,9})\.parq")

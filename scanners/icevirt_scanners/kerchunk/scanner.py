@@ -9,28 +9,24 @@ is its ``.zmetadata``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
 from icevirt.model.attributes import Attributes
 from icevirt.scan.contract import ByteSource, ScannerOptions
-from icevirt.scan.elsewhere import Elsewhere, Targets
+from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.context import ScanContext
-from icevirt_scanners.given import completed, tell_unverifiable
-from icevirt_scanners.kerchunk import document
-from icevirt_scanners.kerchunk.arrays import Array, array_of
-from icevirt_scanners.kerchunk.columns import ReferenceColumns, of_json, table_of
+from icevirt_scanners.given import GivenArray, ReferenceColumns, completed, tell_unverifiable
+from icevirt_scanners.kerchunk.arrays import array_of
+from icevirt_scanners.kerchunk.document import of_json, parse, references_of
 from icevirt_scanners.kerchunk.hierarchy import Described, described
 from icevirt_scanners.kerchunk.parquet import of_parquet, record_size
-from icevirt_scanners.sizes import encoded_size
 
 # keys that references begin with; one of them stands in the first kilobytes
 _KEYS = (".zgroup", ".zattrs", ".zarray", ".zmetadata", "zarr.json", "refs", "templates")
 _SIGNS = (*(f'{mark}{key}"'.encode() for key in _KEYS for mark in '"/'), b'"record_size"')
 
-type _Read = Callable[[str, Described, Array], ReferenceColumns]
+type _Read = Callable[[str, Described, GivenArray], ReferenceColumns]
 
 
 class KerchunkScanner:
@@ -54,7 +50,6 @@ class KerchunkScanner:
         context = ScanContext.of(source, options)
         with Elsewhere(source, options.allow_references_to) as elsewhere:
             nodes, read = _opened(source, options, context, elsewhere)
-            found = _ArrayBuilder(context=context, elsewhere=elsewhere, read=read, targets=[])
             _tell_renamed(nodes, options.group, context)
             groups = tuple(
                 ScannedGroup(path=path, attributes=Attributes.of(node.attributes))
@@ -69,18 +64,19 @@ class KerchunkScanner:
                 ),
                 ((path, node.attributes) for path, node in nodes.items() if node.array is None),
             )
-            made = (
-                context.represented(path, partial(found.array, path, node))
-                for path, node in nodes.items()
-                if node.array is not None and context.wants(path)
-            )
-            arrays = tuple(array for array in made if array is not None)
-            tell_unverifiable(iter(found.targets), context)
+
+            def make(path: str, node: Described) -> ScannedArray:
+                array = array_of(path, node, context)
+                return completed(array, read(path, node, array), context, elsewhere)
+
+            scanned = ((path, node) for path, node in nodes.items() if node.array is not None)
+            arrays = context.arrays(scanned, make)
+            tell_unverifiable(context)
         return context.described(self, groups, arrays)
 
 
 def _names(node: Described) -> tuple[str, ...]:
-    """Return the dimensions that a document says, whatever it holds in their place."""
+    """Return the dimensions that a document names, without anything that is no name."""
     held = (node.array or {}).get("dimension_names") or node.attributes.get("_ARRAY_DIMENSIONS")
     return tuple(name for name in held if isinstance(name, str)) if isinstance(held, list) else ()
 
@@ -90,22 +86,20 @@ def _opened(
 ) -> tuple[dict[str, Described], _Read]:
     """Return the nodes, and what reads the references of an array."""
     url = source.file.url
-    held = document.parse(source.read(0, source.file.size), url)
+    held = parse(source.read(0, source.file.size), url)
     if isinstance(held, dict) and isinstance(held.get("metadata"), dict):
         size = record_size(held, url)
 
-        def read(path: str, node: Described, array: Array) -> ReferenceColumns:
-            def tell(code: str, message: str) -> None:
-                context.warn(path, code, message)
-
-            return of_parquet(node.folder, array.grid, size, source.file, elsewhere, tell)
+        def read(path: str, node: Described, array: GivenArray) -> ReferenceColumns:
+            warn = partial(context.warn, path)
+            return of_parquet(node.folder, array.grid, size, source.file, elsewhere, warn)
 
         return described(held["metadata"], options.group, url), read
 
-    def read_json(path: str, node: Described, array: Array) -> ReferenceColumns:
+    def read_json(path: str, node: Described, array: GivenArray) -> ReferenceColumns:
         return of_json(node.chunks, len(array.grid), url, path)
 
-    return described(document.references_of(held, url), options.group, url), read_json
+    return described(references_of(held, url), options.group, url), read_json
 
 
 def _tell_renamed(nodes: dict[str, Described], group: str, context: ScanContext) -> None:
@@ -113,30 +107,3 @@ def _tell_renamed(nodes: dict[str, Described], group: str, context: ScanContext)
         if f"{group.rstrip('/')}{path}".strip("/") != node.folder:
             message = f"the key {node.folder!r} is not a valid node path in Zarr"
             context.tell(path, "renamed", message)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ArrayBuilder:
-    """Makes arrays, and keeps the files that they refer to."""
-
-    context: ScanContext
-    elsewhere: Elsewhere
-    read: _Read
-    targets: list[Targets]
-
-    def array(self, path: str, node: Described) -> ScannedArray:
-        array = array_of(path, node, self.context)
-        url = self.context.source.file.url
-        columns = self.read(path, node, array)
-        fixed = None if array.dtype.hasobject else array.dtype.itemsize
-        table, targets = table_of(
-            columns,
-            array.grid,
-            self.elsewhere.targets,
-            url,
-            path,
-            nbytes=None if fixed is None else encoded_size(array.scanned, fixed),
-        )
-        self.targets.append(targets)
-        scanned: Any = replace(array.scanned, references=table)
-        return completed(scanned, array.dtype, self.context, self.elsewhere)

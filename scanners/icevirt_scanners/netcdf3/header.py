@@ -1,16 +1,21 @@
 """Read the header of a NetCDF-3 file, in the words and the order of the specification.
 
-Only the bytes of the header are read: a first piece, and more while it continues.
+Only the bytes of the header are read: a first piece, and more while it continues. Attributes are
+shown as by netCDF4-python: scalars, arrays and text.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+import numpy as np
+
+from icevirt.model.json import JSON
 from icevirt.scan.contract import ByteSource
-from icevirt_scanners.netcdf3.cursor import Cursor, DamagedError, ShortError
-from icevirt_scanners.netcdf3.kinds import CLASSIC, KINDS, Kind
+from icevirt_scanners.cf import FILL, default_fill
 
 MAGIC = b"CDF"
 VERSIONS = (1, 2, 5)  # classic, 64-bit offset, 64-bit data
@@ -51,7 +56,7 @@ class NetCDF3Variable:
 class FileHeader:
     """All that a file says about itself."""
 
-    records: int | None  # None: "streaming", whoever wrote it did not know how many would come
+    records: int | None  # None: "streaming": not known when the header was written
     dimensions: tuple[Dimension, ...]
     attributes: tuple[Attribute, ...]
     variables: tuple[NetCDF3Variable, ...]
@@ -133,3 +138,147 @@ def _kind(cursor: Cursor, last: int) -> Kind:
     if not 1 <= number <= last:
         raise DamagedError(f"a type of number {number}")
     return KINDS[number]
+
+
+class DamagedError(Exception):
+    """The header says something that cannot be; the message says what."""
+
+
+class ShortError(Exception):
+    """The header goes on behind the bytes that were read, at least up to ``needed``."""
+
+    def __init__(self, needed: int) -> None:
+        super().__init__(needed)
+        self.needed = needed
+
+
+@dataclass(slots=True, kw_only=True)
+class Cursor:
+    """A position in the first bytes of a file.
+
+    ``wide`` says that counts have 8 bytes (CDF-5), ``far`` that offsets do (all but classic).
+    """
+
+    data: bytes
+    file_size: int
+    wide: bool
+    far: bool
+    at: int = 0
+
+    def take(self, length: int) -> bytes:
+        """Return the next bytes; padding up to a multiple of 4 is skipped.
+
+        Raises:
+            DamagedError: The file ends before.
+            ShortError: More of it must be read.
+        """
+        end = self.at + length
+        if end > self.file_size:
+            raise DamagedError("the file ends inside its header")
+        if end > len(self.data):
+            raise ShortError(end)
+        taken = self.data[self.at : end]
+        self.at = end + -end % 4
+        return taken
+
+    def tag(self) -> int:
+        """Return a type or the tag of a list."""
+        return int.from_bytes(self.take(4), "big")
+
+    def size(self) -> int:
+        """Return a count, length or dimension number."""
+        return int.from_bytes(self.take(8 if self.wide else 4), "big")
+
+    def offset(self) -> int:
+        """Return the position of values in the file."""
+        return int.from_bytes(self.take(8 if self.far else 4), "big")
+
+    def name(self) -> bytes:
+        """Return a name, which is not empty; netCDF ends it at a NUL."""
+        name = self.take(self.size()).partition(b"\0")[0]
+        if not name:
+            raise DamagedError("a name is empty")
+        return name
+
+    def items[T](self, tag: int, least: int, read: Callable[[], T]) -> tuple[T, ...]:
+        """Return a list, each item of which has at least ``least`` bytes."""
+        found, count = self.tag(), self.size()
+        if found != tag and (found, count) != (0, 0):
+            raise DamagedError(f"tag {found} where {tag} should be")
+        return self.times(count, least, read)
+
+    def times[T](self, count: int, least: int, read: Callable[[], T]) -> tuple[T, ...]:
+        """Return ``count`` things; one look at the rest of the file tells an impossible count."""
+        if count * least > self.file_size - self.at:
+            raise DamagedError(f"a list of {count} items, for which the file is too short")
+        return tuple(read() for _ in range(count))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """An external type."""
+
+    stored: np.dtype[Any]  # as it lies in the file: big-endian
+
+    @property
+    def data_type(self) -> JSON:
+        """The zarr data type."""
+        if self.text:
+            return {"name": "null_terminated_bytes", "configuration": {"length_bytes": 1}}
+        return self.dtype.name
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype values are read as: little-endian."""
+        return self.stored.newbyteorder("<")
+
+    @property
+    def text(self) -> bool:
+        """Whether these are characters."""
+        return self.stored.kind == "S"
+
+    @property
+    def size(self) -> int:
+        """Bytes of a value."""
+        return self.stored.itemsize
+
+
+_TYPES = ("i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8")
+KINDS = {number: Kind(np.dtype(text)) for number, text in enumerate(_TYPES, 1)}  # by `nc_type`
+CLASSIC = 6  # the last type of the formats before CDF-5
+
+
+def shown(attributes: Sequence[Attribute], tell: Callable[[str, str], None]) -> dict[str, Any]:
+    """Return the attributes of the file or of a variable; ``tell`` takes code and message."""
+    found: dict[str, Any] = {}
+    for attribute in attributes:
+        name = attribute.name.decode("utf-8", "backslashreplace")
+        if name in found:  # netCDF finds the first one
+            tell("attribute-left-out", f"attribute {name!r}: another attribute has this name")
+            continue
+        if attribute.kind.text:
+            found[name] = _text(attribute.raw, name, tell)
+        else:
+            values = np.frombuffer(attribute.raw, attribute.kind.stored)
+            values = values.astype(attribute.kind.dtype)
+            found[name] = values[0] if values.size == 1 else values
+    return found
+
+
+def _text(raw: bytes, name: str, tell: Callable[[str, str], None]) -> str:
+    text = raw.replace(b"\0", b"")
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        tell("attribute-latin1", f"attribute {name!r} is not UTF-8")
+        return text.decode("latin-1")
+
+
+def fill_of(attributes: Sequence[Attribute], kind: Kind) -> Any:
+    """Return what netCDF reads where nothing was written: ``_FillValue``, or the type's default."""
+    for attribute in attributes:
+        if attribute.name == FILL.encode() and attribute.kind == kind:
+            values = np.frombuffer(attribute.raw, kind.stored).astype(kind.dtype)
+            if values.size == 1:
+                return values[0]
+    return np.array(b"" if kind.text else default_fill(kind.dtype), kind.dtype)[()]

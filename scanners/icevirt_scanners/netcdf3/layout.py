@@ -15,9 +15,7 @@ from math import prod
 from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.names import node_name
-from icevirt_scanners.netcdf3.cursor import DamagedError
-from icevirt_scanners.netcdf3.header import FileHeader, NetCDF3Variable
-from icevirt_scanners.netcdf3.kinds import Kind
+from icevirt_scanners.netcdf3.header import DamagedError, FileHeader, Kind, NetCDF3Variable
 
 _LONGEST_EMPTY = 2**36  # bytes of a record, where no record shows that they exist
 
@@ -75,7 +73,8 @@ def layout_of(header: FileHeader, *, size: int, url: str) -> FileLayout:
     """
     _check_dimensions(header)
     moving = [each for each in header.variables if _is_record(header, each)]
-    stride = _record_size([_run(header, each) for each in moving])
+    runs = [_run(header, each) for each in moving]
+    stride = runs[0] if len(runs) == 1 else sum(run + -run % 4 for run in runs)
     room = _room(header, moving, stride, size)
     records = room if header.records is None else header.records
     placed = tuple(_placed(header, each, records, stride) for each in header.variables)
@@ -104,10 +103,6 @@ def _run(header: FileHeader, variable: NetCDF3Variable) -> int:
     """Return the bytes of a fixed-size variable, or of one record of another."""
     lengths = (header.dimensions[number].length or 1 for number in variable.dimensions)
     return prod(lengths) * variable.kind.size
-
-
-def _record_size(runs: list[int]) -> int:
-    return runs[0] if len(runs) == 1 else sum(run + -run % 4 for run in runs)
 
 
 def _room(header: FileHeader, moving: list[NetCDF3Variable], stride: int, size: int) -> int:

@@ -1,7 +1,11 @@
-"""Choose how a variable is represented: stored whole, as a block, or record by record."""
+"""Choose how a variable is represented: stored whole, as a block, or record by record.
+
+Values are read in bounded pieces and converted to little-endian.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,15 +14,17 @@ from numpy.typing import NDArray
 
 from icevirt.archive.joining import SMALL, STEP, Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray
+from icevirt.errors import ScanError
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
+from icevirt.scan.contract import ByteSource
 from icevirt_scanners import blocks
 from icevirt_scanners.context import ScanContext
-from icevirt_scanners.encoding import bytes_codec, spelt
-from icevirt_scanners.netcdf3 import values
-from icevirt_scanners.netcdf3.attributes import fill_of
+from icevirt_scanners.encoding import PIECE, bytes_codec, hashed, spelt
+from icevirt_scanners.netcdf3.header import fill_of
 from icevirt_scanners.netcdf3.layout import PlacedVariable
 
+_NEAR = 64 * 1024  # bytes between two runs that are read through rather than skipped
 _REFERENCE = 16  # bytes of a run that is not worth a reference
 
 
@@ -30,14 +36,16 @@ def represent(placed: PlacedVariable, attributes: Attributes, context: ScanConte
     """
     if _wants_whole(placed, context):
         return _stored(placed, attributes, context)
-    array = _referenced(placed, attributes, context)
+    chunk = _grid(placed)
+    table = blocks.virtual(placed.path, *_references(placed, chunk), context)
+    array = _array(placed, attributes, chunk, table, whole=False)
     wanted = context.wanted(array)
     if Fact.values in wanted:
         return replace(
             array, beside=context.values_of(lambda: _stored(placed, attributes, context))
         )
     if Fact.digest in wanted:
-        return replace(array, beside=FactsBeside(digest=values.digest(placed, context.source)))
+        return replace(array, beside=FactsBeside(digest=_digest(placed, context.source)))
     return array
 
 
@@ -90,7 +98,7 @@ def _wants_whole(placed: PlacedVariable, context: ScanContext) -> bool:
 def _stored(placed: PlacedVariable, attributes: Attributes, context: ScanContext) -> ScannedArray:
     """Read the values as one chunk; those of coordinates, and single ones, are labels too."""
     context.budget.spend(placed.nbytes, variable=placed.path, cause="stored whole")
-    found = values.read(placed, context.source)
+    found = _read(placed, context.source)
     ndim = len(placed.shape)
     table = ChunkTable.empty(ndim)
     if found.size:
@@ -99,17 +107,8 @@ def _stored(placed: PlacedVariable, attributes: Attributes, context: ScanContext
     if placed.is_coordinate or (found.size == 1 and found.dtype.kind in "iuf"):
         more = {"labels": found.tobytes(), "labels_dtype": found.dtype.str}
     chunk = tuple(max(n, 1) for n in placed.shape)
-    digest = values.digest_of(found, placed)
+    digest = hashed(placed.kind.data_type, placed.shape, [found.tobytes()])
     return _array(placed, attributes, chunk, table, whole=True, digest=digest, **more)
-
-
-def _referenced(
-    placed: PlacedVariable, attributes: Attributes, context: ScanContext
-) -> ScannedArray:
-    """Reference the chunks."""
-    chunk = _grid(placed)
-    table = blocks.virtual(placed.path, *_references(placed, chunk), context)
-    return _array(placed, attributes, chunk, table, whole=False)
 
 
 def _references(
@@ -124,3 +123,63 @@ def _references(
     index = np.column_stack([np.repeat(row, len(inner)), np.tile(inner, (placed.rows, 1))])
     offsets = placed.stride * row[:, None] + offset
     return index, offsets.reshape(-1), np.tile(length, placed.rows)
+
+
+def _read(placed: PlacedVariable, source: ByteSource) -> np.ndarray[Any, Any]:
+    """Read all values."""
+    flat = b"".join(piece.tobytes() for piece in _pieces(placed, source))
+    return np.frombuffer(flat, placed.kind.dtype).reshape(placed.shape)
+
+
+def _digest(placed: PlacedVariable, source: ByteSource) -> str:
+    """Hash type, shape and values, as all scanners do, without holding more than a piece."""
+    return hashed(
+        placed.kind.data_type,
+        placed.shape,
+        (piece.view(np.uint8) for piece in _pieces(placed, source)),
+    )
+
+
+def _pieces(placed: PlacedVariable, source: ByteSource) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield the values in their order, flat and little-endian."""
+    for raw in _raw(placed, source):
+        yield np.frombuffer(raw, placed.kind.stored).astype(placed.kind.dtype)
+
+
+def _raw(placed: PlacedVariable, source: ByteSource) -> Iterator[Any]:
+    if placed.contiguous:
+        yield from _block(placed.begin, placed.nbytes, source)
+    elif placed.stride - placed.run <= _NEAR:
+        yield from _through(placed, source)
+    else:
+        for row in range(placed.rows):
+            yield from _block(placed.begin + row * placed.stride, placed.run, source)
+
+
+def _block(begin: int, length: int, source: ByteSource) -> Iterator[bytes]:
+    for at in range(0, length, PIECE):
+        yield _exactly(begin + at, min(PIECE, length - at), source)
+
+
+def _through(placed: PlacedVariable, source: ByteSource) -> Iterator[Any]:
+    """Read several records at once, and pick out this variable's part of each."""
+    most = max(1, PIECE // placed.stride)
+    for first in range(0, placed.rows, most):
+        rows = min(most, placed.rows - first)
+        span = (rows - 1) * placed.stride + placed.run
+        raw = _exactly(placed.begin + first * placed.stride, span, source)
+        filled = np.frombuffer(raw.ljust(rows * placed.stride, b"\0"), np.uint8)
+        yield np.ascontiguousarray(filled.reshape(rows, placed.stride)[:, : placed.run]).reshape(-1)
+
+
+def _exactly(at: int, length: int, source: ByteSource) -> bytes:
+    raw = source.read(at, length)
+    if len(raw) != length:
+        raise ScanError(
+            "the file became shorter while it was read",
+            do="Scan it again when it no longer changes.",
+            file=source.file.url,
+            offset=at,
+            length=length,
+        )
+    return raw

@@ -11,20 +11,23 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
-from icevirt.errors import ScanError, UnsupportedError
+from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.names import node_name
 from icevirt.scan.contract import ByteSource, ScannerOptions
-from icevirt.scan.distinct import check_dimensions
 from icevirt_scanners.cf import with_fit_fill
-from icevirt_scanners.context import ScanContext
-from icevirt_scanners.netcdf3.attributes import shown
-from icevirt_scanners.netcdf3.cursor import DamagedError
-from icevirt_scanners.netcdf3.header import MAGIC, VERSIONS, Attribute, FileHeader, read_header
+from icevirt_scanners.context import ScanContext, check_dimensions
+from icevirt_scanners.netcdf3.header import (
+    MAGIC,
+    VERSIONS,
+    Attribute,
+    DamagedError,
+    FileHeader,
+    read_header,
+    shown,
+)
 from icevirt_scanners.netcdf3.layout import FileLayout, PlacedVariable, layout_of
 from icevirt_scanners.netcdf3.oracle import read_values
 from icevirt_scanners.netcdf3.represent import represent
@@ -37,16 +40,11 @@ class NetCDF3Scanner:
 
     name = "netcdf3"
     version = "3"
+    read_values = staticmethod(read_values)  # see `icevirt.scan.contract.Oracle`
 
     def accepts(self, head: bytes) -> bool:
         """Look for the signature: ``CDF`` and the number of a version."""
         return head.startswith(MAGIC) and len(head) > 3 and head[3] in VERSIONS
-
-    def read_values(
-        self, source: ByteSource, path: str, region: tuple[slice, ...]
-    ) -> np.ndarray[Any, Any]:
-        """Return what netCDF4 reads; see `icevirt.scan.oracle.Oracle`."""
-        return read_values(source, path, region)
 
     def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
         """Describe the file.
@@ -74,18 +72,21 @@ class NetCDF3Scanner:
         check_dimensions((node_name(each.name)[0] for each in header.dimensions), file.url)
         _tell_records(header, layout, context)
         context.equal = _equal(header, layout, options)
-        return context.described(self, (_root(header, context),), _arrays(layout, context))
+        root = _root(header, context)
+        variables = ((placed.path, placed) for placed in layout.variables)
+        arrays = context.arrays(variables, partial(_array, context))
+        return context.described(self, (root,), arrays)
 
 
 def _equal(header: FileHeader, layout: FileLayout, options: ScannerOptions) -> frozenset[str]:
     if not options.stack:
         return options.equal_in_files(())
 
-    def told(attributes: Sequence[Attribute]) -> dict[str, Any]:
-        return shown(attributes, lambda *_: None)  # what is odd is told where they are taken
+    def values(attributes: Sequence[Attribute]) -> dict[str, Any]:
+        return shown(attributes, lambda *_: None)  # findings are reported when arrays are made
 
-    variables = ((p.path, p.dimensions, told(p.variable.attributes)) for p in layout.variables)
-    return options.equal_in_files(variables, [(paths.ROOT, told(header.attributes))])
+    variables = ((p.path, p.dimensions, values(p.variable.attributes)) for p in layout.variables)
+    return options.equal_in_files(variables, [(paths.ROOT, values(header.attributes))])
 
 
 def _tell_records(header: FileHeader, layout: FileLayout, context: ScanContext) -> None:
@@ -98,33 +99,21 @@ def _tell_records(header: FileHeader, layout: FileLayout, context: ScanContext) 
 
 
 def _root(header: FileHeader, context: ScanContext) -> ScannedGroup:
-    found = shown(header.attributes, lambda code, text: context.tell(paths.ROOT, code, text))
+    found = shown(header.attributes, partial(context.tell, paths.ROOT))
     return ScannedGroup(path=paths.ROOT, attributes=Attributes.of(found))
 
 
-def _arrays(layout: FileLayout, context: ScanContext) -> tuple[ScannedArray, ...]:
-    wanted = [placed for placed in layout.variables if context.wants(placed.path)]
-    found = (
-        context.represented(placed.path, partial(_array, placed, context)) for placed in wanted
-    )
-    return tuple(array for array in found if array is not None)
-
-
-def _array(placed: PlacedVariable, context: ScanContext) -> ScannedArray:
-    path, variable = placed.path, placed.variable
+def _array(context: ScanContext, path: str, placed: PlacedVariable) -> ScannedArray:
+    variable = placed.variable
     if len(placed.shape) > _MOST_AXES:
-        raise UnsupportedError(
+        raise context.refusal(
+            path,
             f"a variable of more than {_MOST_AXES} dimensions",
-            do="Leave it out with drop_variables.",
-            file=context.source.file.url,
-            variable=path,
         )
     if node_name(variable.name)[1]:
         context.tell(
             path, "renamed", f"the name {variable.name!r} is not a valid node name in Zarr"
         )
-    found = shown(variable.attributes, lambda code, text: context.tell(path, code, text))
-    attributes = with_fit_fill(
-        found, placed.kind.dtype, lambda code, text: context.warn(path, code, text)
-    )
+    found = shown(variable.attributes, partial(context.tell, path))
+    attributes = with_fit_fill(found, placed.kind.dtype, partial(context.warn, path))
     return represent(placed, attributes, context)

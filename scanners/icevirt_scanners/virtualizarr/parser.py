@@ -53,16 +53,12 @@ def parser_of(named: str) -> Parser:
             "no such parser",
             do="Name one of VirtualiZarr's parsers, or your own as package.module.name.",
             parser=named,
-            there=_own_parsers(),
+            there=sorted(import_module(_PARSERS).__all__),
             cause=str(error),
         ) from error
     if not callable(parser):
         raise InvalidInputError("this is not a parser", do="Name a callable.", parser=named)
     return parser
-
-
-def _own_parsers() -> list[str]:
-    return sorted(import_module(_PARSERS).__all__)
 
 
 def parsed(parser: Parser, source: ByteSource, elsewhere: Elsewhere) -> Any:

@@ -7,24 +7,25 @@ HDF5 and NetCDF, icevirt's own scanners decode more files, and know which they c
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
+import numpy as np
+
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
-from icevirt.errors import InvalidInputError, ScanError
+from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.names import node_name
 from icevirt.scan.contract import ByteSource, ScannerOptions
-from icevirt.scan.elsewhere import Elsewhere, Targets
+from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.context import ScanContext
-from icevirt_scanners.given import completed, tell_unverifiable
-from icevirt_scanners.kerchunk.columns import table_of
-from icevirt_scanners.sizes import encoded_size
-from icevirt_scanners.virtualizarr.arrays import found_array
+from icevirt_scanners.given import GivenArray, ReferenceColumns, completed, tell_unverifiable
+from icevirt_scanners.kerchunk.arrays import regular_array
 from icevirt_scanners.virtualizarr.parser import Parser, installed_version, parsed, parser_of
+
+_INLINE = "__inlined__"  # VirtualiZarr's word for a chunk whose bytes are in the manifest
 
 
 class VirtualizarrScanner:
@@ -60,7 +61,6 @@ class VirtualizarrScanner:
         context.tell(paths.ROOT, "by-virtualizarr", f"described by VirtualiZarr's {self._label}")
         with Elsewhere(source, options.allow_references_to) as elsewhere:
             root = self._root(source, elsewhere, options.group)
-            targets: list[Targets] = []
             nodes = list(_below(paths.ROOT, root, context))
             context.equal = options.equal_in_files(
                 (
@@ -70,13 +70,14 @@ class VirtualizarrScanner:
                 ),
                 ((path, node.metadata.attributes) for path, node in nodes if _is_group(node)),
             )
-            made = (
-                context.represented(path, partial(_array, path, node, context, elsewhere, targets))
-                for path, node in nodes
-                if not _is_group(node) and context.wants(path)
-            )
-            arrays = tuple(array for array in made if array is not None)
-            tell_unverifiable(iter(targets), context)
+
+            def make(path: str, node: Any) -> ScannedArray:
+                array = _given_array(path, node, source.file.url)
+                return completed(array, _columns_of(node.manifest), context, elsewhere)
+
+            scanned = ((path, node) for path, node in nodes if not _is_group(node))
+            arrays = context.arrays(scanned, make)
+            tell_unverifiable(context)
         return context.described(
             self,
             tuple(
@@ -125,19 +126,46 @@ def _inside(path: str, name: object, context: ScanContext) -> str:
     return inside
 
 
-def _array(
-    path: str, node: Any, context: ScanContext, elsewhere: Elsewhere, targets: list[Targets]
-) -> ScannedArray:
-    url = context.source.file.url
-    found = found_array(path, node, url)
-    fixed = None if found.dtype.hasobject else found.dtype.itemsize
-    table, led_to = table_of(
-        found.columns,
-        found.grid,
-        elsewhere.targets,
-        url,
-        path,
-        nbytes=None if fixed is None else encoded_size(found.scanned, fixed),
+def _given_array(path: str, array: Any, file: str) -> GivenArray:
+    """Describe a manifest array.
+
+    Raises:
+        UnsupportedError: Its chunk grid is not regular.
+    """
+    document = _document(array.metadata)
+    if document["chunk_grid"]["name"] != "regular":
+        raise UnsupportedError(
+            "an array with a chunk grid that is not regular",
+            do="Leave it out with drop_variables.",
+            file=file,
+            variable=path,
+        )
+    dtype = array.dtype if array.dtype.kind != "T" else np.dtype(object)
+    dtype = dtype.newbyteorder("=") if dtype.names is None else dtype
+    return regular_array(path, document, dtype, array.metadata.attributes)
+
+
+def _document(metadata: Any) -> dict[str, Any]:
+    from zarr.core.buffer import default_buffer_prototype
+
+    raw = metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
+    document: dict[str, Any] = json.loads(raw)
+    return document
+
+
+def _columns_of(manifest: Any) -> ReferenceColumns:
+    # what is public of a manifest is an object for each chunk
+    located = manifest._paths  # noqa: SLF001
+    linked = (located != "") & (located != _INLINE)
+    index = np.argwhere(linked).reshape(int(linked.sum()), located.ndim)
+    names, codes = np.unique(located[linked], return_inverse=True)
+    inline = dict(manifest._inlined)  # noqa: SLF001
+    return ReferenceColumns(
+        index=index.astype(np.int64),
+        name=codes.astype(np.int64).reshape(-1),
+        names=tuple(str(name) for name in names),
+        offset=manifest._offsets[linked].astype(np.int64).reshape(-1),  # noqa: SLF001
+        length=manifest._lengths[linked].astype(np.int64).reshape(-1),  # noqa: SLF001
+        inline_index=np.array(list(inline), np.int64).reshape(len(inline), located.ndim),
+        inline=tuple(bytes(body) for body in inline.values()),
     )
-    targets.append(led_to)
-    return completed(replace(found.scanned, references=table), found.dtype, context, elsewhere)

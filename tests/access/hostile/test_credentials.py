@@ -99,7 +99,7 @@ class Place:
         for each in (self.good, self.good_tls, self.evil, self.evil_tls, self.wall):
             each.forget()
             each.redirect = ""
-        retry.SERVERS.forget()
+        retry.SERVERS.clear()
 
     def leaked(self) -> list[bytes]:
         """Return what the servers that nobody authorized got of credentials."""

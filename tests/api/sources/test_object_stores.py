@@ -159,9 +159,9 @@ def bucket(s3_proxy, monkeypatch, tmp_path, in_process):
     }.items():
         monkeypatch.setenv(name, value)
     uploaded(s3_proxy.direct, write_days(tmp_path / "archive", DAYS))
-    retry.SERVERS.forget()
+    retry.SERVERS.clear()
     yield s3_proxy
-    retry.SERVERS.forget()
+    retry.SERVERS.clear()
 
 
 def build(bucket, name="repo"):

@@ -11,7 +11,7 @@ import xarray as xr
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, write_days
 from grouping import grouped
-from icevirt.connect.credentials.http_tokens import TOKENS
+from icevirt.connect.credentials.http import TOKENS
 from icevirt.display.document import document
 from icevirt.errors import InvalidInputError, ScanError, StorageError
 from icevirt.objects.http import client
@@ -204,10 +204,10 @@ def test_a_function_of_a_script_travels_as_code_and_one_that_cannot_is_told(arch
 
 def test_tokens_that_tell_their_end_are_renewed_before_it(archive, monkeypatch, repo_path):
     """A life of two seconds is renewed after one, though no server ever refused."""
-    from icevirt.connect.credentials import http_tokens
+    from icevirt.connect.credentials import http
 
     now = 1000.0
-    monkeypatch.setattr(http_tokens.time, "monotonic", lambda: now)
+    monkeypatch.setattr(http.time, "monotonic", lambda: now)
     archive.server.requests = 10**6
     archive.module.write_text(
         archive.module.read_text().replace(

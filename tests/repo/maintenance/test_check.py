@@ -14,13 +14,13 @@ from icevirt.model.snapshot import ManifestFile
 from icevirt.model.strings import Strings
 from icevirt.repo.maintenance.check import check
 from icevirt.storage.local import LocalStorage
-from icevirt.versioning.invariants.repo_info import of_repo_info
+from icevirt.versioning.invariants import of_repo_info
 from icevirt.wire import header
 from icevirt.wire import snapshot as snapshot_file
 from icevirt.wire import transaction_log as log_file
 from icevirt.wire.header import FileKind
 from icevirt.wire.manifests import manifest as manifest_file
-from icevirt.wire.manifests.locations_write import LocationCompression, LocationEncoding
+from icevirt.wire.manifests.references_write import LocationCompression, LocationEncoding
 from icevirt.wire.repo_info import file as repo_file
 
 

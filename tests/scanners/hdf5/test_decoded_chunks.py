@@ -10,7 +10,7 @@ import pytest
 from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError
 from icevirt_scanners.hdf5 import scanner
-from icevirt_scanners.hdf5.values import decoded
+from icevirt_scanners.hdf5.values.whole import _inflated
 
 LENGTH = 21
 READ = {
@@ -124,8 +124,8 @@ def test_damaged_chunks_read_as_libhdf5_reads_them(how, tmp_path, monkeypatch):
 
 def test_what_inflates_to_more_or_less_than_a_chunk_is_not_taken():
     whole = zlib.compress(bytes(100))
-    assert decoded._inflated(whole, 100) == bytes(100)
-    assert decoded._inflated(whole, 50) is None
-    assert decoded._inflated(whole[:-1], 100) is None
-    assert decoded._inflated(b"no zlib", 100) is None
-    assert len(decoded._inflated(whole, 101)) == 100  # whoever asked compares
+    assert _inflated(whole, 100) == bytes(100)
+    assert _inflated(whole, 50) is None
+    assert _inflated(whole[:-1], 100) is None
+    assert _inflated(b"no zlib", 100) is None
+    assert len(_inflated(whole, 101)) == 100  # whoever asked compares

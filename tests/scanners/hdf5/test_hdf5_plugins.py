@@ -13,8 +13,8 @@ from h5py import h5pl
 
 import icevirt
 from icevirt.errors import ScanError, UnsupportedError
-from icevirt_scanners.hdf5 import plugins
-from icevirt_scanners.hdf5.plugins import no_plugins
+from icevirt_scanners.hdf5 import files
+from icevirt_scanners.hdf5.files import no_plugins
 
 PLUGIN = """
     #include <stdio.h>
@@ -124,7 +124,7 @@ def test_the_list_of_directories_is_empty_while_a_scan_runs_and_then_as_it_was(
     with pytest.raises(ScanError):
         icevirt.scan_file(tmp_path / "a.h5")
     assert held() == directories
-    monkeypatch.setenv(plugins.ALLOW, "1")
+    monkeypatch.setenv(files.ALLOW, "1")
     with no_plugins():
         assert held() == directories
 

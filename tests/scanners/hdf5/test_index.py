@@ -23,15 +23,14 @@ from icevirt.errors import ScanError
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere
-from icevirt_scanners.hdf5.context import FileContext
-from icevirt_scanners.hdf5.files import HeldFile
+from icevirt_scanners.hdf5.files import FileContext, HeldFile
 from icevirt_scanners.hdf5.index import btree2
-from icevirt_scanners.hdf5.index.chunks import found_chunks
-from icevirt_scanners.hdf5.index.layout import layout_of
-from icevirt_scanners.hdf5.raw import fields, header, space
-from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
+from icevirt_scanners.hdf5.index.chunks import found_chunks, layout_of
+from icevirt_scanners.hdf5.raw import header, space
+from icevirt_scanners.hdf5.raw import space as fields
 from icevirt_scanners.hdf5.raw.file import RawFile
-from icevirt_scanners.hdf5.raw.header import layout_message, messages, space_of
+from icevirt_scanners.hdf5.raw.header import LAYOUT, messages, only, space_of
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 from icevirt_scanners.hdf5.values import chunk_references
 from open_files import open_below
 from scanners.materialise import materialise
@@ -72,7 +71,7 @@ def rows(found):
 
 def kind_of(variable, context):
     """Return which kind of index a dataset has."""
-    message = layout_message(context.header(variable.address).messages)
+    message = only(context.header(variable.address).messages, LAYOUT)
     return layout_of(message, context.raw.space).kind
 
 
@@ -358,7 +357,7 @@ def decode(raw, address, chunk, shape, limits, *, headers=None, blocks=None):
         return raw[offset : offset + length]
 
     whole = space_of(read, base=0, size=len(raw))
-    message = layout_message(messages(whole, address))
+    message = only(messages(whole, address), LAYOUT)
     noted = blocks if blocks is not None else []
     return found_chunks(whole, message, chunk=chunk, shape=shape, limits=limits)
 

@@ -21,8 +21,8 @@ from icevirt_scanners.hdf5.hierarchy.walk import Walk
 from icevirt_scanners.hdf5.raw import header as raw_header
 from icevirt_scanners.hdf5.raw import space as raw_space
 from icevirt_scanners.hdf5.raw.attributes import listed
-from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.file import RawFile
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 from icevirt_scanners.hdf5.types.attributes import attributes_of
 
 
@@ -56,10 +56,10 @@ def compare(path):
             assert told(ours) == told(theirs)
             if ours.scales is not None:
                 references = _dimension_list(oid)
-                assert ours.scales == [
-                    [h5o.get_info(h5py.h5r.dereference(one, file.id)).addr for one in some]
+                assert ours.scales == tuple(
+                    tuple(h5o.get_info(h5py.h5r.dereference(one, file.id)).addr for one in some)
                     for some in references
-                ]
+                )
     return len(found)
 
 

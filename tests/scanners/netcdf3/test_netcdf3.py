@@ -16,7 +16,7 @@ from icevirt.model.attributes import restore
 from icevirt.objects.source import LocalSource, open_source
 from icevirt.scan.combined import combined
 from icevirt.scan.contract import Scanner, ScannerOptions
-from icevirt_scanners import digest
+from icevirt_scanners import encoding
 from icevirt_scanners.netcdf3 import header, values
 from icevirt_scanners.netcdf3.scanner import NetCDF3Scanner
 from scanners.materialise import materialise, store_of
@@ -158,7 +158,7 @@ def test_values_read_in_pieces_are_the_same(piece, near, tmp_path, monkeypatch):
     before = scan(path, concat_dim="x").arrays
     monkeypatch.setattr(values, "PIECE", piece)
     monkeypatch.setattr(values, "_NEAR", near)
-    monkeypatch.setattr(digest, "PIECE", piece)
+    monkeypatch.setattr(encoding, "PIECE", piece)
     assert scan(path, concat_dim="x").arrays == before
     assert_same(path)
 

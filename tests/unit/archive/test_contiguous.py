@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.archive.blocks.contiguous import cut
+from icevirt.archive.blocks.cutting import cut
 from icevirt.archive.blocks.packing import Block
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkType, Locations

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.archive.plan import WindowResult, WriteResult
-from icevirt.archive.record import dump_result, load_result
+from icevirt.archive.plan import WindowResult, WriteResult, dump_result, load_result
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.errors import FormatError
 

@@ -12,8 +12,7 @@ from builds.support import closed_of, tables_of
 from icevirt.archive.blocks.unpacking import unpack
 from icevirt.archive.catalog import parts_of, run_of, scan_of, status_of
 from icevirt.archive.limits import ScanLimits
-from icevirt.archive.outcome import ScanOutcome
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.scanned import ScanOutcome, SourceFile
 from icevirt.archive.schema import ArraySchema, file_signature
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import Chosen, read_facts

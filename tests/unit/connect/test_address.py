@@ -2,7 +2,7 @@
 
 import pytest
 
-from icevirt.connect.address import Address
+from icevirt.connect.urls import Address
 from icevirt.errors import InvalidInputError
 
 CASES = {

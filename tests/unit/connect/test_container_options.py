@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.connect.container import canonical, endpoint_of
-from icevirt.connect.endpoint import endpoint
+from icevirt.connect.urls import endpoint
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
 

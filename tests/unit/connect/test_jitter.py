@@ -2,7 +2,7 @@
 
 import random
 
-from icevirt.connect.jitter import jitter
+from icevirt.connect.retry import jitter
 
 
 def test_who_seeds_alike_does_not_wait_alike_and_keeps_his_numbers():

@@ -12,10 +12,10 @@ from icevirt.archive.reports.build import (
     BadFile,
     BuildReport,
     GroupSummary,
+    Readers,
     ReferenceCounts,
     RepositorySummary,
 )
-from icevirt.archive.reports.readers import Readers
 from icevirt.archive.scanned import Finding, ScannedArray, ScannedFile, ScannedGroup, SourceFile
 from icevirt.archive.schema import ArraySchema
 from icevirt.ids import ObjectId8

@@ -13,11 +13,10 @@ from icevirt.errors import (
     StorageError,
     UnauthorizedError,
 )
-from icevirt.objects import descriptors, fetch
+from icevirt.objects import fetch
 from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import LocalGrant
-from icevirt.objects.descriptors import FILES
-from icevirt.objects.fetch import read, read_cached
+from icevirt.objects.fetch import FILES, read, read_cached
 from open_files import open_below
 
 BODY = bytes(range(256)) * 16
@@ -217,7 +216,7 @@ def test_a_link_swapped_in_between_check_and_open_leads_nowhere(
 
 
 def test_descriptors_are_bounded_and_closed(archive, monkeypatch):
-    monkeypatch.setattr(descriptors, "_MAX_OPEN", 4)
+    monkeypatch.setattr(fetch, "_MAX_OPEN", 4)
     FILES.reset()
     for number in range(50):
         (archive / str(number)).write_bytes(bytes([number]))
@@ -228,7 +227,7 @@ def test_descriptors_are_bounded_and_closed(archive, monkeypatch):
 
 
 def test_threads_that_evict_each_other_read_the_right_files(archive, monkeypatch):
-    monkeypatch.setattr(descriptors, "_MAX_OPEN", 2)
+    monkeypatch.setattr(fetch, "_MAX_OPEN", 2)
     for number in range(16):
         (archive / str(number)).write_bytes(bytes([number]) * 4096)
     wrong = []

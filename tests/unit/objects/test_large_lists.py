@@ -11,8 +11,9 @@ from icevirt.api.sources.packed_rows import PackedRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import InvalidInputError, StorageError
 from icevirt.objects.opened import OpenedSource
-from icevirt.objects.source_lists import formats, streams
-from icevirt.objects.source_lists.streams import LONGEST_LINE, RemoteStream
+from icevirt.objects.source_lists import formats
+from icevirt.objects.source_lists import formats as streams
+from icevirt.objects.source_lists.formats import LONGEST_LINE, RemoteStream
 from icevirt.repo.maintenance.check import check
 from icevirt.repo.repository import Repository
 

@@ -6,7 +6,7 @@ from zarr.core.config import config
 from zarr.core.dtype import data_type_registry
 from zarr.storage import MemoryStore
 
-from icevirt.archive.reports.readers import Readers
+from icevirt.archive.reports.build import Readers
 from icevirt.archive.scanned import ScannedArray, ScannedFile, Severity, SourceFile
 from icevirt.model.chunks import ChunkTable
 from icevirt.planning import reader_support

@@ -26,8 +26,7 @@ from zarr.core.metadata import ArrayV3Metadata
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore, StorePath
 
-from icevirt.wire.bounded import bounded_array
-from icevirt.wire.decompress import OverlongError, decoder_of, encoded_limit
+from icevirt.wire.bounded import OverlongError, bounded_array, decoder_of, encoded_limit
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 CRC = {"name": "crc32c"}

@@ -393,7 +393,7 @@ def is_last_vector(payload, at):
 
 def repo_of_the_future():
     """A repo info in which a snapshot's row has a seventh field."""
-    rows = SLOW_REPO["snapshots"].kind.of
+    rows = SLOW_REPO.by_name["snapshots"].kind.of
     newer = Table(rows.name, (*rows.fields, Field("news", U64)))
     table = Table(
         REPO.name,

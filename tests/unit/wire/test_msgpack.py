@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.wire.documents import message_pack
+from icevirt.wire.documents import metadata
 from icevirt.wire.flatbuffer.reader import Damage
 
 CASES = {
@@ -41,7 +41,7 @@ CASES = {
 
 @pytest.mark.parametrize(("raw", "value"), CASES.values(), ids=CASES.keys())
 def test_every_form_of_a_json_value_is_read(raw, value):
-    found = message_pack.loads(bytes.fromhex(raw))
+    found = metadata.read_message_pack(bytes.fromhex(raw))
     assert found == value
     assert type(found) is type(value)
 
@@ -51,7 +51,7 @@ def test_a_value_cut_short_or_followed_by_junk_is_refused(raw):
     whole = bytes.fromhex(raw)
     for part in [whole[:n] for n in range(len(whole))] + [whole + b"\xc0"]:
         with pytest.raises(Damage):
-            message_pack.loads(part)
+            metadata.read_message_pack(part)
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_a_value_cut_short_or_followed_by_junk_is_refused(raw):
 )
 def test_what_json_has_not_is_refused(raw):
     with pytest.raises(Damage):
-        message_pack.loads(bytes.fromhex(raw))
+        metadata.read_message_pack(bytes.fromhex(raw))
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(raw):
     with suppress(Damage):
-        message_pack.loads(raw)
+        metadata.read_message_pack(raw)
 
 
 def test_claimed_counts_take_no_memory():
@@ -86,6 +86,6 @@ def test_claimed_counts_take_no_memory():
     raw = (b"\xdd" + (90_000).to_bytes(4, "big")) * 1000 + b"\xc0" * 90_000
     tracemalloc.start()
     with pytest.raises(Damage):
-        message_pack.loads(raw)
+        metadata.read_message_pack(raw)
     assert tracemalloc.get_traced_memory()[1] < 10 * len(raw)
     tracemalloc.stop()

@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.model.ranges import copy_ranges, gather
+from icevirt.model.ranges import ascends, copy_ranges, gather
 from icevirt.model.strings import Strings
-from icevirt.wire.flatbuffer.payload import array, condensed
+from icevirt.wire.flatbuffer.columns_read import array, condensed
 from icevirt.wire.manifests import distinct_rows
 from icevirt.wire.manifests.distinct_rows import equal_ranges, first_uses
-from icevirt.wire.row_order import ascends
 from unit.wire.wire_values import indices
 
 DATA = np.random.default_rng(3).integers(0, 4, 400, np.uint8)

@@ -8,7 +8,7 @@ import pytest
 
 from icevirt.model.repo_info import UPDATE_KINDS
 from icevirt.wire.flatbuffer import schema
-from icevirt.wire.flatbuffer.layout import layout
+from icevirt.wire.flatbuffer.builder import layout
 from icevirt.wire.flatbuffer.schema import Scalar, Struct, Table, Text, Union, Vector
 
 FBS = Path(__file__).parents[3] / "fixtures" / "icechunk" / "icechunk.fbs"

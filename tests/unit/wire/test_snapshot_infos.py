@@ -11,8 +11,8 @@ from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.lazy import minus, plus
 from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotSummary, StatusRecord
-from icevirt.wire.documents import flex_write
-from icevirt.wire.repo_info import file, snapshots_read
+from icevirt.wire.documents import flexbuffers
+from icevirt.wire.repo_info import file, snapshots
 from unit.wire.wire_values import ids12, repo_infos
 from unit.wire.wire_values import snapshot_infos as drawn_infos
 
@@ -43,7 +43,7 @@ def test_what_is_changed_is_written_as_if_it_had_been_read(value, many, data):
     """However often the changes on top are folded into the columns."""
     lazy, plain = reread(value).snapshots, dict(value.snapshots)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(snapshots_read, "_MANY_CHANGES", many)
+        patch.setattr(snapshots, "_MANY_CHANGES", many)
         for _ in range(data.draw(st.integers(0, 4))):
             key = data.draw(st.sampled_from(list(plain)) | ids12)
             info = data.draw(drawn_infos(key, list(plain)))
@@ -85,7 +85,7 @@ def test_a_child_keeps_its_parent_or_is_refused(changed):
 
 
 def test_damaged_metadata_is_told_when_it_is_asked_for(monkeypatch):
-    monkeypatch.setattr(flex_write, "dumps", lambda value: b"\xff" * 9)
+    monkeypatch.setattr(flexbuffers, "dumps", lambda value: b"\xff" * 9)
     raw = file.encode(repo_of(an_info(ROOT, metadata={"a": 1})))
     found = file.decode(raw)
     with pytest.raises(FormatError, match="metadata"):

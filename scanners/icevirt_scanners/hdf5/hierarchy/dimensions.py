@@ -18,9 +18,9 @@ import numpy as np
 from h5py import h5a, h5i, h5o, h5r, h5s
 
 from icevirt.model import paths
-from icevirt.scan.distinct import check_dimensions
+from icevirt_scanners.context import check_dimensions
 from icevirt_scanners.hdf5.files import HeldFile
-from icevirt_scanners.hdf5.hierarchy.names import variable_name
+from icevirt_scanners.hdf5.hierarchy.links import variable_name
 from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset
 from icevirt_scanners.hdf5.types.attributes import FoundAttributes
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from h5py import h5g, h5l, h5o
 
+from icevirt.model import names
+
 _MOST = 64  # soft links on the way of one, as operating systems limit symbolic links
 
 
@@ -63,3 +65,16 @@ class _Follower:
                 return None
             here = opened
         return (here, parts[-1]) if parts else None
+
+
+PREFIX = "_nc4_non_coord_"
+_PREFIX = PREFIX.encode()
+
+
+def variable_name(raw: bytes) -> tuple[str, bool]:
+    """Return the node name of the link to a variable, and whether it had to be escaped.
+
+    netCDF-4 prepends ``_nc4_non_coord_`` to a variable that shares its name with a dimension it
+    lacks.
+    """
+    return names.node_name(raw.removeprefix(_PREFIX) or raw)

@@ -4,6 +4,10 @@ Hard links come first, so an object is known by a real name. A further hard or s
 *dataset* is an array of its own with the same references: the name stays usable and no data is
 copied. A further link to a *group* is only reported, because its content already appears under its
 first name (and because cycles end there). Dangling and external links are reported.
+
+A file with only hard links is walked by its bytes, with an equal result. libhdf5 takes over for
+anything that is not plain: soft and external links, second names, names that no path can hold, odd
+headers.
 """
 
 from __future__ import annotations
@@ -18,36 +22,16 @@ from icevirt.archive.scanned import Finding, Severity
 from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.names import node_name
-from icevirt_scanners.hdf5.files import HeldFile, explained
-from icevirt_scanners.hdf5.hierarchy.links import follow
-from icevirt_scanners.hdf5.hierarchy.names import variable_name
-from icevirt_scanners.hdf5.raw.file import ObjectHeader
+from icevirt_scanners.hdf5.files import Handle, HeldFile, explained
+from icevirt_scanners.hdf5.hierarchy.links import follow, variable_name
+from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, extent_of
+from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
+from icevirt_scanners.hdf5.raw.header import GUESS, LAYOUT, LINK_INFO, NEWEST, SYMBOL_TABLE, only
+from icevirt_scanners.hdf5.raw.links import HARD, links_of
+from icevirt_scanners.hdf5.raw.space import require
 
-
-class Handle:
-    """A group or dataset that libhdf5 opens when it is first asked for."""
-
-    __slots__ = ("_file", "_id", "_path")
-
-    def __init__(self, *, id: Any = None, file: HeldFile | None = None, path: bytes = b"") -> None:  # noqa: A002
-        self._id, self._file, self._path = id, file, path
-
-    @property
-    def id(self) -> Any:
-        """The h5py id."""
-        if self._id is None:
-            assert self._file is not None, "an object has an id or a file"
-            self._id = h5o.open(self._file.fid, self._path)
-        return self._id
-
-    @property
-    def is_open(self) -> bool:
-        """Whether libhdf5 opened it."""
-        return self._id is not None
-
-    def plist(self) -> Any:
-        """Return a copy of a dataset's creation properties, which is dear to make."""
-        return self.id.get_create_plist()
+_GROUP, _DATASET, _TYPE = "group", "dataset", "named datatype"
+_NEW, _VIRTUAL = b"\4", b"\3"  # version of layout messages that know virtual datasets, their class
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,18 +87,21 @@ class Walk:
 
     def below(self, root: Any) -> Walk:
         """Walk everything below an open group, which becomes the root."""
-        soft: list[_Link] = []
         address = h5o.get_info(root).addr
         self._seen[address] = paths.ROOT
-        pending = deque([FoundGroup(path=paths.ROOT, handle=Handle(id=root), address=address)])
+        self._descend(FoundGroup(path=paths.ROOT, handle=Handle(id=root), address=address))
+        return self
+
+    def _descend(self, first: FoundGroup) -> None:
+        """Walk a group and everything below it, soft links last."""
+        soft: list[_Link] = []
+        pending = deque([first])
         while pending:
             group = pending.popleft()
             self.groups.append(group)
-            inner = self._links(group, soft)
-            pending.extendleft(reversed(inner))
+            pending.extendleft(reversed(self._links(group, soft)))
         for link in soft:
             self._soft(link)
-        return self
 
     def path_of(self, above: str, raw: bytes, *, is_group: bool) -> str:
         """Return the path of what a link in the group ``above`` leads to; say if it is escaped."""
@@ -180,15 +167,7 @@ class Walk:
         gid, raw = target
         found = self._object(link, gid, raw, gid.links.get_info(raw).u)
         if found is not None:  # reachable by no hard link below the root of this scan
-            self.groups.append(found)
-            rest: list[_Link] = []
-            pending = deque(self._links(found, rest))
-            while pending:
-                group = pending.popleft()
-                self.groups.append(group)
-                pending.extendleft(reversed(self._links(group, rest)))
-            for inner in rest:
-                self._soft(inner)
+            self._descend(found)
 
     def _tell(self, path: str, code: str, message: str, severity: Severity = Severity.note) -> None:
         self.findings.append(Finding(path=path, code=code, message=message, severity=severity))
@@ -226,3 +205,69 @@ def _links_of(gid: Any) -> list[tuple[bytes, int, int]]:
         links.clear()
         gid.links.iterate(note, info=True, idx_type=h5.INDEX_NAME)
     return links
+
+
+def plain_walk(raw: RawFile, file: HeldFile, url: str) -> Walk:
+    """Walk a whole file.
+
+    Raises:
+        NotUnderstoodError: libhdf5 must be asked.
+    """
+    walk = Walk(url)
+    root = FoundGroup(path=paths.ROOT, handle=Handle(file=file, path=b"/"), address=raw.root)
+    seen = {root.address}
+    pending = deque([(root, b"")])
+    while pending:
+        group, above = pending.popleft()
+        header = _header(raw, group.address)
+        require(_kind_of(header) == _GROUP, "no group")
+        walk.groups.append(group)
+        inner: list[tuple[FoundGroup, bytes]] = []
+        links = links_of(header.messages, raw.space)
+        raw.space.soon((link.address, GUESS) for link in links)
+        for link in links:
+            require(link.kind == HARD and link.address not in seen, "a second name")
+            require(not is_odd(link.name), "an odd name")
+            seen.add(link.address)
+            spelt = above + b"/" + link.name
+            found, handle = _header(raw, link.address), Handle(file=file, path=spelt)
+            kind = _kind_of(found)
+            path = walk.path_of(group.path, link.name, is_group=kind == _GROUP)
+            if kind == _GROUP:
+                inner.append((FoundGroup(path=path, handle=handle, address=link.address), spelt))
+            elif kind == _DATASET:
+                shape, limits = extent_of(found.messages, raw.space)
+                walk.datasets.append(
+                    FoundDataset(
+                        path=path,
+                        link=link.name.decode("utf-8", "surrogateescape"),
+                        handle=handle,
+                        address=link.address,
+                        shape=shape,
+                        limits=limits,
+                    )
+                )
+        pending.extendleft(reversed(inner))
+    return walk
+
+
+def _header(raw: RawFile, address: int) -> ObjectHeader:
+    header = raw.header(address)
+    require(header is not None, "an odd object header")
+    assert header is not None
+    return header
+
+
+def _kind_of(header: ObjectHeader) -> str:
+    """Say what an object is, by libhdf5's rules."""
+    kinds = {message.kind for message in header.messages}
+    require(kinds and max(kinds) <= NEWEST, "messages of another version")
+    if kinds & {LINK_INFO, SYMBOL_TABLE}:
+        return _GROUP
+    require(DATATYPE in kinds, "an object of another kind")
+    if DATASPACE not in kinds:
+        return _TYPE
+    # the shape of one without limit is not in its header: it depends on its sources
+    layout = only(header.messages, LAYOUT)
+    require(layout[:1] < _NEW or layout[1:2] != _VIRTUAL, "a virtual dataset")
+    return _DATASET

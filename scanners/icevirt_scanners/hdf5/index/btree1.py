@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt_scanners.hdf5.index.entries import ChunkEntries, ChunkGrid
-from icevirt_scanners.hdf5.raw.fields import Rows, check_heads, require, signed
-from icevirt_scanners.hdf5.raw.space import Space
+from icevirt_scanners.hdf5.raw.space import Rows, Space, check_heads, require, signed
 
 _ENTRIES = 64  # of a node, unless a file says otherwise
 _DEEPEST = 16  # levels; 4 hold more chunks than any file has
@@ -95,7 +94,7 @@ class _Node:
         require(np.array_equal(index * edges, within), "a corner off the grid")
         return ChunkEntries(
             index=index,
-            address=child,
+            offset=child,
             length=entries["length"].astype(np.int64),
             mask=entries["mask"].astype(np.uint32),
         )

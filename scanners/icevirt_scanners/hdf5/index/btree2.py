@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from icevirt_scanners.hdf5.index.entries import ChunkEntries, ChunkGrid, EntryFormat
 from icevirt_scanners.hdf5.raw.btree2 import DEEPEST, PREFIX, widths_of
-from icevirt_scanners.hdf5.raw.fields import (
+from icevirt_scanners.hdf5.raw.space import (
     CHECKSUM,
     Rows,
+    Space,
     check_heads,
     check_sum,
     number,
@@ -19,7 +20,6 @@ from icevirt_scanners.hdf5.raw.fields import (
     require,
     signed,
 )
-from icevirt_scanners.hdf5.raw.space import Space
 
 _UNFILTERED, _FILTERED = 10, 11
 
@@ -35,7 +35,7 @@ def chunks(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries:
         nodes = tree.descend(nodes, depth, parts)
     tree.leaves(nodes, parts)
     found = ChunkEntries.joined(parts, len(grid.chunk))
-    require(len(found.address) == tree.total, "records that are missing")
+    require(len(found.offset) == tree.total, "records that are missing")
     return found
 
 

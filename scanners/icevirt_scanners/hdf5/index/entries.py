@@ -9,18 +9,21 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt_scanners.hdf5.raw.fields import Rows, defined, numbers, require, signed
-from icevirt_scanners.hdf5.raw.space import Space
+from icevirt_scanners.hdf5.raw.space import Rows, Space, defined, numbers, require, signed
 
 _MASK = 4  # bytes of a filter mask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkEntries:
-    """Chunks as an index lists them; ``address`` counts from the end of the user block."""
+    """Stored chunks of a dataset, as its index lists them.
+
+    Readers of indices count offsets from the end of the user block; `stored_chunks` counts them
+    from the begin of the file.
+    """
 
     index: NDArray[np.int64]  # (n, ndim) chunk coordinates
-    address: NDArray[np.int64]  # (n,)
+    offset: NDArray[np.int64]  # (n,)
     length: NDArray[np.int64]  # (n,) bytes
     mask: NDArray[np.uint32]  # (n,) filters that were skipped
 
@@ -32,9 +35,18 @@ class ChunkEntries:
         none = np.zeros(0, np.int64)
         return cls(
             index=np.concatenate([np.zeros((0, ndim), np.int64), *(part.index for part in parts)]),
-            address=np.concatenate([none, *(part.address for part in parts)]),
+            offset=np.concatenate([none, *(part.offset for part in parts)]),
             length=np.concatenate([none, *(part.length for part in parts)]),
             mask=np.concatenate([none.astype(np.uint32), *(part.mask for part in parts)]),
+        )
+
+    def take(self, rows: NDArray[np.bool_]) -> ChunkEntries:
+        """Return the rows where the mask is true."""
+        return ChunkEntries(
+            index=self.index[rows],
+            offset=self.offset[rows],
+            length=self.length[rows],
+            mask=self.mask[rows],
         )
 
 
@@ -139,5 +151,5 @@ class EntryFormat:
             end = self.width - _MASK
             length = signed(numbers(raw[:, self.address_width : end]))
             mask = numbers(raw[:, end : self.width]).astype(np.uint32)
-        address = signed(numbers(raw[:, : self.address_width]))
-        return ChunkEntries(index=index, address=address, length=length, mask=mask)
+        offset = signed(numbers(raw[:, : self.address_width]))
+        return ChunkEntries(index=index, offset=offset, length=length, mask=mask)

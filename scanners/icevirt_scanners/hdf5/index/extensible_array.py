@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt_scanners.hdf5.index.entries import ChunkEntries, ChunkGrid, EntryFormat
-from icevirt_scanners.hdf5.raw.fields import (
+from icevirt_scanners.hdf5.raw.space import (
     CHECKSUM,
     Rows,
+    Space,
     check_heads,
     check_sums,
     defined,
@@ -24,7 +25,6 @@ from icevirt_scanners.hdf5.raw.fields import (
     require,
     signed,
 )
-from icevirt_scanners.hdf5.raw.space import Space
 
 
 def chunks(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries:
@@ -84,17 +84,13 @@ class _ExtensibleArray:
 
     def parts(self, address: int) -> Iterator[ChunkEntries]:
         """Yield the entries of the index block, then those of all data blocks."""
-        wide, inner = self.space.address_width, self._groups_in_index_block()
+        wide = self.space.address_width
+        # groups whose data blocks the index block names
+        inner = min(2 * (self.pointers.bit_length() - 1), len(self.groups))
         named = sum(group.blocks for group in self.groups[:inner])
         head = b"EAIB" + self.owner
-        ends = np.cumsum(
-            [
-                len(head),
-                self.direct * self.entry.width,
-                named * wide,
-                (len(self.groups) - inner) * wide,
-            ]
-        ).tolist()
+        entries, supers_named = self.direct * self.entry.width, len(self.groups) - inner
+        ends = np.cumsum([len(head), entries, named * wide, supers_named * wide]).tolist()
         raw = np.frombuffer(self.space.sealed(address, ends[-1] + CHECKSUM, head), np.uint8)
         yield self._decoded(raw[ends[0] : ends[1]], np.arange(self.direct, dtype=np.int64))
         blocks = raw[ends[1] : ends[2]].reshape(-1, wide)
@@ -106,9 +102,6 @@ class _ExtensibleArray:
         for group, one in zip(self.groups[inner:], supers, strict=True):
             if defined(one[None]).all():
                 yield from self._super_block(group, int(signed(numbers(one[None]))[0]))
-
-    def _groups_in_index_block(self) -> int:
-        return min(2 * (self.pointers.bit_length() - 1), len(self.groups))
 
     def _super_block(self, group: _Group, address: int) -> Iterator[ChunkEntries]:
         wide = self.space.address_width

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt_scanners.hdf5.index.entries import ChunkEntries, ChunkGrid, EntryFormat
-from icevirt_scanners.hdf5.raw.fields import CHECKSUM, Rows, check_sums, number, require
-from icevirt_scanners.hdf5.raw.space import Space
+from icevirt_scanners.hdf5.raw.space import CHECKSUM, Rows, Space, check_sums, number, require
 
 
 def implicit_chunks(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries:
@@ -23,7 +22,7 @@ def implicit_chunks(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries
     place, index = place[inside], index[inside]
     return ChunkEntries(
         index=index,
-        address=address + place * grid.chunk_bytes,
+        offset=address + place * grid.chunk_bytes,
         length=np.full(len(place), grid.chunk_bytes, np.int64),
         mask=np.zeros(len(place), np.uint32),
     )

@@ -19,10 +19,9 @@ import numpy as np
 from h5py import h5t
 
 from icevirt_scanners.hdf5.raw import btree2
-from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, number, require
-from icevirt_scanners.hdf5.raw.fractal_heap import FractalHeap
 from icevirt_scanners.hdf5.raw.header import ATTRIBUTE, ATTRIBUTE_INFO, SHARED, Message
-from icevirt_scanners.hdf5.raw.heap import Heap
+from icevirt_scanners.hdf5.raw.heaps import FractalHeap, Heap
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, number, require
 
 _BY_NAME = 8  # kind of records in a tree of attributes
 _RECORD = Struct("<BII")  # of such a record's end: flags, order, hash of the name
@@ -60,12 +59,7 @@ _NUMBER_SIZES = {0: 12, 1: 20}  # bytes of the message, by class
 class FixedStrings(NamedTuple):
     """Strings as they are stored, without padding."""
 
-    texts: list[bytes]
-
-    @property
-    def key(self) -> Hashable:
-        """All of it."""
-        return tuple(self.texts)
+    texts: tuple[bytes, ...]
 
     @property
     def nbytes(self) -> int:
@@ -76,12 +70,7 @@ class FixedStrings(NamedTuple):
 class References(NamedTuple):
     """For each element, the addresses of the objects it refers to."""
 
-    addresses: list[list[int]]
-
-    @property
-    def key(self) -> Hashable:
-        """All of it."""
-        return tuple(map(tuple, self.addresses))
+    addresses: tuple[tuple[int, ...], ...]
 
     @property
     def nbytes(self) -> int:
@@ -188,7 +177,7 @@ def _attribute(data: bytes, heap: Heap, unread: Collection[bytes]) -> _Attribute
         found = read(data[begin:], heap)
     except (NotUnderstoodError, error):
         return _Attribute(name, None, data, len(data))
-    return _Attribute(name, found, (data[:begin], found.key), len(data) + found.nbytes)
+    return _Attribute(name, found, (data[:begin], found), len(data) + found.nbytes)
 
 
 type _InHeap = tuple[int, Callable[[bytes, Heap], FixedStrings | References]]
@@ -276,8 +265,8 @@ def _array(
 
 def _fixed(size: int, count: int, terminated: bool, data: bytes) -> Value:
     require(count * size <= len(data), "a value cut short")
-    texts = [data[at : at + size] for at in range(0, count * size, size)]
-    return FixedStrings([_stripped(text, terminated=terminated) for text in texts])
+    texts = (data[at : at + size] for at in range(0, count * size, size))
+    return FixedStrings(tuple(_stripped(text, terminated=terminated) for text in texts))
 
 
 def _sequences(kind: bytes, size: int, count: int) -> _FromHeap | None:
@@ -293,13 +282,13 @@ def _sequences(kind: bytes, size: int, count: int) -> _FromHeap | None:
 
 def _variable(nbytes: int, data: bytes, heap: Heap) -> FixedStrings:
     texts = heap.sequences(data[:nbytes], 1)
-    return FixedStrings([_stripped(text, terminated=True) for text in texts])
+    return FixedStrings(tuple(_stripped(text, terminated=True) for text in texts))
 
 
 def _references(nbytes: int, width: int, data: bytes, heap: Heap) -> References:
     items = heap.sequences(data[:nbytes], width)
     addresses = Struct("<I" if width == 4 else "<Q")
-    return References([[one for (one,) in addresses.iter_unpack(item)] for item in items])
+    return References(tuple(tuple(one for (one,) in addresses.iter_unpack(item)) for item in items))
 
 
 def _stripped(text: bytes, *, terminated: bool) -> bytes:

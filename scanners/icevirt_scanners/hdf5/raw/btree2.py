@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from icevirt_scanners.hdf5.raw.fields import CHECKSUM, check_sum, number, require
-from icevirt_scanners.hdf5.raw.space import Space
+from icevirt_scanners.hdf5.raw.space import CHECKSUM, Space, check_sum, number, require
 
 PREFIX = 6  # bytes before the records of a node: signature, version, kind
 DEEPEST = 16

@@ -5,9 +5,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from icevirt_scanners.hdf5.raw.fields import number, require
-from icevirt_scanners.hdf5.raw.header import SHARED, Message
-from icevirt_scanners.hdf5.raw.space import Space
+from icevirt_scanners.hdf5.raw.header import Message, only
+from icevirt_scanners.hdf5.raw.space import Space, number, require
 
 DATASPACE, DATATYPE, FILL_VALUE, FILTER_PIPELINE = 0x01, 0x03, 0x05, 0x0B
 _SCALAR, _SIMPLE, _NULL = 0, 1, 2
@@ -24,18 +23,8 @@ class Extent(NamedTuple):
     limits: tuple[int, ...]  # how far each axis may grow
 
 
-class Filters(NamedTuple):
-    """The filters of a dataset as h5py's property lists tell them."""
-
-    filters: tuple[tuple[int, int, tuple[int, ...], bytes], ...]
-
-    def get_nfilters(self) -> int:
-        """Return how many there are."""
-        return len(self.filters)
-
-    def get_filter(self, at: int) -> tuple[int, int, tuple[int, ...], bytes]:
-        """Return number, flags, values and name of one."""
-        return self.filters[at]
+type Filter = tuple[int, int, tuple[int, ...], bytes]
+"""Number, flags, values and name, as h5py's property lists return them."""
 
 
 class StorageLayout(NamedTuple):
@@ -44,13 +33,6 @@ class StorageLayout(NamedTuple):
     inside: bytes | None  # the values themselves, of a compact one
     address: int | None  # of a contiguous one; None where nothing was ever written
     nbytes: int
-
-
-def only(messages: list[Message], kind: int) -> bytes:
-    """Return the one message of a kind that stands here. Raises `NotUnderstoodError`."""
-    found = [message for message in messages if message.kind == kind]
-    require(len(found) == 1 and not found[0].flags & SHARED, "no such message, or elsewhere")
-    return found[0].data
 
 
 def extent_of(messages: list[Message], space: Space) -> Extent:
@@ -99,15 +81,15 @@ def fill_of(messages: list[Message]) -> bytes | None:
     return value if size and when != _NEVER else None
 
 
-def filters_of(messages: list[Message]) -> Filters:
+def filters_of(messages: list[Message]) -> tuple[Filter, ...]:
     """Read the filter pipeline. Raises `NotUnderstoodError`."""
     if not any(message.kind == FILTER_PIPELINE for message in messages):
-        return Filters(())
+        return ()
     data = only(messages, FILTER_PIPELINE)
     version, count = number(data, 0, 1), number(data, 1, 1)
     require(version in (1, 2) and 0 < count <= 32, "an odd filter pipeline")
     at = 8 if version == 1 else 2
-    found: list[tuple[int, int, tuple[int, ...], bytes]] = []
+    found: list[Filter] = []
     for _ in range(count):
         code, at = number(data, at, 2), at + 2
         length = 0
@@ -119,7 +101,7 @@ def filters_of(messages: list[Message]) -> Filters:
         values = tuple(number(data, at + 4 * one, 4) for one in range(n))
         at += 4 * (n + (n & 1 if version == 1 else 0))
         found.append((code, flags, values, name))
-    return Filters(tuple(found))
+    return tuple(found)
 
 
 def placed(layout: bytes, space: Space) -> StorageLayout:

@@ -11,14 +11,14 @@ from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
-from icevirt_scanners.hdf5.raw.fields import (
+from icevirt_scanners.hdf5.raw.space import (
     CHECKSUM,
     NotUnderstoodError,
+    Space,
     check_sum,
     number,
     require,
 )
-from icevirt_scanners.hdf5.raw.space import Space
 
 SHARED = 2  # flag of a message that stands elsewhere
 LAYOUT, ATTRIBUTE, ATTRIBUTE_INFO = 0x08, 0x0C, 0x15  # kinds of messages
@@ -75,11 +75,11 @@ def _page_of(extension: list[Message], space: Space) -> int:
     return 0
 
 
-def layout_message(found: list[Message]) -> bytes:
-    """Return the layout message of a dataset."""
-    layouts = [message for message in found if message.kind == LAYOUT]
-    require(len(layouts) == 1 and not layouts[0].flags & SHARED, "no layout message")
-    return layouts[0].data
+def only(messages: list[Message], kind: int) -> bytes:
+    """Return the one message of a kind that stands here. Raises `NotUnderstoodError`."""
+    found = [message for message in messages if message.kind == kind]
+    require(len(found) == 1 and not found[0].flags & SHARED, "no such message, or elsewhere")
+    return found[0].data
 
 
 def messages(space: Space, address: int) -> list[Message]:

@@ -6,10 +6,9 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from icevirt_scanners.hdf5.raw import btree2
-from icevirt_scanners.hdf5.raw.fields import number, require
-from icevirt_scanners.hdf5.raw.fractal_heap import FractalHeap
 from icevirt_scanners.hdf5.raw.header import LINK, LINK_INFO, SHARED, SYMBOL_TABLE, Message
-from icevirt_scanners.hdf5.raw.space import Space
+from icevirt_scanners.hdf5.raw.heaps import FractalHeap
+from icevirt_scanners.hdf5.raw.space import Space, number, require
 
 HARD = 0
 _OTHER = 1  # of any other kind

@@ -9,10 +9,10 @@ Objects with equal attributes, in this file or another, share the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import numpy as np
@@ -27,8 +27,8 @@ from icevirt_scanners.hdf5.raw.attributes import (
     Value,
     listed,
 )
-from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.file import ObjectHeader
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 from icevirt_scanners.hdf5.types.datatypes import element_of
 
 # bookkeeping that netCDF-C hides wherever it stands: read where the dimensions need it, never shown
@@ -79,12 +79,15 @@ class FoundAttributes:
     shown: dict[str, Any] = field(default_factory=dict)
     hidden: dict[str, Any] = field(default_factory=dict)
     has_dimension_list: bool = False
-    scales: list[list[int]] | None = None  # addresses in that list, where its bytes say them
+    scales: tuple[tuple[int, ...], ...] | None = (
+        None  # addresses in that list, where its bytes say them
+    )
     lost: dict[str, str] = field(default_factory=dict)  # name -> why it is not represented
     latin: list[str] = field(default_factory=list)  # names of those that were not UTF-8
     changed: dict[str, str] = field(default_factory=dict)  # name -> what JSON cannot say of it
     _json: Attributes | None = None
-    _fitted: dict[str, _Fitted] = field(default_factory=dict)  # by dtype
+    # by dtype: attributes with a fit fill value, and the warnings (code, message) about it
+    _fitted: dict[str, tuple[Attributes, list[tuple[str, str]]]] = field(default_factory=dict)
 
     @property
     def json(self) -> Attributes:
@@ -95,21 +98,14 @@ class FoundAttributes:
 
     def fitted(self, dtype: np.dtype[Any], tell: Callable[[str, str], None]) -> Attributes:
         """Return what is shown as JSON, with a ``_FillValue`` that fits: see `with_fit_fill`."""
-        known = self._fitted.get(dtype.str)
-        if known is None:
-            told: list[tuple[str, str]] = []
-            made = with_fit_fill(self.shown, dtype, lambda *warning: told.append(warning))
-            known = self._fitted[dtype.str] = _Fitted(made, tuple(told))
-        for code, message in known.told:
+        if dtype.str not in self._fitted:
+            warnings: list[tuple[str, str]] = []
+            made = with_fit_fill(self.shown, dtype, lambda *warning: warnings.append(warning))
+            self._fitted[dtype.str] = made, warnings
+        attributes, warnings = self._fitted[dtype.str]
+        for code, message in warnings:
             tell(code, message)
-        return known.attributes
-
-
-class _Fitted(NamedTuple):
-    """Attributes, and the warnings that came with making them."""
-
-    attributes: Attributes
-    told: tuple[tuple[str, str], ...]
+        return attributes
 
 
 class NotRepresentableError(Exception):
@@ -120,7 +116,7 @@ def attributes_of(opened: Callable[[], Any], header: ObjectHeader | None = None)
     """Read the attributes of a group or dataset, in creation order where the file keeps one.
 
     ``opened`` gives its id, ``header`` are the messages of its header, where they could be read.
-    Nobody changes what is returned: others may have it too.
+    The result is shared; do not change it.
     """
     plain = _plainly(header)
     if plain is None:
@@ -160,11 +156,7 @@ def _known(plain: StoredAttributes) -> FoundAttributes | None:
         wanted = name not in UNREAD and name != _SCALES
         if wanted and (value is None or isinstance(value, References)):
             return None
-    return _found(plain.values, _nothing)
-
-
-def _nothing() -> Any:
-    raise AssertionError("all values are known")
+    return _found(plain.values, lambda: None)  # all values are known
 
 
 def _plainly(header: ObjectHeader | None) -> StoredAttributes | None:
@@ -179,8 +171,7 @@ def _plainly(header: ObjectHeader | None) -> StoredAttributes | None:
 def _shown(value: Value, name: str, found: FoundAttributes) -> Any:
     match value:
         case FixedStrings(texts):
-            decoded = [_decoded(text, name, found) for text in texts]
-            return decoded[0] if len(decoded) == 1 else decoded
+            return _text(texts, name, found)
         case References():
             return None  # libhdf5 says what is wrong with them
         case _:
@@ -202,13 +193,11 @@ def _read(oid: Any, raw: bytes, name: str, found: FoundAttributes) -> Any:
     kind = attribute.get_type()
     family = kind.get_class()
     space = attribute.get_space()
-    if space.get_simple_extent_type() == h5s.NULL:
-        return "" if family == h5t.STRING else np.zeros(0, _plain_dtype(kind) or np.int32)
-    if family == h5t.STRING:
-        texts = _texts(attribute, kind, space.shape)
-        decoded = [_decoded(text, name, found) for text in texts]
-        return decoded[0] if len(decoded) == 1 else decoded
     plain = _plain(kind, family)
+    if space.get_simple_extent_type() == h5s.NULL:
+        return "" if family == h5t.STRING else np.zeros(0, plain[0] if plain else np.int32)
+    if family == h5t.STRING:
+        return _text(_texts(attribute, kind, space.shape), name, found)
     if plain is None:
         return _represented(_other(oid, attribute, kind), name, found)
     values = np.empty(space.shape, plain[0])
@@ -219,11 +208,6 @@ def _read(oid: Any, raw: bytes, name: str, found: FoundAttributes) -> Any:
 def _plain(kind: Any, family: int) -> tuple[np.dtype[Any], Any] | None:
     sign = kind.get_sign() if family == h5t.INTEGER else None
     return _NATIVE.get((family, kind.get_size(), sign))
-
-
-def _plain_dtype(kind: Any) -> np.dtype[Any] | None:
-    found = _plain(kind, kind.get_class())
-    return found[0] if found else None
 
 
 def _texts(attribute: Any, kind: Any, shape: tuple[int, ...]) -> list[bytes]:
@@ -237,6 +221,11 @@ def _texts(attribute: Any, kind: Any, shape: tuple[int, ...]) -> list[bytes]:
     if kind.get_strpad() == h5t.STR_NULLTERM:
         return [text.split(b"\0", 1)[0] for text in texts]
     return [text.replace(b"\0", b"") for text in texts]
+
+
+def _text(texts: Iterable[bytes], name: str, found: FoundAttributes) -> str | list[str]:
+    decoded = [_decoded(text, name, found) for text in texts]
+    return decoded[0] if len(decoded) == 1 else decoded
 
 
 def _decoded(text: bytes, name: str, found: FoundAttributes) -> str:
@@ -267,8 +256,7 @@ def _represented(value: np.ndarray[Any, Any], name: str, found: FoundAttributes)
     if dtype.kind == "O" or h5py.check_ref_dtype(dtype) is not None:
         return _listed(value)
     if dtype.kind == "S":  # h5py tags text as opaque where no other type can say it
-        texts = [_decoded(text, name, found) for text in value.reshape(-1).tolist()]
-        return texts[0] if len(texts) == 1 else texts
+        return _text(value.reshape(-1).tolist(), name, found)
     if dtype.names is not None:
         found.changed[name] = _COMPOUND
     elif dtype.kind in _SHOWN_AS:

@@ -20,15 +20,10 @@ from icevirt.model.json import JSON
 from icevirt_scanners import encoding
 
 _IEEE = {
-    (2, h5t.ORDER_LE): h5t.IEEE_F16LE,
-    (2, h5t.ORDER_BE): h5t.IEEE_F16BE,
-    (4, h5t.ORDER_LE): h5t.IEEE_F32LE,
-    (4, h5t.ORDER_BE): h5t.IEEE_F32BE,
-    (8, h5t.ORDER_LE): h5t.IEEE_F64LE,
-    (8, h5t.ORDER_BE): h5t.IEEE_F64BE,
+    (size, order): getattr(h5t, f"IEEE_F{8 * size}{end}")
+    for size in (2, 4, 8)
+    for order, end in ((h5t.ORDER_LE, "LE"), (h5t.ORDER_BE, "BE"))
 }
-
-
 _TAG = b"NUMPY:"
 _NAMED = {"S": "null_terminated_bytes", "U": "fixed_length_utf32", "V": "raw_bytes"}
 _NUMBERS = {"i": "int", "u": "uint", "f": "float", "c": "complex"}  # by kind of dtype
@@ -169,19 +164,13 @@ def _enum(tid: Any) -> Element:
     if dtype.kind == "b":  # h5py takes FALSE and TRUE of any width for booleans
         wide = f"booleans of {tid.get_size()} bytes" if tid.get_size() > 1 else ""
         return Element(dtype=np.dtype("?"), data_type="bool", not_plain=base.not_plain or wide)
-    return Element(
-        dtype=base.dtype,
-        data_type=base.data_type,
-        big_endian=base.big_endian,
-        not_plain=base.not_plain,
+    members: dict[str, int] = h5py.check_enum_dtype(dtype) or {}
+    return replace(
+        base,
         read_as=dtype,
         memory=tid,
-        note=f"an enumeration: {', '.join(f'{k}={v}' for k, v in _members(dtype).items())}",
+        note=f"an enumeration: {', '.join(f'{k}={v}' for k, v in members.items())}",
     )
-
-
-def _members(dtype: np.dtype[Any]) -> dict[str, int]:
-    return h5py.check_enum_dtype(dtype) or {}
 
 
 def _compound(tid: Any) -> Element:

@@ -7,13 +7,15 @@ wrongly) is not an error here: the translation gives the reason, and the values 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from h5py import h5z
 
 from icevirt.model.json import JSON
+from icevirt_scanners.hdf5.raw.dataset import Filter
 
 BUILT_IN = frozenset({h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32})
 """Filters that need no plugin."""
@@ -60,13 +62,17 @@ class Pipeline:
         )
 
 
-def pipeline_of(plist: Any, chunk_bytes: int) -> Pipeline:
-    """Translate the filters of a dataset's creation property list."""
+def filters_of_plist(plist: Any) -> tuple[Filter, ...]:
+    """Return the filters of a dataset's creation property list."""
+    return tuple(map(plist.get_filter, range(plist.get_nfilters())))
+
+
+def pipeline_of(filters: Iterable[Filter], chunk_bytes: int) -> Pipeline:
+    """Translate the filters of a dataset whose chunks have ``chunk_bytes`` before encoding."""
     codecs: list[JSON | None] = []
     reason = missing = ""
     length: int | None = chunk_bytes  # of what the next filter is fed; None when it varies
-    for number in range(plist.get_nfilters()):
-        code, _, values, raw = plist.get_filter(number)
+    for code, _, values, raw in filters:
         name = _NAMES.get(code) or raw.decode("utf-8", "replace") or f"filter {code}"
         if not h5z.filter_avail(code):
             missing = missing or f"{name} (filter {code})"
@@ -84,10 +90,8 @@ def _codec(code: int, values: Sequence[int], length: int | None) -> tuple[JSON |
     if code == h5z.FILTER_SHUFFLE:
         return _shuffle(values, length), length
     if code == h5z.FILTER_FLETCHER32:
-        return {
-            "name": "numcodecs.fletcher32",
-            "configuration": {},
-        }, None if length is None else length + 4
+        codec: JSON = {"name": "numcodecs.fletcher32", "configuration": {}}
+        return codec, None if length is None else length + 4
     make = _COMPRESSORS.get(code)
     if make is None:
         raise _NoCodecError
@@ -104,18 +108,14 @@ def _shuffle(values: Sequence[int], length: int | None) -> JSON | None:
     return {"name": "numcodecs.shuffle", "configuration": {"elementsize": size}}
 
 
-def _deflate(values: Sequence[int]) -> JSON:
-    return {"name": "numcodecs.zlib", "configuration": {"level": values[0] if values else 1}}
+def _leveled(name: str, default: int, values: Sequence[int]) -> JSON:
+    return {"name": name, "configuration": {"level": values[0] if values else default}}
 
 
 def _zstd(values: Sequence[int]) -> JSON:
     level = values[0] if values else 3
     level = level - (1 << 32) if level >= 1 << 31 else level  # negative levels are legal
     return {"name": "zstd", "configuration": {"level": level, "checksum": False}}
-
-
-def _bzip2(values: Sequence[int]) -> JSON:
-    return {"name": "numcodecs.bz2", "configuration": {"level": values[0] if values else 9}}
 
 
 def _blosc(values: Sequence[int]) -> JSON:
@@ -137,8 +137,8 @@ def _blosc(values: Sequence[int]) -> JSON:
 
 
 _COMPRESSORS: dict[int, Callable[[Sequence[int]], JSON]] = {
-    h5z.FILTER_DEFLATE: _deflate,
+    h5z.FILTER_DEFLATE: partial(_leveled, "numcodecs.zlib", 1),
     _ZSTD: _zstd,
-    _BZIP2: _bzip2,
+    _BZIP2: partial(_leveled, "numcodecs.bz2", 9),
     _BLOSC: _blosc,
 }

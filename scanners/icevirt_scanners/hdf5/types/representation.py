@@ -2,41 +2,53 @@
 
 In this order: stored whole (coordinates, strings, scalars, compact layout, short odd lengths),
 referenced, referenced except for a few stored chunks, stored chunk by chunk.
+
+`weight_of` estimates what that takes from headers alone, to divide a huge file. Measured on one
+core: half a microsecond per chunk of an index, values at 200 MB/s if they are read, 0.1 ms for any
+variable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from math import prod
 
-import numpy as np
 from h5py import h5d
 
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray
-from icevirt.errors import UnsupportedError
+from icevirt.archive.shares import Weight
 from icevirt.model.chunks import ChunkTable
 from icevirt.scan.policy import Policy
 from icevirt_scanners import blocks
 from icevirt_scanners.given import digest_of
-from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.files import FileContext
+from icevirt_scanners.hdf5.index.chunks import layout_of
+from icevirt_scanners.hdf5.index.entries import ChunkEntries
+from icevirt_scanners.hdf5.raw.header import LAYOUT, only
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 from icevirt_scanners.hdf5.types.datatypes import bytes_codec
 from icevirt_scanners.hdf5.values import libhdf5_values
-from icevirt_scanners.hdf5.values.chunk_references import Stored, stored_chunks
+from icevirt_scanners.hdf5.values.chunk_references import stored_chunks
 from icevirt_scanners.hdf5.values.chunked import (
     check_decodable,
     offset_of,
     reference_chunks,
+    store_chunks,
     with_inner,
 )
 from icevirt_scanners.hdf5.values.digests import digest_of_dataset
-from icevirt_scanners.hdf5.values.stored import store_chunks
 from icevirt_scanners.hdf5.values.whole import stored_whole, wants_whole
 from icevirt_scanners.hdf5.variable import HDF5Variable
 from icevirt_scanners.hdf5.virtual.resolve import Resolved, resolve
 
-_ASKED = "its policy is 'native'"
+_BY_POLICY = "its policy is 'native'"
+LEAST = 200
+"""References that take as long as the header of a variable."""
+
+_BYTES = 100  # of values that are read in the time of a reference
 
 
 def represent(variable: HDF5Variable, context: FileContext) -> ScannedArray:
@@ -51,7 +63,7 @@ def represent(variable: HDF5Variable, context: FileContext) -> ScannedArray:
         return stored_whole(variable, context)
     found = stored_chunks(variable, context) if variable.chunk is not None else None
     if variable.not_plain or context.options.policy_of(variable.path) is Policy.native:
-        array = _natively(variable, found, context, cause=_ASKED)
+        array = _natively(variable, found, context, cause=_BY_POLICY)
     elif found is None:
         array = _block(variable, context)
     else:
@@ -71,7 +83,7 @@ def _with_facts(
     values: Callable[[], ScannedArray],
     digest: Callable[[], str],
 ) -> ScannedArray:
-    """Return the array with the facts that whoever combines files will need."""
+    """Return the array with the facts that combining files will need."""
     wanted = context.wanted(array)
     if Fact.values in wanted:
         return replace(array, beside=context.values_of(values))
@@ -84,7 +96,7 @@ def _virtual(variable: HDF5Variable, context: FileContext) -> ScannedArray:
     """Reference the chunks of the sources of a virtual dataset, or store its values."""
     resolved = resolve(variable, context)
     if context.options.policy_of(variable.path) is Policy.native:
-        resolved = replace(resolved, array=None, reason=resolved.reason or _ASKED)
+        resolved = replace(resolved, array=None, reason=resolved.reason or _BY_POLICY)
     if resolved.missing:
         message = f"{len(resolved.missing)} source files are missing, first {resolved.missing[0]}:"
         context.warn(
@@ -120,15 +132,14 @@ def _check_here(variable: HDF5Variable, resolved: Resolved, context: FileContext
     if not remote and not resolved.by_own_name:
         return
     cause = variable.elsewhere or "its values are needed while scanning"
-    raise UnsupportedError(
+    raise context.refusal(
+        variable.path,
         "values of a virtual dataset in a remote file must be read"
         if remote
         else "values of a virtual dataset over its own file (named by file name) must be read",
         do="Copy it and its sources to local disk, or leave it out with drop_variables."
         if remote
         else 'Name the file "." in the virtual dataset, or leave it out with drop_variables.',
-        file=context.source.file.url,
-        variable=variable.path,
         cause=cause,
     )
 
@@ -147,7 +158,7 @@ def _block(variable: HDF5Variable, context: FileContext) -> ScannedArray:
 
 def _natively(
     variable: HDF5Variable,
-    found: Stored | None,
+    found: ChunkEntries | None,
     context: FileContext,
     *,
     cause: str = "filters that libhdf5 skips",
@@ -161,13 +172,48 @@ def _natively(
         index = with_inner(found.index, len(variable.shape))
     else:
         chunk = blocks.grid_of_block(variable.shape, variable.element.dtype.itemsize)
-        index = _all_chunks(variable.shape, chunk)
+        edges = zip(variable.shape, chunk, strict=True)
+        index = blocks.all_chunks(tuple(-(-length // edge) for length, edge in edges))
     table = store_chunks(variable, chunk, index, budget=context.budget, cause=cause)
     context.tell(variable.path, "stored-natively", cause)
     codecs = (bytes_codec(variable.element), libhdf5_values.GZIP)
     return variable.array(chunk, codecs, table, contiguous=contiguous)
 
 
-def _all_chunks(shape: tuple[int, ...], chunk: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    counts = tuple(-(-length // edge) for length, edge in zip(shape, chunk, strict=True))
-    return np.indices(counts, np.int64).reshape(len(counts), -1).T
+def weight_of(variable: HDF5Variable, context: FileContext) -> Weight:
+    """Return what a variable takes, and whether its chunk index can be read in runs."""
+    options, path = context.options, variable.path
+    if variable.layout == h5d.VIRTUAL:
+        return Weight(path=path, cost=LEAST + variable.nbytes // _BYTES)
+    places = 0
+    if variable.chunk is not None:
+        edges = zip(variable.own_shape, variable.own_chunk, strict=True)
+        places = prod(-(-length // edge) for length, edge in edges)
+    stored = (
+        wants_whole(variable, context)
+        or bool(variable.not_plain)
+        or options.policy_of(path) in (Policy.native, Policy.inline)
+    )
+    if stored or context.wanted(_described(variable)):
+        return Weight(path=path, cost=LEAST + places + variable.nbytes // _BYTES)
+    plain = not variable.unfilled and variable.shape == variable.own_shape
+    runs = places if plain and _has_runs(variable, context) else 0
+    return Weight(path=path, cost=LEAST + places, chunks=runs)
+
+
+def _described(variable: HDF5Variable) -> ScannedArray:
+    """Return the array without references."""
+    contiguous = variable.chunk is None
+    size = variable.element.dtype.itemsize
+    chunk = variable.chunk or blocks.grid_of_block(variable.shape, size)
+    table = ChunkTable.empty(len(variable.shape))
+    return variable.array(chunk, (), table, contiguous=contiguous)
+
+
+def _has_runs(variable: HDF5Variable, context: FileContext) -> bool:
+    """Say whether places in the index follow each other as those in the chunk grid do."""
+    with suppress(NotUnderstoodError):
+        if variable.header is not None and context.raw is not None:
+            kind = layout_of(only(variable.header.messages, LAYOUT), context.raw.space).kind
+            return kind == "btree1" or (kind == "fixed" and variable.limits == variable.own_shape)
+    return False

@@ -9,21 +9,20 @@ unlimited axis is not the first (seen in HDF5 2.0.0; it reads the values correct
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import chain
 from math import prod
 from typing import Any
 
 import numpy as np
 from h5py import h5s
-from numpy.typing import NDArray
 
-from icevirt.errors import UnsupportedError
 from icevirt_scanners.context import Budget
-from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.files import FileContext
 from icevirt_scanners.hdf5.index.chunks import found_chunks
-from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, require
-from icevirt_scanners.hdf5.raw.header import layout_message
+from icevirt_scanners.hdf5.index.entries import ChunkEntries
+from icevirt_scanners.hdf5.raw.header import LAYOUT, only
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, require
 from icevirt_scanners.hdf5.variable import HDF5Variable
 
 STORED = 1 << 31  # in a mask, where no filter is: a chunk that must be stored whatever it skips
@@ -31,26 +30,7 @@ _FEW = 128  # chunks that libhdf5 need not count: to open file and dataset takes
 _OLD = b"\3"  # the last version of layout messages that knows no extensible arrays
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """The stored chunks of a chunked dataset."""
-
-    index: NDArray[np.int64]  # (n, ndim)
-    offset: NDArray[np.int64]  # (n,)
-    length: NDArray[np.int64]  # (n,)
-    mask: NDArray[np.uint32]  # (n,) filters that were skipped
-
-    def take(self, rows: NDArray[np.bool_]) -> Stored:
-        """Return the rows where the mask is true."""
-        return Stored(
-            index=self.index[rows],
-            offset=self.offset[rows],
-            length=self.length[rows],
-            mask=self.mask[rows],
-        )
-
-
-def stored_chunks(variable: HDF5Variable, context: FileContext) -> Stored:
+def stored_chunks(variable: HDF5Variable, context: FileContext) -> ChunkEntries:
     """Read the chunk index of a chunked dataset in one pass.
 
     Chunks outside the shape are left out: libhdf5 never reads them either.
@@ -70,13 +50,13 @@ def stored_chunks(variable: HDF5Variable, context: FileContext) -> Stored:
     return _completed(found, variable, context.budget) if variable.unfilled else found
 
 
-def _inside(found: Stored, variable: HDF5Variable) -> Stored:
+def _inside(found: ChunkEntries, variable: HDF5Variable) -> ChunkEntries:
     shape, chunk = np.array(variable.own_shape, np.int64), np.array(variable.own_chunk, np.int64)
     inside = (found.index * chunk < shape).all(axis=1)
     return found if inside.all() else found.take(inside)
 
 
-def _in_run(variable: HDF5Variable, context: FileContext, run: tuple[int, int]) -> Stored:
+def _in_run(variable: HDF5Variable, context: FileContext, run: tuple[int, int]) -> ChunkEntries:
     """Read a run of the chunk index; libhdf5 counts the chunks of all runs for the first one.
 
     Raises:
@@ -84,18 +64,17 @@ def _in_run(variable: HDF5Variable, context: FileContext, run: tuple[int, int]) 
     """
     found = _decoded(variable, context, counted=False, run=run)
     if found is None or found.mask.any():
-        raise UnsupportedError(
+        raise context.refusal(
+            variable.path,
             "an array that a single task must scan",
             do="Scan the file in one task.",
-            file=context.source.file.url,
-            variable=variable.path,
         )
     there = variable.dsid.get_num_chunks() if run[0] == 0 else 0
     context.tally[variable.path] = len(found.offset) - there
     return _inside(found, variable)
 
 
-def _completed(found: Stored, variable: HDF5Variable, budget: Budget) -> Stored:
+def _completed(found: ChunkEntries, variable: HDF5Variable, budget: Budget) -> ChunkEntries:
     """Add chunks that were never written, which are zeros, and mark those with netCDF's filling."""
     own, chunk = np.array(variable.own_shape), np.array(variable.own_chunk)
     counts = tuple((-(-own // chunk)).tolist())
@@ -106,18 +85,11 @@ def _completed(found: Stored, variable: HDF5Variable, budget: Budget) -> Stored:
     missing = np.argwhere(~there)
     ends = (found.index + 1) * chunk > own
     longer = own < np.array(variable.shape[: len(own)])
+    filled = np.where((ends & longer).any(axis=1), found.mask | np.uint32(STORED), found.mask)
     none = np.zeros(len(missing), np.int64)
-    return Stored(
-        index=np.concatenate([found.index, missing]),
-        offset=np.concatenate([found.offset, none]),
-        length=np.concatenate([found.length, none]),
-        mask=np.concatenate(
-            [
-                np.where((ends & longer).any(axis=1), found.mask | np.uint32(STORED), found.mask),
-                np.full(len(missing), STORED, np.uint32),
-            ]
-        ),
-    )
+    never = np.full(len(missing), STORED, np.uint32)
+    unwritten = ChunkEntries(index=missing, offset=none, length=none, mask=never)
+    return ChunkEntries.joined([replace(found, mask=filled), unwritten], len(own))
 
 
 def _turned(variable: HDF5Variable) -> bool:
@@ -132,7 +104,7 @@ def _decoded(
     *,
     counted: bool = True,
     run: tuple[int, int] | None = None,
-) -> Stored | None:
+) -> ChunkEntries | None:
     """Decode the index from the file's bytes; None where libhdf5 is to list it.
 
     Where it is to be ``counted``, libhdf5 must find as many chunks.
@@ -143,7 +115,7 @@ def _decoded(
         require(raw is not None and header is not None, "an odd superblock or object header")
         assert raw is not None
         assert header is not None
-        message = layout_message(header.messages)
+        message = only(header.messages, LAYOUT)
         found = found_chunks(
             raw.space.begin(),
             message,
@@ -152,36 +124,28 @@ def _decoded(
             limits=tuple(None if n == h5s.UNLIMITED else n for n in variable.limits),
             run=run,
         )
-        right = not counted or len(found.address) == variable.dsid.get_num_chunks()
+        right = not counted or len(found.offset) == variable.dsid.get_num_chunks()
         require(right, "another number of chunks")
     except NotUnderstoodError as error:
         if _turned(variable) and not b"\0" < message[:1] <= _OLD:
             raise ValueError(f"a chunk index that cannot be read: {error}") from error
         return None
-    return Stored(
-        index=found.index,
-        offset=found.address + raw.space.base,
-        length=found.length,
-        mask=found.mask,
-    )
+    return replace(found, offset=found.offset + raw.space.base)
 
 
-def _listed(dsid: Any, chunk: tuple[int, ...]) -> Stored:
+def _listed(dsid: Any, chunk: tuple[int, ...]) -> ChunkEntries:
     """Let libhdf5 list the chunks, through a callback for each."""
     found: list[Any] = []
     dsid.chunk_iter(found.append)
     n, ndim = len(found), len(chunk)
     if not n:
-        none = np.zeros(0, np.int64)
-        return Stored(
-            index=np.zeros((0, ndim), np.int64), offset=none, length=none, mask=none.astype("u4")
-        )
+        return ChunkEntries.joined([], ndim)
     corners, masks, offsets, lengths = zip(*found, strict=True)
     corner = np.fromiter(chain.from_iterable(corners), np.int64, n * ndim).reshape(n, ndim)
     index, rest = np.divmod(corner, np.array(chunk, np.int64))
     if rest.any():
         raise ValueError("a chunk that does not lie on the chunk grid")
-    return Stored(
+    return ChunkEntries(
         index=index,
         offset=np.fromiter(offsets, np.int64, n),
         length=np.fromiter(lengths, np.int64, n),

@@ -1,23 +1,31 @@
-"""Reference the chunks of a dataset, storing the few that decode differently."""
+"""Reference the chunks of a dataset, or read and store them: all, or the few that are odd.
+
+libhdf5 itself encodes odd chunks (a filter skipped) again, with the dataset's own filters in a file
+in memory, so that they decode like their neighbors.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+import h5py
 import numpy as np
+from h5py import h5d, h5s
+from numpy.typing import NDArray
 
 from icevirt.archive.scanned import ScannedArray
-from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt_scanners import blocks
-from icevirt_scanners.hdf5.context import FileContext
-from icevirt_scanners.hdf5.plugins import REMEDY
-from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, number
-from icevirt_scanners.hdf5.raw.header import layout_message
-from icevirt_scanners.hdf5.values.chunk_references import STORED, Stored
-from icevirt_scanners.hdf5.values.stored import store_some
+from icevirt_scanners.context import Budget
+from icevirt_scanners.hdf5.files import REMEDY, FileContext
+from icevirt_scanners.hdf5.index.entries import ChunkEntries
+from icevirt_scanners.hdf5.raw.header import LAYOUT, only
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, number
+from icevirt_scanners.hdf5.values.chunk_references import STORED
+from icevirt_scanners.hdf5.values.libhdf5_values import encode, read, squeezed
 from icevirt_scanners.hdf5.variable import HDF5Variable
 
 _FLAGGED, _NEWEST = 4, 5  # versions of layout messages that have flags
@@ -25,7 +33,7 @@ _LEFT = 1  # partial edge chunks are not filtered
 
 
 def reference_chunks(
-    variable: HDF5Variable, found: Stored, context: FileContext
+    variable: HDF5Variable, found: ChunkEntries, context: FileContext
 ) -> ScannedArray | None:
     """Return the array, or None where libhdf5 skips a filter whenever it encodes.
 
@@ -41,11 +49,10 @@ def reference_chunks(
         table = blocks.virtual(variable.path, index, found.offset, found.length, context)
         return variable.array(chunk, codecs, table)
     if context.options.run_of(variable.path) is not None:
-        raise UnsupportedError(
+        raise context.refusal(
+            variable.path,
             "chunks that must be read together, in an array that is scanned in runs",
             do="Scan the file in one task.",
-            file=context.source.file.url,
-            variable=variable.path,
         )
     mask = int(found.mask[0])
     size = int(np.count_nonzero(odd)) * variable.element.dtype.itemsize * prod(chunk)
@@ -71,7 +78,7 @@ def reference_chunks(
     return variable.array(chunk, codecs, ChunkTable.concatenate([virtual, stored]))
 
 
-def odd_chunks(variable: HDF5Variable, found: Stored) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def odd_chunks(variable: HDF5Variable, found: ChunkEntries) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which chunks do not, or may not, decode by the pipeline.
 
     Newer files may leave partial edge chunks unfiltered without saying so in the chunk's mask. Such
@@ -96,7 +103,7 @@ def _may_leave_edges(variable: HDF5Variable) -> bool:
     if variable.header is None:
         return True
     try:
-        message = layout_message(variable.header.messages)
+        message = only(variable.header.messages, LAYOUT)
         version, flags = number(message, 0, 1), number(message, 2, 1)
     except NotUnderstoodError:
         return True
@@ -116,11 +123,10 @@ def check_decodable(variable: HDF5Variable, context: FileContext, cause: str) ->
         UnsupportedError: They cannot.
     """
     if variable.pipeline.undecodable:
-        raise UnsupportedError(
+        raise context.refusal(
+            variable.path,
             "neither zarr nor this libhdf5 supports a filter",
             do=REMEDY,
-            file=context.source.file.url,
-            variable=variable.path,
             filter=variable.pipeline.undecodable,
             cause=cause,
         )
@@ -134,3 +140,73 @@ def offset_of(variable: HDF5Variable, context: FileContext) -> int | None:
         offset: int | None = variable.dsid.get_offset()
         return offset if variable.dsid.get_storage_size() else None
     return None if placed.address is None else placed.address + context.raw.space.base
+
+
+def store_chunks(
+    variable: HDF5Variable,
+    chunk: tuple[int, ...],
+    index: NDArray[np.int64],
+    *,
+    budget: Budget,
+    cause: str,
+) -> ChunkTable:
+    """Read the chunks at ``index`` and return them encoded as little-endian bytes, gzipped."""
+    size = variable.element.dtype.itemsize * prod(chunk)
+    budget.spend(size * len(index), variable=variable.path, cause=cause)
+    encoded = [
+        squeezed(encode(values, variable.element)) for values in _boxes(variable, chunk, index)
+    ]
+    return ChunkTable.inlined(index=index, chunks=encoded)
+
+
+def store_some(
+    variable: HDF5Variable, index: NDArray[np.int64], *, budget: Budget, cause: str
+) -> ChunkTable | None:
+    """Read the chunks at ``index`` and encode them with the dataset's own filters.
+
+    Returns None where libhdf5 would skip a filter again.
+    """
+    assert variable.chunk is not None
+    size = variable.element.dtype.itemsize * prod(variable.chunk)
+    budget.spend(size * len(index), variable=variable.path, cause=cause)
+    encoded: list[bytes] = []
+    with h5py.File("memory", "w", driver="core", backing_store=False) as file:
+        twin = _twin(variable, file)
+        corner = (0,) * len(variable.own_shape)
+        for values in _boxes(variable, variable.chunk, index):
+            held = values.astype(variable.element.read_as or values.dtype)
+            twin.write(h5s.ALL, h5s.ALL, np.ascontiguousarray(held), variable.element.memory)
+            twin.flush() if hasattr(twin, "flush") else None
+            mask, data = twin.read_direct_chunk(corner)
+            if mask:
+                return None
+            encoded.append(bytes(data))
+    return ChunkTable.inlined(index=index, chunks=encoded)
+
+
+def _twin(variable: HDF5Variable, file: h5py.File) -> Any:
+    """Make a dataset of one chunk with the filters of the variable."""
+    plist = variable.plist
+    own = plist.get_chunk()
+    return h5d.create(
+        file.id, b"twin", variable.dsid.get_type().copy(), h5s.create_simple(own), plist
+    )
+
+
+def _boxes(
+    variable: HDF5Variable, chunk: tuple[int, ...], index: NDArray[np.int64]
+) -> Iterator[np.ndarray[Any, Any]]:
+    """Read chunks one by one, those at the edge filled up to full size."""
+    own = variable.own_shape
+    for row in index.tolist():
+        start = tuple(n * edge for n, edge in zip(row[: len(own)], chunk, strict=False))
+        count = tuple(
+            min(edge, length - at) for at, edge, length in zip(start, chunk, own, strict=False)
+        )
+        values = read(variable.dsid, variable.element, start, count)
+        if values.shape == chunk:
+            yield values
+            continue
+        full = np.full(chunk, variable.fill, variable.element.dtype)
+        full[tuple(slice(length) for length in values.shape)] = values
+        yield full

@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.scan.contract import prefetch
-from icevirt_scanners.digest import PIECE
-from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.encoding import PIECE
+from icevirt_scanners.hdf5.files import FileContext
+from icevirt_scanners.hdf5.index.entries import ChunkEntries
 from icevirt_scanners.hdf5.raw.dataset import DATATYPE
 from icevirt_scanners.hdf5.raw.header import FILTERS
-from icevirt_scanners.hdf5.types.fill import fill_json
+from icevirt_scanners.hdf5.types.filters import filters_of_plist
 from icevirt_scanners.hdf5.values import libhdf5_values
-from icevirt_scanners.hdf5.values.chunk_references import Stored
+from icevirt_scanners.hdf5.values.libhdf5_values import fill_json
 from icevirt_scanners.hdf5.variable import HDF5Variable
 
 _REMEMBERED = 4096  # digests; about 200 bytes each
@@ -32,7 +33,9 @@ _KEPT = 12 * 1024 * 1024  # bytes that a source on a server surely holds at a ti
 _known: OrderedDict[bytes, str] = OrderedDict()
 
 
-def digest_of_dataset(variable: HDF5Variable, found: Stored | None, context: FileContext) -> str:
+def digest_of_dataset(
+    variable: HDF5Variable, found: ChunkEntries | None, context: FileContext
+) -> str:
     """Hash type, shape and values; encoded chunks where this libhdf5 cannot decode them.
 
     ``found`` is where the chunks of a chunked dataset lie.
@@ -46,7 +49,7 @@ def digest_of_dataset(variable: HDF5Variable, found: Stored | None, context: Fil
         ends = found.offset + found.length
         prefetch(context.source, list(zip(found.offset.tolist(), ends.tolist(), strict=True)))
     if variable.pipeline.undecodable:
-        return _encoded(_told(variable), found, context).hex()
+        return _encoded(_facts(variable), found, context).hex()
     key = _encoded(_head(variable), found, context)
     known = _known.pop(key, None) or _decoded(variable)
     _known[key] = known  # the latest stands last
@@ -59,7 +62,7 @@ def _decoded(variable: HDF5Variable) -> str:
     return libhdf5_values.digest(variable.dsid, variable.element, variable.own_chunk or None)
 
 
-def _encoded(head: bytes, found: Stored, context: FileContext) -> bytes:
+def _encoded(head: bytes, found: ChunkEntries, context: FileContext) -> bytes:
     """Hash the chunks as they lie in the file, with all that decides what they decode to."""
     total = hashlib.blake2b(head, digest_size=16)
     order = np.lexsort(found.index.T[::-1])
@@ -104,20 +107,18 @@ def _head(variable: HDF5Variable) -> bytes:
         fill = fill_json(variable.fill, variable.element)
         shapes = variable.own_shape, variable.chunk
         return repr((variable.element.data_type, known, shapes, fill)).encode()
-    return _told(variable)
+    return _facts(variable)
 
 
-def _told(variable: HDF5Variable) -> bytes:
-    """Return the same as libhdf5 tells it, alike for all files."""
-    plist = variable.plist
-    filters = range(plist.get_nfilters())
+def _facts(variable: HDF5Variable) -> bytes:
+    """Return the same by libhdf5, equal in all files."""
     facts: tuple[Any, ...] = (
         variable.element.data_type,
         variable.element.big_endian,
         variable.element.not_plain,
         variable.own_shape,
         variable.chunk,
-        [plist.get_filter(number) for number in filters],
+        list(filters_of_plist(variable.plist)),
         fill_json(variable.fill, variable.element),
         variable.dsid.get_type().encode(),
     )

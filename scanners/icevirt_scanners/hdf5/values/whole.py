@@ -3,33 +3,44 @@
 They are arrays whose values the plan needs (coordinates), arrays that could not be joined with
 other files otherwise (lengths that are no multiple of the chunk), and arrays too small to be worth
 a request of their own.
+
+Values of small chunked datasets are decoded from their bytes: opening a file and a dataset with
+libhdf5 takes longer than the rest of the scan of a small file, and the coordinate along which files
+are concatenated is chunked in most files. Anything that is not plain (unwritten chunks, other
+filters, damage) is left to libhdf5, for the values or for the error.
 """
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 from h5py import h5d
+from numpy.typing import NDArray
 
 from icevirt.archive.joining import SMALL
 from icevirt.archive.scanned import ScannedArray
-from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import ChunkTable
+from icevirt.model.json import JSON
 from icevirt.scan import values as values_by_zarr
 from icevirt.scan.policy import Policy
 from icevirt_scanners.blocks import virtual
-from icevirt_scanners.hdf5.context import FileContext
-from icevirt_scanners.hdf5.plugins import REMEDY
+from icevirt_scanners.hdf5.files import REMEDY, FileContext
+from icevirt_scanners.hdf5.index.entries import ChunkEntries
 from icevirt_scanners.hdf5.types.datatypes import bytes_codec
 from icevirt_scanners.hdf5.values import libhdf5_values
 from icevirt_scanners.hdf5.values.chunk_references import stored_chunks
-from icevirt_scanners.hdf5.values.decoded import decoded
+from icevirt_scanners.hdf5.values.chunked import odd_chunks
 from icevirt_scanners.hdf5.variable import HDF5Variable
 
 TINY = 64 * 1024  # stored rather than referenced when there is any reason to
+
+
+_LARGE = 1 << 20  # bytes of chunks from which libhdf5 is worth its start
 
 
 def wants_whole(variable: HDF5Variable, context: FileContext) -> bool:
@@ -54,11 +65,10 @@ def stored_whole(variable: HDF5Variable, context: FileContext) -> ScannedArray:
     """
     inline = context.options.policy_of(variable.path) is Policy.inline
     if inline and variable.nbytes > SMALL:
-        raise UnsupportedError(
+        raise context.refusal(
+            variable.path,
             f"a variable with the policy 'inline' has more than {SMALL} bytes",
             do='Use the policy "native", which stores it in chunks.',
-            file=context.source.file.url,
-            variable=variable.path,
             nbytes=variable.nbytes,
         )
     cause = variable.not_plain or "stored whole"
@@ -84,7 +94,7 @@ def _read(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, Any]:
             return stored.astype(element.dtype)
     if variable.pipeline.undecodable:
         return _by_codecs(variable, context)
-    found = decoded(variable, context) if variable.chunk is not None else None
+    found = _decoded(variable, context) if variable.chunk is not None else None
     return libhdf5_values.read(variable.dsid, element) if found is None else found
 
 
@@ -99,19 +109,18 @@ def _by_codecs(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, 
     found = stored_chunks(variable, context) if variable.chunk is not None else None
     plain = element.is_number and not variable.not_plain and not variable.unfilled
     if found is None or not plain or found.mask.any():
-        raise UnsupportedError(
+        raise context.refusal(
+            variable.path,
             "this libhdf5 does not support a filter of values that must be read",
             do=REMEDY,
-            file=context.source.file.url,
-            variable=variable.path,
             filter=pipeline.undecodable,
         )
     table = virtual(variable.path, found.index, found.offset, found.length, context)
     array = variable.array(variable.chunk or (), (element.codec(), *pipeline.kept()), table)
-    decoded = values_by_zarr.read(
+    values = values_by_zarr.read(
         array, lambda _, offset, length: context.source.read(offset, length)
     )
-    own = decoded[tuple(slice(length) for length in variable.own_shape)]
+    own = values[tuple(slice(length) for length in variable.own_shape)]
     return own.astype(element.dtype, copy=False)
 
 
@@ -163,3 +172,88 @@ def _lengthened(found: np.ndarray[Any, Any], variable: HDF5Variable) -> np.ndarr
     full = np.full(variable.shape, variable.fill, found.dtype)
     full[tuple(slice(length) for length in found.shape)] = found
     return full
+
+
+def _decoded(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, Any] | None:
+    """Return all values of a chunked dataset of plain numbers, None where libhdf5 is to read them.
+
+    Raises:
+        ValueError: Its chunk index is damaged.
+    """
+    shape, chunk, element = variable.own_shape, variable.own_chunk, variable.element
+    undo = _undoing(variable)
+    counts = tuple(-(-n // edge) for n, edge in zip(shape, chunk, strict=True))
+    size = prod(chunk) * element.dtype.itemsize
+    if undo is None or not 0 < prod(counts) * size <= _LARGE or variable.unfilled:
+        return None
+    if context.options.run_of(variable.path) is not None:
+        return None
+    found = stored_chunks(variable, context)
+    if not _fills(found, counts) or odd_chunks(variable, found).any():
+        return None
+    if int(found.length.max()) > _LARGE:
+        return None
+    padded = np.empty([n * edge for n, edge in zip(counts, chunk, strict=True)], element.stored_as)
+    for row, index in enumerate(found.index.tolist()):
+        raw = context.source.read(int(found.offset[row]), int(found.length[row]))
+        values = undo(raw, size) if len(raw) == found.length[row] else None
+        if values is None:
+            return None
+        box = tuple(
+            slice(at * edge, (at + 1) * edge) for at, edge in zip(index, chunk, strict=True)
+        )
+        padded[box] = np.frombuffer(values, element.stored_as).reshape(chunk)
+    return padded[tuple(slice(n) for n in shape)].astype(element.dtype)
+
+
+def _fills(found: ChunkEntries, counts: tuple[int, ...]) -> bool:
+    """Say whether each chunk of the grid is there, once."""
+    if len(found.index) != prod(counts):
+        return False
+    places = np.ravel_multi_index(tuple(found.index.T), counts)
+    return bool((np.sort(places) == np.arange(len(places))).all())
+
+
+def _undoing(variable: HDF5Variable) -> Callable[[bytes, int], bytes | None] | None:
+    """Return what decodes a chunk to as many bytes, or to None; None where that is not known."""
+    if not variable.element.is_number or variable.not_plain or variable.pipeline.undecodable:
+        return None
+    steps = [_step(codec) for codec in variable.pipeline.codecs if codec is not None]
+    if None in steps:
+        return None
+
+    def undo(raw: bytes, size: int) -> bytes | None:
+        found: bytes | None = raw
+        for step in reversed(steps):
+            assert step is not None
+            found = None if found is None else step(found, size)
+        return found if found is not None and len(found) == size else None
+
+    return undo
+
+
+def _step(codec: JSON) -> Callable[[bytes, int], bytes | None] | None:
+    match codec:
+        case {"name": "numcodecs.zlib"}:
+            return _inflated
+        case {"name": "numcodecs.shuffle", "configuration": {"elementsize": int(width)}}:
+            return lambda raw, _: _unshuffled(raw, width)
+        case _:
+            return None
+
+
+def _inflated(raw: bytes, size: int) -> bytes | None:
+    """Undo zlib, as long as it gives no more than it should."""
+    stream = zlib.decompressobj()
+    try:
+        found = stream.decompress(raw, size + 1)
+    except zlib.error:
+        return None
+    return found if stream.eof else None
+
+
+def _unshuffled(raw: bytes, width: int) -> bytes | None:
+    if len(raw) % width:
+        return None
+    turned: NDArray[np.uint8] = np.frombuffer(raw, np.uint8).reshape(width, -1).T
+    return turned.tobytes()

@@ -21,13 +21,22 @@ from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.json import JSON
 from icevirt_scanners import blocks
-from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.elsewhere import REMEDY
+from icevirt_scanners.hdf5.files import FileContext
 from icevirt_scanners.hdf5.values.chunk_references import stored_chunks
 from icevirt_scanners.hdf5.values.chunked import offset_of, reference_chunks
 from icevirt_scanners.hdf5.variable import HDF5Variable
-from icevirt_scanners.hdf5.virtual.alignment import Fit, Shape, grid_of_runs, is_run, overlap
-from icevirt_scanners.hdf5.virtual.mappings import Box, Mapping, OddNameError, mappings_of
+from icevirt_scanners.hdf5.virtual.mappings import (
+    Box,
+    Fit,
+    Mapping,
+    OddNameError,
+    Shape,
+    grid_of_runs,
+    is_run,
+    mappings_of,
+    overlap,
+)
 from icevirt_scanners.hdf5.virtual.sources import source_dataset, source_file
 
 _MOST_COUNTED = 1 << 28  # chunks of a grid in which overlaps are looked for
@@ -35,15 +44,18 @@ _LEAST = 512  # bytes of a piece of a contiguous source that is worth a referenc
 _ENCODER_ONLY = ("level", "clevel")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Resolved:
-    """What became of a virtual dataset: an array of references, or the reason why not."""
+    """The result for a virtual dataset: an array of references, or the reason why there is none."""
 
+    facts: dict[str, Any]  # for errors: file and variable of the virtual dataset
     array: ScannedArray | None = None
     reason: str = ""
     files: int = 0  # that were found
-    missing: tuple[str, ...] = ()  # names of files that were not
-    by_own_name: bool = False  # a file is named that is the one it lies in
+    missing: list[str] = field(default_factory=list)  # names of files that were not found
+    missing_behind: list[str] = field(default_factory=list)  # sources of sources
+    by_own_name: bool = False  # a source is named by the name of the file itself
+    sources: list[_Source] = field(default_factory=list)
 
 
 class _ReasonError(Exception):
@@ -74,7 +86,7 @@ def resolve(variable: HDF5Variable, context: FileContext) -> Resolved:
         UnsupportedError: One lies where it may not, or is of a kind that cannot be followed.
     """
     facts: dict[str, Any] = {"file": context.source.file.url, "variable": variable.path}
-    found = _FoundSource(file=context.source.file.url)
+    found = Resolved(facts=facts)
     files = _by_file(variable, facts, remote=context.source.local_path is None)
     context.above.append((context.source.file.url, variable.address))
     try:
@@ -82,32 +94,17 @@ def resolve(variable: HDF5Variable, context: FileContext) -> Resolved:
             _look_into(variable, name, datasets, context, found)
     finally:
         context.above.pop()
-    if found.missing and len(found.missing) == len(files):
+    found.files = len(files) - len(found.missing)
+    if found.missing and not found.files:
         raise ScanError(
             "a source of the values is missing", do=REMEDY, **facts, source=found.missing[0]
         )
-    array = None
+    found.missing += found.missing_behind
     try:
-        array = None if found.reason else _joined(variable, found.sources)
+        found.array = None if found.reason else _joined(variable, found.sources)
     except _ReasonError as reason:
         found.reason = str(reason)
-    return Resolved(
-        array=array,
-        reason=found.reason,
-        files=len(files) - len(found.missing),
-        missing=(*found.missing, *found.missing_behind),
-        by_own_name=found.by_own_name,
-    )
-
-
-@dataclass(slots=True)
-class _FoundSource:
-    file: str  # URL of the virtual dataset's
-    sources: list[_Source] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    missing_behind: list[str] = field(default_factory=list)  # sources of sources
-    by_own_name: bool = False
-    reason: str = ""
+    return found
 
 
 def _look_into(
@@ -115,17 +112,16 @@ def _look_into(
     name: str,
     datasets: dict[str, list[Mapping]],
     context: FileContext,
-    found: _FoundSource,
+    found: Resolved,
 ) -> None:
     """Look at the sources in one file."""
-    facts = {"file": found.file, "variable": variable.path}
-    with source_file(context, name, facts) as inner:
+    with source_file(context, name, found.facts) as inner:
         if inner is None:
             found.missing.append(name)
             return
-        told = {**facts, "source": inner.source.file.url}
+        facts = {**found.facts, "source": inner.source.file.url}
         for dataset, mappings in datasets.items():
-            _look(variable, source_dataset(inner, dataset, told), mappings, inner, found)
+            _look(variable, source_dataset(inner, dataset, facts), mappings, inner, found)
         if inner in (context, *context.parents):
             found.by_own_name |= name != "."
         else:
@@ -137,12 +133,12 @@ def _look(
     source: HDF5Variable,
     mappings: Sequence[Mapping],
     context: FileContext,
-    found: _FoundSource,
+    found: Resolved,
 ) -> None:
-    """Look at one source; where it leads is followed whether it can be referenced or not."""
-    facts = {"file": found.file, "variable": variable.path, "source": context.source.file.url}
+    """Look at one source, and at its own sources whether it can be referenced or not."""
+    facts = {**found.facts, "source": context.source.file.url}
     fitted = [_fitted(each, variable, source, facts) for each in mappings]
-    inner = Resolved()
+    inner = Resolved(facts=facts)
     if source.layout == h5d.VIRTUAL:
         inner = resolve(source, context)
         found.missing_behind += inner.missing
@@ -320,14 +316,14 @@ def _codecs(variable: HDF5Variable, sources: Sequence[_Source]) -> tuple[JSON, .
 
 def _decoding(codecs: tuple[JSON, ...]) -> list[Any]:
     """Leave out of codecs what only an encoder looks at."""
-    told: list[Any] = []
+    kept: list[Any] = []
     for codec in codecs:
         assert isinstance(codec, dict)
         settings = codec.get("configuration") or {}
         assert isinstance(settings, dict)
-        kept = {key: value for key, value in settings.items() if key not in _ENCODER_ONLY}
-        told.append((codec["name"], kept))
-    return told
+        decoder = {key: value for key, value in settings.items() if key not in _ENCODER_ONLY}
+        kept.append((codec["name"], decoder))
+    return kept
 
 
 def _table(variable: HDF5Variable, source: _Source, grid: Shape) -> ChunkTable:

@@ -19,12 +19,11 @@ from h5py import h5d, h5o
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.scan.contract import ByteSource
 from icevirt.scan.elsewhere import beside
-from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.elsewhere import REMEDY, outside
-from icevirt_scanners.hdf5.files import HeldFile, explained, held
+from icevirt_scanners.hdf5.files import FileContext, HeldFile, explained, held
 from icevirt_scanners.hdf5.hierarchy.dimensions import VariableAxis
 from icevirt_scanners.hdf5.hierarchy.links import object_at
-from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, found_dataset
+from icevirt_scanners.hdf5.hierarchy.walk import found_dataset
 from icevirt_scanners.hdf5.raw.file import RawFile
 from icevirt_scanners.hdf5.types.attributes import FoundAttributes
 from icevirt_scanners.hdf5.types.datatypes import NoDataTypeError, element_of
@@ -122,7 +121,9 @@ def source_dataset(context: FileContext, name: str, facts: dict[str, Any]) -> HD
     found = object_at(context.fid, name.encode("utf-8", "surrogateescape"))
     if not isinstance(found, h5d.DatasetID):
         raise ScanError("a source of the values is missing", do=REMEDY, **facts, dataset=name)
-    dataset = _described(found, facts["variable"], context)
+    address = h5o.get_info(found).addr
+    dataset = found_dataset(found, facts["variable"], b"", address)
+    dataset.header = context.header(address)
     plist = found.get_create_plist()
     if plist.get_external_count():
         raise UnsupportedError("a virtual dataset over raw files", do=REMEDY, **facts, dataset=name)
@@ -144,10 +145,3 @@ def source_dataset(context: FileContext, name: str, facts: dict[str, Any]) -> HD
     return variable_of(
         dataset, FoundAttributes(), element=element, axes=axes, shape=shape, context=context
     )
-
-
-def _described(dsid: Any, path: str, context: FileContext) -> FoundDataset:
-    address = h5o.get_info(dsid).addr
-    found = found_dataset(dsid, path, b"", address)
-    found.header = context.header(address)
-    return found

@@ -1,4 +1,4 @@
-"""Define the cost of executing and reading a plan, for text and JSON."""
+"""Define the cost of a plan, and how it differs from what its group holds, for text and JSON."""
 
 from __future__ import annotations
 
@@ -66,3 +66,27 @@ class PlanCost:
         arrays = enumerate(self.of_arrays)
         found = [(each.series.requests, each.points, -at) for at, each in arrays if each.series]
         return self.of_arrays[-max(found)[-1]] if found else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanChange:
+    """One difference."""
+
+    what: str  # in words, like "/tos: data type int16 → float32"
+    stops: bool  # somebody loses something, or reads other values: a person must have meant it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDifference:
+    """All differences, those that stop a build first."""
+
+    snapshot_id: str  # of the last build of the group; "" where there was none
+    changes: tuple[PlanChange, ...]
+    kept: tuple[str, ...] = ()  # paths that stay: the last build of the group did not make them
+    replaced: tuple[str, ...] = ()  # paths that the build makes anew
+    deleted: tuple[str, ...] = ()  # paths that are no longer there after the build
+
+    @property
+    def stopping(self) -> tuple[str, ...]:
+        """What a build asks for permission to do."""
+        return tuple(change.what for change in self.changes if change.stops)

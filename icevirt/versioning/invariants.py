@@ -1,0 +1,277 @@
+"""Check what must hold for the files of a repository, each by itself and across files.
+
+`icevirt.repo.maintenance.check` reads them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from icevirt.errors import FormatError, InvalidInputError
+from icevirt.ids import ObjectId12
+from icevirt.model import container_coverage, paths
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.config.document import RepositoryConfig
+from icevirt.model.metadata import document_of, grid_facts
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary
+from icevirt.model.snapshot import ArrayNode, ManifestRef, Node, Snapshot
+from icevirt.model.transaction_log import TransactionLog
+from icevirt.versioning.manifest_splitting import Boxes, grid_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something that is not as it must be."""
+
+    file: str  # path below the root, like "snapshots/1CECHNKREP0F1RSTCMT0"
+    code: str  # stable
+    what: str
+    advice: bool = False  # legal, but worth mending
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.what} [{self.code}{', advice' if self.advice else ''}]"
+
+
+MOST_AHEAD = 600_000_000
+"""Microseconds that an entry may be ahead of the clock before official writers refuse to write."""
+
+
+def of_repo_info(info: RepoInfo, now: int) -> Iterator[Problem]:
+    """Check the repo info by itself; ``now`` in microseconds."""
+    for code, what in (*_refs(info), *_history(info), *_ops_log(info, now), *_orders(info)):
+        yield Problem(file="repo", code=code, what=what)
+
+
+def _refs(info: RepoInfo) -> Iterator[tuple[str, str]]:
+    if "main" not in info.branches:
+        yield "no-main", "there is no branch main, so no client can open the repository"
+    for kind, refs in (("branch", info.branches), ("tag", info.tags)):
+        for name, target in refs.items():
+            if target not in info.snapshots:
+                yield "dangling-ref", f"{kind} {name!r} points at an unknown snapshot {target}"
+    for name in sorted(info.deleted_tags & info.tags.keys()):
+        yield "tag-reused", f"tag {name!r} exists and is listed as deleted"
+
+
+def _history(info: RepoInfo) -> Iterator[tuple[str, str]]:
+    for snapshot in info.snapshots.values():
+        parent = info.snapshots.get(snapshot.parent_id) if snapshot.parent_id else None
+        if snapshot.parent_id is not None and parent is None:
+            yield "unknown-parent", f"the parent of {snapshot.id} is unknown"
+        if parent is not None and snapshot.flushed_at <= parent.flushed_at:
+            yield "time-order", f"{snapshot.id} is not later than its parent {parent.id}"
+    yield from _circles(info)
+
+
+def _circles(info: RepoInfo) -> Iterator[tuple[str, str]]:
+    sound: set[ObjectId12] = set()
+    for start in info.snapshots:
+        walk: dict[ObjectId12, None] = {}
+        at: ObjectId12 | None = start
+        while at is not None and at not in sound and at in info.snapshots:
+            if at in walk:
+                yield "circle", f"the history of {start} contains a cycle at {at}"
+                break
+            walk[at] = None
+            at = info.snapshots[at].parent_id
+        sound.update(walk)
+
+
+def _ops_log(info: RepoInfo, now: int) -> Iterator[tuple[str, str]]:
+    entries = info.latest_updates
+    if info.spec_version == 1:
+        return  # it has none
+    if not entries:
+        yield "empty-ops-log", "the ops log is empty"
+        return
+    if entries[0].backup_path is not None:
+        yield "backup-of-newest", "the newest entry names a backup, which crashes official writers"
+    if entries[0].updated_at > now + MOST_AHEAD:
+        yield "future", "the newest entry lies in the future, so no client can write"
+    for later, earlier in itertools.pairwise(entries):
+        if later.updated_at <= earlier.updated_at:
+            yield "time-order", "the ops log is not ordered from newest to oldest"
+            break
+
+
+def _orders(info: RepoInfo) -> Iterator[tuple[str, str]]:
+    """Readers search these lists by bisection: what is out of order is not found."""
+    lists: dict[str, Sequence[bytes]] = {
+        "branches": [name.encode() for name in info.branches],
+        "tags": [name.encode() for name in info.tags],
+        "snapshots": list(info.snapshots),
+    }
+    for name, keys in lists.items():
+        if list(keys) != sorted(keys):
+            yield "order", f"{name} are not in ascending order"
+
+
+def of_snapshot(snapshot: Snapshot, told: SnapshotSummary) -> Iterator[Problem]:
+    """Check a snapshot by itself and against what the repo info says of it."""
+    file = f"snapshots/{snapshot.id}"
+    for code, what in (*_summary(snapshot, told), *_nodes(snapshot), *_manifest_rows(snapshot)):
+        yield Problem(file=file, code=code, what=what, advice=code == "unused-manifest")
+
+
+def _summary(snapshot: Snapshot, told: SnapshotSummary) -> Iterator[tuple[str, str]]:
+    for name in ("id", "flushed_at", "message", "metadata"):
+        if getattr(snapshot, name) != getattr(told, name):
+            yield "summary", f"{name} differs between the snapshot and the repo info"
+
+
+def _nodes(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    ids = [node.id for node in snapshot.nodes]
+    if len(set(ids)) != len(ids):
+        yield "node-id", "two nodes share one id"
+    arrays = {node.path for node in snapshot.arrays()}
+    for node in snapshot.nodes:
+        yield from _node(node)
+        below = arrays.intersection(paths.ancestors(node.path))
+        if below:
+            yield "below-array", f"{node.path} lies below the array {min(below)}"
+
+
+def _node(node: Node) -> Iterator[tuple[str, str]]:
+    try:
+        canonical = paths.canonical(node.path)
+        document = document_of(node)
+    except (InvalidInputError, FormatError) as error:
+        yield "metadata", f"{node.path} has no usable path or zarr.json: {error}"
+        return
+    if canonical != node.path:
+        yield "path", f"{node.path!r} is not in canonical form"
+    if isinstance(node, ArrayNode):
+        yield from _grid(node, document)
+
+
+def _grid(node: ArrayNode, document: dict[str, object]) -> Iterator[tuple[str, str]]:
+    facts = grid_facts(document)
+    for name in ("shape", "num_chunks", "dimension_names"):
+        if getattr(facts, name) != getattr(node, name):
+            yield "grid", f"{name} of {node.path} differs from its zarr.json"
+
+
+def _manifest_rows(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    used = {ref.object_id for node in snapshot.arrays() for ref in node.manifests}
+    known = {info.id for info in snapshot.manifest_files}
+    for lacking in sorted(used - known):
+        yield "manifest-row", f"manifest {lacking} is used but not listed"
+    for unused in sorted(known - used):
+        yield "unused-manifest", f"manifest {unused} is listed but not used"
+    for node in snapshot.arrays():
+        ndim = len(node.num_chunks)
+        if any(len(ref.extents) not in (0, ndim) for ref in node.manifests):
+            continue  # `of_window` reports them
+        if (pair := Boxes.of(node.manifests, ndim).first_overlap()) is not None:
+            one, other = (node.manifests[at].extents for at in pair)
+            yield "overlap", f"two manifests of {node.path} cover {one} and {other}, which overlap"
+
+
+def of_window(
+    node: ArrayNode, ref: ManifestRef, table: ChunkTable | None, config: RepositoryConfig
+) -> Iterator[Problem]:
+    """Check one array's table in one manifest against the node and the configuration."""
+    file = f"manifests/{ref.object_id}"
+    found = (
+        [("missing-array", f"it has no references of {node.path}")]
+        if table is None
+        else [*_table(node, ref, table), *_window(node, table, config), *_rows(node, table, config)]
+    )
+    for code, what in found:
+        yield Problem(file=file, code=code, what=what, advice=code == "window")
+
+
+def _table(node: ArrayNode, ref: ManifestRef, table: ChunkTable) -> Iterator[tuple[str, str]]:
+    if table.ndim != len(node.num_chunks):
+        yield "dimensions", f"references of {node.path} have {table.ndim} dimensions"
+        return
+    if not len(table):
+        yield "empty", f"it holds an empty table of {node.path}"
+    elif ref.extents != table.extents():
+        yield "extents", f"extents of {node.path} are {ref.extents}, not {table.extents()}"
+    outside = (table.index >= np.array(node.num_chunks, np.int64)).any(axis=1)
+    if outside.any():
+        index = tuple(table.index[int(outside.argmax())].tolist())
+        yield "outside", f"chunk {index} of {node.path} lies outside the grid {node.num_chunks}"
+    try:
+        same = table.sorted() == table
+    except ValueError as error:
+        yield "twice", f"{error} in {node.path}"
+        return
+    if not same:
+        yield "order", f"references of {node.path} are not in ascending order"
+
+
+def _window(
+    node: ArrayNode, table: ChunkTable, config: RepositoryConfig
+) -> Iterator[tuple[str, str]]:
+    """A manifest that spans cells of the splitting is torn up by its next writer."""
+    if not len(table) or table.ndim != len(node.num_chunks):
+        return
+    try:
+        grid = grid_of(
+            config.splitting_document,
+            path=node.path,
+            num_chunks=node.num_chunks,
+            dimension_names=node.dimension_names,
+        )
+    except InvalidInputError as error:
+        yield "splitting", str(error)
+        return
+    box = table.extents()
+    cells = zip(box, grid.steps, strict=True)
+    if any(low // step != (high - 1) // step for (low, high), step in cells):
+        yield "window", f"{box} of {node.path} spans cells of {grid.steps} chunks"
+
+
+def _rows(
+    node: ArrayNode, table: ChunkTable, config: RepositoryConfig
+) -> Iterator[tuple[str, str]]:
+    if bool((table.length == 0).any()):
+        yield "zero-length", f"a reference of {node.path} has no bytes"
+    virtual = table.kind == ChunkType.virtual
+    if not virtual.any():
+        return
+    used = table.locations.url[np.unique(table.source[virtual])]
+    bad = container_coverage.first_uncovered(
+        used, container_coverage.prefixes_of(config.virtual_chunk_containers.values())
+    )
+    if bad is not None:
+        yield "no-container", f"no virtual chunk container covers {bad} of {node.path}"
+
+
+def of_log(log: TransactionLog, before: Snapshot, after: Snapshot) -> Iterator[Problem]:
+    """Check the log of ``after`` against its parent; not for logs that an amend merged."""
+    for what in _log(log, before, after):
+        yield Problem(file=f"transactions/{log.id}", code="log", what=what)
+
+
+def _log(log: TransactionLog, before: Snapshot, after: Snapshot) -> Iterator[str]:
+    if log.id != after.id:
+        yield "it holds the log of another snapshot"
+    old = {node.id: node for node in before.nodes}
+    new = {node.id: node for node in after.nodes}
+    both = new.keys() & old.keys()
+    if log.new_groups | log.new_arrays != new.keys() - old.keys():
+        yield "the new nodes it lists are not those of the snapshot"
+    if log.deleted_groups | log.deleted_arrays != old.keys() - new.keys():
+        yield "the deleted nodes it lists are not those that were deleted"
+    if {move.node_id for move in log.moved_nodes} != {
+        key for key in both if old[key].path != new[key].path
+    }:
+        yield "the moved nodes it lists are not those that moved"
+    updated = log.updated_groups | log.updated_arrays
+    if not {key for key in both if old[key].user_data != new[key].user_data} <= updated:
+        yield "metadata changed that it does not list"
+    # a rewrite of manifests changes no chunk, and its log is empty
+    rewritten = {key for key in both if _manifests(old[key]) != _manifests(new[key])}
+    if not log.is_empty() and not rewritten <= log.updated_chunks.keys() | updated:
+        yield "manifests changed of an array that it does not list"
+
+
+def _manifests(node: object) -> object:
+    return node.manifests if isinstance(node, ArrayNode) else ()

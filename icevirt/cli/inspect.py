@@ -54,7 +54,8 @@ def scan(  # noqa: PLR0917 - each is an option of the command
 
     Builds may combine the files of a catalog in any way. --concat-dim, --labels, --data-vars,
     --pad, --tolerance and --rename are hints: the scan takes what such a build needs while each
-    file is open. A build that needs more opens each file once more, and adds it to the catalog.
+    file is open. A build that needs more opens each file once more, and the catalog keeps what
+    it took.
 
     With --catalog the status is 1 when more files are bad than --max-bad-files.
     """

@@ -56,8 +56,8 @@ def build(
             None is a file that is missing.
         repo: Path or URL of the repository; it is created if there is none.
         concat_dim: The dimension along which files are concatenated, or several, the outermost
-            first. By default those whose coordinate differs between the first file and the last,
-            as xarray's ``combine_by_coords`` infers them. One file needs none.
+            first. By default those whose coordinate differs between the first good file and the
+            last, as xarray's ``combine_by_coords`` infers them. One file needs none.
         group: Where in the repository the dataset goes.
         mode: "w-" builds into an empty group; "w" replaces what the last build made
             of the group, in a new snapshot, and keeps what others put there.
@@ -135,7 +135,10 @@ def built(
             commit=commit,
             choices=choices,
             options=options,
-            spec=choices.spec(options.concat_dims, group=asked.group),
+            spec=choices.spec(
+                options.concat_dims if choices.leave is None else options.concat_dims or None,
+                group=asked.group,
+            ),
             nest=nest,
             plan="" if asked.listed is None else asked.listed.plan,
             progress=clock.step,

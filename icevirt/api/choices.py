@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from icevirt.api.sources.catalog_inputs import inputs_of
 from icevirt.api.sources.inputs import Inputs, NestedSources, Sources, nest_of
 from icevirt.archive.options import names
 from icevirt.archive.scanned import SourceFile
+from icevirt.catalog.facts_reader import ClosedCatalog
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.model import paths
 from icevirt.planning.axes.new_dimensions import Labels, variable_of
@@ -97,22 +98,27 @@ class Choices:
             tolerant=edits.called_before(self.tolerance),
         )
 
+    @property
+    def leave(self) -> Collection[str] | None:
+        """Dimensions that are not inferred; None where none are."""
+        return self.tolerance if self.infers else None
+
     def spec(
         self,
-        dimensions: Sequence[str],
+        dimensions: Sequence[str] | None,
         *,
         group: str,
         build_id: str = "",
         nest: Mapping[str, tuple[int, ...]] | None = None,
     ) -> CombineSpec:
-        """Return what a plan is made by, once the dimensions are known."""
+        """Return what a plan is made by; ``dimensions`` are None until they are inferred."""
         return CombineSpec(
             build_id=build_id,
             options=self.combine,
-            concat_dim=tuple(dimensions),
+            concat_dim=tuple(dimensions or ()),
             group=paths.creatable(group),
             labels=self.labels,
-            spacing=spacing_by(self.combine.spacing, dimensions),
+            spacing={} if dimensions is None else spacing_by(self.combine.spacing, dimensions),
             nest=nest,
         )
 
@@ -138,6 +144,7 @@ class ListedFiles:
     files: Sequence[SourceFile]
     options: ScannerOptions
     nest: NestedSources | None
+    closed: ClosedCatalog | None = field(default=None, repr=False)  # what was read of the scan
     plan: str = ""  # digest of the plan that was made of them; "" where any will do
 
 
@@ -166,8 +173,6 @@ class Asked:
             self.catalog,
             choices.scanner,
             asset=choices.scan.asset,
-            limits=choices.scan.limits,
             infers=choices.infers,
-            leave=choices.tolerance,
         )
         return inputs, options, nest

@@ -19,9 +19,10 @@ from icevirt.api.choices import (
     ScanOptionsLike,
 )
 from icevirt.api.commit_options import CommitOptions
+from icevirt.api.pipeline.inference import scan_and_infer
 from icevirt.api.pipeline.outcome import digest_of_plan
 from icevirt.api.pipeline.replacing import Replacing, kept_of
-from icevirt.api.pipeline.stages import Scan, closed_catalog, scan_missing
+from icevirt.api.pipeline.stages import Scan, closed_catalog
 from icevirt.api.pipeline.target import Target, digest_of
 from icevirt.api.renamed import names_replacements
 from icevirt.api.sources.inputs import Sources
@@ -148,7 +149,10 @@ def planned(
             limits=choices.scan.limits,
         )
         running = stack.enter_context(executor_of(asked.executor, work=work_of(files)))
-        scan_missing(running, scan)
+        read = None if asked.listed is None else asked.listed.closed
+        if read is None:
+            scan, _ = scan_and_infer(running, scan, choices.leave)
+            options = scan.options
         spec = choices.spec(
             options.concat_dims,
             group=asked.group,
@@ -162,7 +166,7 @@ def planned(
         )
         if target is not None:
             spec = replace(spec, kept=kept_of(target))
-        closed = closed_catalog(running, scan)
+        closed = closed_catalog(running, scan, read)
         facts, spec = choices.edits.applied(closed.facts, spec)
         made = combine_eras(facts, spec)
         found = (text for _, text in closed.findings)
@@ -174,5 +178,5 @@ def planned(
         held["cost"] = costs_of(made)
         if target is not None:
             held["difference"] = Replacing.of(target, made, choices.edits.choice).difference()
-        known = ListedFiles(files=files, options=options, nest=nest)
+        known = ListedFiles(files=files, options=options, nest=nest, closed=read)
         return Plan(**held, asked=replace(asked, sources=None, listed=known))

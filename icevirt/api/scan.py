@@ -16,16 +16,18 @@ from icevirt.api.arguments import ConcatDim, checked_group, shared
 from icevirt.api.choices import Asked, Choices, CombineOptionsLike, ListedFiles, ScanOptionsLike
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.pipeline.events import Clock, telling_failures
-from icevirt.api.pipeline.inference import with_dimensions
-from icevirt.api.pipeline.stages import Scan, scan_missing, scanned_catalog
+from icevirt.api.pipeline.inference import scan_and_infer
+from icevirt.api.pipeline.stages import Scan, scanned_catalog
 from icevirt.api.plan import Plan, planned
 from icevirt.api.renamed import names_replacements
 from icevirt.api.sources.catalog_inputs import scans_alike
 from icevirt.api.sources.inputs import Inputs, Sources
+from icevirt.archive.catalog import VERSION
 from icevirt.archive.facts import ArrayColumns, Counts
 from icevirt.archive.reports.build import BadFiles, Progress, Readers, ReferenceCounts
 from icevirt.archive.reports.scan import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile
+from icevirt.catalog.facts_reader import ClosedCatalog
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
@@ -93,13 +95,14 @@ def scan_files(
     """Scan many files on Spark into a catalog, from which builds start.
 
     What the catalog describes already is not scanned again, so a scan that was killed goes on where
-    it was. A build finds the files of a scan that had the same options.
+    it was. Builds may combine the files in any way: a catalog belongs to its ``scan_options``, and
+    the dimension and ``combine_options`` are hints, which say what to take while files are open.
 
     Args:
         sources: Files and lists of them, as for `build`.
         catalog: Directory or URL of the catalog; made where there is none.
-        concat_dim: As for `build`; by default that of the scan which the catalog holds, or the
-            dimensions whose coordinate differs between the first file and the last.
+        concat_dim: As for `build`; by default the dimensions whose coordinate differs between the
+            first good file and the last.
         scan_options: What to read of files: `icevirt.ScanOptions`, or a mapping. If more files are
             bad than ``max_bad_files``, ``report.ok`` is false, and they are tried again by the
             next scan.
@@ -128,10 +131,6 @@ def scan_files(
                 known = [each for each in scans_alike(storage, options) if each.concat_dims]
                 if len(known) == 1:
                     (options,) = known  # what is scanned into it one by one belongs together
-                else:
-                    options = with_dimensions(
-                        options, inputs, limits=limits, leave=choices.tolerance
-                    )
             files = inputs.files()
         job = Scan(
             files=files,
@@ -144,9 +143,12 @@ def scan_files(
         with clock.phase("executor"):
             running = kept.enter_context(executor_of(executor, work=work_of(files)))
         with clock.phase("scan"):
-            scanned = scan_missing(running, job)
+            job, scanned = scan_and_infer(running, job, choices.leave)
     with clock.phase("read"):
-        report = _report(job, scanned, running.name, clock)
+        closed = scanned_catalog(job)
+        report = _report(job, closed, scanned, running.name, clock)
+    # bad files that are too many are tried again; earlier catalogs know one way of combining
+    is_kept = job.tolerates(closed) and job.version == VERSION
     asked = Asked(
         sources=None,
         choices=choices,
@@ -154,7 +156,9 @@ def scan_files(
         catalog=storage,
         access=access,
         executor=executor,
-        listed=ListedFiles(files=files, options=options, nest=None),
+        listed=ListedFiles(
+            files=files, options=job.options, nest=None, closed=closed if is_kept else None
+        ),
     )
     held = {each.name: getattr(report, each.name) for each in fields(report)}
     return ScannedArchive(**held, asked=asked)
@@ -162,7 +166,10 @@ def scan_files(
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ScannedArchive(ScanReport):
-    """Files in a catalog; `combine` plans a dataset of them."""
+    """Files in a catalog; `combine` plans a dataset of them.
+
+    All plans share what was read of the catalog: columns, without references.
+    """
 
     asked: Asked = field(compare=False)  # what was scanned
 
@@ -203,8 +210,9 @@ class ScannedArchive(ScanReport):
         return planned(asked, repo=repo, progress=progress)
 
 
-def _report(job: Scan, scanned: int, executor: str, clock: Clock) -> ScanReport:
-    closed = scanned_catalog(job)
+def _report(
+    job: Scan, closed: ClosedCatalog, scanned: int, executor: str, clock: Clock
+) -> ScanReport:
     arrays = _paths(closed.facts.arrays)
     return ScanReport(
         catalog=job.catalog.url,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive import catalog
 from icevirt.archive.blocks.packing import Block
-from icevirt.archive.facts import BesideColumns, Counts
+from icevirt.archive.facts import BesideColumns, Counts, FileColumns
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray
 from icevirt.archive.schema import ArraySchema
@@ -25,6 +25,7 @@ from icevirt.catalog.arrow_columns import (
     Codes,
     Column,
     LabelColumns,
+    are,
     numbers_of,
     place_of,
     places_by_part,
@@ -76,6 +77,23 @@ def _objects(storage: Storage, parts: Collection[str]) -> dict[str, list[str]]:
         if part in wanted:
             found[part].append(info.path)
     return found
+
+
+@dataclass(slots=True)
+class BesideReader:
+    """Reads facts beside the same files for several plans, and again where there are more."""
+
+    storage: Storage
+    _objects: dict[str, list[str]] | None = None
+    _columns: BesideColumns | None = None
+
+    def read(self, files: FileColumns) -> BesideColumns:
+        """Return the facts beside the files, which are the same ones every time."""
+        there = _objects(self.storage, files.parts)
+        if self._columns is None or there != self._objects:
+            self._columns = read_beside(self.storage, files.parts, files.part, files.row)
+            self._objects = there
+        return self._columns
 
 
 def read_beside(
@@ -162,13 +180,15 @@ class ValuesReader:
                 continue
             place = dict(zip(row[mine].tolist(), mine.tolist(), strict=True))
             for each in self._objects.get(name, ()):
-                table = read_table(self.storage, each, ["row", "path", "schema", "values"])
+                columns = ["row", "path", "schema", "values"]
+                table = read_table(self.storage, each, columns, coded=["path"])
                 with telling_damage(each):
-                    columns = (table[name].to_pylist() for name in ("row", "path", "schema"))
-                    for at, (of, text, schema) in enumerate(zip(*columns, strict=True)):
-                        if text == path and schema and of in place:
+                    table = rows_of(table, np.flatnonzero(are(table["path"], path)))
+                    told = (table[name].to_pylist() for name in ("row", "schema", "values"))
+                    for of, schema, raw in zip(*told, strict=True):
+                        if schema and of in place:
                             ndim = len(ArraySchema.loads(schema).dimension_names)
-                            found[place[of]] = table["values"][at].as_py()
+                            found[place[of]] = raw
         held = [(place, raw) for place, raw in sorted(found.items()) if raw]
         if not held:
             return None

@@ -33,6 +33,7 @@ from icevirt.catalog.arrow_columns import (
     places_by_part,
     rows_of,
 )
+from icevirt.catalog.facts_beside import BesideReader
 from icevirt.catalog.parquet import read_table, read_tables, telling_damage
 from icevirt.catalog.row_checks import CHECKS, check_alike, finding_of, group_of, places_of, texts
 from icevirt.model.strings import Strings
@@ -64,6 +65,7 @@ class ClosedCatalog:
     bad_rows: Chosen  # of the bad files, in the parts that were read
     findings: tuple[tuple[str, str], ...]  # (url, text), one per distinct text
     left_out: frozenset[str]  # paths of variables that were not asked for
+    beside: BesideReader  # of facts that some ways of combining need
 
 
 def read_facts(
@@ -209,6 +211,7 @@ class _GatheredFacts:
                 for told, (_, url) in sorted(self._findings.items(), key=lambda item: item[1])
             ),
             left_out=frozenset(self._left_out),
+            beside=BesideReader(storage),
         )
 
     def _array_columns(self, files: NDArray[np.int64]) -> ArrayColumns:

@@ -25,7 +25,7 @@ ConcatDim = Annotated[
     list[str] | None,
     typer.Option(
         help="The dimension to concatenate along; may be repeated, outermost first. Default: "
-        "every dimension whose coordinate differs between the first and the last file."
+        "every dimension whose coordinate differs between the first good file and the last."
     ),
 ]
 Group = Annotated[str, typer.Option(help="The group of the repository to build into.")]

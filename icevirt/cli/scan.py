@@ -26,9 +26,9 @@ def scan(  # noqa: PLR0917 - each is an option of the command
     concat_dim: Annotated[
         list[str] | None,
         typer.Option(
-            help="The dimension along which a build would concatenate; may be repeated. With "
-            "--catalog, the default is every dimension whose coordinate differs between the "
-            "first and the last file."
+            help="The dimension along which builds will concatenate the files; may be repeated. "
+            "With --catalog it is a hint, and the default is every dimension whose coordinate "
+            "differs between the first good file and the last."
         ),
     ] = None,
     access: options.Access = None,
@@ -38,8 +38,12 @@ def scan(  # noqa: PLR0917 - each is an option of the command
 ) -> CommandResult:
     """Show what a build would find in a file, or with --catalog scan many files for builds.
 
-    Give --labels, --data-vars, --pad, --tolerance and --rename as the build will. With --catalog
-    the status is 1 when more files are bad than --max-bad-files.
+    Builds may combine the files of a catalog in any way. --concat-dim, --labels, --data-vars,
+    --pad, --tolerance and --rename are hints: the scan takes what such a build needs while each
+    file is open. A build that needs more opens each file once more, and the catalog keeps what
+    it took.
+
+    With --catalog the status is 1 when more files are bad than --max-bad-files.
     """
     import icevirt
 

@@ -7,7 +7,7 @@ Third parties plug in through the entry-point group ``icevirt.scanners``; a scan
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import ScannedArray, ScannedFile, SourceFile
 from icevirt.archive.shares import Share, Weight
-from icevirt.planning.combine.hints import CombineHints, is_named
+from icevirt.planning.combine.hints import CombineHints, Recorded, is_named
 from icevirt.scan.policy import Policy, fits, is_name, policy_of
 
 
@@ -81,7 +81,7 @@ class ScannerOptions(CombineHints):
     scanner: str = ""
     allow_references_to: tuple[str, ...] = ()
     policy: tuple[tuple[str, str], ...] = ()
-    share: Share | None = None
+    share: Share | None = field(default=None, hash=False)
 
     def policy_of(self, path: str) -> Policy:
         """Return the policy of a variable."""
@@ -90,7 +90,7 @@ class ScannerOptions(CombineHints):
     def wanted_of(self, array: ScannedArray, equal: Collection[str]) -> Fact:
         """Return the facts that are needed of an array, given the paths of those that are equal."""
         return self.wanted(
-            array,
+            Recorded.of(array.path, array.shape, array.chunk_shape, array),
             is_equal=array.path in equal,
             is_referenced=self.policy_of(array.path) is Policy.reference,
             affordable=self.max_native_bytes,

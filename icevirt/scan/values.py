@@ -19,6 +19,7 @@ from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile
 from icevirt.errors import ScanError
 from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.planning.combine.hints import Recorded
 from icevirt.scan.contract import ByteSource, ScannerOptions
 
 _ORDERS: dict[Any, Literal["<", ">"]] = {"little": "<", "big": ">"}
@@ -125,7 +126,7 @@ def _with_values(array: ScannedArray, source: ByteSource, options: ScannerOption
     known = array.labels is not None or beside.labels is not None
     if known or Fact.labels not in options.wanted_of(array, ()):
         return array
-    spelt = options.spells(array)
+    spelt = options.spells(Recorded.of(array.path, array.shape, array.chunk_shape, array))
     if spelt and {*array.references.locations.url} - {source.file.url}:
         return array
     labels, dtype = _labels(array, source, texts=spelt)

@@ -7,12 +7,13 @@ in a child, which finds that file and scans the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 
 from icevirt.archive.catalog import VERSION, CatalogPart, run_of
 from icevirt.archive.joining import Fact
-from icevirt.archive.scanned import FactsBeside, ScannedArray, ScanOutcome, SourceFile
+from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile, ScanOutcome, SourceFile
 from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.catalog.facts_beside import fact_row, write_facts
 from icevirt.catalog.parts import PartRows, complete_parts, write_part
@@ -20,11 +21,17 @@ from icevirt.catalog.scan_notes import ScanNotes
 from icevirt.errors import (
     IcevirtError,
     NotFoundError,
+    ScanCrashError,
     ScanError,
+    ScanMemoryError,
+    ScanTimeoutError,
     SourcesChangedError,
     StaleReferenceError,
 )
+from icevirt.model import paths
+from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted, in_force
+from icevirt.planning.axes.coordinates import LabelsByDimension, comparable, differing
 from icevirt.scan.combined import combined
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
@@ -204,3 +211,105 @@ def _refusal(error: IcevirtError, url: str) -> IcevirtError:
         " if a catalog is kept; nothing was committed.",
         files={url: str(error)},
     )
+
+
+# -- the ends of a list ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """The labels of the first good file from one end of a list, or the files to find it among."""
+
+    labels: LabelsByDimension | None
+    parts: tuple[CatalogPart, ...] = ()  # of one file each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndsTask:
+    """The two ends of a list of files whose dimensions are inferred."""
+
+    ends: tuple[End, End]
+    leave: tuple[str, ...]  # dimensions that are not inferred
+    options: ScannerOptions
+    catalog: Storage | None  # None: nothing is recorded
+    access: SourceAccess = field(default_factory=SourceAccess)  # to the servers of files
+    limits: ScanLimits = DEFAULT  # of a file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndsFound:
+    """What the ends of a list say."""
+
+    dimensions: tuple[str, ...] | None  # None: no file could be scanned
+    files: int = 0  # recorded
+
+
+def run_scan_ends(task: EndsTask) -> EndsFound:
+    """Scan the first good file and the last, and infer the dimensions along which they differ.
+
+    Files stay open until it is clear which facts are needed, so that none is opened again.
+    """
+    parts = [part for end in task.ends for part in end.parts]
+    journal = None if task.catalog is None else ScanNotes(task.catalog)
+    if journal is not None and not in_worker() and not journal.died_in(parts):
+        return _scan_ends(task, journal)
+    try:
+        with granted(task.access), Apart(task.limits) as apart:
+            return apart.call(parts[0].files[0].url, _scan_ends, task)
+    except (ScanCrashError, ScanTimeoutError, ScanMemoryError):
+        return EndsFound(dimensions=None)  # the scan of all files finds out which one it was
+
+
+def _scan_ends(task: EndsTask, journal: ScanNotes | None = None) -> EndsFound:
+    tried: dict[str, tuple[CatalogPart, ScanOutcome]] = {}
+    with granted(task.access), ExitStack() as stack:
+        opened = cache(lambda url: stack.enter_context(open_source(url)))
+
+        def attempted(file: SourceFile, dimensions: tuple[str, ...] = ()) -> ScanOutcome:
+            options = replace(task.options, concat_dim=dimensions or None)
+            return attempt(file, options, lambda url: nullcontext(opened(url)))
+
+        def labels_of(end: End) -> LabelsByDimension | None:
+            for part in end.parts:
+                (file,) = part.files
+                if file.url not in tried:
+                    with nullcontext() if journal is None else journal.scanning(part):
+                        tried[file.url] = part, attempted(file)
+                if (scanned := tried[file.url][1].scanned) is not None:
+                    return _labels(scanned, partial(attempted, file))
+            return end.labels
+
+        first, last = map(labels_of, task.ends)
+        if first is None or last is None:
+            return EndsFound(dimensions=None)
+        found = differing(first, last, task.leave)
+        if task.catalog is None:
+            return EndsFound(dimensions=found)
+        options = replace(task.options, concat_dim=found)
+        whole = [each for each in tried.values() if each[0].of == 1]
+        for part, outcome in whole:
+            rows = PartRows(task.limits, lambda array: options.wanted_of(array, ()))
+            is_plain = outcome.scanned is None or not found
+            rows.add(outcome if is_plain else attempted(outcome.file, found))
+            write_part(task.catalog, part.name, rows.tables())
+    return EndsFound(dimensions=found, files=len(whole))
+
+
+def _labels(
+    scanned: ScannedFile, again: Callable[[tuple[str, ...]], ScanOutcome]
+) -> LabelsByDimension:
+    """Return the labels of a file's dimensions; those that are rarely needed are taken now."""
+    found = _coordinates(scanned)
+    if any(array.labels is None for array in found):  # a file of references, or a large one
+        outcome = again(tuple(paths.name(array.path) for array in found))
+        found = [] if outcome.scanned is None else _coordinates(outcome.scanned)
+    labelled = ((array, _with_own(array).beside or FactsBeside()) for array in found)
+    return {
+        paths.name(array.path): comparable(beside.labels, beside.labels_dtype, array.attributes)
+        for array, beside in labelled
+        if beside.labels is not None
+    }
+
+
+def _coordinates(scanned: ScannedFile) -> list[ScannedArray]:
+    return [each for each in scanned.arrays if each.dimension_names == (paths.name(each.path),)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Self
 
 from icevirt.archive.scanned import ScannedFile, ScanOutcome, SourceFile
@@ -31,7 +32,7 @@ AHEAD = 8
 def attempt(
     file: SourceFile,
     options: ScannerOptions,
-    opening: Callable[[str], OpenedSource] = open_source,
+    opening: Callable[[str], AbstractContextManager[OpenedSource]] = open_source,
     piece: tuple[int, int] | None = None,
 ) -> ScanOutcome:
     """Scan a file; errors are part of the outcome.

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 
-import netCDF4
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,16 +10,15 @@ from hypothesis import strategies as st
 
 import icevirt
 from builds.support import closed_of
+from catalog.ways import content, count_opens, write
 from icevirt.api.pipeline import stages
 from icevirt.archive.joining import Fact
 from icevirt.archive.schema import ArraySchema
 from icevirt.catalog.facts_beside import read_beside
 from icevirt.catalog.parts import complete_parts
 from icevirt.errors import CombineError, InvalidInputError, SourcesChangedError
-from icevirt.ids import ObjectId12
-from icevirt.objects.source import LocalSource
-from icevirt.repo.assets import Assets
 from icevirt.storage.constructors import storage_of
+from icevirt.storage.local import LocalStorage
 from icevirt.tasks import scan as scan_tasks
 
 FORMATS = ("NETCDF4", "NETCDF3_64BIT_OFFSET")
@@ -42,36 +40,7 @@ def plan(sources, *, catalog, concat_dim=None, **combine):
 @pytest.fixture
 def opens(monkeypatch):
     """Count how often this process opens each source file."""
-    found, init = Counter(), LocalSource.__init__
-
-    def counted(self, path, *args, **options):
-        found[str(path).rsplit("/", 1)[-1]] += 1
-        init(self, path, *args, **options)
-
-    monkeypatch.setattr(LocalSource, "__init__", counted)
-    return found
-
-
-def write(path, member, first, steps, *, kind, ny=6, nx=20, lat=0.0):
-    """Write a file of a member and some steps; its data are contiguous."""
-    with netCDF4.Dataset(path, "w", format=kind) as file:
-        file.createDimension("time", steps)
-        file.createDimension("bnds", 2)
-        file.createDimension("y", ny)
-        file.createDimension("x", nx)
-        time = file.createVariable("time", "f8", ("time",))
-        time.units = "days since 2001-01-01"
-        time[:] = np.arange(first, first + steps)
-        bounds = file.createVariable("time_bnds", "f8", ("time", "bnds"))
-        bounds[:] = np.arange(first, first + steps)[:, None] + [[0.0, 1.0]]
-        file.createVariable("y", "f8", ("y",))[:] = np.arange(ny) + lat
-        file.createVariable("member", "i4", ())[...] = member
-        mask = file.createVariable("mask", "i4", ("y", "x"), fill_value=-1)
-        mask[:] = np.arange(ny * nx).reshape(ny, nx) % 3
-        values = file.createVariable("v", "f4", ("time", "y", "x"), fill_value=-1.0)
-        start = 1000 * member + 10 * first
-        values[:] = np.arange(steps * ny * nx).reshape(steps, ny, nx) + start
-    return str(path)
+    return count_opens(monkeypatch)
 
 
 @pytest.fixture(
@@ -95,14 +64,13 @@ def archive(request, tmp_path):
     ]
 
 
-def content(repo):
-    """Return the nodes of a repository, whose manifests are named by what they hold."""
-    tip = icevirt.Repository.open(repo).lookup_branch("main")
-    nodes = Assets(storage_of(repo)).snapshot(ObjectId12.parse(tip)).nodes
-    return {
-        node.path: (node.user_data, getattr(node, "shape", None), getattr(node, "manifests", None))
-        for node in nodes
-    }
+WAYS_ALONG_TIME = (
+    {},
+    {"combine": "nested"},
+    {"missing": "reserve"},
+    {"duplicates": "first"},
+    {"rename": {"v": "w"}},
+)
 
 
 def ways(archive):
@@ -174,6 +142,42 @@ def test_a_catalog_alone_is_built_in_several_ways(archive, tmp_path):
             catalog=catalog,
             scan_options={"variables": ["v"]},
         )
+
+
+@pytest.mark.parametrize("bad", [[], ["first"], ["first", "last"]])
+def test_each_file_is_opened_once_where_dimensions_are_inferred(archive, tmp_path, opens, bad):
+    """The first good file and the last stay open until it is clear which facts they need."""
+    files, some = list(archive[0]), {"max_bad_files": len(bad)}
+    for place in bad:
+        (tmp_path / f"{place}.nc").write_bytes(b"nothing")
+        files.insert(0 if place == "first" else len(files), str(tmp_path / f"{place}.nc"))
+    report = icevirt.build(files, str(tmp_path / "a"), scan_options=some)
+    assert report.files_scanned == len(files)
+    assert opens == Counter(file.rsplit("/", 1)[-1] for file in files)
+    icevirt.build(files, str(tmp_path / "b"), concat_dim="time", scan_options=some)
+    assert content(str(tmp_path / "a")) == content(str(tmp_path / "b"))
+    for options in ({}, {"concat_dim": "time"}):
+        again = icevirt.build(files, str(tmp_path / "a"), scan_options=some, **options)
+        assert again.already_built
+
+
+def test_dimensions_are_inferred_from_what_a_catalog_says(archive, tmp_path, opens):
+    """Without sources, and a bad file in front, nothing is opened."""
+    bad = tmp_path / "bad.nc"
+    bad.write_bytes(b"nothing")
+    catalog, some = str(tmp_path / "catalog"), {"max_bad_files": 1}
+    files = [str(bad), *archive[0]]
+    icevirt.scan_files(files[:2], catalog, scan_options=some)
+    opens.clear()
+    icevirt.scan_files(files, catalog, scan_options=some)
+    assert opens == {"m0t1.nc": 1, "m0t2.nc": 1}, "the first good file is known"
+    opens.clear()
+    made = icevirt.plan(None, catalog=catalog, scan_options=some)
+    assert made.concat_dim == ("time",)
+    assert opens == {"m0t0.nc": 1}, "alone, it could not know what it is compared by"
+    opens.clear()
+    assert icevirt.plan(None, catalog=catalog, scan_options=some).concat_dim == ("time",)
+    assert not opens
 
 
 def test_facts_are_taken_while_files_are_open(archive, tmp_path, opens):
@@ -294,13 +298,31 @@ def test_a_catalog_of_version_4_serves_the_way_it_was_scanned_for(archive, tmp_p
         build(None, str(tmp_path / "c"), catalog=str(catalog), concat_dim="x")
 
 
-def test_metadata_is_parsed_once_for_several_plans(archive, tmp_path, monkeypatch):
+def test_metadata_is_parsed_once_for_several_plans(archive, tmp_path):
     """Schemas that repeat are parsed once in a process, whatever is planned."""
     catalog = str(tmp_path / "catalog")
     icevirt.scan_files(archive[0], catalog, concat_dim="time")
     plan(archive[0], catalog=catalog, concat_dim="time")
-    parsed = []
-    monkeypatch.setattr(ArraySchema, "_loads", parsed.append)
-    for options in ({}, {"combine": "nested"}, {"missing": "reserve"}, {"duplicates": "first"}):
+    parsed = ArraySchema.loads.cache_info().misses
+    for options in WAYS_ALONG_TIME:
         plan(archive[0], catalog=catalog, concat_dim="time", **options)
-    assert parsed == []
+    assert ArraySchema.loads.cache_info().misses == parsed
+
+
+def test_a_catalog_is_read_once_for_several_plans(archive, tmp_path, monkeypatch):
+    """Plans of one scan share what was read; facts that one of them took are read when added."""
+    scanned = icevirt.scan_files(archive[0], str(tmp_path / "catalog"))
+    reads, get = Counter(), LocalStorage.get
+
+    def counted(self, path, *given):
+        reads[path.partition("/")[0]] += 1
+        return get(self, path, *given)
+
+    monkeypatch.setattr(LocalStorage, "get", counted)
+    plans = [scanned.combine("time", **options) for options in WAYS_ALONG_TIME]
+    assert [each.concat_dim for each in plans] == [("time",)] * len(plans)
+    tables = Counter(reads)
+    assert (tables["files"], tables["arrays"], tables["more"]) == (1, 0, 3), "groups of one part"
+    for _ in range(2):
+        scanned.combine("time", tolerance={"mask": 1.0})
+    assert (reads["files"], reads["arrays"], reads["more"]) == (1, 0, 9), "old and new facts"

@@ -1,5 +1,6 @@
 """Where no dimension is named, files follow one another along those whose labels differ."""
 
+import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
@@ -107,6 +108,19 @@ def test_a_scan_infers_as_a_build_does(tmp_path, repo_path):
     report = icevirt.build(None, tmp_path / "other", catalog=catalog)
     assert report.files_scanned == 0
     assert_same_dataset(opened(tmp_path / "other"), expected_dataset(days, "time"))
+
+
+def test_groups_may_have_dimensions_of_the_same_name(tmp_path):
+    """By the files as by the catalog of a scan that was given one at a time."""
+    for number in range(3):
+        with netCDF4.Dataset(tmp_path / f"f{number}.nc", "w") as file:
+            for group in (file, file.createGroup("g")):
+                group.createDimension("time", 2)
+                group.createVariable("time", "f8", ("time",))[:] = [2 * number, 2 * number + 1]
+                group.createVariable("v", "f4", ("time",))[:] = [number, number]
+        icevirt.scan_files(tmp_path / f"f{number}.nc", tmp_path / "catalog")
+    assert icevirt.plan(str(tmp_path / "*.nc")).concat_dim == ("time",)
+    assert icevirt.plan(None, catalog=tmp_path / "catalog").concat_dim == ("time",)
 
 
 def test_without_sources_the_files_say_the_dimensions(tmp_path):

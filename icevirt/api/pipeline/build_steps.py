@@ -8,7 +8,7 @@ unchanged, and the same build run again finds its finished parts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -25,6 +25,7 @@ from icevirt.api.commit_options import CommitOptions
 from icevirt.api.pipeline import outcome
 from icevirt.api.pipeline.commit import commit, refuse_changed, refuse_losses
 from icevirt.api.pipeline.events import Clock, tell
+from icevirt.api.pipeline.inference import scan_and_infer
 from icevirt.api.pipeline.provenance import METADATA
 from icevirt.api.pipeline.replacing import Replacing, kept_of
 from icevirt.api.pipeline.stages import (
@@ -32,7 +33,6 @@ from icevirt.api.pipeline.stages import (
     Scan,
     closed_catalog,
     refuse_changed_targets,
-    scan_missing,
     vanished,
     write_all,
 )
@@ -92,6 +92,7 @@ class Request:
         """What decides about the plan beside the options of the scan, as a snapshot records it."""
         lasting = self.spec.dimension_rules.lasting
         combine = self.choices.combine
+        spacing = self.spec.spacing or combine.spacing or {}
         chosen = {each.name: getattr(combine, each.name) for each in declared(type(combine))}
         for name in ("rename", "attrs", "preprocess", "max_native_bytes"):
             chosen.pop(name, None)  # the edits hold the first three; the last changes no plan
@@ -100,12 +101,23 @@ class Request:
             "containers": [list(pair) for pair in self.commit.named_containers.names],
             "labels": as_choice(self.spec.labels),
             "nest": None if self.nest is None else digest_of(list(map(list, self.nest.places))),
-            "spacing": dict(self.spec.spacing),
+            "spacing": dict(spacing) if isinstance(spacing, Mapping) else spacing,
             "edits": self.choices.edits.choice,
             "tolerance": dict(self.spec.tolerance),
             "data_vars": {name: list(each) for name, each in lasting.items()},
         }
         return {name: value for name, value in {**chosen, **resolved}.items() if value is not None}
+
+    def digest(self, group: str, files: str) -> str:
+        """Return a digest of all that a build is made of, given that of its files."""
+        options = self.options
+        told = identity_of(options), hints_of(options), self.recorded
+        return digest_of(__version__, *told, group, files)
+
+    def along(self, options: ScannerOptions) -> Request:
+        """Return the request with the dimensions that were inferred."""
+        spec = self.choices.spec(options.concat_dims, group=self.spec.group)
+        return replace(self, options=options, spec=spec)
 
 
 class ExecutorStarter:
@@ -159,26 +171,20 @@ def _attempt(
     how = request.choices
     limits = how.scan.limits
     allowed = bad_files_allowed(how.scan.max_bad_files, len(files))
-    inputs = digest_of(
-        __version__,
-        identity_of(request.options),
-        hints_of(request.options),
-        request.recorded,
-        target.group,
-        listed(files),
-    )
+    of_files = digest_of(listed(files))
+    inputs = request.digest(target.group, of_files)
     last = target.last_build()
     # what lies where files are published is no input, nor is what a function does: both may change
     may_change = bool(request.commit.publish_as) or how.edits.function is not None
     again = request.mode == "w" and may_change
-    is_same = last is not None and outcome.inputs_of(last) == inputs
+    is_same = last is not None and inputs in outcome.inputs_of(last)
     if last is not None and is_same and not again and target.still_holds(last):
         report = outcome.already_built(target, last, clock.seconds)
         if len(report.bad_files) <= allowed and not outcome.may_scan_more(
             last, request.choices.scan.limits
         ):
             # of a run that was killed behind its commit
-            return _without_record(report, target.record(report.build_id))
+            return _without_record(report, target.record(outcome.record_of(last)))
     target.refuse_occupied()
     build_id = target.build_id(inputs)
     record = target.record(build_id)
@@ -204,7 +210,7 @@ def _attempt(
     )
     executor = starter.start(files)  # if it does not start, what an earlier run finished is kept
     try:
-        report = _run(job, request, inputs, executor, clock)
+        report = _run(job, request, of_files, executor, clock)
     except ObjectNotFoundError as error:
         # the same build may run twice at once: who is done first takes the shared work away
         raise BuildError(
@@ -281,9 +287,15 @@ def _refuse_another_plan(request: Request, plan: BuildPlan) -> None:
         )
 
 
-def _run(job: Job, request: Request, inputs: str, executor: Executor, clock: Clock) -> BuildReport:
+def _run(
+    job: Job, request: Request, of_files: str, executor: Executor, clock: Clock
+) -> BuildReport:
     with clock.phase("scan"):
-        scanned = scan_missing(executor, job.scan)
+        scan, scanned = scan_and_infer(executor, job.scan, request.choices.leave)
+        asked = {"asked": request.digest(job.target.group, of_files), "record": job.build_id}
+        request = request.along(scan.options)
+        inputs = request.digest(job.target.group, of_files)
+        job = replace(job, scan=scan, build_id=job.target.build_id(inputs))
     with clock.phase("plan"):
         closed = closed_catalog(executor, job.scan)
         nest = None if request.nest is None else request.nest.by_url(job.scan.files)
@@ -319,7 +331,7 @@ def _run(job: Job, request: Request, inputs: str, executor: Executor, clock: Clo
     results = _written(executor, writing, plan, sources, clock, referring=referring)
     with clock.phase("commit"):
         choices = replace(request, spec=spec).recorded
-        told = outcome.provenance(job, plan, bad, inputs=inputs, choices=choices)
+        told = outcome.provenance(job, plan, bad, inputs=inputs, asked=asked, choices=choices)
         told["kept"] = replacing.kept_attributes()
         snapshot_id = commit(
             replacing,

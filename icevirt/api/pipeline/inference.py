@@ -1,78 +1,144 @@
 """Infer the dimensions to concatenate along: those whose labels differ between files.
 
-It compares two files, the first and the last of the sources. The inference must hold for all files
-or it is refused: the plan places every file by its coordinates, and compares whatever lacks the
-dimension.
+It compares the first good file with the last: by the catalog where it describes them, else by a
+scan of these two before all others, which takes what the dimensions need while both are open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import replace
+from itertools import batched, chain, islice, takewhile
 
-from icevirt.api.sources.inputs import Inputs
-from icevirt.archive.scanned import ScannedArray, SourceFile
-from icevirt.archive.shares import ScanLimits
+import numpy as np
+
+from icevirt.api.pipeline.stages import Scan, begin_scan, combined_facts, scan_missing
+from icevirt.archive.catalog import BEFORE, parts_of
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.schema import ArraySchema
+from icevirt.archive.sources import SourceFiles
+from icevirt.catalog.facts_beside import BesideReader
+from icevirt.catalog.facts_reader import read_facts
+from icevirt.catalog.lookup import CatalogLookup
 from icevirt.errors import IcevirtError
+from icevirt.execution.executor import Executor
 from icevirt.model import paths
 from icevirt.objects.source_access import in_force
+from icevirt.planning.axes.coordinates import LabelsByDimension, comparable, differing
 from icevirt.planning.combine.options import COORDINATES
-from icevirt.scan.contract import ScannerOptions
-from icevirt.tasks.scan_subprocess import Apart, attempt_as
+from icevirt.planning.schedule.balance_scans import pieces_of
+from icevirt.tasks.scan import End, EndsFound, EndsTask, run_scan_ends
+
+_TRIED = 64  # files from each end, among which a good one is looked for
 
 
-def with_dimensions(
-    options: ScannerOptions, inputs: Inputs, *, limits: ScanLimits, leave: Collection[str] = ()
-) -> ScannerOptions:
-    """Return the options with the dimensions whose coordinate differs between two of the files.
+def scan_and_infer(
+    executor: Executor, job: Scan, leave: Collection[str] | None
+) -> tuple[Scan, int]:
+    """Scan the files that are not in the catalog yet; infer the dimensions where none is named.
 
     Args:
-        options: Of the scan, which name no dimension.
-        inputs: The sources; they are listed, unless their dimensions cannot be inferred.
-        limits: Of the scan of a file.
-        leave: Dimensions whose coordinates may differ; where all may, nothing is inferred.
+        executor: Runs the tasks.
+        job: The scan.
+        leave: Dimensions whose coordinates may differ; where all may, nothing is inferred. None:
+            the options of the scan hold.
+
+    Returns:
+        The scan with its dimensions, and the number of files scanned.
     """
-    if COORDINATES in leave:
-        return options
-    try:
-        files = inputs.look()
-        if len(files) < 2:
-            return options
-        with Apart(limits) as apart:
-            first, last = (_labels(files[at], options, apart) for at in (0, -1))
-    except IcevirtError:
-        return options  # the listing and the scan of all files say what is wrong with these
-    found = tuple(
-        name for name in first if name in last and name not in leave and first[name] != last[name]
-    )
-    # one name is kept as it is, as where a person gives it
-    return replace(options, concat_dim=found if len(found) > 1 else next(iter(found), None))
+    if leave is None or COORDINATES in leave or job.options.concat_dims or len(job.files) < 2:
+        return job, scan_missing(executor, job)
+    if job.version == BEFORE:  # a scan belongs to its dimensions, and begins when they are known
+        job = _along(job, _compared(executor, job, None, leave).dimensions)
+        return job, scan_missing(executor, job)
+    known = begin_scan(job)
+    found = _compared(executor, job, known, leave)
+    later = job if found.dimensions is None else _along(job, found.dimensions)
+    scanned = found.files + scan_missing(executor, later, job.settled() if found.files else known)
+    if found.dimensions is None:  # no file near an end is good, or one ends its process
+        found = _compared(executor, job, job.settled(), leave)
+    return _along(job, found.dimensions), scanned
 
 
-def _labels(file: SourceFile, options: ScannerOptions, apart: Apart) -> dict[str, object]:
-    """Return the labels of all dimensions of a file that have some, in the order of the file."""
-    found = _coordinates(_arrays(file, options, apart))
-    if any(array.labels is None for array in found):  # a file of references, or a large one
-        names = tuple(paths.name(array.path) for array in found)
-        found = _coordinates(_arrays(file, replace(options, concat_dim=names), apart))
-    labelled = ((array, array if array.labels is not None else array.beside) for array in found)
+def _along(job: Scan, dimensions: tuple[str, ...] | None) -> Scan:
+    """Return the scan along dimensions; one name is kept as it is, as where a person gives it."""
+    found = dimensions or ()
+    concat_dim = found if len(found) > 1 else next(iter(found), None)
+    return replace(job, options=replace(job.options, concat_dim=concat_dim))
+
+
+def _compared(
+    executor: Executor, job: Scan, known: CatalogLookup | None, leave: Collection[str]
+) -> EndsFound:
+    """Compare the first good file and the last; those that the catalog lacks are scanned."""
+    places = range(len(job.files))
+    first, last = (_end(executor, job, known, order) for order in (places, places[::-1]))
+    if first.parts or last.parts:
+        task = EndsTask(
+            ends=(first, last),
+            leave=tuple(leave),
+            options=job.options,
+            catalog=None if known is None else job.catalog,
+            access=in_force(),
+            limits=job.limits,
+        )
+        (found,) = executor.run(run_scan_ends, [task], storage=job.catalog)
+        return found
+    if first.labels is None or last.labels is None:
+        return EndsFound(dimensions=None)
+    return EndsFound(dimensions=differing(first.labels, last.labels, leave))
+
+
+def _end(executor: Executor, job: Scan, known: CatalogLookup | None, order: range) -> End:
+    """Return what the catalog says of the first good file in an order, or which it may be."""
+    if known is None:
+        return _unknown(job, 0, order[:_TRIED])
+    done = 0
+    for some in chain([order[:1]], batched(order[1:], _TRIED)):
+        there = [*takewhile(lambda at: known.part[at] >= 0, some)]
+        facts = _facts(job, known, there)
+        if facts is not None and len(facts.files):
+            return End(labels=_labels(executor, job, facts.only(np.zeros(1, np.int64))))
+        done += len(there)
+        if len(there) < len(some):
+            missing = takewhile(lambda at: known.part[at] < 0, order[done:])
+            return _unknown(job, known.attempt, islice(missing, _TRIED))
+    return End(labels=None)
+
+
+def _unknown(job: Scan, attempt: int, places: Iterable[int]) -> End:
+    """Return files that the catalog does not describe, each as a part."""
+    files = [job.files[at] for at in places]  # few enough for parts of one file
+    pieces = pieces_of(job.files) if pieces_of(files) else {}
+    parts = parts_of(files, identity=job.identity, attempt=attempt, pieces=pieces)
+    return End(labels=None, parts=parts)
+
+
+def _facts(job: Scan, known: CatalogLookup, places: list[int]) -> CatalogFacts | None:
+    """Read the facts of some files, of which the catalog describes all."""
+    if not places:
+        return None
+    names, chosen = replace(known, part=known.part[places], row=known.row[places]).chosen
+    files = SourceFiles(job.files[at] for at in places)
+    return read_facts(job.catalog, files, names, chosen).facts
+
+
+def _labels(executor: Executor, job: Scan, facts: CatalogFacts) -> LabelsByDimension:
+    """Return the labels of a file's dimensions; those that its scan did not take are taken now."""
+    arrays, rows, found = facts.arrays, [], []
+    for at in range(len(arrays.path)):
+        name, schema = paths.name(arrays.path[at]), ArraySchema.loads(arrays.schema[at])
+        if schema.dimension_names == (name,):
+            rows.append(at)
+            found.append((name, schema.attributes))
+    facts = replace(facts, arrays=arrays.take(np.array(rows, np.int64)))
+    along = replace(job.options, concat_dim=tuple(name for name, _ in found))
+    with suppress(IcevirtError):  # the plan says what is wrong with values that cannot be taken
+        beside = BesideReader(job.catalog)
+        facts = combined_facts(executor, replace(job, options=along), facts, beside)
     return {
-        paths.name(array.path): (told.labels, told.labels_dtype, _dates(array))
-        for array, told in labelled
-        if told is not None and told.labels is not None
+        name: comparable(kept.tobytes(), kept.dtype.str, attributes)
+        for at, (name, attributes) in enumerate(found)
+        if (kept := facts.arrays.labels.get(at)) is not None
     }
-
-
-def _arrays(file: SourceFile, options: ScannerOptions, apart: Apart) -> tuple[ScannedArray, ...]:
-    """Scan a file; one that cannot be scanned has no arrays, and is a bad file soon."""
-    outcome = apart.call(file.url, attempt_as, in_force(), file, options)
-    return () if outcome.scanned is None else outcome.scanned.arrays
-
-
-def _coordinates(arrays: tuple[ScannedArray, ...]) -> list[ScannedArray]:
-    return [array for array in arrays if array.dimension_names == (paths.name(array.path),)]
-
-
-def _dates(array: ScannedArray) -> tuple[object, ...]:
-    """Return what a time's numbers mean."""
-    return tuple(array.attributes.values.get(name) for name in ("units", "calendar"))

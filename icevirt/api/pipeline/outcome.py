@@ -30,9 +30,14 @@ if TYPE_CHECKING:
     from icevirt.api.pipeline.stages import Job
 
 
-def inputs_of(snapshot: SnapshotSummary) -> str:
-    """Return the digest of what a build was made of."""
-    return _metadata_text(snapshot, "inputs")
+def inputs_of(snapshot: SnapshotSummary) -> tuple[str, str]:
+    """Return digests of what a build was made of, with and without what was inferred."""
+    return _metadata_text(snapshot, "inputs"), _metadata_text(snapshot, "asked")
+
+
+def record_of(snapshot: SnapshotSummary) -> str:
+    """Return the id under which a build kept what it finished."""
+    return _metadata_text(snapshot, "record") or _metadata_text(snapshot, "build_id")
 
 
 def may_scan_more(snapshot: SnapshotSummary, limits: ScanLimits) -> bool:
@@ -54,6 +59,7 @@ def provenance(
     bad: Sequence[BadFile],
     *,
     inputs: str,
+    asked: Mapping[str, str],
     choices: Mapping[str, JSON],
 ) -> dict[str, Any]:
     """Return what the snapshot says of the build, so that it can be found again and repeated."""
@@ -61,6 +67,7 @@ def provenance(
     return {
         "build_id": job.build_id,
         "inputs": inputs,  # digest of versions, options and files
+        **asked,  # the same digest, and the build id, before dimensions were inferred
         "plan": digest_of_plan(plan),
         "group": job.target.group,
         "icevirt": __version__,

@@ -21,7 +21,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog import parts
-from icevirt.catalog.facts_beside import read_beside
+from icevirt.catalog.facts_beside import BesideReader
 from icevirt.catalog.facts_reader import ClosedCatalog, read_facts
 from icevirt.catalog.lookup import CatalogLookup, forget, settled
 from icevirt.catalog.parquet import damaged
@@ -109,8 +109,8 @@ class Job:
     led: tuple[str, ...] = ()  # URL prefixes into which references of the files may lead
 
 
-def scan_missing(executor: Executor, job: Scan) -> int:
-    """Scan the files that are not in the catalog yet; return how many that were."""
+def begin_scan(job: Scan) -> CatalogLookup:
+    """Record what is scanned and how, and look up which files the catalog describes already."""
     parts.mark(job.catalog)
     describe_scan(job.catalog, job.identity, told_of(job.options, job.version))
     known = job.settled()
@@ -121,6 +121,16 @@ def scan_missing(executor: Executor, job: Scan) -> int:
     note_asked(job.catalog, job.identity, missing)
     if found := len(job.files) - len(missing):
         tell("resumed", phase="scan", found=found, total=len(job.files), unit="files")
+    return known
+
+
+def scan_missing(executor: Executor, job: Scan, known: CatalogLookup | None = None) -> int:
+    """Scan the files that are not in the catalog yet; return how many that were.
+
+    ``known`` says which those are, where the scan has begun already.
+    """
+    known = begin_scan(job) if known is None else known
+    missing = [job.files[at] for at in known.missing.tolist()]
     todo = schema.parts_of(
         missing, identity=job.identity, attempt=known.attempt, pieces=pieces_of(job.files)
     )
@@ -159,39 +169,47 @@ def scan_missing(executor: Executor, job: Scan) -> int:
     return scanned
 
 
-def closed_catalog(executor: Executor, job: Scan) -> ClosedCatalog:
-    """Read the facts of the scan as the files will be combined; what is lacking is taken now.
+def closed_catalog(
+    executor: Executor, job: Scan, closed: ClosedCatalog | None = None
+) -> ClosedCatalog:
+    """Return the facts of the scan as the files will be combined; what is lacking is taken now.
+
+    ``closed`` holds the facts where they were read already.
 
     Raises:
         ScanError: More files are bad than may be; they are tried again by the next build.
         InvalidInputError: The options name a variable that no file has.
         SourcesChangedError: A file changed since its scan.
     """
-    closed = scanned_catalog(job)
+    closed = scanned_catalog(job) if closed is None else closed
     if not job.tolerates(closed):
         raise _too_many(closed.bad, len(job.files))
     reading = Reading(group=job.options.group, limits=job.limits, access=in_force())
     facts = replace(closed.facts, compare=Differences(closed.facts, reading))
     if job.version == schema.VERSION:
-        facts = _combined(executor, job, facts)
+        facts = combined_facts(executor, job, facts, closed.beside)
     return replace(closed, facts=facts)
 
 
-def _combined(executor: Executor, job: Scan, facts: CatalogFacts) -> CatalogFacts:
+def combined_facts(
+    executor: Executor, job: Scan, facts: CatalogFacts, beside: BesideReader
+) -> CatalogFacts:
     """Return the facts as the files will be combined.
 
     Raises:
         UnsupportedError: A variable that its policy wants referenced has to be stored.
     """
-    files = facts.files
 
     def is_referenced(path: str) -> bool:
         return job.options.policy_of(path) is Policy.reference
 
     for _ in range(_ATTEMPTS):
-        beside = read_beside(job.catalog, files.parts, files.part, files.row)
         found = resolved(
-            facts, beside, job.options, is_referenced, affordable=job.options.max_native_bytes
+            facts,
+            beside.read(facts.files),
+            job.options,
+            is_referenced,
+            affordable=job.options.max_native_bytes,
         )
         if isinstance(found, CatalogFacts):
             _refuse_stored(found, is_referenced)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from icevirt.api.arguments import identity_of, shared, told_of
-from icevirt.api.pipeline.inference import with_dimensions
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.archive.catalog import BEFORE
-from icevirt.archive.shares import ScanLimits
 from icevirt.catalog.parts import check_mark, version_of
 from icevirt.catalog.scan_notes import described_scans, files_asked
 from icevirt.errors import InvalidInputError
@@ -25,9 +23,7 @@ def inputs_of(
     options: ScannerOptions,
     *,
     asset: str | None,
-    limits: ScanLimits,
     infers: bool,
-    leave: Collection[str] = (),
 ) -> tuple[Inputs, ScannerOptions]:
     """Return the sources, or where there are none, those of the catalog's scans with ``options``.
 
@@ -36,10 +32,8 @@ def inputs_of(
         catalog: Of earlier scans.
         options: Of the scan.
         asset: Of STAC items.
-        limits: Of the scan of a file.
-        infers: The options name no dimension: take those that files differ along, or without
-            sources, those of the only scan that is alike otherwise.
-        leave: Dimensions that are not inferred.
+        infers: The options name no dimension: without sources, take those of the only scan that
+            is alike otherwise, where scans belong to dimensions.
 
     Raises:
         InvalidInputError: There is neither, or the catalog has no scan with these options.
@@ -48,10 +42,7 @@ def inputs_of(
         FormatError: It is of another version, or damaged.
     """
     if sources is not None:
-        inputs = Inputs(sources, asset=asset)
-        if infers:
-            options = with_dimensions(options, inputs, limits=limits, leave=leave)
-        return inputs, options
+        return Inputs(sources, asset=asset), options
     if catalog is None:
         raise InvalidInputError(
             "neither sources nor a catalog given",
@@ -67,10 +58,7 @@ def inputs_of(
     files = files_asked(storage, identity_of(options, version))
     if not files:
         raise _no_scan(storage, options, version)
-    inputs = Inputs((), known=files)
-    if infers and options.concat_dim is None:
-        options = with_dimensions(options, inputs, limits=limits, leave=leave)
-    return inputs, options
+    return Inputs((), known=files), options
 
 
 def scans_alike(storage: Storage, options: ScannerOptions) -> list[ScannerOptions]:

@@ -70,7 +70,6 @@ class Inputs:
             for each in _parts(sources)
         ]
         self._files: SourceFiles | None = None
-        self._is_fresh = False
         if known:
             self._parts.append(PackedRows(("catalog", file) for file in known))
             self._files = SourceFiles(known)
@@ -89,9 +88,6 @@ class Inputs:
             ScanError: A change of a file would go unnoticed.
             StorageError: A file cannot be looked at.
         """
-        if self._is_fresh and self._files is not None:
-            self._is_fresh = False
-            return self._files
         changed = () if self._files is None else frozenset(changed_since(self._files))
         self._files = SourceFiles(self._listed(changed))
         return self._files
@@ -107,12 +103,6 @@ class Inputs:
                 if key not in seen:
                     seen.add(key)
                     yield from list_sources([file.url]) if file.url in changed else (file,)
-
-    def look(self) -> SourceFiles:
-        """List the files as `files` does, which returns the same the next time."""
-        listed = self.files()
-        self._is_fresh = True
-        return listed
 
 
 def _parts(sources: Any) -> Iterator[Any]:

@@ -95,8 +95,7 @@ class Site:
                     raise asked.denied(refusal.reason) from None
             except _TryAgainError as trouble:
                 failed += 1
-                wait = min(0.1 * 2.0**failed, _LONGEST_WAIT) * jitter(0.5, 1.0)
-                wait = wait if trouble.wait is None else trouble.wait
+                wait = _pause(failed) if trouble.wait is None else trouble.wait
                 spent = time.monotonic() - began + wait
                 enough = failed >= self.patience.tries or spent > self.patience.total
                 if enough or server.is_down:
@@ -155,6 +154,10 @@ def _noted(server: Server, url: str, ask: Callable[[], ObjectBytes]) -> ObjectBy
         raise answers.unreadable(url, reason=str(error)) from error
     server.works()
     return answer
+
+
+def _pause(failed: int) -> float:
+    return min(0.1 * 2.0**failed, _LONGEST_WAIT) * jitter(0.5, 1.0)
 
 
 class _Asked:

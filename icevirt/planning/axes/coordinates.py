@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,27 @@ from icevirt.planning.axes.time_recoding import (
 )
 
 _NUMBERS, _TEXTS = "iufb", "US"
+
+type LabelsByDimension = Mapping[str, tuple[object, ...]]
+"""Labels of the dimensions of a file that have some, in the order of the file."""
+
+
+def differing(
+    first: LabelsByDimension, last: LabelsByDimension, leave: Collection[str]
+) -> tuple[str, ...]:
+    """Infer dimensions to concatenate along: those whose labels differ between two files.
+
+    Dimensions to ``leave`` may differ anyway. What is inferred must hold for all files, or the plan
+    is refused: it places every file by its coordinates, and compares what lacks a dimension.
+    """
+    return tuple(
+        name for name in first if name in last and name not in leave and first[name] != last[name]
+    )
+
+
+def comparable(labels: bytes, dtype: str, attributes: Attributes) -> tuple[object, ...]:
+    """Return labels as `differing` compares them, with what a time's numbers mean."""
+    return labels, dtype, *(attributes.values.get(name) for name in ("units", "calendar"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

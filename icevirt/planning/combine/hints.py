@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Self
 
 from icevirt.archive.joining import Fact, itemsize_of, joins_badly
 from icevirt.archive.roles import coordinates_of
+from icevirt.archive.scanned import ScannedArray
+from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.planning.combine.data_vars import gets
@@ -21,36 +24,37 @@ _CHARACTERS: tuple[JSON, ...] = (
 )
 
 
-class Recorded(Protocol):
+class Recorded(NamedTuple):
     """An array as a scan records it, whatever will be made of it."""
 
-    @property
-    def path(self) -> str:
-        """Absolute, in the file."""
+    path: str  # absolute, in the file
+    dimension_names: tuple[str | None, ...]
+    shape: tuple[int, ...]
+    chunk_shape: tuple[int, ...]
+    itemsize: int  # bytes of a value in memory
+    is_character: bool
+    whole: bool  # its values are stored as one chunk
+    contiguous: bool  # its chunks are runs of values
 
-    @property
-    def dimension_names(self) -> tuple[str | None, ...]:
-        """Of its axes."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """In the file."""
-
-    @property
-    def chunk_shape(self) -> tuple[int, ...]:
-        """As a scan records it."""
-
-    @property
-    def data_type(self) -> JSON:
-        """As zarr names it."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether its values are stored as one chunk."""
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether its chunks are runs of values."""
+    @classmethod
+    def of(
+        cls,
+        path: str,
+        shape: tuple[int, ...],
+        chunk_shape: tuple[int, ...],
+        schema: ScannedArray | ArraySchema,
+    ) -> Self:
+        """Return what the facts that are needed of an array depend on."""
+        return cls(
+            path=path,
+            dimension_names=schema.dimension_names,
+            shape=shape,
+            chunk_shape=chunk_shape,
+            itemsize=itemsize_of(schema.data_type),
+            is_character=schema.data_type in _CHARACTERS,
+            whole=schema.whole,
+            contiguous=schema.contiguous,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +98,7 @@ class CombineHints:
             return ()
         return (self.concat_dim,) if isinstance(self.concat_dim, str) else self.concat_dim
 
+    @lru_cache(maxsize=1 << 14)  # noqa: B019 - hints are few, and most files hold the same arrays
     def wanted(
         self, array: Recorded, *, is_equal: bool, is_referenced: bool, affordable: int
     ) -> Fact:
@@ -119,7 +124,7 @@ class CombineHints:
         elif self.wants_digest(
             names,
             is_coordinate=is_equal or names == (paths.name(path),),
-            nbytes=prod(array.shape) * itemsize_of(array.data_type),
+            nbytes=prod(array.shape) * array.itemsize,
         ):
             found |= Fact.digest
         return found | Fact.labels if self._wants_labels(array) else found
@@ -139,7 +144,7 @@ class CombineHints:
             and self.orders(array.path, array.dimension_names[:1])
             and array.shape[1] > 0
             and prod(array.shape) <= _CHARACTERS_READ
-            and array.data_type in _CHARACTERS
+            and array.is_character
         )
 
     def wants_values(self, array: Recorded, *, is_referenced: bool, affordable: int) -> bool:
@@ -147,7 +152,7 @@ class CombineHints:
         path, names = array.path, array.dimension_names
         if is_referenced:
             return self.orders(path, names)
-        axes, itemsize = self.joined_axes(names), itemsize_of(array.data_type)
+        axes, itemsize = self.joined_axes(names), array.itemsize
         if not names or names == (paths.name(path),):
             is_small = prod(array.shape) * itemsize <= affordable
             return bool(axes) or (bool(self.concat_dims) and is_small)

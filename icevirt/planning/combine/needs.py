@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, BesideColumns, CatalogFacts, Coded, Counts, Labels
-from icevirt.archive.joining import Fact, Form, cut_along, itemsize_of
+from icevirt.archive.joining import Fact, Form, cut_along
 from icevirt.archive.schema import ArraySchema
-from icevirt.model.json import JSON
 from icevirt.planning.combine.data_vars import listing_groups, variables_of
-from icevirt.planning.combine.hints import CombineHints
+from icevirt.planning.combine.hints import CombineHints, Recorded
 
 type IsReferenced = Callable[[str], bool]
 """Given the path of an array: whether a policy wants its chunks to be references."""
@@ -34,39 +34,20 @@ class LackingFacts:
     equal: tuple[str, ...]  # paths of arrays that must be equal though files are stacked
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ArrayKind:
-    """Arrays of one path, schema and shape; see `Recorded`."""
+class _ArrayKind(NamedTuple):
+    """Arrays of one path, schema and shape."""
 
-    path: str
+    array: Recorded
     schema: ArraySchema
-    shape: tuple[int, ...]
-    dimension_names: tuple[str | None, ...]
-    chunk_shape: tuple[int, ...]
-    data_type: JSON
-    whole: bool
-    contiguous: bool
-
-    @classmethod
-    def of(cls, path: str, schema: ArraySchema, shape: tuple[int, ...]) -> _ArrayKind:
-        return cls(
-            path=path,
-            schema=schema,
-            shape=shape,
-            dimension_names=schema.dimension_names,
-            chunk_shape=schema.chunk_shape or tuple(max(1, length) for length in shape),
-            data_type=schema.data_type,
-            whole=schema.whole,
-            contiguous=schema.contiguous,
-        )
 
     def cut(self, hints: CombineHints) -> tuple[str, int]:
         """Return the schema of its chunks, and into how many each recorded one is cut."""
-        if not self.contiguous:
+        array = self.array
+        if not array.contiguous:
             return self.schema.dumps(), 1
-        size = itemsize_of(self.data_type)
-        edges = cut_along(self.chunk_shape, hints.joined_axes(self.dimension_names), size)
-        times = self.chunk_shape[0] // edges[0] if edges else 1
+        axes = hints.joined_axes(array.dimension_names)
+        edges = cut_along(array.chunk_shape, axes, array.itemsize)
+        times = array.chunk_shape[0] // edges[0] if edges else 1
         return replace(self.schema, chunk_shape=edges, contiguous=False).dumps(), times
 
 
@@ -94,9 +75,9 @@ def resolved(
         [
             int(
                 hints.wanted(
-                    each,
-                    is_equal=each.path in equal,
-                    is_referenced=is_referenced(each.path),
+                    each.array,
+                    is_equal=each.array.path in equal,
+                    is_referenced=is_referenced(each.array.path),
                     affordable=affordable,
                 )
             )
@@ -131,13 +112,10 @@ def _kinds(arrays: ArrayColumns) -> tuple[list[_ArrayKind], NDArray[np.int64]]:
         path, schema = divmod(rest, schemas)
         if schema not in loaded:
             loaded[schema] = ArraySchema.loads(arrays.schema.values[schema])
-        kinds.append(
-            _ArrayKind.of(
-                arrays.path.values[path],
-                loaded[schema],
-                tuple(json.loads(arrays.shape.values[shape])),
-            )
-        )
+        name, edges = arrays.path.values[path], json.loads(arrays.shape.values[shape])
+        chunk = loaded[schema].chunk_shape or tuple(max(1, length) for length in edges)
+        array = Recorded.of(name, tuple(edges), chunk, loaded[schema])
+        kinds.append(_ArrayKind(array, loaded[schema]))
     return kinds, kind.reshape(-1)
 
 

@@ -514,7 +514,7 @@ def test_chunks_of_long_profiles_are_referenced_where_they_end_on_the_grid(tmp_p
 
 
 RAGGED = {
-    "not asked for": ((200, 350), {}, {}, r"differ along level.*pad=\['level'\]"),
+    "not asked for": ((200, 350), {}, {}, r"differ along level.*--pad level"),
     "no missing value": (
         (200, 350), {"pad": "level"}, {"kind": "i2", "fill": None}, "has no _FillValue",
     ),

@@ -223,7 +223,7 @@ def describe_duplicates(left_out: Sequence[LeftOut], rule: Duplicates) -> list[s
     first = left_out[0]
     files = "1 file" if len(left_out) == 1 else f"{len(left_out)} files"
     text = (
-        f"{files} left outbecause other files hold the same steps (duplicates={rule!r}); the "
+        f"{files} left out because other files hold the same steps (duplicates={rule!r}); the "
         f"first: {first.url}, kept: {first.kept}"
     )
     return [text]

@@ -210,4 +210,4 @@ def _held(file: File, array: Any, row: int) -> np.ndarray:
 
 def _fill(array: Any) -> Any:
     value = array.schema.fill_value
-    return float(value) if isinstance(value, str) and value in ("NaN",) else value
+    return float(value) if isinstance(value, str) and value == "NaN" else value

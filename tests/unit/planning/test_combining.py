@@ -1,5 +1,7 @@
 """Combined files hold what xarray makes of the same files in memory."""
 
+import itertools
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -33,7 +35,7 @@ def opened(file):
 @given(st.permutations(range(9)), st.lists(st.integers(1, 8), max_size=4))
 def test_files_along_one_dimension_are_sorted_as_by_xarray(order, cuts):
     edges = sorted({0, 9, *cuts})
-    runs = [range(low, high) for low, high in zip(edges, edges[1:], strict=False)]
+    runs = [range(low, high) for low, high in itertools.pairwise(edges)]
     files = [step(f"f{n}", *run) for n, run in enumerate(runs)]
     given_order = [files[n] for n in order if n < len(files)]
     made = shown(plan(given_order), given_order)

@@ -230,7 +230,7 @@ def test_files_of_an_era_that_do_not_combine_are_refused_with_its_name():
     files = archive(1, 2, 2)
     for at, file in enumerate(files):
         file.variables["mask"] = data("y", [at // 2, 2])
-    with pytest.raises(CombineError, match="era_1: variable /mask .* values differ"):
+    with pytest.raises(CombineError, match=r"era_1: variable /mask .* values differ"):
         plan(files, eras="group")
     files[2].variables["mask"] = files[1].variables["mask"] = data("y", [7, 7])
     assert plan(files, eras="group").eras.count == 2

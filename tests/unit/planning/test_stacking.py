@@ -100,8 +100,8 @@ def test_the_next_build_keeps_what_the_last_one_made():
     assert dims(kept=kept)["area"] == ("x",)
     assert dims(kept=kept)["u"] == ("run", "x")  # which the last build had not
     assert dims(kept=kept, data_vars={"run": ("all",)})["area"] == ("run", "x")
+    files = [step(n, 0.0, area=data("x", [at, 1, 1])) for at, n in enumerate("ab")]
     with pytest.raises(CombineError, match="allow_changes=True"):
-        files = [step(n, 0.0, area=data("x", [at, 1, 1])) for at, n in enumerate("ab")]
         plan(files, "run", kept=kept, **RUNS)
 
 

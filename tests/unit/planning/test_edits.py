@@ -304,7 +304,9 @@ def test_an_edit_of_what_is_not_there_is_refused(change, near):
         refuse_unknown_edits(facts, [edit(**change)], np.zeros(2, int), of_each=False)
     if near:
         assert near in caught.value.do
-    with pytest.raises(InvalidInputError, match="preprocess changes .* in files that have no such"):
+    with pytest.raises(
+        InvalidInputError, match=r"preprocess changes .* in files that have no such"
+    ):
         refuse_unknown_edits(facts, [edit(**change)], np.zeros(2, int), of_each=True)
 
 

@@ -154,7 +154,7 @@ def test_texts_cannot_be_stored():
         step(f"f{n}", n, v=data(("time", "x"), np.full((1, 2), "a" * (n + 1)), chunks=(1, n + 1)))
         for n in range(2)
     ]
-    with pytest.raises(CombineError, match="they hold more than plain numbers|data type"):
+    with pytest.raises(CombineError, match=r"they hold more than plain numbers|data type"):
         array(texts)
 
 
@@ -184,7 +184,7 @@ def test_values_of_the_scan_are_stored_beside_chunks_of_other_files():
 
 def test_too_many_chunks_are_not_even_counted(monkeypatch):
     monkeypatch.setattr("icevirt.planning.partial.chunk_alignment.MANY", 2)
-    with pytest.raises(CombineError, match="more than [34] chunks of variable /v"):
+    with pytest.raises(CombineError, match=r"more than [34] chunks of variable /v"):
         array(files_of((3, 3), (2, 1)))
 
 

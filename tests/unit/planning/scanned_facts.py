@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, Counts, FileColumns, Labels
-from icevirt.archive.plan import ArrayMode, BuildPlan
+from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import ArraySchema
 from icevirt.model.attributes import Attributes
@@ -186,7 +186,13 @@ def shown(made: BuildPlan, files: Sequence[File]) -> xr.Dataset:
             assert array.values is not None
             dataset[array.path] = (dims, array.values)
             continue
-        boxes = [_held(rows[file], array, file) for file in array.files.tolist()]
+        sources = [array.source_path] * len(array.files)
+        if array.sources is not None:
+            sources = [array.sources[at] for at in range(len(array.files))]
+        boxes = [
+            _held(rows[file], array, file, source)
+            for file, source in zip(array.files.tolist(), sources, strict=True)
+        ]
         whole = np.full(array.shape, _fill(array), boxes[0].dtype)
         for box, starts, lengths in zip(boxes, array.starts, array.lengths, strict=True):
             place = [slice(None)] * whole.ndim
@@ -197,17 +203,16 @@ def shown(made: BuildPlan, files: Sequence[File]) -> xr.Dataset:
     return xr.Dataset({path.removeprefix("/"): each for path, each in dataset.items()})
 
 
-def _held(file: File, array: Any, row: int) -> np.ndarray:
+def _held(file: File, array: PlannedArray, row: int, source: str) -> np.ndarray:
     """Return a file's values of an array, with the axes that the dataset adds."""
-    path = array.path_in(row) if hasattr(array, "path_in") else array.source_path
     known = {(p if p.startswith("/") else f"/{p}"): each for p, each in file.variables.items()}
-    values = known[path].values
+    values = known[source].values
     if array.times is not None:
         times = array.times
         values = recoded(values, times.of(row), times.target, missing=times.missing)
     return values.reshape((1,) * (len(array.shape) - values.ndim) + values.shape)
 
 
-def _fill(array: Any) -> Any:
+def _fill(array: PlannedArray) -> Any:
     value = array.schema.fill_value
     return float(value) if isinstance(value, str) and value == "NaN" else value

@@ -21,7 +21,7 @@ from icevirt.planning.edits.label_edits import LabelEdits
 from icevirt.planning.edits.renames import edited
 from unit.planning.scanned_facts import File, coord, data, facts_of, label, step, wish
 
-NOBODY = FileEdit()
+NOTHING = FileEdit()
 
 
 def edit(**changes):
@@ -70,7 +70,7 @@ def test_names_change_as_in_xarray(rename):
 
 
 def test_the_name_in_the_file_stays_known():
-    found = changed([step("a", 1.0), step("b", 2.0)], edit(rename={"t": "tas"}), NOBODY, of=[0, 1])
+    found = changed([step("a", 1.0), step("b", 2.0)], edit(rename={"t": "tas"}), NOTHING, of=[0, 1])
     assert [found.arrays.path[at] for at in range(4)] == ["/tas", "/time", "/t", "/time"]
     assert [found.arrays.own_path[at] for at in range(4)] == ["/t", "/time", "/t", "/time"]
 
@@ -152,7 +152,7 @@ def test_an_edit_is_a_value():
         FileEdit(attrs=(("u", "n", "[1, null]"),)),
         "a:b",
     )
-    assert recorded(None) == (NOBODY, "")
+    assert recorded(None) == (NOTHING, "")
 
 
 def test_a_function_sees_names_and_attributes_and_cannot_change_them():
@@ -235,8 +235,8 @@ def test_infinities_and_nan_are_words():
 )
 def test_what_an_attribute_says_counts_and_not_its_spelling(one, other, alike):
     name = next(iter(one))
-    told = [statement(Attributes.of(each), name) for each in (one, other)]
-    assert (told[0] == told[1]) is alike
+    meanings = [statement(Attributes.of(each), name) for each in (one, other)]
+    assert (meanings[0] == meanings[1]) is alike
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_an_edit_of_what_some_files_have_is_fine():
     facts = facts_of(step("a", 1.0), step("b", 2.0, u=data("x", [1, 2, 3])))
     there = edit(rename={"u": "w", "x": "lon"}, attrs={"/": {"n": 1}, "w": {"n": 1}})
     refuse_unknown_edits(facts, [there], np.zeros(2, int), of_each=False)
-    refuse_unknown_edits(facts, [there, NOBODY], np.array([1, 0]), of_each=True)
+    refuse_unknown_edits(facts, [there, NOTHING], np.array([1, 0]), of_each=True)
     refuse_unknown_edits(
         facts, [edit(attrs={"member": {"n": 1}})], np.zeros(2, int), ["member"], of_each=False
     )
@@ -349,19 +349,22 @@ def test_options_concern_something(options, message):
 # -- attributes of labels -------------------------------------------------------------------------
 
 
-def labelled(*edits, everywhere=NOBODY, policy="override", **attributes):
+def labelled(*edits, everywhere=NOTHING, policy="override", **attributes):
     """Return the attributes of a dimension of labels; each file has the next edit."""
     files = [step(f"f{n}", 0.0, run=label(n, **attributes)) for n in range(len(edits))]
     made = new_dimension(facts_of(*files), "run", "variable:run")
-    said = LabelEdits(edits=edits, of_file=np.arange(len(edits)), everywhere=everywhere)
-    return dict(said.applied(made, np.arange(len(edits)), policy).attributes.values)
+    edits_of_labels = LabelEdits(edits=edits, of_file=np.arange(len(edits)), everywhere=everywhere)
+    return dict(edits_of_labels.applied(made, np.arange(len(edits)), policy).attributes.values)
 
 
 def test_labels_get_what_files_say_and_then_what_all_say():
     one, other = (edit(attrs={"run": {"title": text, "n": 1}}) for text in "ab")
     assert labelled(one, other) == {"title": "a", "n": 1}
     assert labelled(one, other, policy="drop_conflicts") == {"n": 1}
-    assert labelled(one, NOBODY, everywhere=edit(attrs={"run": {"n": 2}})) == {"title": "a", "n": 2}
+    assert labelled(one, NOTHING, everywhere=edit(attrs={"run": {"n": 2}})) == {
+        "title": "a",
+        "n": 2,
+    }
 
 
 def test_labels_cannot_mean_different_things():
@@ -376,5 +379,5 @@ def test_labels_cannot_mean_different_things():
 
 
 def test_edits_of_labels_follow_their_files():
-    said = LabelEdits(edits=(NOBODY,), of_file=np.array([0, 1, 2]), everywhere=NOBODY)
-    assert said.take(np.array([2, 0])).of_file.tolist() == [2, 0]
+    edits_of_labels = LabelEdits(edits=(NOTHING,), of_file=np.array([0, 1, 2]), everywhere=NOTHING)
+    assert edits_of_labels.take(np.array([2, 0])).of_file.tolist() == [2, 0]

@@ -115,7 +115,7 @@ def test_eras_follow_one_another_along_the_dimension_in_which_no_step_is_of_two(
     assert parted(mixed, "time", "m", labels={"m": "regex:m([0-9])"}).dimension is None
 
 
-# -- what is said of them -------------------------------------------------------------------------
+# -- the report ----------------------------------------------------------------------------------
 
 
 def report(files, **options):
@@ -194,9 +194,9 @@ def test_each_era_is_a_group_and_their_parent_lists_them():
     for number in range(2):
         (array,) = (each for each in made.arrays if each.path == f"/g/era_{number}/v")
         assert [names(made)[at] for at in array.files] == [f"f{number}", f"f{number + 2}"]
-        told = json.loads(made.groups[f"/g/era_{number}"])["attributes"]
-        assert (told["icevirt_era"], told["icevirt_era_files"]) == (number, 2)
-    assert "scale_factor" in told["icevirt_era_changes"]
+        attributes = json.loads(made.groups[f"/g/era_{number}"])["attributes"]
+        assert (attributes["icevirt_era"], attributes["icevirt_era_files"]) == (number, 2)
+    assert "scale_factor" in attributes["icevirt_era_changes"]
     assert made.eras.count == 2
 
 

@@ -1,4 +1,4 @@
-"""Recorded facts are shown as a way of combining wants them, or it is said what is lacking."""
+"""Recorded facts are shown as a way of combining wants them, or the plan says which are lacking."""
 
 from dataclasses import replace
 

@@ -94,7 +94,7 @@ def test_a_compression_level_is_no_change():
     assert changes(changed(codecs=[ZLIB[0], level])) == {}
 
 
-def test_another_reference_date_changes_no_time_unless_somebody_set_it():
+def test_another_reference_date_changes_no_time_unless_a_user_set_it():
     made = [
         plan([step(f"f{n}", n, time=coord("time", [1.0 * n], units=f"days since 200{y}-01-01"))
               for n in range(2)])

@@ -1,4 +1,4 @@
-"""Values that must be equal in all files may differ by a tolerance, of which a note tells."""
+"""Values that must be equal in all files may differ within a tolerance, and a note says so."""
 
 import math
 
@@ -41,7 +41,7 @@ def files(*lats, **attrs):
     return [step(f"f{n}", n, lat=coord("lat", each, **attrs)) for n, each in enumerate(lats)]
 
 
-def test_values_of_the_first_file_are_stored_and_a_note_tells():
+def test_values_of_the_first_file_are_stored_and_a_note_says_so():
     held = files([10.0, 20.0], [10.0, 20.5])
     made = plan(held[::-1], tolerance={"*": 1.0})
     assert shown(made, held)["lat"].values.tolist() == [10.0, 20.0]

@@ -100,8 +100,8 @@ def test_what_only_an_encoder_uses_may_differ(level):
 def test_the_remedy_depends_on_what_differs(other, remedies):
     with pytest.raises(CombineError) as caught:
         members([step("a", 1.0, v=v()), step("b", 2.0, v=other)])
-    for word, remedy in zip(("on_mismatch", "float_variables"), remedies, strict=True):
-        assert (word in caught.value.do) == (remedy is not None)
+    for option, remedy in zip(("on_mismatch", "float_variables"), remedies, strict=True):
+        assert (option in caught.value.do) == (remedy is not None)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def changes(before, after, **chunks):
 
 
 def table(*index, ndim=1):
-    """Return references of some chunks, each of its own bytes."""
+    """Return references of some chunks, each with other bytes."""
     rows = np.array(index, np.int64).reshape(len(index), ndim)
     return ChunkTable.virtual(
         index=rows,

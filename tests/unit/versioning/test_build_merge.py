@@ -1,4 +1,4 @@
-"""A build replaces what the last one made; what others made stays, or is told as lost."""
+"""A build replaces what the last one made; what others made stays, or is listed as lost."""
 
 import itertools
 
@@ -184,8 +184,8 @@ def lost(*nodes, made=MADE, arrays=ARRAYS, groups=GROUPS, rearranged=()):
     """Return what a build would undo, with whether it stops one."""
     base, of = snapshot(*nodes), claim(made=made)
     found = settled(base, of, groups=groups, arrays=arrays)
-    told = losses(base, of, found, groups=groups, arrays=arrays, rearranged=rearranged)
-    return [(each.path, each.what, each.stops) for each in told]
+    undone = losses(base, of, found, groups=groups, arrays=arrays, rearranged=rearranged)
+    return [(each.path, each.what, each.stops) for each in undone]
 
 
 W = array(2, "/g/t", 4, manifests=[manifest(1, (0, 4))])
@@ -205,7 +205,7 @@ W = array(2, "/g/t", 4, manifests=[manifest(1, (0, 4))])
         ((group(1, "/g", n=1), T, TIME), []),
     ],
 )  # fmt: skip
-def test_work_of_others_that_a_build_would_undo_is_told(nodes, what):
+def test_work_of_others_that_a_build_would_undo_is_listed(nodes, what):
     assert lost(*nodes) == what
 
 

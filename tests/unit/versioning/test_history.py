@@ -126,8 +126,8 @@ def test_every_snapshot_of_a_branch_is_drawn_once_below_its_children(info):
 def test_colors_are_of_lanes_and_long_messages_are_cut():
     info = repo_updates.initialised(0)
     (key,) = info.snapshots
-    told = replace(info.snapshots[key], message="m" * 99 + "\nmore")
-    info = replace(info, snapshots={key: told})
+    summary = replace(info.snapshots[key], message="m" * 99 + "\nmore")
+    info = replace(info, snapshots={key: summary})
     (commit,) = graph(info, info.branches, plain=False).commits
     assert commit.message == "m" * 57 + "..."
     assert "\x1b[38;2;183;228;0m●" in str(graph(info, info.branches, plain=False))

@@ -37,8 +37,8 @@ def listed(*nodes):
     return replace(snapshot(*nodes), manifest_files=rows)
 
 
-def problems(held, told=None):
-    return sorted(each.code for each in of_snapshot(held, told or summary(held)))
+def problems(held, of=None):
+    return sorted(each.code for each in of_snapshot(held, of or summary(held)))
 
 
 def test_a_sound_snapshot_has_no_problem():
@@ -65,9 +65,9 @@ def test_what_does_not_hold_is_found(held, code):
 
 def test_a_summary_repeats_the_snapshot():
     held = listed(A)
-    told = replace(summary(held), message="other", flushed_at=9)
-    assert problems(held, told) == ["summary", "summary"]
-    (one, _) = of_snapshot(held, told)
+    other = replace(summary(held), message="other", flushed_at=9)
+    assert problems(held, other) == ["summary", "summary"]
+    (one, _) = of_snapshot(held, other)
     assert str(one).endswith("flushed_at differs between the snapshot and the repo info [summary]")
 
 

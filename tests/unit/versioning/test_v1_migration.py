@@ -1,4 +1,4 @@
-"""The history of a V1 repository is told in V2, and what V1 clients do later is carried over."""
+"""The history of a V1 repository becomes the ops log of V2, and what V1 clients do later is carried over."""
 
 from dataclasses import replace
 
@@ -60,7 +60,7 @@ def kinds(info):
 @settings(max_examples=60)
 @given(histories())
 def test_the_repo_info_says_what_v1_said(info):
-    """And the ops log tells each commit once, in the order of time, after its parent's."""
+    """And the ops log has each commit once, in the order of time, after its parent's."""
     reached, tips = set(), {*info.branches.values(), *info.tags.values()}
     while tips:
         reached |= tips
@@ -72,24 +72,24 @@ def test_the_repo_info_says_what_v1_said(info):
     made = migrated(given_, 10**9)
     assert (made.branches, made.tags, made.snapshots) == (info.branches, info.tags, snapshots)
     assert made.deleted_tags == {"gone"}
-    told = kinds(made)
-    assert told[0] == RepoInitialized()
-    assert told[-1] == RepoMigrated(1, 2)
-    commits = [each.new_snap_id for each in told if isinstance(each, NewCommit)]
+    updates = kinds(made)
+    assert updates[0] == RepoInitialized()
+    assert updates[-1] == RepoMigrated(1, 2)
+    commits = [each.new_snap_id for each in updates if isinstance(each, NewCommit)]
     assert len(set(commits)) == len(commits)
     for at, each in enumerate(commits):
         assert snapshots[each].parent_id in {ROOT, *commits[:at]}
     times = [each.updated_at for each in made.latest_updates]
     assert times == sorted(set(times), reverse=True)
-    assert {each.name for each in told if isinstance(each, BranchCreated)} == {*info.branches} - {
-        "main"
-    }
+    assert {each.name for each in updates if isinstance(each, BranchCreated)} == {
+        *info.branches
+    } - {"main"}
 
 
 def test_a_deleted_tag_was_created_first():
     made = migrated(state(chain(1), main=key(1), deleted={"t": key(1)}), 10**9)
-    told = [each for each in kinds(made) if isinstance(each, TagCreated | TagDeleted)]
-    assert told == [TagCreated("t"), TagDeleted("t", key(1))]
+    updates = [each for each in kinds(made) if isinstance(each, TagCreated | TagDeleted)]
+    assert updates == [TagCreated("t"), TagDeleted("t", key(1))]
 
 
 @pytest.mark.parametrize(
@@ -178,4 +178,4 @@ def test_the_configuration_is_carried_unless_v2_has_set_one():
     info, _ = carried(INFO, now)
     assert info.config["inline_chunk_threshold_bytes"] == 7
     assert carry(INFO, [*kinds(INFO), ConfigChanged()], now).edits == ()
-    assert carry(INFO, [], now).edits == ()  # of a trimmed log nobody knows
+    assert carry(INFO, [], now).edits == ()  # a trimmed log cannot say

@@ -75,6 +75,12 @@ def test_the_name_in_the_file_stays_known():
     assert [found.arrays.own_path[at] for at in range(4)] == ["/t", "/time", "/t", "/time"]
 
 
+def test_the_name_in_the_file_stays_known_when_a_variable_is_renamed_again():
+    once = changed([step("a", 1.0)], edit(rename={"t": "tas"}))
+    again = edited(once, [edit(rename={"tas": "air"})], np.zeros(1, int))
+    assert (again.arrays.path[0], again.arrays.own_path[0]) == ("/air", "/t")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "wanted"),
     [

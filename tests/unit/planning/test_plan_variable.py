@@ -88,6 +88,26 @@ def test_the_only_file_keeps_its_values_as_they_are():
     assert (made.mode, made.expected) == (ArrayMode.concat, 1)
 
 
+def test_the_only_file_of_a_longer_array_is_joined():
+    """What is missing beside its values is stored with them."""
+    files = [step("a", 0.0, u=data("time", [1.0], chunks=None)), step("b", 1.0)]
+    made = array(files, "/u", holes="reserve")
+    assert (made.mode, made.shape) == (ArrayMode.join, (2,))
+
+
+def test_the_only_file_that_is_left_is_joined_where_its_times_are_recoded():
+    files = [
+        step(name, 0.0, time=coord("time", [at], units=f"days since 2000-01-0{2 - int(at)}"))
+        for name, at in (("a", 0.0), ("b", 1.0))
+    ]
+    made = plan(files, duplicates="last")
+    (time,) = (each for each in made.arrays if each.path == "/time")
+    assert len(made.files) == 1
+    assert time.mode is ArrayMode.join
+    assert time.schema.attributes.values == {"units": "days since 2000-01-02"}
+    assert shown(made, files)["time"].values.tolist() == [0.0]
+
+
 def test_files_of_one_place_must_be_of_one_length():
     files = [
         step("a", 0.0, m=label(1), v=v(1)),

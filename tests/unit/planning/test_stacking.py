@@ -16,7 +16,7 @@ from icevirt.planning.combine.data_vars import (
     refuse_unknown_names,
     remedy,
 )
-from unit.planning.scanned_facts import ZLIB, data, label, plan, shown, step
+from unit.planning.scanned_facts import ZLIB, coord, data, label, plan, shown, step
 
 RUNS = {"labels": {"run": ["a", "b"]}}
 
@@ -67,6 +67,18 @@ def test_a_dimension_of_the_files_goes_to_what_is_named():
     assert (u.shape, u.mode) == ((3, 3), ArrayMode.concat)
     assert u.references.virtual == u.expected == 3
     assert shown(made, files)["u"].values.tolist() == [[1, 2, 3], [1, 2, 3], [4, 5, 6]]
+
+
+def test_an_array_that_gets_two_dimensions_is_repeated_for_each_pair_of_steps():
+    levels = {
+        "level": coord("level", [1.0, 2.0, 3.0]),
+        "z": data(("level", "time"), np.ones((3, 2))),
+    }
+    file = step("a", 0.0, 1.0, u=data("x", [1, 2, 3]), **levels)
+    made = plan([file], "level", "time", data_vars={"level": ("u", "t"), "time": ("u",)})
+    (u,) = (each for each in made.arrays if each.path == "/u")
+    assert u.shape == (3, 2, 3)
+    assert u.references.virtual == u.expected == 6
 
 
 def test_what_does_not_get_it_must_be_equal():

@@ -82,6 +82,11 @@ def test_items_carry_the_files_that_they_need_and_share_equal_columns():
             assert window.takes.any()
             starts = [w.starts for w in item.windows if w.axes == window.axes and len(w.starts)]
             assert all(each is starts[0] for each in starts if np.array_equal(each, starts[0]))
+            (array,) = (each for each in made.arrays if each.source_path == window.source_path)
+            begins = dict(zip(array.files.tolist(), array.starts.tolist(), strict=True))
+            for at in np.flatnonzero(window.takes).tolist():
+                row = [*made.files.url].index(item.files.url[at])
+                assert window.starts[at].tolist() == begins[row]
     wanted = [names(made)[low:high] for low, high in ((0, 2), (2, 4), (4, 6))]
     held = [[url.rsplit("/", 1)[1] for url in item.files.url] for item in items]
     assert all(each in held for each in wanted)

@@ -113,6 +113,12 @@ def test_attributes_that_others_gave_to_a_group_stay():
     assert document_of(after["/g"])["attributes"] == {"a": 2, "mine": 1.5}
 
 
+def test_a_group_of_the_last_build_stays_where_others_gave_it_attributes():
+    made = {**MADE, "/g/h": group(5, "/g/h", a=1)}
+    assert "/g/h" in settle(G, T, TIME, group(5, "/g/h", a=1, mine=2), made=made).kept
+    assert "/g/h" in settle(G, T, TIME, group(5, "/g/h", a=1), made=made).deleted
+
+
 def test_coordinates_that_label_what_stays_are_named():
     mine = array(7, "/g/mine", 6)
     base = snapshot(G, T, TIME, mine)

@@ -96,6 +96,7 @@ FINE = {
     "a new length for their chunks": ([LONGER, G, B], [A, G, B], {"other": {"a1": [0]}}),
     "both delete": ([G, B], [G, B], {}),
     "an array where they deleted one": ([A, G, B, array(7, "/n")], [G, B], {}),
+    "an array anew in its place": ([array(7, "/a"), G, B], [A, G, B], {}),
     "delete beside changes": ([G, B], [A, again(G, n=1), B], {}),
 }
 

@@ -129,7 +129,7 @@ def test_imerg_a_variable_that_begins_later_reads_as_missing_before(tmp_path, re
 
 def test_imerg_no_hole_without_being_asked(tmp_path, repo_path):
     files = archives.imerg_like(tmp_path, range(28, 32))
-    with pytest.raises(CombineError, match=r'missing at 2 of 4 positions.*--missing reserve'):
+    with pytest.raises(CombineError, match=r"missing at 2 of 4 positions.*--missing reserve"):
         icevirt.build(files, repo_path, concat_dim="time")
 
 

@@ -111,7 +111,8 @@ def microseconds(
     if values.dtype.kind == "f":
         there &= np.isfinite(values)
     known = np.where(there, values, 0)
-    far = np.abs(known.astype(np.float64)) * units.step + abs(units.origin)
+    with np.errstate(over="ignore"):  # infinity is far too
+        far = np.abs(known.astype(np.float64)) * units.step + abs(units.origin)
     if (far > _LONGEST).any():
         raise InexactError(f"{known[far > _LONGEST].flat[0]} {units.text} is out of range")
     if values.dtype.kind == "f":

@@ -82,6 +82,19 @@ def test_the_same_build_again_changes_nothing(days, repo_path):
     assert len(snapshots(repo_path)) == 2
 
 
+@pytest.mark.parametrize(("first", "then"), [("time", None), (None, "time"), (None, None)])
+def test_the_same_dimension_named_or_inferred_is_the_same_build(days, repo_path, first, then):
+    """A build that infers the dimension finds the one that named it, and the other way round."""
+    made = icevirt.build(days, repo_path, concat_dim=first)
+    for mode in ("w-", "w"):
+        again = icevirt.build(days, repo_path, concat_dim=then, mode=mode)
+        assert (again.already_built, again.snapshot_id) == (True, made.snapshot_id)
+    with pytest.raises(errors.AlreadyExistsError, match='mode="w"'):
+        icevirt.build(days[:-1], repo_path, concat_dim=then)
+    assert len(snapshots(repo_path)) == 2
+    assert not (Path(repo_path) / "icevirt").exists()
+
+
 @pytest.mark.ci
 def test_a_build_that_the_branch_no_longer_holds_is_made_again(days, repo_path):
     """Replaced by another build, or changed by a commit, whose work is not undone unasked."""

@@ -55,6 +55,7 @@ from icevirt.errors import (
 from icevirt.execution.executor import Executor, give_back
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.model.json import JSON
+from icevirt.model.repo_info import SnapshotSummary
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.write_tasks import route_of
@@ -174,18 +175,10 @@ def _attempt(
     of_files = digest_of(listed(files))
     inputs = request.digest(target.group, of_files)
     last = target.last_build()
-    # what lies where files are published is no input, nor is what a function does: both may change
-    may_change = bool(request.commit.publish_as) or how.edits.function is not None
-    again = request.mode == "w" and may_change
-    is_same = last is not None and inputs in outcome.inputs_of(last)
-    if last is not None and is_same and not again and target.still_holds(last):
-        report = outcome.already_built(target, last, clock.seconds)
-        if len(report.bad_files) <= allowed and not outcome.may_scan_more(
-            last, request.choices.scan.limits
-        ):
-            # of a run that was killed behind its commit
-            return _without_record(report, target.record(outcome.record_of(last)))
-    target.refuse_occupied()
+    if (found := _already_built(request, target, last, inputs, allowed, clock)) is not None:
+        return found
+    if last is None or outcome.files_of(last) != of_files or how.leave is None:
+        target.refuse_occupied()  # else the same may be there: inferred dimensions say
     build_id = target.build_id(inputs)
     record = target.record(build_id)
     scan = Scan(
@@ -210,7 +203,7 @@ def _attempt(
     )
     executor = starter.start(files)  # if it does not start, what an earlier run finished is kept
     try:
-        report = _run(job, request, of_files, executor, clock)
+        report = _run(job, request, last, of_files, executor, clock)
     except ObjectNotFoundError as error:
         # the same build may run twice at once: who is done first takes the shared work away
         raise BuildError(
@@ -228,6 +221,29 @@ def _attempt(
                 target.abandon(build_id)
         raise
     return _without_record(report, record)
+
+
+def _already_built(  # noqa: PLR0917 - a build, and the last one
+    request: Request,
+    target: Target,
+    last: SnapshotSummary | None,
+    inputs: str,
+    allowed: int,
+    clock: Clock,
+) -> BuildReport | None:
+    """Return the report of the last build where it was of the same, and nothing came behind."""
+    choices = request.choices
+    # what lies where files are published is no input, nor is what a function does: both may change
+    may_change = bool(request.commit.publish_as) or choices.edits.function is not None
+    if last is None or inputs not in outcome.inputs_of(last):
+        return None
+    if (request.mode == "w" and may_change) or not target.still_holds(last):
+        return None
+    report = outcome.already_built(target, last, clock.seconds)
+    if len(report.bad_files) > allowed or outcome.may_scan_more(last, choices.scan.limits):
+        return None
+    # of a run that was killed behind its commit
+    return _without_record(report, target.record(outcome.record_of(last)))
 
 
 def _without_record(report: BuildReport, record: Below) -> BuildReport:
@@ -287,14 +303,29 @@ def _refuse_another_plan(request: Request, plan: BuildPlan) -> None:
         )
 
 
-def _run(
-    job: Job, request: Request, of_files: str, executor: Executor, clock: Clock
+def _run(  # noqa: PLR0917 - a build, and the last one
+    job: Job,
+    request: Request,
+    last: SnapshotSummary | None,
+    of_files: str,
+    executor: Executor,
+    clock: Clock,
 ) -> BuildReport:
     with clock.phase("scan"):
         scan, scanned = scan_and_infer(executor, job.scan, request.choices.leave)
-        asked = {"asked": request.digest(job.target.group, of_files), "record": job.build_id}
+        asked = {
+            "asked": request.digest(job.target.group, of_files),
+            "listing": of_files,
+            "record": job.build_id,
+        }
         request = request.along(scan.options)
         inputs = request.digest(job.target.group, of_files)
+        if inputs != asked["asked"]:
+            allowed = scan.max_bad_files
+            found = _already_built(request, job.target, last, inputs, allowed, clock)
+            if found is not None:
+                return found
+        job.target.refuse_occupied()
         job = replace(job, scan=scan, build_id=job.target.build_id(inputs))
     with clock.phase("plan"):
         closed = closed_catalog(executor, job.scan)

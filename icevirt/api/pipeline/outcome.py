@@ -35,6 +35,11 @@ def inputs_of(snapshot: SnapshotSummary) -> tuple[str, str]:
     return _metadata_text(snapshot, "inputs"), _metadata_text(snapshot, "asked")
 
 
+def files_of(snapshot: SnapshotSummary) -> str:
+    """Return the digest of the files that a build was made of."""
+    return _metadata_text(snapshot, "listing")
+
+
 def record_of(snapshot: SnapshotSummary) -> str:
     """Return the id under which a build kept what it finished."""
     return _metadata_text(snapshot, "record") or _metadata_text(snapshot, "build_id")
@@ -67,7 +72,7 @@ def provenance(
     return {
         "build_id": job.build_id,
         "inputs": inputs,  # digest of versions, options and files
-        **asked,  # the same digest, and the build id, before dimensions were inferred
+        **asked,  # the digest and the build id before dimensions were inferred; that of the files
         "plan": digest_of_plan(plan),
         "group": job.target.group,
         "icevirt": __version__,

@@ -62,8 +62,8 @@ class IcevirtError(Exception):
 
     def __str__(self) -> str:
         """Return ``what (name=value, ...). do``."""
-        told = ", ".join(f"{name}={_shown(value)}" for name, value in self.facts.items())
-        text = f"{self.what} ({told})" if told else self.what
+        shown = ", ".join(f"{name}={_shown(value)}" for name, value in self.facts.items())
+        text = f"{self.what} ({shown})" if shown else self.what
         return f"{text}. {self.do}" if self.do else text
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 VARIABLE = "ICEVIRT_IMPORT_PATH"
-"""Tells processes, those that Spark starts too, what `import_path` was. Python knows nothing of it:
-from ``PYTHONPATH`` it would import what it needs for its own start, from the directory of a script.
+"""Passes the `import_path` on to child processes and to processes that Spark starts.
+
+Python itself ignores it: it would import modules that it needs to start from ``PYTHONPATH``.
 """
 
 _START = f"""\
@@ -45,7 +46,7 @@ def working_directory() -> str | None:
 
 
 def is_trusted(directory: str) -> bool:
-    """Say whether whoever started this process said that code lies in a directory."""
+    """Return whether the process that started this one listed a directory as a place of code."""
     return any(_is(each, directory) for each in _trusted())
 
 
@@ -56,7 +57,7 @@ def _trusted() -> Iterator[str]:
         yield os.path.dirname(os.path.realpath(script))
     if not sys.flags.ignore_environment:
         yield from absolute(os.environ.get("PYTHONPATH", ""))
-    yield from absolute(os.environ.get(VARIABLE, ""))  # whoever started us trusts it
+    yield from absolute(os.environ.get(VARIABLE, ""))  # the process that started this one trusts it
     # modules that came with a job lie in the working directory of an executor
     spark: Any = getattr(sys.modules.get("pyspark.core.files"), "SparkFiles", None)
     if spark is not None and spark._is_running_on_worker and spark._root_directory:  # noqa: SLF001
@@ -93,6 +94,6 @@ def python_path(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def take_told() -> None:
-    """Import from where the process that started Spark does, if it is told."""
+    """Import from where the process that started Spark does, if it is set."""
     given = absolute(os.environ.get(VARIABLE, ""))
     sys.path[:] = [*given, *(each for each in sys.path if each not in given)]

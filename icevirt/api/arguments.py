@@ -102,8 +102,8 @@ def spacing_by(given: SpacingLike, dimensions: Sequence[str]) -> dict[str, str |
     """
     if given is None:
         return {}
-    told = given if isinstance(given, Mapping) else dict.fromkeys(dimensions, given)
-    if unknown := [name for name in told if name not in dimensions] or (
+    by_dimension = given if isinstance(given, Mapping) else dict.fromkeys(dimensions, given)
+    if unknown := [name for name in by_dimension if name not in dimensions] or (
         len(dimensions) != 1 and not isinstance(given, Mapping)
     ):
         raise InvalidInputError(
@@ -112,7 +112,7 @@ def spacing_by(given: SpacingLike, dimensions: Sequence[str]) -> dict[str, str |
             unknown=unknown,
             concat_dim=list(dimensions),
         )
-    return {name: spacing_of(each) for name, each in told.items()}
+    return {name: spacing_of(each) for name, each in by_dimension.items()}
 
 
 def as_choice(labels: Mapping[str, Labels]) -> dict[str, JSON] | None:

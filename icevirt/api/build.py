@@ -88,7 +88,7 @@ def build(
         ScanError: More files are bad than allowed.
         CombineError: The files do not combine without changing values. If that is because of
             different encodings, ``error.facts["eras"]`` describes their eras.
-        ConflictError: Somebody committed to the same group meanwhile.
+        ConflictError: Another writer committed to the same group meanwhile.
         SourcesChangedError: Files changed between scan and commit.
         PlanChangedError: Variables or steps of the last build would vanish or decode differently,
             or other people's work would be lost.

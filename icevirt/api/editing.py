@@ -21,7 +21,7 @@ from icevirt.planning.edits.file_edits import FileEdit, facts_of_file
 from icevirt.planning.edits.renames import LabelEdits, edited
 
 TOLD = "preprocess"
-"""Labels that the function tells."""
+"""Labels that the function gives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +61,14 @@ class Edits:
         return (*wanted, *(old for old, new in self.everywhere.rename if new in wanted))
 
     def applied(self, facts: CatalogFacts, spec: CombineSpec) -> tuple[CatalogFacts, CombineSpec]:
-        """Return the facts as they are to be combined, and the spec with the labels told.
+        """Return the facts to combine, and the spec with the labels that the function gave.
 
         Raises:
-            CombineError: Two variables of a file would get one name, or a file tells no label.
+            CombineError: Two variables of a file would get one name, or a file gives no label.
             InvalidInputError: No file has what is named, or the function returns something else.
         """
         labels: dict[str, list[str | int | float]] = {
-            name: [] for name, told in spec.labels.items() if told == TOLD
+            name: [] for name, given in spec.labels.items() if given == TOLD
         }
         edits, of_file = [FileEdit()], np.zeros(len(facts.files), np.int64)
         if self.function is not None:
@@ -91,13 +91,13 @@ class Edits:
 
     @property
     def choice(self) -> JSON:
-        """What a snapshot tells of it; None where there is nothing to tell."""
-        told: dict[str, JSON] = {
+        """What a snapshot records of it; None where there is nothing to record."""
+        chosen: dict[str, JSON] = {
             "rename": dict(self.everywhere.rename),
             "attrs": [list(each) for each in self.everywhere.attrs],
             "preprocess": self.name,
         }
-        return {name: value for name, value in told.items() if value} or None
+        return {name: value for name, value in chosen.items() if value} or None
 
 
 def _preprocessed(
@@ -113,30 +113,30 @@ def _preprocessed(
     number: dict[FileEdit, int] = {}
     of_file = np.zeros(len(facts.files), np.int64)
     for file, rows in enumerate(np.split(order, ends[:-1])):
-        told = facts_of_file(facts, file, rows)
+        described = facts_of_file(facts, file, rows)
         try:
-            changes = function(told)
+            changes = function(described)
         except Exception as error:
             raise InvalidInputError(
                 "preprocess failed",
                 do="Correct the function.",
-                file=told.url,
+                file=described.url,
                 cause=f"{type(error).__name__}: {error}",
             ) from error
         edit = FileEdit.of(changes)
-        _refuse_unscanned(edit, (*spec.concat_dim, *spec.pad), told.url)
-        _add_labels({} if changes is None else changes.labels, labels, told.url)
+        _refuse_unscanned(edit, (*spec.concat_dim, *spec.pad), described.url)
+        _add_labels({} if changes is None else changes.labels, labels, described.url)
         of_file[file] = number.setdefault(edit, len(number))
     return list(number), of_file
 
 
 def _add_labels(
-    told: Mapping[str, str | int | float],
+    given: Mapping[str, str | int | float],
     labels: Mapping[str, list[str | int | float]],
     url: str,
 ) -> None:
     """Note the labels of one more file."""
-    for name in told:
+    for name in given:
         if name not in labels:
             raise InvalidInputError(
                 f"preprocess returns labels along {name!r}, but its labels are not set to "
@@ -147,13 +147,13 @@ def _add_labels(
                 file=url,
             )
     for name, found in labels.items():
-        if name not in told:
+        if name not in given:
             raise CombineError(
                 f"preprocess returns no label along {name!r} for a file",
                 do="Correct the function, or leave the file out.",
                 file=url,
             )
-        found.append(told[name])
+        found.append(given[name])
 
 
 def _refuse_unscanned(edit: FileEdit, dimensions: Sequence[str], url: str) -> None:

@@ -242,5 +242,5 @@ def _in_order(snapshot: Snapshot) -> list[tuple[ObjectId12, int]]:
                 default=0.0,
             )
             begins[ref.object_id] = min(along, begins.get(ref.object_id, 1.0))
-    counts = {key: told.num_chunk_refs for key in begins if (told := snapshot.manifest(key))}
+    counts = {key: info.num_chunk_refs for key in begins if (info := snapshot.manifest(key))}
     return sorted(counts.items(), key=lambda each: (begins[each[0]], bytes(each[0])))

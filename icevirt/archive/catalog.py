@@ -145,8 +145,8 @@ def parts_of(
     """Cut the files, in their order, into parts.
 
     The size of a part depends on the number of files alone, so that a scan resumed on another
-    machine cuts alike. Ten million files make some ten thousand parts. ``attempt`` tells parts
-    apart that hold the same files, tried again. Files that are scanned in ``pieces``, by URL, have
+    machine cuts alike. Ten million files make some ten thousand parts. ``attempt`` distinguishes
+    parts that hold the same files, tried again. Files that are scanned in ``pieces``, by URL, have
     a part each.
     """
     size = size_of_parts(len(files))

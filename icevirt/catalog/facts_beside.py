@@ -184,8 +184,8 @@ class ValuesReader:
                 table = read_table(self.storage, each, columns, coded=["path"])
                 with telling_damage(each):
                     table = rows_of(table, np.flatnonzero(are(table["path"], path)))
-                    told = (table[name].to_pylist() for name in ("row", "schema", "values"))
-                    for of, schema, raw in zip(*told, strict=True):
+                    taken = (table[name].to_pylist() for name in ("row", "schema", "values"))
+                    for of, schema, raw in zip(*taken, strict=True):
                         if schema and of in place:
                             ndim = len(ArraySchema.loads(schema).dimension_names)
                             found[place[of]] = raw

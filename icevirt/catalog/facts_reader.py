@@ -156,9 +156,9 @@ class _GatheredFacts:
             self._referring.append((int(places[at]), text))
         for at in first_unlike(files["findings"], "[]", places).tolist():
             for finding in json.loads(files["findings"][at].as_py()):
-                told = ": ".join(finding_of(finding))
+                shown = ": ".join(finding_of(finding))
                 first = (int(places[at]), self._sources.urls[int(places[at])])
-                self._findings[told] = min(first, self._findings.get(told, first))
+                self._findings[shown] = min(first, self._findings.get(shown, first))
 
     def _add_arrays(self, arrays: Any, rows: NDArray[np.int32], places: NDArray[np.int64]) -> None:
         found = numbers_of(arrays["row"])
@@ -207,8 +207,8 @@ class _GatheredFacts:
             bad=tuple(file for _, file in bad),
             bad_rows=Chosen(part=self._chosen.part[of_bad], row=self._chosen.row[of_bad]),
             findings=tuple(
-                (url, told)
-                for told, (_, url) in sorted(self._findings.items(), key=lambda item: item[1])
+                (url, finding)
+                for finding, (_, url) in sorted(self._findings.items(), key=lambda item: item[1])
             ),
             left_out=frozenset(self._left_out),
             beside=BesideReader(storage),

@@ -60,12 +60,12 @@ class Attributes:
 
     def extension(self) -> dict[str, JSON]:
         """Return the zarr.json fields that carry the dtypes; empty where there are none."""
-        told: dict[str, JSON] = {}
+        extra: dict[str, JSON] = {}
         if self.dtypes:
-            told["attribute_dtypes"] = dict(self.dtypes)
+            extra["attribute_dtypes"] = dict(self.dtypes)
         if self.replaced:
-            told["replaced_attributes"] = {k: list(pair) for k, pair in self.replaced.items()}
-        return {EXTENSION: {"must_understand": False, **told}} if told else {}
+            extra["replaced_attributes"] = {k: list(pair) for k, pair in self.replaced.items()}
+        return {EXTENSION: {"must_understand": False, **extra}} if extra else {}
 
     def only(self, *names: str) -> Attributes:
         """Return the attributes that are named."""

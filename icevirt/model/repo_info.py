@@ -295,13 +295,13 @@ class OpsLog(Sequence[OpsLogEntry]):
 
     def _entry(self, row: int) -> OpsLogEntry:
         kind = self.kinds[int(self.kind[row])]
-        told = {
+        names = {
             name: ObjectId12(self.ids[row, at].tobytes())
             for at, name in enumerate(IDS)
             if hasattr(kind, name)
         }
         return OpsLogEntry(
-            kind=with_ids(kind, told),
+            kind=with_ids(kind, names),
             updated_at=int(self.updated_at[row]),
             backup_path=self.backup[row] or None,
         )

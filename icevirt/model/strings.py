@@ -168,8 +168,8 @@ def _starts(texts: Sequence[str] | Sequence[bytes]) -> NDArray[np.int64]:
 class StringsWithin(Strings):
     """Strings within larger data, copied out when they are used.
 
-    The larger data is held as long as the column is. Whoever wants all strings end to end gets
-    them by `data` and `starts`, as of every column.
+    The larger data is held as long as the column is. `data` and `starts` return all strings end to
+    end, as of every column.
     """
 
     _around: NDArray[np.uint8]
@@ -342,7 +342,7 @@ def _step(places: Places) -> int | None:
     if len(places) < 2:
         return 0
     step = int(places[1] - places[0])
-    # the last one tells most other cases apart without looking at every place
+    # the last one decides most other cases without looking at every place
     if step < 0 or int(places[-1] - places[0]) != step * (len(places) - 1):
         return None
     return step if bool((np.diff(places) == step).all()) else None

@@ -10,7 +10,7 @@ from icevirt.archive.scanned import SourceFile
 
 
 class OpenedSource(ABC):
-    """A source file, opened once; what is told about it is of that opening."""
+    """A source file, opened once; all facts about it are of that opening."""
 
     file: SourceFile
     requests: int = 0  # made to a server so far

@@ -45,7 +45,7 @@ class LocalSource(OpenedSource):
             StorageError: The operating system cannot read it.
         """
         parts: list[bytes] = []
-        length = min(length, self.file.size)  # it was told by the file, perhaps
+        length = min(length, self.file.size)  # the file may state it
         try:
             while length > 0 and (part := os.pread(self._descriptor, length, offset)):
                 parts.append(part)
@@ -123,7 +123,7 @@ def open_source(url: str | os.PathLike[str]) -> OpenedSource:
 def metadata_of(path: str) -> str:
     """Return the file that stands for a directory of kerchunk's parquet references, else ``path``.
 
-    The metadata of a zarr store, which has the same name, is told apart by the scanner.
+    The metadata of a zarr store, which has the same name, is distinguished by the scanner.
     """
     inside = os.path.join(path, _METADATA)
     return inside if os.path.isfile(inside) else path

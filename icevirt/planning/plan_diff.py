@@ -165,7 +165,7 @@ def _steps(
 
 
 def _changed(path: str, name: str, was: Any, now: Any, *, stops: bool) -> PlanChange:
-    told = " → ".join(
+    change = " → ".join(
         "none"
         if each is None
         else each
@@ -173,7 +173,7 @@ def _changed(path: str, name: str, was: Any, now: Any, *, stops: bool) -> PlanCh
         else json.dumps(each, ensure_ascii=False)
         for each in (was, now)
     )
-    return PlanChange(what=f"{path}: {name} {told}", stops=stops)
+    return PlanChange(what=f"{path}: {name} {change}", stops=stops)
 
 
 def _counted(number: int) -> str:

@@ -227,7 +227,7 @@ class ClockCheck:
     def __init__(self) -> None:
         self.lag = 0
         """Microseconds that the storage's clock was behind this machine's."""
-        self._looked: float | None = None  # by a clock that nobody sets
+        self._looked: float | None = None  # by the monotonic clock
         self._now = 0
 
     def check(self, storage: Storage, path: str, now: int) -> None:

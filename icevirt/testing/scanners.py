@@ -177,7 +177,7 @@ class ScannerConformance:
     def test_dimensions_and_attributes_are_the_oracles(
         self, sample: Sample, scanned: ScannedFile
     ) -> None:
-        """Where the oracle tells them."""
+        """Where the oracle returns them."""
         for path, wanted in sample.expected().items():
             array = scanned.array(path)
             if wanted.dimensions is not None:
@@ -194,7 +194,7 @@ class ScannerConformance:
     def test_variables_are_left_out_by_name_and_by_path(
         self, scanner: Scanner, sample: Sample, scanned: ScannedFile
     ) -> None:
-        """Others stay as they are, and the scan tells what it left out."""
+        """Others stay as they are, and the scan reports what it left out."""
         for array in scanned.arrays[:3]:
             for name in (array.path, paths.name(array.path)):
                 options = ScannerOptions(drop_variables=(name,))

@@ -109,9 +109,9 @@ def refuse_incomplete(state: V1State) -> None:
         FormatError: One is not.
     """
     wanted: dict[ObjectId12, str] = {
-        told.parent_id: f"snapshot {key}"
-        for key, told in state.snapshots.items()
-        if told.parent_id is not None
+        summary.parent_id: f"snapshot {key}"
+        for key, summary in state.snapshots.items()
+        if summary.parent_id is not None
     }
     wanted |= {key: f"tag {name!r}" for name, key in state.tags.items()}
     wanted |= {key: f"branch {name!r}" for name, key in state.branches.items()}
@@ -126,17 +126,17 @@ def refuse_incomplete(state: V1State) -> None:
 
 
 def _kinds_of(state: V1State) -> Iterator[tuple[int, UpdateKind]]:
-    """Yield what must have happened, and when; what is told first is the first at equal times."""
-    told = set()
+    """Yield what must have happened, and when; equal times keep this order."""
+    seen = set()
     yield _root(state).flushed_at, RepoInitialized()
     for name in sorted(state.branches, key=lambda name: (name != MAIN, name)):
         if name != MAIN:
             at = state.snapshots[state.branches[name]].flushed_at
             yield at + _MILLISECOND, BranchCreated(name)
         for snapshot in _history(state, state.branches[name]):
-            if snapshot.id not in told and snapshot.parent_id is not None:
+            if snapshot.id not in seen and snapshot.parent_id is not None:
                 yield snapshot.flushed_at, NewCommit(name, snapshot.id)
-            told.add(snapshot.id)
+            seen.add(snapshot.id)
     for name, key in sorted(state.tags.items()):
         yield state.snapshots[key].flushed_at + _MILLISECOND, TagCreated(name)
     for name, was in sorted(state.deleted_tags.items()):
@@ -146,10 +146,10 @@ def _kinds_of(state: V1State) -> Iterator[tuple[int, UpdateKind]]:
             yield at + 2 * _MILLISECOND, TagDeleted(name, was)
 
 
-def _spread(told: Iterable[tuple[int, UpdateKind]]) -> Iterator[tuple[int, UpdateKind]]:
+def _spread(events: Iterable[tuple[int, UpdateKind]]) -> Iterator[tuple[int, UpdateKind]]:
     """Yield events in the order of time, no two at one time."""
     last = -1
-    for at, kind in sorted(told, key=lambda event: event[0]):
+    for at, kind in sorted(events, key=lambda event: event[0]):
         last = max(at, last + 1)
         yield last, kind
 

@@ -213,5 +213,5 @@ async def _given(part: RemoteRange, give: Give, windows: Sequence[_Window]) -> N
     """Give a range when its windows arrived; fetch it by itself if one of them fails."""
     try:
         give(remote.assembled(part, [await each.answer for each in windows]))
-    except Exception:  # noqa: BLE001 - whatever it is, it is told when it happens to this range
+    except Exception:  # noqa: BLE001 - any error is raised where this range is read
         await remote.fetch_async([part], lambda _row, body: give(body))

@@ -36,7 +36,7 @@ def shown(metadata: Mapping[str, Any], dtype: np.dtype[Any] | None = None) -> di
 def _with_dtype(name: str, value: Any, dtype: str) -> Any:
     """Give a value the dtype recorded for it, unless it was changed since to one that it has not.
 
-    Whoever edits attributes through zarr leaves the record as it is.
+    Edits of attributes through zarr leave the record as it is.
     """
     try:
         restored = restore({name: value}, {name: dtype})[name]

@@ -112,8 +112,8 @@ class Request:
     def digest(self, group: str, files: str) -> str:
         """Return a digest of all that a build is made of, given that of its files."""
         options = self.options
-        told = identity_of(options), hints_of(options), self.recorded
-        return digest_of(__version__, *told, group, files)
+        parts = identity_of(options), hints_of(options), self.recorded
+        return digest_of(__version__, *parts, group, files)
 
     def along(self, options: ScannerOptions) -> Request:
         """Return the request with the dimensions that were inferred."""
@@ -217,7 +217,7 @@ def _attempt(
     except Exception as error:
         unreadable = isinstance(error, ScanError) and "unreadable" in error.facts
         if len(files) < KEEP_SCAN_OF and not unreadable:
-            with suppress(StorageError):  # what stopped the build is told, not this
+            with suppress(StorageError):  # the error that stopped the build is raised
                 target.abandon(build_id)
         raise
     return _without_record(report, record)
@@ -362,13 +362,17 @@ def _run(  # noqa: PLR0917 - a build, and the last one
     results = _written(executor, writing, plan, sources, clock, referring=referring)
     with clock.phase("commit"):
         choices = replace(request, spec=spec).recorded
-        told = outcome.provenance(job, plan, bad, inputs=inputs, asked=asked, choices=choices)
-        told["kept"] = replacing.kept_attributes()
+        recorded = outcome.provenance(job, plan, bad, inputs=inputs, asked=asked, choices=choices)
+        recorded["kept"] = replacing.kept_attributes()
         snapshot_id = commit(
             replacing,
             results,
             message=request.commit.message,
-            metadata={**(request.commit.metadata or {}), BUILD_ID: job.build_id, METADATA: told},
+            metadata={
+                **(request.commit.metadata or {}),
+                BUILD_ID: job.build_id,
+                METADATA: recorded,
+            },
             allow_changes=request.commit.allow_changes,
         )
     return outcome.report(

@@ -33,13 +33,13 @@ def provenance_of(
     Raises:
         FormatError: A part is of another kind than builds write.
     """
-    told = snapshot.metadata.get(METADATA)
-    if not isinstance(told, dict) or not BUILD_ID.fullmatch(str(told.get("build_id"))):
+    recorded = snapshot.metadata.get(METADATA)
+    if not isinstance(recorded, dict) or not BUILD_ID.fullmatch(str(recorded.get("build_id"))):
         return None
-    if group is not None and told.get("group") != group:
+    if group is not None and recorded.get("group") != group:
         return None
     for name, fits in _FITS.items():
-        if name in told and not _is_fit(fits, told[name]):
+        if name in recorded and not _is_fit(fits, recorded[name]):
             raise FormatError(
                 "the build metadata of a snapshot is not valid",
                 do="icevirt did not write it. Go back to a snapshot from before it with"
@@ -47,7 +47,7 @@ def provenance_of(
                 snapshot=str(snapshot.id),
                 field=f"{METADATA}.{name}",
             )
-    return told
+    return recorded
 
 
 def _is_fit(fits: Callable[[Any], bool], value: Any) -> bool:

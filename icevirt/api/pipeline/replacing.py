@@ -80,17 +80,17 @@ class Replacing:
         if last is None and next(iter(base.below(self.claim.group)), None) is None:
             return None
         found = self.settled()
-        told = None if last is None else provenance_of(last)
+        record = None if last is None else provenance_of(last)
         own = {
             node.path: node.user_data
             for node in base.below(self.claim.group)
             if isinstance(node, ArrayNode) and self.claim.is_own(node) and document_of(node)
         }
         changes = [*self._undone(found)]
-        if told is not None:
-            before = told.get("combine", {}).get("edits")
+        if record is not None:
+            before = record.get("combine", {}).get("edits")
             edits = recorded(before), recorded(self.edits)
-            changes += plan_changes(own, told.get("files", 0), self.plan, edits)
+            changes += plan_changes(own, record.get("files", 0), self.plan, edits)
         changes.sort(key=lambda change: not change.stops)
         return PlanDifference(
             snapshot_id="" if last is None else str(last.id),
@@ -128,8 +128,8 @@ class Replacing:
             return undone
         kept = sorted(found.kept)
         more = f" and {len(kept) - _SHOWN:,} more" if len(kept) > _SHOWN else ""
-        told = f"kept, because the last build did not make it: {', '.join(kept[:_SHOWN])}{more}"
-        return (told, *undone)
+        text = f"kept, because the last build did not make it: {', '.join(kept[:_SHOWN])}{more}"
+        return (text, *undone)
 
     def relabelled(self, arrays: Mapping[str, BuiltArray]) -> Replacing:
         """Note which coordinates of nodes that stay are no longer what they were.
@@ -184,13 +184,13 @@ def kept_of(target: Target) -> Kept:
     last = None if target.mode != "w" else target.last_build()
     if last is None:
         return Kept()
-    told = provenance_of(last) or {}
-    asked = told.get("combine", {}).get("data_vars")
+    recorded = provenance_of(last) or {}
+    asked = recorded.get("combine", {}).get("data_vars")
     dimensions = {}
     for node in Assets(target.storage).snapshot(last.id).below(target.group):
         if isinstance(node, ArrayNode):
             path = "/" + node.path.removeprefix(target.group).lstrip("/")
-            inner = _ERA.sub("", path, count=1) if told.get("eras", 1) != 1 else path
+            inner = _ERA.sub("", path, count=1) if recorded.get("eras", 1) != 1 else path
             names = document_of(node).get("dimension_names") or ()
             dimensions[inner] = tuple(name for name in names if name is not None)
     return Kept(dimensions=dimensions, data_vars=data_vars_of(asked))

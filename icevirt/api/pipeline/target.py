@@ -93,7 +93,7 @@ class Target:
     def tip(self) -> ObjectId12:
         """The snapshot the branch pointed at; where there was no repository, the initial one.
 
-        Whoever creates the repository meanwhile builds on that one too.
+        A process that creates the repository meanwhile builds on that one too.
         """
         if self.info is None:
             return INITIAL_SNAPSHOT_ID
@@ -155,12 +155,12 @@ class Target:
         last = self.last_build() if self.mode == "w" else None
         if last is None:
             return Claim(group=self.group, replaces=self.mode == "w")
-        told = provenance_of(last) or {}
+        recorded = provenance_of(last) or {}
         return Claim(
             group=self.group,
             replaces=True,
             made=made_by(Assets(self.storage), last, self.group),
-            kept={path: frozenset(names) for path, names in told.get("kept", {}).items()},
+            kept={path: frozenset(names) for path, names in recorded.get("kept", {}).items()},
         )
 
     def build_id(self, inputs: str) -> str:

@@ -69,13 +69,13 @@ def scans_alike(storage: Storage, options: ScannerOptions) -> list[ScannerOption
     if version_of(storage) != BEFORE:
         return []
     there = described_scans(storage)
-    dimensions = {_tupled(told["options"]["concat_dim"]) for told in there.values()}
+    dimensions = {_tupled(recorded["options"]["concat_dim"]) for recorded in there.values()}
     tried = [replace(options, concat_dim=each) for each in dimensions]
     return [each for each in tried if identity_of(each, BEFORE) in there]
 
 
-def _tupled(told: str | list[str] | None) -> str | tuple[str, ...] | None:
-    return tuple(told) if isinstance(told, list) else told
+def _tupled(recorded: str | list[str] | None) -> str | tuple[str, ...] | None:
+    return tuple(recorded) if isinstance(recorded, list) else recorded
 
 
 def _several(storage: Storage, known: list[ScannerOptions]) -> InvalidInputError:
@@ -97,18 +97,18 @@ def _no_scan(storage: Storage, options: ScannerOptions, version: int) -> Invalid
         catalog=storage.url,
         differences=[
             {name: f"{there} in the catalog, here {here}" for name, there, here in found}
-            for told in scans.values()
-            if (found := list(_differences(told, mine)))
+            for recorded in scans.values()
+            if (found := list(_differences(recorded, mine)))
         ],
     )
 
 
 def _differences(
-    told: Mapping[str, Any], mine: Mapping[str, Any]
+    recorded: Mapping[str, Any], mine: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield in which options and versions of scanners a scan differs, as far as both know them."""
     for kind in ("options", "scanners"):
-        theirs, ours = told.get(kind, {}), mine[kind]
+        theirs, ours = recorded.get(kind, {}), mine[kind]
         for name in sorted({*theirs, *ours}):
             here = ours.get(name)
             here = list(here) if isinstance(here, tuple) else here

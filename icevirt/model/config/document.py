@@ -235,8 +235,8 @@ class RepositoryConfig:
             self.set_virtual_chunk_container(container)
 
     def __repr__(self) -> str:
-        told = {name: value for name, value in self.document.items() if value is not None}
-        return f"<icevirt.RepositoryConfig {redacted(told)}>"
+        present = {name: value for name, value in self.document.items() if value is not None}
+        return f"<icevirt.RepositoryConfig {redacted(present)}>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RepositoryConfig) and self.document == other.document

@@ -34,7 +34,7 @@ def list_sources(
     Raises:
         InvalidInputError: Nothing was named, nothing matched, or a file cannot be referenced.
         NotFoundError: A named file or directory does not exist.
-        ScanError: A server tells nothing by which a change of a file could be noticed.
+        ScanError: A server sends neither ETag nor Last-Modified: changes would go unnoticed.
         StorageError: A file cannot be looked at, or a directory cannot be read.
     """
     if isinstance(sources, str | bytes | os.PathLike) or not isinstance(sources, Iterable):

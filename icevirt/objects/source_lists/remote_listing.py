@@ -26,7 +26,7 @@ from icevirt.objects.remote_source import reach_for, source_file
 from icevirt.objects.source_access import carrying, in_force
 from icevirt.objects.source_lists.globs import is_pattern, natural
 
-_FEW = 8000  # objects, which one listing tells soon
+_FEW = 8000  # objects, which one listing returns soon
 _MOST = 2000  # branches of a folder that are worth a listing each
 
 

@@ -59,8 +59,8 @@ def inventory_rows(manifest: Mapping[str, Any], source: str) -> Iterator[Row]:
             list=source,
             format=manifest["fileFormat"],
         )
-    for told in manifest["files"]:
-        name, raw = _data(told, manifest, source)
+    for listed in manifest["files"]:
+        name, raw = _data(listed, manifest, source)
         yield from _rows(_READERS[kind](raw, manifest, name), name)
 
 
@@ -137,8 +137,8 @@ def _from_csv(raw: bytes, manifest: Mapping[str, Any], name: str) -> _Rows:
                 schema=names,
                 found=len(values),
             )
-        told = dict(zip(names, values, strict=True))
-        yield reader.line_num, told | {"Key": unquote_plus(told.get("Key", ""))}
+        columns = dict(zip(names, values, strict=True))
+        yield reader.line_num, columns | {"Key": unquote_plus(columns.get("Key", ""))}
 
 
 _READERS: dict[str, Callable[[bytes, Mapping[str, Any], str], _Rows]] = {
@@ -148,9 +148,9 @@ _READERS: dict[str, Callable[[bytes, Mapping[str, Any], str], _Rows]] = {
 }
 
 
-def _data(told: Any, manifest: Mapping[str, Any], source: str) -> tuple[str, bytes]:
+def _data(entry: Any, manifest: Mapping[str, Any], source: str) -> tuple[str, bytes]:
     """Return the name and bytes of a data file, compared with what the manifest says of it."""
-    key = told.get("key") if isinstance(told, Mapping) else None
+    key = entry.get("key") if isinstance(entry, Mapping) else None
     if not isinstance(key, str):
         raise InvalidInputError(
             "the manifest of an S3 Inventory lists no data file", do="Check it.", list=source
@@ -159,7 +159,7 @@ def _data(told: Any, manifest: Mapping[str, Any], source: str) -> tuple[str, byt
     with open_source(where) as opened:
         raw = opened.read(0, opened.file.size)
     digest = hashlib.md5(raw, usedforsecurity=False).hexdigest()
-    if told.get("MD5checksum", digest) != digest:
+    if entry.get("MD5checksum", digest) != digest:
         raise InvalidInputError(
             "a data file of an S3 Inventory does not match its manifest",
             do="Copy it again, or name a newer manifest.",

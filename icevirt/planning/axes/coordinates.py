@@ -73,8 +73,8 @@ class Coordinate:
             runs = replace(alike, flat=times)
         elif flat.dtype.kind == "f":
             runs = replace(runs, flat=flat + 0.0)  # 0.0 and -0.0 are one label
-        told = self.attributes.without("add_offset") if self.shifted else self.attributes
-        return Keys(runs=runs, missing=missing, shown=lambda at: written(flat[at], told))
+        attrs = self.attributes.without("add_offset") if self.shifted else self.attributes
+        return Keys(runs=runs, missing=missing, shown=lambda at: written(flat[at], attrs))
 
     def _times(self) -> NDArray[np.int64] | None:
         """Return labels in microseconds; None where they are no times, or lie closer than that."""
@@ -149,11 +149,11 @@ def coordinate_of(
 
 def _meaning(attributes: Attributes) -> tuple[Any, ...]:
     """Return what labels count, equal where numbers that are equal mean the same."""
-    told = attributes.values
-    units = parse(told.get("units"), told.get("calendar"))
+    attrs = attributes.values
+    units = parse(attrs.get("units"), attrs.get("calendar"))
     if units is not None:
         return (units.step, units.origin, units.calendar)
-    return (repr(told.get("units")), repr(told.get("calendar")))
+    return (repr(attrs.get("units")), repr(attrs.get("calendar")))
 
 
 def _decoded(
@@ -180,15 +180,15 @@ def _decoded(
         data, starts = labels.flat(places[mine])
         dtype = np.dtype(labels.dtype.values[each // len(number)])
         raw = data.view(dtype)
-        told = attributes[int(schemas[mine[0]])]
+        attrs = attributes[int(schemas[mine[0]])]
         starts = starts // dtype.itemsize
         meant = np.char.decode(raw, "utf-8", "replace") if dtype.kind == "S" else raw
-        meant = decoded(meant, told.values)
-        shift = told.values.get("add_offset")
+        meant = decoded(meant, attrs.values)
+        shift = attrs.values.get("add_offset")
         if shifted and isinstance(shift, int | float) and meant.dtype.kind in "iuf":
             meant = meant.astype(np.float64) + shift
         pieces.append((mine, meant, starts))
-        gone.append((mine, _missing(raw, told), starts))
+        gone.append((mine, _missing(raw, attrs), starts))
     count = len(places)
     values, missing = (Runs.spread(each, count) for each in (pieces, gone))
     if values.flat.dtype.kind == "U":  # of any width
@@ -202,7 +202,7 @@ def _missing(raw: NDArray[Any], attributes: Attributes) -> NDArray[np.bool_]:
     if raw.dtype.kind not in "iuf":
         return gone
     if meaning := missing_of(attributes):
-        unsigned = {name: told for name, told in attributes.values.items() if name == "_Unsigned"}
+        unsigned = {name: value for name, value in attributes.values.items() if name == "_Unsigned"}
         # what means "missing" may be spelled with a sign where the numbers have none, or without
         for numbers in (raw, decoded(raw, unsigned)):
             gone |= np.isin(numbers, np.array(meaning))
@@ -211,9 +211,9 @@ def _missing(raw: NDArray[Any], attributes: Attributes) -> NDArray[np.bool_]:
 
 def written(values: NDArray[Any], attributes: Attributes) -> list[str]:
     """Return labels as people write them: times as dates, where the calendar is the usual one."""
-    told = attributes.values
-    units = units_of(told)
-    offset = told.get("add_offset")
+    attrs = attributes.values
+    units = units_of(attrs)
+    offset = attrs.get("add_offset")
     if isinstance(offset, int | float) and values.dtype.kind in "iuf":
         values = values + offset
     if units is None:

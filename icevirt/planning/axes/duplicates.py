@@ -105,8 +105,8 @@ def _labels(facts: CatalogFacts, dimension: str) -> _Labels | None:
     keys = found.keys()
     column, row = (np.full(len(facts.files), -1, np.int64) for _ in range(2))
     gone = np.concatenate([[0], np.cumsum(keys.missing)])[keys.runs.starts]
-    told = (keys.runs.lengths > 0) & (np.diff(gone) == 0)
-    column[there] = np.where(told, keys.runs.numbers(), -1)
+    known = (keys.runs.lengths > 0) & (np.diff(gone) == 0)
+    column[there] = np.where(known, keys.runs.numbers(), -1)
     row[there] = np.arange(len(there))
     return _Labels(column, row, keys)
 
@@ -152,7 +152,7 @@ def _refused(
         ends = labels.keys.shown(places[[0, -1]])
         steps[name] = ends[0] if len(places) == 1 else f"{ends[0]} to {ends[1]}"
     names = [name for name, _ in known] or [each.name for each in new]
-    told = ", ".join(f"{name}={step}" for name, step in steps.items())
+    where = ", ".join(f"{name}={step}" for name, step in steps.items())
     nested = (  # which takes no labels that files tell
         "; or, to keep all of them in the order given, whatever their coordinates say, pass"
         f" {choose(combine='nested')}."
@@ -160,7 +160,7 @@ def _refused(
     more = "" if len(alike) == 1 else f"; {len(alike) - 1} other steps have the same problem"
     return CombineError(
         f"{len(rows)} files hold the same variables at the same step along"
-        f" {', '.join(map(repr, names))}: {told}{more}",
+        f" {', '.join(map(repr, names))}: {where}{more}",
         do=f"Choose one with {choose(duplicates='newest')}, or version, first or last"
         f"{'.' if new else nested}",
         files=[facts.files.url[row] for row in rows[:_SHOWN]],

@@ -19,9 +19,9 @@ def decoded(raw: NDArray[np.generic], attributes: Mapping[str, object]) -> NDArr
 
     An offset moves all of them alike and is left out.
     """
-    told = str(attributes.get("_Unsigned", "")).lower()
-    if told in ("true", "false") and raw.dtype.kind in "iu":
-        kind = "u" if told == "true" else "i"
+    unsigned = str(attributes.get("_Unsigned", "")).lower()
+    if unsigned in ("true", "false") and raw.dtype.kind in "iu":
+        kind = "u" if unsigned == "true" else "i"
         raw = raw.view(np.dtype(f"{raw.dtype.byteorder}{kind}{raw.dtype.itemsize}"))
     scale = attributes.get("scale_factor")
     if isinstance(scale, int | float) and scale != 1:
@@ -48,7 +48,7 @@ class Runs:
     def spread(
         cls, pieces: Sequence[tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]], count: int
     ) -> Runs:
-        """Make the column of pieces: which of ``count`` files each tells of, values, starts."""
+        """Make the column of pieces: which of ``count`` files each describes, values, starts."""
         if len(pieces) == 1 and len(pieces[0][0]) == count:
             return cls(pieces[0][1], pieces[0][2], np.zeros(count, np.int32))
         lengths, kind = np.zeros(count, np.int64), np.zeros(count, np.int32)

@@ -43,7 +43,7 @@ class NewDimension:
     values: NDArray[Any] | None  # (count,) in the order of the dataset; None: it has none
     attributes: Attributes = field(default_factory=Attributes)
     variable: str | None = None  # path of the variable that becomes its coordinate, if one does
-    told_by: str | None = None  # path of the variable whose values are the labels, if one's are
+    label_variable: str | None = None  # path of the variable that holds the labels
 
     @property
     def axis(self) -> AxisPlacement:
@@ -99,7 +99,7 @@ def new_dimension(facts: CatalogFacts, name: str, labels: Labels) -> NewDimensio
 
 
 def variable_of(labels: Labels) -> str | None:
-    """Return the name of the variable of the files that tells the labels, if one does."""
+    """Return the name of the variable of the files whose values are the labels, if there is one."""
     if isinstance(labels, str) and labels.startswith(_VARIABLE):
         return labels.removeprefix(_VARIABLE)
     return None
@@ -263,9 +263,9 @@ def _by_variable(facts: CatalogFacts, dimension: str, name: str) -> NewDimension
         for code in dict.fromkeys(arrays.schema.codes[rows].tolist())
     }
     raw, attributes = _counted_alike(np.concatenate(held), arrays.schema.codes[rows], schemas, path)
-    told = decoded(raw, attributes.values)
+    labels = decoded(raw, attributes.values)
     _refuse_missing(facts, raw, attributes, path, dimension)
-    _, first, cell = np.unique(told, return_index=True, return_inverse=True)
+    _, first, cell = np.unique(labels, return_index=True, return_inverse=True)
     own = path == f"/{dimension}" and all(not each.dimension_names for each in schemas.values())
     return NewDimension(
         name=dimension,
@@ -274,7 +274,7 @@ def _by_variable(facts: CatalogFacts, dimension: str, name: str) -> NewDimension
         cell=cell.astype(np.int64),
         attributes=attributes.without(*_NOT_OF_LABELS),
         variable=path if own else None,
-        told_by=path,
+        label_variable=path,
     )
 
 
@@ -305,8 +305,8 @@ def _counted_alike(
     first = next(iter(schemas.values())).attributes
     units = {code: units_of(each.attributes.values) for code, each in schemas.items()}
     known = [each for each in units.values() if each is not None]
-    told = {_meaning(each.attributes) for each in schemas.values()}
-    if len(told) == 1:
+    meanings = {_meaning(each.attributes) for each in schemas.values()}
+    if len(meanings) == 1:
         return raw, first
     target = common(known) if len(known) == len(units) else None
     if target is None:

@@ -106,9 +106,9 @@ def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension
         CombineError: A label is not on the grid, or a step inside a file is missing.
     """
     lengths, raw = held.values.lengths, held.values.flat
-    told = held.attributes.values
-    units = units_of(told)
-    if "scale_factor" in told or held.shifted or not lengths.all():
+    attrs = held.attributes.values
+    units = units_of(attrs)
+    if "scale_factor" in attrs or held.shifted or not lengths.all():
         what = "is packed" if lengths.all() else "is empty in a file"
         raise CombineError(
             f"the coordinate of {dimension!r} cannot be made regular, because it {what}",
@@ -131,7 +131,7 @@ def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension
                 label=raw[row].item(),
                 first=raw[0].item(),
                 regular=spacing,
-                units=str(told.get("units", "")),
+                units=str(attrs.get("units", "")),
             )
     return AxisSteps(
         path=held.path,

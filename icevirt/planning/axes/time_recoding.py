@@ -171,16 +171,16 @@ def units_of(attributes: Mapping[str, Any]) -> TimeUnits | None:
 
 def missing_of(attributes: Attributes) -> tuple[float, ...]:
     """Return the numbers that mean "no time"."""
-    told = restore(attributes.values, attributes.dtypes)
-    found = [np.asarray(told[name]).reshape(-1) for name in _MISSING if name in told]
+    attrs = restore(attributes.values, attributes.dtypes)
+    found = [np.asarray(attrs[name]).reshape(-1) for name in _MISSING if name in attrs]
     return tuple(n for each in found if each.dtype.kind in "iuf" for n in each.tolist())
 
 
 def bounds_of(path: str, attributes: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paths of the variables that hold the bounds of a coordinate."""
     for name in BOUNDS:
-        if isinstance(told := attributes.get(name), str) and told:
-            yield told if told.startswith("/") else paths.join(paths.parent(path), told)
+        if isinstance(target := attributes.get(name), str) and target:
+            yield target if target.startswith("/") else paths.join(paths.parent(path), target)
 
 
 def counting_array(arrays: Iterable[ScannedArray], path: str) -> ScannedArray | None:
@@ -252,10 +252,10 @@ class _Pass:
         found: dict[str, dict[str, Any]] = {}
         for path, rows in self._rows.items():
             for code in np.unique(self._facts.arrays.schema.codes[rows]).tolist():
-                told = self._schemas[code].attributes.values
-                if "calendar" in told:
-                    for bounds in bounds_of(path, told):
-                        found[bounds] = {"calendar": told["calendar"]}
+                attrs = self._schemas[code].attributes.values
+                if "calendar" in attrs:
+                    for bounds in bounds_of(path, attrs):
+                        found[bounds] = {"calendar": attrs["calendar"]}
         return found
 
     # -- what counts differently -------------------------------------------------------------

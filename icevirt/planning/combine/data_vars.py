@@ -167,9 +167,9 @@ class Declared:
         )
 
     def _gets(self, dimension: str, path: str, own: Sequence[str | None]) -> bool:
-        told, kept = self._new.get(dimension), self._rules.kept
+        axis, kept = self._new.get(dimension), self._rules.kept
         if any(each.variable == path for each in self._new.values()):
-            return told is not None and told.variable == path
+            return axis is not None and axis.variable == path
         words = said(self._rules.asked, dimension)
         if words is not None and is_named(words, path):
             if tuple(own) == (paths.name(path),):
@@ -181,15 +181,15 @@ class Declared:
             return True
         if tuple(own) == (paths.name(path),):
             return False
-        if words is None and told is not None and kept.has(dimension) and path in kept.dimensions:
+        if words is None and axis is not None and kept.has(dimension) and path in kept.dimensions:
             return dimension in kept.dimensions[path]
-        if any(each.told_by == path for each in self._new.values()):
-            return told is not None and told.told_by == path
+        if any(each.label_variable == path for each in self._new.values()):
+            return axis is not None and axis.label_variable == path
         return gets(
             kept.data_vars if words is None else self._rules.asked,
             dimension,
             path,
-            is_new=told is not None,
+            is_new=axis is not None,
             is_coordinate=path in self._coordinates,
         )
 
@@ -293,23 +293,25 @@ def how_given(array: Named, axis: AxisPlacement | None, rules: DimensionRules, *
     path, names = array
     if axis is None or tuple(names) == (paths.name(path),):
         return ""
-    told = remedy(rules, path, axis.dimension, is_new=axis.is_new, **more)
+    fix = remedy(rules, path, axis.dimension, is_new=axis.is_new, **more)
     if axis.dimension not in rules.kept.dimensions.get(path, (axis.dimension,)):
-        told += (
+        fix += (
             ' and commit_options={"allow_changes": True} (--allow-changes), because the last build'
             " made it without"
         )
-    return f"give it the dimension with {told}, "
+    return f"give it the dimension with {fix}, "
 
 
 def remedy(rules: DimensionRules, path: str, dimension: str, *, is_new: bool, **more: Any) -> str:
     """Return what to paste so that a variable gets a dimension too, and no other one changes."""
-    told = {each: words for each in rules.dimensions if (words := said(rules.lasting, each))}
-    before = told.get(dimension, _recorded(rules, dimension) if is_new else ())
-    told[dimension] = (*(word for word in before if word != MINIMAL), _short(path))
+    by_dimension = {
+        each: words for each in rules.dimensions if (words := said(rules.lasting, each))
+    }
+    before = by_dimension.get(dimension, _recorded(rules, dimension) if is_new else ())
+    by_dimension[dimension] = (*(word for word in before if word != MINIMAL), _short(path))
     if len(rules.dimensions) == 1:
-        return choose(data_vars=told[dimension], **more)
-    return choose(data_vars=told, **more)
+        return choose(data_vars=by_dimension[dimension], **more)
+    return choose(data_vars=by_dimension, **more)
 
 
 def _recorded(rules: DimensionRules, dimension: str) -> tuple[str, ...]:

@@ -165,8 +165,8 @@ class CombineHints:
         """Return dimensions as they will be called."""
         if not self.rename:
             return tuple(names)
-        told = dict(self.rename)
-        return tuple(None if name is None else told.get(name, name) for name in names)
+        renamed = dict(self.rename)
+        return tuple(None if name is None else renamed.get(name, name) for name in names)
 
     def joined_axes(self, names: Sequence[str | None]) -> tuple[int, ...]:
         """Return the axes of an array, given its dimensions, whose length is not the dataset's."""

@@ -87,8 +87,8 @@ def tolerance_of(given: ToleranceLike) -> dict[str, float]:
     """
     if given is None:
         return {}
-    told = dict(given) if isinstance(given, Mapping) else {COORDINATES: given}
-    for name, value in told.items():
+    by_name = dict(given) if isinstance(given, Mapping) else {COORDINATES: given}
+    for name, value in by_name.items():
         number: object = value
         is_number = isinstance(number, int | float) and not isinstance(number, bool)
         if not is_number or not 0 <= value < math.inf:
@@ -98,7 +98,7 @@ def tolerance_of(given: ToleranceLike) -> dict[str, float]:
                 variable=name,
                 tolerance=value,
             )
-    return {name: float(value) for name, value in told.items()}
+    return {name: float(value) for name, value in by_name.items()}
 
 
 def _spacing(given: Any) -> SpacingLike:

@@ -59,7 +59,7 @@ def planned(
     times: Recoding | None = None,
     given: Sequence[str] = (),
 ) -> PlannedArray:
-    """Plan one array; ``gap`` tells of boxes for which it has no file, ``times`` of its units.
+    """Plan one array; ``gap`` holds the boxes without a file, ``times`` its units.
 
     ``given`` are the dimensions that it does not have in the files.
 

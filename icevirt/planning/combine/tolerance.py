@@ -54,8 +54,8 @@ def largest_difference(facts: CatalogFacts, member: CombinedVariable, limit: flo
             raise _refusal(facts, member, other, "their types or lengths differ")
         difference = difference_of(first, values)
         if not difference <= limit:
-            told = "one is missing" if math.isnan(difference) else f"by up to {difference:g}"
-            raise _refusal(facts, member, other, f"{told}, more than the tolerance {limit:g}")
+            amount = "one is missing" if math.isnan(difference) else f"by up to {difference:g}"
+            raise _refusal(facts, member, other, f"{amount}, more than the tolerance {limit:g}")
         largest = max(largest, difference)
     return largest
 

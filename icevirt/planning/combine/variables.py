@@ -303,10 +303,10 @@ def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
             unlike = differences(
                 group[0].decode_signature(stored=kind), other.decode_signature(stored=kind)
             )
-            told = "; ".join(f"{name} {a!r} and {b!r}" for name, (a, b) in unlike.items())
+            shown = "; ".join(f"{name} {a!r} and {b!r}" for name, (a, b) in unlike.items())
             if unlike and not permits(options, path, axes, unlike):
                 raise CombineError(
-                    f"{path} is encoded differently in some files: {told}",
+                    f"{path} is encoded differently in some files: {shown}",
                     do=_remedy(facts, rows, path, unlike, axes),
                     variable=path,
                     first=facts.url_of(rows[int(np.argmax(codes == schemas.index(group[0])))]),

@@ -33,21 +33,21 @@ type Statement = object
 
 def statement(attributes: Attributes, name: str) -> Statement:
     """Return what an attribute says, however it is spelled."""
-    told = attributes.values
+    attrs = attributes.values
     if name == "calendar":
-        calendar = str(told.get(name) or "standard").lower()
+        calendar = str(attrs.get(name) or "standard").lower()
         return "standard" if calendar == "gregorian" else calendar
-    if name not in told:
+    if name not in attrs:
         return None
     if name == "units":
-        found = parse(told[name], told.get("calendar"))
-        return told[name] if found is None else (found.step, found.origin, found.calendar)
+        found = parse(attrs[name], attrs.get("calendar"))
+        return attrs[name] if found is None else (found.step, found.origin, found.calendar)
     if name == "_Unsigned":
-        return str(told[name]).lower()
+        return str(attrs[name]).lower()
     if name in PACKING:
-        value = np.asarray(restore({name: told[name]}, attributes.dtypes)[name])
+        value = np.asarray(restore({name: attrs[name]}, attributes.dtypes)[name])
         return repr(value.reshape(-1).tolist())
-    return json.dumps(told[name])
+    return json.dumps(attrs[name])
 
 
 class Corrections:

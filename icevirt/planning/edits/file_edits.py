@@ -60,8 +60,8 @@ class FileEdit:
 
     def new_path(self, path: str) -> str:
         """Return what a variable is called then."""
-        told = dict(self.rename)
-        new = told.get(path, told.get(paths.name(path)))
+        renamed = dict(self.rename)
+        new = renamed.get(path, renamed.get(paths.name(path)))
         return path if new is None else paths.join(paths.parent(path), new)
 
     def drops(self, path: str) -> bool:
@@ -75,9 +75,9 @@ class FileEdit:
         return by_name | {key: text for variable, key, text in self.attrs if variable == path}
 
 
-def recorded(told: object) -> tuple[FileEdit, str]:
+def recorded(stored: object) -> tuple[FileEdit, str]:
     """Return what a snapshot says was set in all files, and the function that set more."""
-    found = told if isinstance(told, dict) else {}
+    found = stored if isinstance(stored, dict) else {}
     attrs = tuple((str(a), str(b), str(c)) for a, b, c in found.get("attrs") or ())
     return FileEdit(attrs=attrs), str(found.get("preprocess") or "")
 

@@ -141,8 +141,10 @@ def _by_name(there: Iterable[str]) -> Mapping[str, Collection[str]]:
 def _new_schema(
     schema: ArraySchema, path: str, edit: FileEdit, url: str, there: Mapping[str, Collection[str]]
 ) -> str:
-    told = dict(edit.rename)
-    names = tuple(None if name is None else told.get(name, name) for name in schema.dimension_names)
+    renamed = dict(edit.rename)
+    names = tuple(
+        None if name is None else renamed.get(name, name) for name in schema.dimension_names
+    )
     for name in names:
         if name is not None and names.count(name) > 1 and names != schema.dimension_names:
             raise CombineError(
@@ -276,10 +278,12 @@ class LabelEdits:
             self._of_edits(path, dimension.attributes, (self.edits[number], self.everywhere), kind)
             for number in used
         ]
-        told = [{name: statement(each, name) for name in DECODING} for each in found]
-        if any(each != told[0] for each in told):
+        statements = [{name: statement(each, name) for name in DECODING} for each in found]
+        if any(each != statements[0] for each in statements):
             unlike = (
-                name for name in DECODING if any(each[name] != told[0][name] for each in told)
+                name
+                for name in DECODING
+                if any(each[name] != statements[0][name] for each in statements)
             )
             raise CombineError(
                 f"preprocess sets different attributes for the labels of {dimension.name!r}",

@@ -185,12 +185,12 @@ def _together(
         for array in plan.arrays
     )
     refuse_expensive(arrays, spec)  # what each era stores may be little, and all of it much
-    told = {era.number: era for era in eras.eras}
+    by_number = {era.number: era for era in eras.eras}
     groups = {paths.canonical(spec.group): _mark(parted, spec)}
     for number, plan in enumerate(plans):
         groups |= plan.groups
         top = paths.canonical(_group_of(spec, number))
-        groups[top] = _with_era(plan.groups.get(top), number, plan, told.get(number))
+        groups[top] = _with_era(plan.groups.get(top), number, plan, by_number.get(number))
     names = [paths.name(_group_of(spec, number)) for number in range(len(plans))]
     return replace(
         plans[0],
@@ -255,29 +255,31 @@ def _placed(array: PlannedArray, place: NDArray[np.int64], size: int) -> Planned
 
 def _mark(parted: EraPartition, spec: CombineSpec) -> bytes:
     listed = not isinstance(spec.labels.get(parted.dimension or "", ""), str)
-    told = {
+    described = {
         "version": 1,
         "dimension": parted.dimension,
         "groups": [f"era_{number}" for number in range(parted.count)],
         "order": "given" if listed or spec.options.combine == "nested" else "coordinate",
         "contiguous": parted.contiguous,
     }
-    return ScannedGroup(path=paths.ROOT, attributes=Attributes(values={MARK: told})).zarr_json()
+    return ScannedGroup(
+        path=paths.ROOT, attributes=Attributes(values={MARK: described})
+    ).zarr_json()
 
 
 def _with_era(zarr_json: bytes | None, number: int, plan: BuildPlan, era: Era | None) -> bytes:
     """Return the metadata of an era's group with what sets it apart."""
     document = json.loads(zarr_json or ScannedGroup(path=paths.ROOT).zarr_json())
-    told: dict[str, str | int] = {ERA: number, f"{ERA}_files": len(plan.files)}
+    attrs: dict[str, str | int] = {ERA: number, f"{ERA}_files": len(plan.files)}
     if era is not None:
         changes = [str(change) for change in era.changes[:_CHANGES]]
         more = len(era.changes) - len(changes)
-        told[f"{ERA}_first"] = era.first_label or era.first
-        told[f"{ERA}_last"] = era.last_label or era.last
+        attrs[f"{ERA}_first"] = era.first_label or era.first
+        attrs[f"{ERA}_last"] = era.last_label or era.last
         if changes:
             since = f"since era_{era.since}: "
-            told[f"{ERA}_changes"] = since + ". ".join(
+            attrs[f"{ERA}_changes"] = since + ". ".join(
                 [*changes, *([f"and {more} more"] if more else [])]
             )
-    document["attributes"] |= told
+    document["attributes"] |= attrs
     return dump(document)

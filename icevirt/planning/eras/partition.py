@@ -106,13 +106,13 @@ def comparable(facts: CatalogFacts, dimension: str) -> bool:
     arrays = facts.arrays
     codes = [code for code, path in enumerate(arrays.path.values) if paths.name(path) == dimension]
     used = np.unique(arrays.schema.codes[np.isin(arrays.path.codes, codes)]).tolist()
-    told = {
+    different = {
         tuple(str(attributes.get(name)) for name in ("units", "calendar", "add_offset"))
         for attributes in (
             ArraySchema.loads(arrays.schema.values[code]).attributes.values for code in used
         )
     }
-    return len(told) < 2
+    return len(different) < 2
 
 
 def _places(cells: Placement, files: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

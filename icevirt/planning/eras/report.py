@@ -95,8 +95,8 @@ class _Report:
         new = next((each for each in prepared.new if each.name == dimension), None)
         self._labels: dict[int, tuple[str, str]] = {}
         if new is not None and new.values is not None:
-            told = ((file, str(new.values[new.cell[file]])) for file in self._shown())
-            self._labels = {file: (label, label) for file, label in told}
+            labels = ((file, str(new.values[new.cell[file]])) for file in self._shown())
+            self._labels = {file: (label, label) for file, label in labels}
         elif parted.ordered:
             self._labels = _labels(self._facts, dimension, self._shown())
 
@@ -183,8 +183,10 @@ class _Report:
 
     def _signature(self, variable: EraVariable, era: int) -> Mapping[str, Any] | None:
         """Return the signature of a variable in an era, if it has any; referenced chunks' first."""
-        told = (self._parted.signatures.facts[number] for number in self._held(variable)[era])
-        return max(told, key=len, default=None)
+        differences = (
+            self._parted.signatures.facts[number] for number in self._held(variable)[era]
+        )
+        return max(differences, key=len, default=None)
 
     def _held(self, variable: EraVariable) -> Mapping[int, list[int]]:
         """Return the numbers of a variable's signatures by era; all eras are looked at once."""

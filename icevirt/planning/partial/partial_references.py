@@ -346,12 +346,12 @@ def _why(
         unlike = differences(
             target.decode_signature(stored=stored), schema.decode_signature(stored=stored)
         )
-        told = ", ".join(name.removeprefix("attribute ") for name in unlike) or "encoding"
-        groups.setdefault(told, []).extend(here.tolist())
-    for told, members in groups.items():
+        reason = ", ".join(name.removeprefix("attribute ") for name in unlike) or "encoding"
+        groups.setdefault(reason, []).extend(here.tolist())
+    for reason, members in groups.items():
         first = files.facts.url_of(files.rows[min(members)])
         reasons.append(
-            f"{len(members)} of {int(counts.sum())} files differ in {told} (first: {first})"
+            f"{len(members)} of {int(counts.sum())} files differ in {reason} (first: {first})"
         )
     shifted = np.flatnonzero(fits & ~plain & ~files.whole)
     if len(shifted):

@@ -152,10 +152,10 @@ class _Check:
             what = "V1 branches remain, and V1 clients can still commit to them"
             yield Problem(file=files.FOLDER, code="v1-left", what=what, advice=True)
 
-    def _is_expired_v1(self, info: RepoInfo, told: SnapshotSummary) -> bool:
+    def _is_expired_v1(self, info: RepoInfo, summary: SnapshotSummary) -> bool:
         """Say whether the log may be that of a longer history, which V1 clients do not keep."""
-        parent = None if told.parent_id is None else info.snapshots.get(told.parent_id)
-        return parent is not None and parent.parent_id is None and self._is_v1(told.id)
+        parent = None if summary.parent_id is None else info.snapshots.get(summary.parent_id)
+        return parent is not None and parent.parent_id is None and self._is_v1(summary.id)
 
     def _is_v1(self, key: ObjectId12) -> bool:
         offset = header.FIELDS["spec_version"][0]
@@ -216,14 +216,16 @@ class _Check:
 
     def _row(self, snapshot: Snapshot, manifest: Manifest) -> Iterator[Problem]:
         """Readers fetch exactly ``size_bytes``, so a wrong size makes a manifest unreadable."""
-        path, told = layout.manifest(manifest.id), snapshot.manifest(manifest.id)
-        if told is None:
+        path, listed = layout.manifest(manifest.id), snapshot.manifest(manifest.id)
+        if listed is None:
             return
-        if told.size_bytes != self._sizes.get(path):
-            what = f"it has {self._sizes.get(path)} bytes, its snapshot says {told.size_bytes}"
+        if listed.size_bytes != self._sizes.get(path):
+            what = f"it has {self._sizes.get(path)} bytes, its snapshot says {listed.size_bytes}"
             yield Problem(file=path, code="size", what=what)
-        if told.num_chunk_refs != manifest.num_chunk_refs:
-            what = f"{manifest.num_chunk_refs} references, its snapshot says {told.num_chunk_refs}"
+        if listed.num_chunk_refs != manifest.num_chunk_refs:
+            what = (
+                f"{manifest.num_chunk_refs} references, its snapshot says {listed.num_chunk_refs}"
+            )
             yield Problem(file=path, code="count", what=what)
 
     def _is_intact(self, path: str, raw: bytes) -> bool:

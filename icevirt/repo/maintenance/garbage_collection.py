@@ -107,7 +107,7 @@ def _old(assets: Assets, path: _Path, older_than: int) -> Iterator[tuple[ObjectI
         try:
             key = ObjectId12.parse(found.path.removeprefix(folder + "/"))
         except ValueError:
-            continue  # somebody else's
+            continue  # of another program
         if path(key) == found.path and garbage_collection.is_old(found.last_modified, older_than):
             yield key, found.size
 

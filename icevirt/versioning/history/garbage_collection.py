@@ -26,7 +26,7 @@ _SECOND = 1_000_000
 
 def reachable(info: RepoInfo, older_than: int) -> dict[ObjectId12, SnapshotSummary]:
     """Return the snapshots that stay: tips of branches and tags, young ones, and ancestors."""
-    young = (key for key, told in info.snapshots.items() if told.flushed_at >= older_than)
+    young = (key for key, summary in info.snapshots.items() if summary.flushed_at >= older_than)
     found: dict[ObjectId12, SnapshotSummary] = {}
     for tip in (*info.branches.values(), *info.tags.values(), *young):
         at: ObjectId12 | None = tip
@@ -39,13 +39,13 @@ def reachable(info: RepoInfo, older_than: int) -> dict[ObjectId12, SnapshotSumma
 def swept(info: RepoInfo, older_than: int) -> RepoInfo:
     """Return the repo info without the snapshots that are garbage."""
     kept = reachable(info, older_than)
-    left = {key: told for key, told in info.snapshots.items() if key in kept}
+    left = {key: summary for key, summary in info.snapshots.items() if key in kept}
     return replace(info, snapshots=left)
 
 
 def needed_logs(snapshots: Mapping[ObjectId12, SnapshotSummary]) -> set[ObjectId12]:
     """Return the transaction logs that diffs and rebases need."""
-    pruned = (told.pruned_ancestor_tx_logs or () for told in snapshots.values())
+    pruned = (summary.pruned_ancestor_tx_logs or () for summary in snapshots.values())
     return {*snapshots, *(key for keys in pruned for key in keys)}
 
 

@@ -42,8 +42,8 @@ class Conflict:
 
     def __repr__(self) -> str:
         chunks = self.conflicted_chunks
-        told = "" if chunks is None else f" in {len(chunks)} chunks, {chunks[0].tolist()} first"
-        return f"<{self.conflict_type.name} {self.path}{told}>"
+        where = "" if chunks is None else f" in {len(chunks)} chunks, {chunks[0].tolist()} first"
+        return f"<{self.conflict_type.name} {self.path}{where}>"
 
 
 class Conflicts(tuple[Conflict, ...]):

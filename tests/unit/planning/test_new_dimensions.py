@@ -118,7 +118,7 @@ def test_times_that_count_from_several_dates_are_brought_to_one():
     assert found.values.tolist() == [3, 5]
     assert found.cell.tolist() == [1, 0]
     assert found.attributes.values == {"units": DAYS}
-    assert found.told_by == "/start"
+    assert found.label_variable == "/start"
     assert found.variable is None
     assert along("variable:init", step("a", 1.0, init=label(5)), name="init").variable == "/init"
 
@@ -166,5 +166,5 @@ def test_nested_files_may_have_listed_labels():
 
 def test_a_variable_deep_in_groups_is_found_by_name_and_by_path():
     files = [File(n, {"/b/c/run": label(9), "/a/run": label(at)}) for at, n in enumerate("ab")]
-    assert along("variable:run", *files).told_by == "/a/run"
+    assert along("variable:run", *files).label_variable == "/a/run"
     assert along("variable:/b/c/run", *files).values.tolist() == [9]

@@ -1,5 +1,6 @@
 """obstore after ``fork``: children start anew instead of waiting for ever."""
 
+import signal
 import subprocess
 import sys
 import textwrap
@@ -62,7 +63,7 @@ def test_a_forked_child_and_its_child_use_it(case, http_server):
 
 
 @pytest.mark.ci
-def test_without_a_new_instance_a_child_hangs(http_server):
+def test_without_a_new_instance_a_child_hangs_or_crashes(http_server):
     """Else the library could be used as it is, and all this could go."""
     http_server.files.put("a", b"x")
     program = textwrap.dedent(PARENT).format(first="", second="", third="used(obstore())")
@@ -75,4 +76,4 @@ def test_without_a_new_instance_a_child_hangs(http_server):
         text=True,
         check=False,
     )
-    assert "the child ended with -14" in ran.stderr
+    assert "the child ended with -14" in ran.stderr or ran.returncode == -signal.SIGSEGV

@@ -19,7 +19,7 @@ def test_the_code_runs_from_top_to_bottom(spark, tmp_path, monkeypatch):
     write_days(tmp_path / "archive", 11)
     (tmp_path / "archive" / "bad.nc").write_text("no NetCDF")
     blocks = list(re.finditer(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names = {}
     for block in blocks:
         above = "\n" * PAGE[: block.start(1)].count("\n")  # for the lines of a traceback

@@ -114,7 +114,7 @@ def test_every_option_of_the_objects_is_one_of_the_command():
     """None is forgotten, and none is written twice in another way."""
     for command, classes in (("build", OBJECTS), ("plan", OBJECTS[:2]), ("scan", OBJECTS[:1])):
         told = RUNNER.invoke(main.app, [command, "--help"]).stdout
-        flags = re.findall(r"^  (?:-\w, )?(--[\w-]+)", told, re.MULTILINE)
+        flags = re.findall(r"^  (?:-\w, )?(--[\w-]+)(?: |$)", told, re.MULTILINE)
         assert len(flags) == len(set(flags))
         assert {each.flag for options in classes for each in declared(options)} <= set(flags)
 

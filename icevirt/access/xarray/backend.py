@@ -75,7 +75,26 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
     def open_dataset(self, filename_or_obj: StorageLike, **options: Any) -> Dataset:  # type: ignore[override]
         """Open one group of one version.
 
-        The options are those of `_open`; users pass them to `xarray.open_dataset`.
+        Users pass these options to `xarray.open_dataset`, `open_mfdataset` and `open_datatree`.
+
+        Args:
+            filename_or_obj: Path or URL of a repository, or its storage.
+            options: As follows.
+            group: Path of the group; the root by default.
+            branch: Open the tip of this branch; ``main`` where no version is named.
+            tag: Open the version of this name.
+            snapshot_id: Open the version of this id.
+            as_of: Open what the branch showed at this time.
+            authorize_virtual_chunk_access: The url prefixes of the virtual chunk containers that
+                may be read, or a mapping from them to credentials.
+            on_stale: If a source file changed after the scan: ``raise`` an error, ``warn``
+                once for each file and show it as it is, or ``ignore`` that.
+            eras: ``concat`` shows the groups of an archive's eras as one lazy dataset, its steps in
+                the order of their coordinate; ``group`` is that of the dataset, without the eras'
+                names. By default groups are shown as they are.
+            storage_options: Arguments of the storage's constructor beyond what the URL says, like
+                ``{"anonymous": True, "region": "us-west-2"}``.
+            decoders: The decoding options of `xarray.open_dataset`.
         """
         from icevirt.access.xarray.datastore import dataset_of, of_all_eras
 
@@ -120,26 +139,7 @@ def _open(
     storage_options: Mapping[str, Any] | None = None,
     **decoders: Any,
 ) -> dict[str, Any]:
-    """Open a version; return the arguments of `dataset_of`, and whether eras are concatenated.
-
-    Args:
-        root: Path or URL of a repository, or its storage.
-        group: Path of the group; the root by default.
-        branch: Open the tip of this branch; ``main`` where no version is named.
-        tag: Open the version of this name.
-        snapshot_id: Open the version of this id.
-        as_of: Open what the branch showed at this time.
-        authorize_virtual_chunk_access: The url prefixes of the virtual chunk containers that
-            may be read, or a mapping from them to credentials.
-        on_stale: If a source file changed after the scan: ``raise`` an error, ``warn``
-            once for each file and show it as it is, or ``ignore`` that.
-        eras: ``concat`` shows the groups of an archive's eras as one lazy dataset, its steps in
-            the order of their coordinate; ``group`` is that of the dataset, without the eras'
-            names. By default groups are shown as they are.
-        storage_options: Arguments of the storage's constructor beyond what the URL says, like
-            ``{"anonymous": True, "region": "us-west-2"}``.
-        decoders: The decoding options of `xarray.open_dataset`.
-    """
+    """Open a version; return the arguments of `dataset_of`, and whether eras are concatenated."""
     from icevirt.access.store.zarr_store import IcevirtStore
     from icevirt.repo.repository import Repository
     from icevirt.storage.constructors import storage_of

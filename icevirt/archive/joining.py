@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum, IntFlag
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -44,8 +45,13 @@ def itemsize_of(data_type: JSON) -> int:
         if isinstance(fields, list):
             return sum(itemsize_of(each["data_type"]) for each in fields if isinstance(each, dict))
         return _POINTER
+    return _itemsize(str(data_type))
+
+
+@lru_cache
+def _itemsize(name: str) -> int:
     try:
-        return np.dtype(str(data_type)).itemsize or _POINTER
+        return np.dtype(name).itemsize or _POINTER
     except TypeError:
         return _POINTER
 

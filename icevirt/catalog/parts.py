@@ -162,8 +162,10 @@ class PartRows:
 
     def _asked(self, array: ScannedArray) -> Fact:
         """Return the facts beside an array that need not be looked for again."""
-        beside = array.beside or FactsBeside()
         asked = Fact.none if self._wanted is None else self._wanted(array)
+        if asked is Fact.none and array.beside is None:
+            return asked
+        beside = array.beside or FactsBeside()
         if beside.values is None:  # a plan that needs them says why they could not be stored
             asked &= ~Fact.values
         known = Fact.digest if array.digest else Fact.none

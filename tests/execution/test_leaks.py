@@ -9,6 +9,8 @@ import os
 import shutil
 import threading
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,9 @@ import xarray as xr
 import icevirt
 from builds.support import write_days
 from execution.processes import processes_of
+from executors import StagedExecutor
 from icevirt.errors import IcevirtError
+from icevirt.execution.selection import default_executor
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
@@ -81,12 +85,24 @@ def archive_prefix(days):
     return Path(days[0]).parent.as_uri() + "/"
 
 
-def test_builds_in_one_process_leak_nothing(archive, tmp_path, in_process):
-    before, after = rounds(BUILDS // EACH, work_on(archive, tmp_path))
+def held_by_builds(archive, folder, count, executor):
+    """Build again and again; return what this process holds after the first times, and the last."""
+    with default_executor(executor()) if executor else contextlib.nullcontext():
+        return rounds(count, work_on(archive, folder))
+
+
+def held_by_a_process(*arguments):
+    """The same in a fresh process: whatever other tests left open in this one changes by itself."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(held_by_builds, *arguments).result()
+
+
+def test_builds_in_one_process_leak_nothing(archive, tmp_path):
+    before, after = held_by_a_process(archive, tmp_path, BUILDS // EACH, StagedExecutor)
     assert after == before
 
 
 @pytest.mark.timeout(0)
 def test_builds_with_processes_of_their_own_leak_nothing(archive, tmp_path):
-    before, after = rounds(WITH_PROCESSES, work_on(archive, tmp_path))
+    before, after = held_by_a_process(archive, tmp_path, WITH_PROCESSES, None)
     assert after == before

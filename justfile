@@ -38,6 +38,10 @@ types:
 api-table:
     uv run python docs/make_api_table.py
 
+# Build the archives of tests/archives, compare them with xarray, and write docs/archives.md
+archives:
+    ICEVIRT_WRITE_PAGE=1 uv run pytest -n 0 tests/archives/test_archives.py
+
 # Write the stub of the public names again, after a change of their table
 stub:
     uv run python docs/make_stub.py

@@ -9,9 +9,35 @@ the facts, ``args``, the pickle, or what a traceback prints of library errors th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 from icevirt.redaction import CAUSE, CONTEXT, redacted, replaced, without_secrets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fix:
+    """One way to solve what an error is about, ready to paste, and its price."""
+
+    python: str
+    """Arguments that the caller adds, like ``combine_options={"missing": "reserve"}``."""
+
+    flags: tuple[str, ...]
+    """The same as words of a command, like ``("--missing", "reserve")``."""
+
+    price: str
+    """What it costs or means, as a clause: ``no data is copied; one group for each encoding``."""
+
+    first: str = ""
+    """A command to run before the call is repeated, like ``pip install hdf5plugin``."""
+
+    def __str__(self) -> str:
+        """Return the arguments, the flags and the price."""
+        flags = " ".join(map(quote, self.flags))
+        first = f"run {self.first}" if self.first else ""
+        change = f"pass {self.python} ({flags})" if self.python else ""
+        return f"{' and '.join(filter(None, (first, change)))}: {self.price}"
 
 
 class IcevirtError(Exception):
@@ -20,6 +46,8 @@ class IcevirtError(Exception):
     Args:
         what: What happened, in one clause, without a period.
         do: What the reader of the message can do about it, as a sentence.
+        fixes: Changes of the call that solve it, the best first; ``do`` then says what else is
+            possible.
         facts: The values involved. They appear in the message and in ``error.facts``; URLs among
             them lose user name, password and query.
     """
@@ -27,10 +55,19 @@ class IcevirtError(Exception):
     code = "icevirt"
     what: str
     do: str
+    fixes: tuple[Fix, ...]
 
-    def __init__(self, what: str, *, do: str = "", **facts: Any) -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        do: str = "",
+        fixes: Any = (),  # of Fix; callers that spread facts may have any type
+        **facts: Any,
+    ) -> None:
         self.what = without_secrets(what)
         self.do = without_secrets(do)
+        self.fixes = tuple(fixes)
         self.facts = facts
         super().__init__(self.what)
 
@@ -61,14 +98,22 @@ class IcevirtError(Exception):
         CONTEXT.__set__(self, error)
 
     def __str__(self) -> str:
-        """Return ``what (name=value, ...). do``."""
+        """Return ``what (name=value, ...). Fix: ... do``."""
+        return ". ".join(filter(None, (self.summary, self._fix(), self.do)))
+
+    @property
+    def summary(self) -> str:
+        """What happened, with which values, without what to do."""
         shown = ", ".join(f"{name}={_shown(value)}" for name, value in self.facts.items())
-        text = f"{self.what} ({shown})" if shown else self.what
-        return f"{text}. {self.do}" if self.do else text
+        return f"{self.what} ({shown})" if shown else self.what
+
+    def _fix(self) -> str:
+        ways = "; or ".join(map(str, self.fixes))
+        return ways[:1].upper() + ways[1:]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by parts: the keyword-only constructor defeats the default protocol."""
-        return _rebuild, (type(self), self.what, self.do, redacted(self.facts))
+        return _rebuild, (type(self), self.what, self.do, redacted(self.facts), self.fixes)
 
 
 def _shown(value: object) -> str:
@@ -76,8 +121,10 @@ def _shown(value: object) -> str:
     return repr(without_secrets(value)) if isinstance(value, str) else without_secrets(repr(value))
 
 
-def _rebuild(kind: type[IcevirtError], what: str, do: str, facts: dict[str, Any]) -> IcevirtError:
-    return kind(what, do=do, **facts)
+def _rebuild(
+    kind: type[IcevirtError], what: str, do: str, facts: dict[str, Any], fixes: tuple[Fix, ...]
+) -> IcevirtError:
+    return kind(what, do=do, fixes=fixes, **facts)
 
 
 class InvalidInputError(IcevirtError, ValueError):

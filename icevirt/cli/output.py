@@ -94,10 +94,18 @@ def answering() -> Iterator[None]:
 
 
 def show_error(error: IcevirtError) -> None:
-    """Print an error on one line of stderr."""
+    """Print an error on stderr: on one line, and below it the commands that solve it."""
+    from icevirt.display.fixes import commands
     from icevirt.display.text import plain
 
-    sys.stderr.write(f"icevirt: {plain(error)}\n")
+    if not error.fixes:
+        sys.stderr.write(f"icevirt: {plain(error)}\n")
+        return
+    ways = commands(error.fixes, sys.argv[1:])
+    head = "fix:" if len(ways) == 1 else "fix (one of):"
+    lines = [f"icevirt: {plain(error.summary)}", head, *(f"  {plain(each)}" for each in ways)]
+    lines += [plain(error.do)] if error.do else []
+    sys.stderr.write("\n".join(lines) + "\n")
 
 
 @contextlib.contextmanager

@@ -4,27 +4,70 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from shlex import quote
 from typing import Any
 
-_SINGULAR = {"float_variables": "--float-variable"}
+from icevirt.errors import Fix
+
+EVERY = "*"
+"""In the place of a name: all coordinates of dimensions."""
+
+_SINGULAR = {"float_variables": "--float-variable", "drop_variables": "--drop-variable"}
+
+
+def fix(price: str, *, first: str = "", concat_dim: Sequence[str] = (), **options: Any) -> Fix:
+    """Return a fix: options of combining, and the dimensions to concatenate along.
+
+    Args:
+        price: What it costs or means, as a clause.
+        first: A command to run before.
+        concat_dim: Names of dimensions.
+        options: Options of `CombineOptions`.
+    """
+    named = [f"concat_dim={_python(list(concat_dim))}"] if concat_dim else []
+    if options:
+        named.append(f"combine_options={_python(options)}")
+    flags = (*_flags("concat_dim", list(concat_dim)), *_flags_of(options))
+    return Fix(python=", ".join(named), flags=flags, price=price, first=first)
+
+
+def scan_fix(price: str, *, first: str = "", **options: Any) -> Fix:
+    """Return a fix by options of `ScanOptions`."""
+    made = f"scan_options={_python(options)}" if options else ""
+    return Fix(python=made, flags=_flags_of(options), price=price, first=first)
 
 
 def choose(**options: Any) -> str:
     """Return options of combining as a caller of `icevirt.build` passes them, then as flags."""
-    flags = (
-        f"{_SINGULAR.get(name, '--' + name.replace('_', '-'))} {quote(each)}"
-        for name, value in options.items()
-        for each in _words(value)
-    )
-    return f"combine_options={json.dumps(options, ensure_ascii=False)} ({' '.join(flags)})"
+    return _written(fix("", **options))
 
 
 def leave_out(*variables: str) -> str:
     """Return the option of a scan that leaves variables out, and its flags."""
-    flags = " ".join(f"--drop-variable {quote(each)}" for each in variables)
-    named = json.dumps(variables, ensure_ascii=False)
-    return f'scan_options={{"drop_variables": {named}}} ({flags})'
+    return _written(scan_fix("", drop_variables=list(variables)))
+
+
+def _written(made: Fix) -> str:
+    return f"{made.python} ({' '.join(map(quote, made.flags))})"
+
+
+def _python(value: Any) -> str:
+    """Return a value as Python and JSON write it."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _flags_of(options: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(chain.from_iterable(_flags(name, value) for name, value in options.items()))
+
+
+def _flags(name: str, value: Any) -> Iterator[str]:
+    """Yield the words by which a command takes the value of an option."""
+    flag = _SINGULAR.get(name, "--" + name.replace("_", "-"))
+    if name == "labels":
+        value = {dimension: _label_word(each) for dimension, each in value.items()}
+    for word in _words(value, sign=":" if name == "data_vars" else "="):
+        yield from (flag, word)
 
 
 def listed(names: Sequence[str], most: int) -> str:
@@ -33,8 +76,14 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def _words(value: Any) -> Iterator[str]:
+def _label_word(labels: str | Sequence[Any]) -> str:
+    return labels if isinstance(labels, str) else ",".join(map(str, labels))
+
+
+def _words(value: Any, *, sign: str) -> Iterator[str]:
     if isinstance(value, Mapping):
-        yield from (f"{name}:{each}" for name, words in value.items() for each in _words(words))
+        for name, held in value.items():
+            at = "" if name == EVERY else f"{name}{sign}"
+            yield from (f"{at}{each}" for each in _words(held, sign=sign))
     else:
-        yield from [value] if isinstance(value, str) else value
+        yield from map(str, [value] if isinstance(value, str | int | float) else value)

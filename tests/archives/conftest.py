@@ -1,0 +1,13 @@
+"""Archives are built in this process."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _in_process(in_process):
+    """Tasks run here, one after the other."""
+
+
+def pytest_collection_modifyitems(items):
+    """Compare the page with the run after all archives."""
+    items.sort(key=lambda item: item.name == "test_the_page_says_what_this_run_found")

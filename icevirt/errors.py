@@ -32,6 +32,12 @@ class Fix:
     first: str = ""
     """A command to run before the call is repeated, like ``pip install hdf5plugin``."""
 
+    def __post_init__(self) -> None:
+        """Remove the secrets of URLs, wherever the fix will be shown."""
+        for name in ("python", "price", "first"):
+            object.__setattr__(self, name, without_secrets(getattr(self, name)))
+        object.__setattr__(self, "flags", tuple(map(without_secrets, self.flags)))
+
     def __str__(self) -> str:
         """Return the arguments, the flags and the price."""
         flags = " ".join(map(quote, self.flags))

@@ -81,7 +81,7 @@ def _refused(error: CombineError, eras: Eras) -> CombineError:
     how = choose(on_mismatch="eras")
     do = f"Build a group for each of the {eras.count} eras with {how}. {error.do}"
     do = do if groups else error.do
-    return CombineError(error.what, do=do, **error.facts, eras=eras)
+    return CombineError(error.what, do=do, fixes=error.fixes, **error.facts, eras=eras)
 
 
 def _grouped(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
@@ -164,7 +164,10 @@ def _plan(
         return combined(mine.counted_again(spec), spec)
     except CombineError as error:
         raise CombineError(
-            f"{paths.name(spec.group)}: {error.what}", do=error.do, **error.facts
+            f"{paths.name(spec.group)}: {error.what}",
+            do=error.do,
+            fixes=error.fixes,
+            **error.facts,
         ) from error
 
 

@@ -56,7 +56,7 @@ def commands(fixes: Sequence[Fix], words: Sequence[str]) -> list[str]:
     base, literal = _with_patterns(shown[:at]), _with_patterns(shown[at:])
     made = []
     for each in fixes:
-        again = ["icevirt", *_without(base, _options(each.flags)), *each.flags, *literal]
+        again = ["icevirt", *_kept(base, each), *each.flags, *literal]
         command = " ".join(map(quoted, again))
         command = f"... | {command}" if _STDIN in shown else command
         made.append(f"{plain(each.first)} && {command}" if each.first else command)
@@ -97,16 +97,22 @@ def _options(words: Sequence[str]) -> list[_Option]:
     return found
 
 
-def _without(words: Sequence[str], others: Sequence[_Option]) -> Iterator[str]:
-    """Yield the words of a command, less the options in whose place others come."""
-    takes_value = {_same(flag): value is not None for flag, value in others}
+def _kept(words: Sequence[str], fix: Fix) -> Iterator[str]:
+    """Yield the words of a command, less the options that go or in whose place others come."""
+    others = _options(fix.flags)
+    gone = [each.partition("=") for each in fix.without]
+    takes_value = {_same(flag): True for flag, _, _ in gone}
+    takes_value |= {_same(flag): value is not None for flag, value in others}
     at = 0
     while at < len(words):
         flag, sign, value = words[at].partition("=")
         known = takes_value.get(_same(flag)) if flag.startswith("--") else None
         end = at + (2 if known and not sign else 1)
         held = value if sign else "".join(words[at + 1 : end])
-        if known is None or not any(_replaces(each, (flag, held)) for each in others):
+        goes = any(
+            each == flag and name in ("", held, _key(flag, held)) for each, _, name in gone
+        ) or any(_replaces(each, (flag, held)) for each in others)
+        if known is None or not goes:
             yield from words[at:end]
         at = end
 

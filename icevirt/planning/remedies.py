@@ -8,6 +8,10 @@ from itertools import chain
 from shlex import quote
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import ArrayColumns
 from icevirt.errors import Fix
 
 EVERY = "*"
@@ -31,7 +35,7 @@ def fix(price: str, *, first: str = "", concat_dim: Sequence[str] = (), **option
         concat_dim: Names of dimensions.
         options: Options of `CombineOptions`.
     """
-    named = {"concat_dim": list(concat_dim)} if concat_dim else {}
+    named: dict[str, Any] = {"concat_dim": list(concat_dim)} if concat_dim else {}
     return build_fix(price, first=first, **named, combine_options=options)
 
 
@@ -40,18 +44,73 @@ def scan_fix(price: str, *, first: str = "", **options: Any) -> Fix:
     return build_fix(price, first=first, scan_options=options)
 
 
-def build_fix(price: str, *, first: str = "", **arguments: Any) -> Fix:
-    """Return a fix by arguments of `icevirt.build`: of any of them, and options as mappings.
+def build_fix(
+    price: str, *, first: str = "", without: Mapping[str, str] | None = None, **arguments: Any
+) -> Fix:
+    """Return a fix by arguments of `icevirt.build`.
 
-    A mapping of options that is empty is left out.
+    Args:
+        price: What it costs or means, as a clause.
+        first: A command to run before.
+        without: Options that the call has and that go, with the name of which they say something;
+            an empty text for all that they say.
+        arguments: Of `icevirt.build`, options as mappings; empty ones are left out.
     """
+    gone = tuple(
+        f"{_flag(name)}={held}" if held else _flag(name) for name, held in (without or {}).items()
+    )
+    return of_arguments(arguments, price, first=first, without=gone)
+
+
+def of_arguments(
+    arguments: Mapping[str, Any], price: str, *, first: str = "", without: Sequence[str] = ()
+) -> Fix:
+    """Return a fix by arguments of `icevirt.build`: options are mappings, empty ones left out."""
     given = {name: value for name, value in arguments.items() if value != {}}
-    python = ", ".join(f"{name}={_python(value)}" for name, value in given.items())
     flags = (
         _flags_of(value) if name.endswith("_options") else tuple(_flags(name, value))
         for name, value in given.items()
     )
-    return Fix(python=python, flags=tuple(chain.from_iterable(flags)), price=price, first=first)
+    return Fix(
+        python=", ".join(f"{name}={_python(value)}" for name, value in given.items()),
+        flags=tuple(chain.from_iterable(flags)),
+        price=price,
+        first=first,
+        without=tuple(without),
+        arguments=given,
+    )
+
+
+def together(one: Fix, other: Fix) -> Fix:
+    """Return a fix that is both; what each says of lists and mappings is joined."""
+    return of_arguments(
+        _joined(one.arguments, other.arguments),
+        f"{one.price}; {other.price}",
+        first=" && ".join(filter(None, (one.first, other.first))),
+        without=tuple(dict.fromkeys((*one.without, *other.without))),
+    )
+
+
+def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    found = {**one, **other}
+    for name in one.keys() & other.keys():
+        first, second = one[name], other[name]
+        if isinstance(first, Mapping) and isinstance(second, Mapping):
+            found[name] = _joined(first, second)
+        elif isinstance(first, list | tuple) and isinstance(second, list | tuple):
+            found[name] = [*dict.fromkeys((*first, *second))]
+    return found
+
+
+def drop_fix(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer], price: str) -> Fix:
+    """Return a fix that leaves out the variables of some rows, by their names in the files."""
+    return scan_fix(price, drop_variables=own_names(arrays, rows))
+
+
+def own_names(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer]) -> list[str]:
+    """Return what the variables of some rows are called in the files, each once."""
+    column = arrays.path if arrays.own_path is None else arrays.own_path
+    return [column.values[code] for code in column.used(column.codes[np.asarray(rows)]).tolist()]
 
 
 def choose(**options: Any) -> str:
@@ -84,9 +143,13 @@ def _flags_of(options: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(chain.from_iterable(_flags(name, value) for name, value in options.items()))
 
 
+def _flag(name: str) -> str:
+    return _OTHERS.get(name, "--" + name.replace("_", "-"))
+
+
 def _flags(name: str, value: Any) -> Iterator[str]:
     """Yield the words by which a command takes the value of an option."""
-    flag = _OTHERS.get(name, "--" + name.replace("_", "-"))
+    flag = _flag(name)
     if isinstance(value, bool):
         yield flag if value else f"--no-{flag[2:]}"
         return

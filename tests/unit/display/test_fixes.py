@@ -57,6 +57,13 @@ ALREADY = {
         "build a b --labels regex:x=(.)",
         "build a b --labels m=attribute:n",
     ),
+    "an option that goes": (
+        build_fix("", without={"spacing": ""}),
+        "build a b --spacing t=6h --spacing=x=1", "build a b"),
+    "a name that goes": (
+        build_fix("", without={"rename": "tme", "pad": "x"}, combine_options={"rename": {"time": "t"}}),
+        "build a b --rename tme=t --rename u=v --pad x --pad=y",
+        "build a b --rename u=v --pad=y --rename time=t"),
     "words that are no options": (RESERVE, "plan -- -a.nc", "plan --missing reserve -- -a.nc"),
     "a value with a dash": (
         fix("", concat_dim=["-t"]), "plan a --concat-dim x", "plan a --concat-dim=-t"),
@@ -190,6 +197,8 @@ def test_programs_get_the_fixes_as_values():
                 "flags": ["--missing", "reserve"],
                 "price": "they read as missing",
                 "first": "",
+                "without": [],
+                "arguments": {"combine_options": {"missing": "reserve"}},
             }
         ],
     }

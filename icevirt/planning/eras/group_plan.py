@@ -19,7 +19,7 @@ from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.scanned import ScannedGroup, dump
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, IcevirtError
+from icevirt.errors import CombineError, IcevirtError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes import duplicates
@@ -29,6 +29,7 @@ from icevirt.planning.combine.prepare import PreparedFacts, prepare
 from icevirt.planning.edits.checked_names import refuse_void_options
 from icevirt.planning.eras.partition import EVERYWHERE, EraPartition, comparable, part
 from icevirt.planning.eras.report import TOLD, described, impossible, stored_natively
+from icevirt.planning.eras.working_fixes import keep_working_fixes
 from icevirt.planning.partial.storage_cost import refuse_expensive
 from icevirt.planning.remedies import choose, listed
 
@@ -46,6 +47,22 @@ def combine_eras(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
         CombineError: They do not, without changing values. Where that is because files decode
             unlike, ``error.facts["eras"]`` is an `Eras`.
     """
+    try:
+        return _combined(facts, spec)
+    except (CombineError, InvalidInputError) as error:
+        keep_working_fixes(error, facts, spec, _planned)
+        raise
+
+
+def _planned(facts: CatalogFacts, spec: CombineSpec) -> None:
+    """Combine files; what is said of their eras where they are refused is not looked for."""
+    prepared = prepare(facts, spec)
+    refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
+    combine = _grouped if spec.options.on_mismatch == "eras" else combined
+    combine(prepared, spec)
+
+
+def _combined(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
     prepared = prepare(facts, spec)
     refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
     if spec.options.on_mismatch == "eras":
@@ -81,7 +98,7 @@ def _refused(error: CombineError, eras: Eras) -> CombineError:
     how = choose(on_mismatch="eras")
     do = f"Build a group for each of the {eras.count} eras with {how}. {error.do}"
     do = do if groups else error.do
-    return CombineError(error.what, do=do, **error.facts, eras=eras)
+    return CombineError(error.what, do=do, fixes=error.fixes, **error.facts, eras=eras)
 
 
 def _grouped(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
@@ -164,7 +181,10 @@ def _plan(
         return combined(mine.counted_again(spec), spec)
     except CombineError as error:
         raise CombineError(
-            f"{paths.name(spec.group)}: {error.what}", do=error.do, **error.facts
+            f"{paths.name(spec.group)}: {error.what}",
+            do=error.do,
+            fixes=error.fixes,
+            **error.facts,
         ) from error
 
 

@@ -375,6 +375,7 @@ def _too_many(bad: tuple[BadFile, ...], total: int) -> ScanError:
     return ScanError(
         f"{len(bad)} of {total} files cannot be scanned; the first: {first}",
         do=do,
+        fixes=bad[0].fixes,
         bad_files=[file.url for file in bad[:_SHOWN]],
         **({"unreadable": unreadable} if unreadable else {}),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from icevirt.archive.eras import Absence, Change, Choice, Era, Eras, Run
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.hybrid import Hybrid
 from icevirt.archive.plan import BuildPlan, PlannedArray
-from icevirt.archive.schema import ArraySchema
+from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import Fix, IcevirtError
 from icevirt.model import paths
 from icevirt.planning.axes.coordinates import written
@@ -26,7 +27,7 @@ from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.eras import signatures
 from icevirt.planning.eras.partition import EraPartition, EraVariable
 from icevirt.planning.partial.mismatch import holds, other_missing
-from icevirt.planning.partial.storage_cost import max_error, size_of
+from icevirt.planning.partial.storage_cost import is_packing, is_storage, max_error, size_of
 from icevirt.planning.remedies import fix, listed
 
 TOLD = 100
@@ -53,24 +54,39 @@ def described(
         apart=tuple(found.apart()),
         more_apart=max(0, len(found.inner) - limit),
         absences=tuple(found.absences()),
-        choices=choices(parted.count),
+        choices=choices(parted.count, as_one=_opens_as_one(parted)),
         ordered=parted.ordered,
     )
 
 
-def choices(count: int) -> tuple[Choice, ...]:
-    """Return what can be done about a number of eras."""
+def _opens_as_one(parted: EraPartition) -> bool:
+    """Say whether the eras differ only in how values are stored, so that they read as one."""
+    for variable in parted.variables:
+        numbers = np.unique(variable.number[variable.number >= 0]).tolist()
+        first, *others = (parted.signatures.facts[number] for number in numbers)
+        if not all(
+            is_storage(unlike) or is_packing(unlike)
+            for unlike in map(partial(differences, first), others)
+        ):
+            return False
+    return True
+
+
+def choices(count: int, *, as_one: bool = True) -> tuple[Choice, ...]:
+    """Return what can be done about a number of eras; ``as_one``: the engine opens them as one."""
     if count < 2:
         return ()
     return (
         Choice(option='on_mismatch="refuse"', does="nothing is built (the default)"),
         Choice(
             option='on_mismatch="eras"',
-            does=f"{count} groups, era_0 to era_{count - 1}, which the engine shows as one dataset"
-            ' with eras="concat"; nothing more is stored',
+            does=f"{count} groups, era_0 to era_{count - 1}"
+            + (', which the engine shows as one dataset with eras="concat"' if as_one else "")
+            + "; nothing more is stored",
             groups=count,
             fix=fix(
-                f'no data is copied; {count} groups, which eras="concat" opens as one dataset',
+                f"no data is copied; {count} groups"
+                + (', which eras="concat" opens as one dataset' if as_one else ""),
                 on_mismatch="eras",
             ),
         ),

@@ -64,7 +64,7 @@ def _flags_of(options: Mapping[str, Any]) -> tuple[str, ...]:
 def _flags(name: str, value: Any) -> Iterator[str]:
     """Yield the words by which a command takes the value of an option."""
     flag = _SINGULAR.get(name, "--" + name.replace("_", "-"))
-    if name == "labels":
+    if name == "labels" and isinstance(value, Mapping):
         value = {dimension: _label_word(each) for dimension, each in value.items()}
     for word in _words(value, sign=":" if name == "data_vars" else "="):
         yield from (flag, word)

@@ -129,9 +129,9 @@ def _new(
     """Return the dimensions that the files do not have: those with labels, or nested ones."""
     there = _dimensions(facts.arrays)
     return tuple(
-        new_dimension(facts, name, spec.labels[name])
+        new_dimension(facts, name, spec.labels[name], spec.said_of(name))
         if nest is None
-        else nested_dimension(facts, name, nest[:, at], spec.labels.get(name))
+        else nested_dimension(facts, name, nest[:, at], spec.labels.get(name), spec.said_of(name))
         for at, name in enumerate(spec.concat_dim)
         if name in spec.labels or (nest is not None and name not in there)
     )

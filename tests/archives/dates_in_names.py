@@ -47,6 +47,8 @@ def box(outer, inner):
             for _ in first
         ]
         found = xr.concat(rows, pd.Index(first, name=one), **how)
+        # the engine shows texts as it shows those of netCDF files
+        found = found.assign_coords({one: np.asarray(first)})
         return found.transpose(one, other, ...)
 
     return answer
@@ -248,7 +250,7 @@ def make_member_names(folder):
     tool="a seasonal forecast",
     choose="{member}_{time:%Y%m}",
     oracle=box(
-        ("member", np.array(["r1i1p1f1", "r2i1p1f1"], object)),
+        ("member", np.array(["r1i1p1f1", "r2i1p1f1"])),
         ("time", pd.DatetimeIndex(["2000-01-01", "2000-02-01"]).as_unit("us")),
     ),
 )

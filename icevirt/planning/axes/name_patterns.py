@@ -102,7 +102,7 @@ class NamePattern:
         Raises:
             InvalidInputError: The pattern cannot be used.
         """
-        return self.read(_paths(urls), name, calendar=calendar)
+        return self.read(readable_paths(urls), name, calendar=calendar)
 
     def read(
         self, texts: Sequence[str] | Strings, name: str, *, calendar: str, begin: str = "(?:^|/)"
@@ -262,7 +262,7 @@ def _values(texts: Column, kind: str) -> NDArray[Any]:
     return numbers
 
 
-def _paths(urls: Sequence[str] | Strings) -> Strings | Sequence[str]:
+def readable_paths(urls: Sequence[str] | Strings) -> Strings | Sequence[str]:
     """Return what patterns describe: paths as people write them, without a query."""
     column = urls if isinstance(urls, Strings) else Strings.of(urls)
     raw = column.data

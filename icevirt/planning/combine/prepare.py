@@ -18,6 +18,7 @@ from icevirt.archive.plan import LeftOut
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.planning.axes import duplicates, time_recoding
+from icevirt.planning.axes.label_proposals import label_fixes
 from icevirt.planning.axes.new_dimensions import (
     NewDimension,
     nested_dimension,
@@ -156,17 +157,27 @@ def _stacked(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:
 def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence[str]) -> None:
     there = _dimensions(facts.arrays)
     if len(facts.files) > 1 and not spec.concat_dim:
+        fixes = label_fixes(facts)
         raise CombineError(
-            f"{len(facts.files)} files but no dimension to concatenate along",
-            do="Pass concat_dim (on the command line --concat-dim).",
+            f"{len(facts.files)} files but no dimension to concatenate along: the coordinates that"
+            " they have are equal in the first file and the last",
+            fixes=fixes,
+            do=""
+            if fixes
+            else "Pass concat_dim (on the command line --concat-dim); labels say where files lie"
+            " along a dimension that they do not have.",
+            first=facts.files.url[0],
+            last=facts.files.url[len(facts.files) - 1],
             dimensions=there,
         )
     for name in existing:
         if name not in there:
+            fixes = label_fixes(facts, name) if len(spec.concat_dim) == 1 else []
             raise CombineError(
                 f"no variable has the dimension {name!r}",
-                do="Name a dimension that the files have; to stack them along a new one, pass"
-                " labels.",
+                fixes=fixes,
+                do="Name a dimension that the files have"
+                + ("." if fixes else "; to stack them along a new one, pass labels."),
                 dimensions=there,
             )
 

@@ -19,6 +19,7 @@ from icevirt.archive.plan import LeftOut
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.planning.axes import duplicates, time_recoding
+from icevirt.planning.axes.label_proposals import label_fixes
 from icevirt.planning.axes.new_dimensions import (
     NewDimension,
     nested_dimension,
@@ -131,9 +132,9 @@ def _new(
     """Return the dimensions that the files do not have: those with labels, or nested ones."""
     there = _dimensions(facts.arrays)
     return tuple(
-        new_dimension(facts, name, spec.labels[name])
+        new_dimension(facts, name, spec.labels[name], spec.said_of(name))
         if nest is None
-        else nested_dimension(facts, name, nest[:, at], spec.labels.get(name))
+        else nested_dimension(facts, name, nest[:, at], spec.labels.get(name), spec.said_of(name))
         for at, name in enumerate(spec.concat_dim)
         if name in spec.labels or (nest is not None and name not in there)
     )
@@ -163,16 +164,25 @@ def _stacked(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:
 def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence[str]) -> None:
     there = _dimensions(facts.arrays)
     if len(facts.files) > 1 and not spec.concat_dim:
+        fixes = label_fixes(facts)
         raise CombineError(
-            f"{len(facts.files)} files but no dimension to concatenate along",
-            do="Pass concat_dim (on the command line --concat-dim).",
+            f"{len(facts.files)} files but no dimension to concatenate along: the coordinates that"
+            " they have are equal in the first file and the last",
+            fixes=fixes,
+            do=""
+            if fixes
+            else "Pass concat_dim (on the command line --concat-dim); labels say where files lie"
+            " along a dimension that they do not have.",
+            first=facts.files.url[0],
+            last=facts.files.url[len(facts.files) - 1],
             dimensions=there,
         )
     for name in existing:
         if name not in there:
+            fixes = label_fixes(facts, name) if len(spec.concat_dim) == 1 else []
             raise CombineError(
                 f"no variable has the dimension {name!r}",
-                fixes=_instead(name, there, spec),
+                fixes=(*fixes, *_instead(name, there, spec)),
                 do="You can also name another dimension that the files have. To stack them along a"
                 " new one, pass labels.",
                 dimensions=there,

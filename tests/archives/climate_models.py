@@ -1,5 +1,7 @@
 """Output of climate and ocean models, as they and the tools of their users write it."""
 
+import re
+
 import netCDF4
 import numpy as np
 import xarray as xr
@@ -463,23 +465,19 @@ def make_ugrid(folder):
             )
 
 
-def members(files):
-    """Stack the members by the number in their names."""
-    opened = [xr.open_dataset(each, decode_times=DECODED) for each in files]  # fmt: skip
-    labels = [int(each.rpartition("_m")[2].removesuffix(".nc")) for each in files]
-    made = xr.concat(
-        opened,
-        xr.Variable("member", labels),
-        data_vars="all",
-        coords="minimal",
-        compat="equals",
-        join="exact",
-        combine_attrs="override",
-    )
-    return made.assign_coords(member=labels).load()
+def stacked(dim, pattern):
+    """Stack files along a new dimension, by the numbers in their names."""
+
+    def answer(files):
+        opened = [xr.open_dataset(each, decode_times=DECODED).load() for each in files]
+        labels = [int(re.search(pattern, each)[1]) for each in files]
+        return xr.concat(opened, xr.DataArray(labels, dims=dim, name=dim), data_vars="all", coords="minimal",
+                         compat="equals", join="exact", combine_attrs="override")  # fmt: skip
+
+    return answer
 
 
-@archive("An ensemble, one file a member, numbered in the names", tool="xarray", oracle=members, choose="member")  # fmt: skip
+@archive("An ensemble, one file a member, numbered in the names", tool="xarray", oracle=stacked("member", r"_m([0-9]+)"), choose="member")  # fmt: skip
 def make_ensemble_by_name(folder):
     for member in (1, 2, 3):
         made = monthly(2000, 3)
@@ -489,7 +487,7 @@ def make_ensemble_by_name(folder):
         )
 
 
-@archive("Cubed sphere, one file a tile, without a coordinate of tiles", tool="FMS", oracle=nested("tile"), choose="tile")  # fmt: skip
+@archive("Cubed sphere, one file a tile, without a coordinate of tiles", tool="FMS", oracle=stacked("tile", r"tile([0-9]+)"), choose="tile")  # fmt: skip
 def make_cubed_sphere(folder):
     for tile in (1, 2):
         xr.Dataset(

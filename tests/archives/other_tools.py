@@ -165,11 +165,11 @@ def rasters(files):
     """Stack rasters along the dates in their names."""
     days = np.array(["2020-01-01", "2020-01-02"], "M8[us]")
     opened = [xr.open_dataset(each).load() for each in files]
-    return xr.concat(opened, xr.DataArray(days, dims="time", name="time"), data_vars=["Band1"], coords="minimal",
+    return xr.concat(opened, xr.DataArray(days, dims="time", name="time"), data_vars=["tas"], coords="minimal",
                      compat="equals", join="exact", combine_attrs="override")  # fmt: skip
 
 
-@archive("Rasters without time, Band1 and crs, dates in the names", tool="gdal_translate -of netCDF", oracle=rasters,
+@archive("Rasters without time, with crs, dates in the names", tool="gdal_translate -of netCDF", oracle=rasters,
          choose="time", attrs=False)  # fmt: skip
 def make_gdal_rasters(folder):
     unpacked("gdal", folder)

@@ -18,7 +18,7 @@ from icevirt.archive.hybrid import Recoding
 from icevirt.archive.plan import LeftOut
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
-from icevirt.planning.axes import duplicates, time_recoding
+from icevirt.planning.axes import duplicates, overlaps, time_recoding
 from icevirt.planning.axes.label_proposals import label_fixes
 from icevirt.planning.axes.new_dimensions import (
     NewDimension,
@@ -42,6 +42,7 @@ class PreparedFacts:
     new: tuple[NewDimension, ...]  # (files,) that no file has, in the order of the spec
     times: Mapping[str, Recoding]  # (files,) by path, where files count time differently
     left_out: tuple[LeftOut, ...]
+    cuts: tuple[duplicates.StepsCut, ...] = ()
     nest: NDArray[np.int64] | None = None  # (files, dimensions) places that a person gave
     given: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # first axes, by path
     label_edits: LabelEdits | None = None
@@ -49,9 +50,22 @@ class PreparedFacts:
 
     def only(self, rows: NDArray[np.int64]) -> PreparedFacts:
         """Return some of the files, in the order given."""
+        return self._taken(rows, self.facts.only(rows))
+
+    def cut(self, settled: duplicates.ResolvedDuplicates) -> PreparedFacts:
+        """Return the pieces of files that are kept where files overlap in part.
+
+        Raises:
+            CombineError: A variable is shorter or longer along a dimension than its coordinate.
+        """
+        assert settled.pieces is not None
+        facts = overlaps.cut(self.facts, settled.pieces, settled.labels)
+        return self._taken(settled.pieces.file, facts)
+
+    def _taken(self, rows: NDArray[np.int64], facts: CatalogFacts) -> PreparedFacts:
         return replace(
             self,
-            facts=self.facts.only(rows),
+            facts=facts,
             new=tuple(each.take(rows) for each in self.new),
             times={path: each.take(rows) for path, each in self.times.items()},
             nest=None if self.nest is None else self.nest[rows],
@@ -120,8 +134,11 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
     )
     if nest is None:
         settled = duplicates.settled(facts, existing, spec.options.duplicates, new)
-        found = found.only(settled.kept) if settled.left_out else found
-        found = replace(found, left_out=settled.left_out, twice=settled.refused)
+        if settled.pieces is not None:
+            found = found.cut(settled)
+        elif settled.left_out:
+            found = found.only(settled.kept)
+        found = replace(found, left_out=settled.left_out, cuts=settled.cuts, twice=settled.refused)
     is_ruled = bool(new or spec.dimension_rules.lasting)
     return _stacked(found, spec) if is_ruled else found
 

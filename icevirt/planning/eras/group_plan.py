@@ -198,7 +198,7 @@ def _group_of(spec: CombineSpec, number: int) -> str:
 def _plan(
     prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec, number: int
 ) -> BuildPlan:
-    mine = replace(prepared.only(parted.rows(number)), left_out=())
+    mine = replace(prepared.only(parted.rows(number)), left_out=(), cuts=())
     try:
         # times that no unit of all files could count may have one of this era's
         return combined(mine.counted_again(spec), spec)
@@ -243,7 +243,9 @@ def _together(
         arrays=arrays,
         split_rules=split_rules_of(arrays),
         notes=(
-            *duplicates.describe_duplicates(prepared.left_out, spec.options.duplicates),
+            *duplicates.describe_duplicates(
+                prepared.left_out, spec.options.duplicates, prepared.cuts
+            ),
             *_notes(names, plans),
         ),
         left_out=prepared.left_out,

@@ -387,7 +387,7 @@ def _too_many(bad: tuple[BadFile, ...], total: int) -> ScanError:
     unreadable = sum(each.code == StorageError.code for each in bad)  # the storage failed
     return ScanError(
         f"{len(bad)} of {total} files cannot be scanned; the first: {first}",
-        fixes=fixes,
+        fixes=(*bad[0].fixes, *fixes),
         do=do,
         bad_files=[file.url for file in bad[:_SHOWN]],
         **({"unreadable": unreadable} if unreadable else {}),

@@ -23,7 +23,7 @@ from icevirt.model.json import JSON
 from icevirt.planning.axes.gaps import Gap, steps_of_label
 from icevirt.planning.axes.placement import AxisPlacement, Placement
 from icevirt.planning.axes.regular_axes import AxisSteps, without_spacing
-from icevirt.planning.combine import data_vars
+from icevirt.planning.combine import data_vars, shares
 from icevirt.planning.combine.cf_packing import PACKING
 from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.options import CombineSpec
@@ -111,6 +111,8 @@ def planned(
         expected=_expected(facts.arrays, member, share, rows, edges, grid, hybrid),
         hybrid=hybrid,
         form=None if facts.arrays.form is None else facts.arrays.form[rows],
+        skips=share.skips,
+        held=share.held,
     )
     return array if steps is None else _given(array, steps)
 
@@ -202,6 +204,8 @@ def _given(array: PlannedArray, steps: AxisSteps) -> PlannedArray:
         starts=nowhere,
         lengths=nowhere,
         whole=array.whole[:1],
+        skips=None,
+        held=None,
         times=None,
         expected=math.prod(array.grid),
         values=steps.values,
@@ -257,6 +261,15 @@ def _share(
         shape[ragged] = int(member.sizes[:, ragged].max())
     # also the only file that is left may count time otherwise than the dataset
     alone = len(of) == 1 and not recoded and shape == first
+    skips = held = None
+    if facts.cuts is not None:
+        names = [axis.dimension for axis in member.along]
+        alone = False
+        boxes = shares.boxes_of(facts, member.rows[of], names, starts, lengths)
+        if not member.whole.all():  # values that are joined are compared cell by cell
+            boxes = shares.joined(boxes, len(names))
+        of, starts, lengths = of[boxes.rows], boxes.starts, boxes.lengths
+        skips, held = boxes.needed
     if (lengths == lengths[:1]).all():  # nearly always; it then takes no room
         lengths = np.broadcast_to(lengths[:1].copy(), lengths.shape)
     return _Share(
@@ -266,6 +279,8 @@ def _share(
         starts=starts,
         lengths=lengths,
         shape=tuple(shape),
+        skips=skips,
+        held=held,
     )
 
 
@@ -397,7 +412,9 @@ def _expected(  # noqa: PLR0917 - the facts of one array
     whole = member.whole[share.of]
     if member.schema.whole or not whole.any():
         return int(counts.sum())
-    chunks = np.prod(-(-member.sizes // np.array(edges, np.int64)), axis=1)[member.size[share.of]]
+    sizes = member.shapes[share.of]
+    sizes[:, share.axes] = share.lengths
+    chunks = np.prod(-(-sizes // np.array(edges, np.int64)), axis=1)
     return int(np.where(whole, chunks, counts).sum())
 
 

@@ -88,7 +88,7 @@ class _Look:
         names = self._names()
         first = ""
         for pattern, form in islice(date_patterns(names, self._time), _TRIED):
-            if first and not self._is_rival(first, pattern):
+            if first and not _is_rival(first, pattern, form):
                 continue
             if not self._fits(self._time, pattern, names):
                 continue
@@ -169,12 +169,6 @@ class _Look:
     def _is_free(self, name: str) -> bool:
         return name not in self._taken
 
-    def _is_rival(self, first: str, pattern: str) -> bool:
-        """Say whether two patterns read the same part of a name in two ways."""
-        return first.partition("{")[0] == pattern.partition("{")[0] and (
-            first.rpartition("}")[2] == pattern.rpartition("}")[2]
-        )
-
     def _names(self) -> list[str]:
         urls = [self._facts.files.url[at] for at in self._rows.tolist()]
         return relative([*readable_paths(urls)])
@@ -223,6 +217,19 @@ def _pairs(facts: CatalogFacts) -> Iterator[tuple[str, int]]:
     pairs = np.unique(arrays.path.codes.astype(np.int64) * count + arrays.schema.codes)
     for path, code in (divmod(pair, count) for pair in pairs.tolist()):
         yield arrays.path.values[path], code
+
+
+def _is_rival(first: str, pattern: str, form: str) -> bool:
+    """Say whether two patterns read the same part of a name in two ways that may be meant.
+
+    Days of the year stand behind a letter: ``A2024001``, ``s20240011200206``.
+    """
+    before = pattern.partition("{")[0]
+    same = (before, pattern.rpartition("}")[2]) == (
+        first.partition("{")[0],
+        first.rpartition("}")[2],
+    )
+    return same and ("%j" not in form or before[-1:].isalpha())
 
 
 def _rank(attribute: str) -> tuple[bool, bool]:

@@ -30,6 +30,7 @@ from icevirt.planning.remedies import fix
 
 _SAMPLE = 32  # names that are compared before all are
 _TRIED = 40  # patterns
+_ABOVE = 3  # folders above those that differ, which may hold a year
 _READ = 10_000  # files whose attributes are read for a proposal
 _TIMES = ("time", "date", "file_time")
 _NAMES_OF_TIME = ("t", "time", "times", "date", "datetime", "valid_time", "day", "month", "year")
@@ -93,15 +94,14 @@ class _Look:
         """Yield patterns of names with a date, alone or beside something else."""
         if not self._is_free(self._time):
             return
-        names = self._names()
+        names, above = self._names(), self._names(_ABOVE)
         first = ""
-        for pattern, form in islice(date_patterns(names, self._time), _TRIED):
-            if first and not _is_rival(first, pattern, form):
+        for ways, form in islice(date_patterns(above, self._time), _TRIED):
+            pattern = next((each for each in ways if self._fits(self._time, each, above)), "")
+            if not pattern or (first and not _is_rival(first, pattern, form)):
                 continue
-            if not self._fits(self._time, pattern, names):
-                continue
-            ways = [pattern, *self._longer(names, form)] if not first else [pattern]
-            for way in ways:
+            more = () if first else self._longer(above if "/" in form else names, form)
+            for way in (pattern, *more):
                 if made := [*self._stacked(way)]:
                     first = first or pattern
                     yield from made
@@ -208,9 +208,9 @@ class _Look:
             for path, code in _pairs(self._facts)
         )
 
-    def _names(self) -> list[str]:
+    def _names(self, above: int = 0) -> list[str]:
         urls = [self._facts.files.url[at] for at in self._rows.tolist()]
-        return relative([*readable_paths(urls)])
+        return relative([*readable_paths(urls)], above)
 
     def _fits(self, dimension: str, pattern: str, names: Sequence[str]) -> bool:
         """Say whether a pattern fits some names in one way, and tells several labels."""

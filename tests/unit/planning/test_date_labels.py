@@ -91,7 +91,7 @@ def test_directives_that_are_not_known_are_refused(text):
 @pytest.mark.parametrize(
     ("name", "pattern"),
     [("20230229", "{z:%Y%m%d}"), ("2023366", "{z:%Y%j}"), ("20230431", "{z:%Y%m%d}"),
-     ("20231301", "{z:%Y%m%d}"), ("2023000", "{z:%Y%j}"), ("2023010124", "{z:%Y%m%d%H}")],
+     ("20231301", "{z:%Y%m%d}"), ("2023000", "{z:%Y%j}"), ("00000101", "{z:%Y%m%d}"), ("2023010124", "{z:%Y%m%d%H}")],
 )  # fmt: skip
 def test_days_that_do_not_exist_are_no_labels(name, pattern):
     with pytest.raises(CombineError, match="does not match") as caught:

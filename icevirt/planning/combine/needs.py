@@ -99,6 +99,8 @@ def resolved(
             equal=tuple(sorted(equal)),
             tolerant=hints.tolerant,
         )
+    if not hints.concat_dims:  # labels of variables with one value, which may become a dimension's
+        wanted |= _recorded(arrays) & np.uint8(Fact.labels)
     return replace(facts, arrays=_made(arrays, beside, found, wanted, (kinds, kind), hints))
 
 

@@ -23,7 +23,7 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.planning.axes.gaps import Gap, steps_of_label
 from icevirt.planning.axes.placement import AxisPlacement, Placement
-from icevirt.planning.axes.regular_axes import AxisSteps
+from icevirt.planning.axes.regular_axes import AxisSteps, without_spacing
 from icevirt.planning.combine import data_vars, shares
 from icevirt.planning.combine.cf_packing import PACKING
 from icevirt.planning.combine.combine_attrs import combine_attributes
@@ -33,7 +33,7 @@ from icevirt.planning.combine.tolerance import largest_difference
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.partial_references import Decision, Place, decide
 from icevirt.planning.partial.storage_cost import hybrid_counts, hybrid_window, with_grid
-from icevirt.planning.remedies import choose, leave_out
+from icevirt.planning.remedies import drop_fix, fix
 from icevirt.planning.schedule.manifest_units import window_of
 
 JOINED_CHUNK_BYTES = 4 << 20
@@ -156,16 +156,20 @@ def _decision(  # noqa: PLR0917 - the facts of one array
             f"{member.path} would be repeated for several steps of a file along "
             f"{', '.join(map(repr, given))}, so its values would have to be stored: "
             f"{made.hybrid.why}",
-            do=f"Leave {member.path} out of data_vars, or build the deviating files into another"
-            " group.",
+            fixes=[drop_fix(facts.arrays, member.rows, f"the dataset lacks {member.path}")],
+            do=f"You can also leave {member.path} out of data_vars, or build the files that differ"
+            " into another group.",
             variable=member.path,
         )
     begins = np.unique(share.starts, axis=0)
     if len(begins) < len(share.starts):
         raise CombineError(
             f"several files hold {member.path} for the same steps, in different encodings",
-            do=f"Choose one with {choose(duplicates='newest')}, or version; or leave the variable"
-            f" out with {leave_out(member.path)}.",
+            fixes=[
+                fix("one file of each step counts, by its time of change", duplicates="newest"),
+                fix("one file of each step counts, by its name", duplicates="version"),
+                drop_fix(facts.arrays, member.rows, f"the dataset lacks {member.path}"),
+            ],
             variable=member.path,
             why=made.hybrid.why,
         )
@@ -292,7 +296,10 @@ def _refuse_other_steps(
         raise CombineError(
             f"variable {member.path} has another length along {axis.dimension!r} than the "
             "coordinate that defines the missing steps",
-            do=f"Leave it out with {leave_out(member.path)}, or leave spacing out.",
+            fixes=[
+                without_spacing(axis.dimension),
+                drop_fix(facts.arrays, member.rows, f"the dataset lacks {member.path}"),
+            ],
             variable=member.path,
             file=facts.url_of(member.rows[row]),
             length=int(member.lengths[row, at]),
@@ -316,7 +323,8 @@ def _lengths_of_cells(facts: CatalogFacts, member: CombinedVariable, at: int) ->
         raise CombineError(
             f"files at one position along {axis.dimension!r} have different lengths of "
             f"{member.path}",
-            do="Build the files of each length into a group of its own.",
+            fixes=[drop_fix(facts.arrays, member.rows, f"the dataset lacks {member.path}")],
+            do="You can also build the files of each length into a group of its own.",
             variable=member.path,
             place=axis.name(int(cell[one])),
             first=facts.url_of(member.rows[one]),

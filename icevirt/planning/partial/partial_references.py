@@ -30,7 +30,7 @@ from icevirt.planning.partial.chunk_alignment import (
     native_chunks,
     values_in,
 )
-from icevirt.planning.partial.storage_cost import remedy, signature
+from icevirt.planning.partial.storage_cost import NUMBERS, remedy, signature
 from icevirt.planning.remedies import leave_out
 
 _LOSSY = (
@@ -39,12 +39,6 @@ _LOSSY = (
     "numcodecs.bitround",
     "numcodecs.zfpy",
     "numcodecs.astype",
-)
-_NUMBERS = frozenset(
-    (
-        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float32", "float64"),
-    )
 )
 _FLOAT_CODECS: tuple[JSON, ...] = (
     {"name": "bytes", "configuration": {"endian": "little"}},
@@ -286,7 +280,7 @@ def _bounds(files: _ArrayFiles, edges: Sequence[int], same: NDArray[np.bool_]) -
 
 
 def _is_number(schema: ArraySchema) -> bool:
-    return isinstance(schema.data_type, str) and schema.data_type in _NUMBERS
+    return isinstance(schema.data_type, str) and schema.data_type in NUMBERS
 
 
 def _refuse_impossible(files: _ArrayFiles, found: Decision) -> None:

@@ -266,6 +266,10 @@ type Compare = Callable[[tuple[str, str], tuple[str, str]], Mapping[str, Any] | 
 """Given URL and path of a variable in two files: the first difference as facts of an error."""
 
 
+type ReadValues = Callable[[str, str], NDArray[Any] | None]
+"""Given URL and path of a variable in a file: its values; None where they cannot be read."""
+
+
 class GroupsOf(Protocol):
     """Reads the groups of a file; nothing of one whose groups lack the attribute asked for."""
 
@@ -282,6 +286,7 @@ class CatalogFacts:
     groups_of: GroupsOf  # read on demand
     places: Strings  # (m,) URLs of files, or of directories, that references lead to
     compare: Compare | None = None  # reads values of two files, to tell where they differ
+    values: ReadValues | None = None  # reads values of a file, to tell how far they differ
     cuts: StepCuts | None = None  # (files,) where files overlap in part
 
     def url_of(self, row: int | np.integer) -> str:
@@ -297,5 +302,6 @@ class CatalogFacts:
             groups_of=lambda row, *, saying="": groups_of(int(rows[row]), saying=saying),
             places=self.places,
             compare=self.compare,
+            values=self.values,
             cuts=None if self.cuts is None else self.cuts.take(rows),
         )

@@ -46,7 +46,8 @@ from icevirt.planning.axes.time_recoding import (
     units_of,
 )
 from icevirt.planning.combine.cf_packing import decoded, packing_in, packing_of, same_packing
-from icevirt.planning.combine.tolerance import difference_of, limit_for
+from icevirt.planning.combine.hints import covered_by
+from icevirt.planning.combine.tolerance import difference_of
 from icevirt.planning.edits.corrections import COUNTING
 from icevirt.planning.edits.renames import with_attributes
 from icevirt.planning.equality import same_values
@@ -383,7 +384,14 @@ class _Comparison:
         self, mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], variable: str, held: Any
     ) -> bool:
         """Say whether no value of an array differs by more than the tolerance of the build."""
-        limit = limit_for(self._tolerance, self._called(variable), dimensions_of(held))
+        limits = covered_by(
+            self._tolerance,
+            (
+                (self._called(each.path), each.dimension_names, each.attributes.values)
+                for each in self._scan(None).arrays
+            ),
+        )
+        limit = limits.get(self._called(variable))
         if limit is None or not mine.shape == theirs.shape == held.shape:
             return False
         own = next(each for each in self._scan(None).arrays if each.path == variable)

@@ -57,12 +57,15 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         members.extend(members_of(facts, cells, spec))
     gaps = holes.find(facts, members, rule=spec.options.missing)
     arrays: tuple[PlannedArray, ...] = ()
+    limits = tolerance.limits_of(facts, spec.tolerance)
     for member in members:
         recoded = times.get(member.path)
         recoded = None if recoded is None else recoded.take(cells.rows)
         gap = gaps.get(member.path)
         given = prepared.given.get(member.path, ())
-        made = planned(facts, member, cells, spec, gap=gap, times=recoded, given=given)
+        made = planned(
+            facts, member, cells, spec, gap=gap, times=recoded, given=given, limits=limits
+        )
         arrays += (_sharing(arrays, made),)
     refuse_expensive(arrays, spec)
     arrays += tuple(
@@ -94,7 +97,7 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
             *holes.describe_gaps(gaps),
             *_describe_padding(members),
             *hybrids_told(arrays),
-            *tolerance.describe_tolerance(facts, members, spec.tolerance),
+            *tolerance.describe_tolerance(facts, members, limits),
             *_describe_static(facts, arrays),
             *reader_support.describe_readers(
                 {each.path: reader_support.readers_of_json(each.zarr_json) for each in arrays}

@@ -18,7 +18,7 @@ from icevirt.archive.facts import ArrayColumns, BesideColumns, CatalogFacts, Cod
 from icevirt.archive.joining import Fact, Form, cut_along
 from icevirt.archive.schema import ArraySchema
 from icevirt.planning.combine.data_vars import listing_groups, variables_of
-from icevirt.planning.combine.hints import CombineHints, Recorded
+from icevirt.planning.combine.hints import CombineHints, Recorded, covered_by
 
 type IsReferenced = Callable[[str], bool]
 """Given the path of an array: whether a policy wants its chunks to be references."""
@@ -32,6 +32,7 @@ class LackingFacts:
     path: Coded  # (n,)
     fact: NDArray[np.uint8]  # (n,) of `Fact`
     equal: tuple[str, ...]  # paths of arrays that must be equal though files are stacked
+    tolerant: tuple[str, ...] = ()  # names and paths of arrays whose values are compared
 
 
 class _ArrayKind(NamedTuple):
@@ -69,6 +70,7 @@ def resolved(
         affordable: Bytes of values that may be stored of a file.
     """
     arrays = facts.arrays
+    hints = _covering(facts, hints)
     kinds, kind = _kinds(arrays)
     equal = _equal(facts, hints)
     of_kind = np.array(
@@ -95,6 +97,7 @@ def resolved(
             path=arrays.path.take(rows),
             fact=lacking[rows],
             equal=tuple(sorted(equal)),
+            tolerant=hints.tolerant,
         )
     if not hints.concat_dims:  # labels of variables with one value, which may become a dimension's
         wanted |= _recorded(arrays) & np.uint8(Fact.labels)
@@ -130,6 +133,18 @@ def _equal(facts: CatalogFacts, hints: CombineHints) -> frozenset[str]:
         for path, schema in variables_of(facts)
     )
     return hints.equal_in_files(variables, listing_groups(facts))
+
+
+def _covering(facts: CatalogFacts, hints: CombineHints) -> CombineHints:
+    """Return hints whose tolerances name what they cover: of coordinates, their bounds too."""
+    if not hints.tolerant:
+        return hints
+    variables = [
+        (path, schema.dimension_names, schema.attributes.values)
+        for path, schema in variables_of(facts)
+    ]
+    covered = covered_by(dict.fromkeys(hints.tolerant, 0.0), variables)
+    return replace(hints, tolerant=tuple(sorted({*hints.tolerant, *covered})))
 
 
 def _recorded(arrays: ArrayColumns) -> NDArray[np.uint8]:

@@ -23,7 +23,7 @@ from icevirt.planning.combine.data_vars import DimensionRules
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
 from icevirt.planning.partial import mismatch
 from icevirt.planning.partial.storage_cost import permits, signature
-from icevirt.planning.remedies import choose, leave_out
+from icevirt.planning.remedies import choose, leave_out, scan_fix
 
 _ROWS = 1 << 20  # that are sorted at a time
 
@@ -231,7 +231,7 @@ def _axis(path: str, names: Sequence[str | None], dimension: str) -> int:
     if names.count(dimension) > 1:
         raise CombineError(
             f"variable {path} has the concatenated dimension twice",
-            do=f"Leave it out with {leave_out(path)}.",
+            fixes=[scan_fix(f"the dataset lacks {path}", drop_variables=[path])],
             variable=path,
             dimensions=list(names),
         )

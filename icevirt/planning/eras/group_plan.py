@@ -19,7 +19,7 @@ from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.scanned import ScannedGroup, dump
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, IcevirtError
+from icevirt.errors import CombineError, IcevirtError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes import duplicates
@@ -37,6 +37,7 @@ from icevirt.planning.eras.report import (
     raised,
     stored_natively,
 )
+from icevirt.planning.eras.working_fixes import keep_working_fixes
 from icevirt.planning.partial.mismatch import is_about_storage
 from icevirt.planning.partial.storage_cost import refuse_expensive
 from icevirt.planning.remedies import listed
@@ -56,6 +57,22 @@ def combine_eras(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
         CombineError: They do not, without changing values. Where that is because files decode
             unlike, ``error.facts["eras"]`` is an `Eras`.
     """
+    try:
+        return _combined(facts, spec)
+    except (CombineError, InvalidInputError) as error:
+        keep_working_fixes(error, facts, spec, _planned)
+        raise
+
+
+def _planned(facts: CatalogFacts, spec: CombineSpec) -> None:
+    """Combine files; what is said of their eras where they are refused is not looked for."""
+    prepared = prepare(facts, spec)
+    refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
+    combine = _grouped if spec.options.on_mismatch == "eras" else combined
+    combine(prepared, spec)
+
+
+def _combined(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
     prepared = prepare(facts, spec)
     refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
     in_groups = spec.options.on_mismatch == "eras"
@@ -181,13 +198,16 @@ def _group_of(spec: CombineSpec, number: int) -> str:
 def _plan(
     prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec, number: int
 ) -> BuildPlan:
-    mine = replace(prepared.only(parted.rows(number)), left_out=())
+    mine = replace(prepared.only(parted.rows(number)), left_out=(), cuts=())
     try:
         # times that no unit of all files could count may have one of this era's
         return combined(mine.counted_again(spec), spec)
     except CombineError as error:
         raise CombineError(
-            f"{paths.name(spec.group)}: {error.what}", do=error.do, **error.facts
+            f"{paths.name(spec.group)}: {error.what}",
+            do=error.do,
+            fixes=error.fixes,
+            **error.facts,
         ) from error
 
 
@@ -223,7 +243,9 @@ def _together(
         arrays=arrays,
         split_rules=split_rules_of(arrays),
         notes=(
-            *duplicates.describe_duplicates(prepared.left_out, spec.options.duplicates),
+            *duplicates.describe_duplicates(
+                prepared.left_out, spec.options.duplicates, prepared.cuts
+            ),
             *_notes(names, plans),
         ),
         left_out=prepared.left_out,

@@ -69,6 +69,7 @@ from icevirt.tasks.verify_matching import (
     dimensions_of,
     group_of,
     is_elsewhere,
+    part_of_chunk,
     regions_of,
     row_of,
     shape_of,
@@ -226,6 +227,12 @@ class _Comparison:
                     return array, tuple(array.references.index[row].tolist())
                 if row is not None and self._group == paths.ROOT:
                     others.append(array.path)
+        for array in self._scan(None).arrays:
+            found = part_of_chunk(wanted, array)
+            if found is not None and wanted.array.endswith(array.path):
+                return found
+            if found is not None and self._group == paths.ROOT:
+                others.append(array.path)
         group = group_of(wanted.array, others)
         if group != paths.ROOT:
             self._group, self._scans = group, {}

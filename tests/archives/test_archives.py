@@ -10,8 +10,9 @@ import pytest
 from archives.archive import CATALOG, built, differences
 from archives.page import line, page
 
-for each in ("climate_models", "reanalyses", "satellites", "other_tools"):
-    importlib.import_module(f"archives.{each}")
+for each in sorted(Path(__file__).parent.glob("[!t]*.py")):
+    if each.stem != "conftest":
+        importlib.import_module(f"archives.{each.stem}")
 
 PAGE = Path(__file__).parents[2] / "docs" / "archives.md"
 LINES: dict[str, str] = {}

@@ -26,6 +26,7 @@ from icevirt.execution.executor import Executor
 from icevirt.model import paths
 from icevirt.objects.source_access import in_force
 from icevirt.planning.axes.coordinates import LabelsByDimension, comparable, differing
+from icevirt.planning.combine.hints import holds_labels
 from icevirt.planning.combine.options import COORDINATES
 from icevirt.planning.schedule.balance_scans import pieces_of
 from icevirt.tasks.scan import End, EndsFound, EndsTask, run_scan_ends
@@ -129,7 +130,7 @@ def _labels(executor: Executor, job: Scan, facts: CatalogFacts) -> LabelsByDimen
     arrays, rows, found = facts.arrays, [], []
     for at in range(len(arrays.path)):
         name, schema = paths.name(arrays.path[at]), ArraySchema.loads(arrays.schema[at])
-        if schema.dimension_names == (name,):
+        if holds_labels(arrays.path[at], schema.dimension_names, schema.data_type):
             rows.append(at)
             found.append((name, schema.attributes))
     facts = replace(facts, arrays=arrays.take(np.array(rows, np.int64)))

@@ -33,9 +33,9 @@ from icevirt.planning.axes.date_labels import (
 )
 from icevirt.planning.axes.file_labels import labels_of_files, refuse_unlabelled
 from icevirt.planning.axes.file_order import decoded
-from icevirt.planning.axes.placement import AxisPlacement
+from icevirt.planning.axes.placement import NOWHERE, AxisPlacement
 from icevirt.planning.axes.time_recoding import InexactError, common, missing_of, recoded, units_of
-from icevirt.planning.remedies import choose
+from icevirt.planning.remedies import choose, scan_fix
 
 type Labels = Sequence[str | int | float | date] | str
 """Of each file in the order given, dates too; or a pattern of names, like
@@ -57,24 +57,31 @@ class NewDimension:
     attributes: Attributes = field(default_factory=Attributes)
     variable: str | None = None  # path of the variable that becomes its coordinate, if one does
     label_variable: str | None = None  # path of the variable that holds the labels
+    is_new: bool = True  # no file has the dimension; else each has one step, and the cell may lack
 
     @property
     def axis(self) -> AxisPlacement:
         """The cells of the files."""
+        new, named = (
+            "stacked along the new dimension",
+            "labels in the place of the files' own along",
+        )
         return AxisPlacement(
             dimension=self.name,
             cell=self.cell,
             count=self.count,
-            reason=f"stacked along the new dimension {self.name!r}",
+            reason=f"{new if self.is_new else named} {self.name!r}",
             names=() if self.values is None else shown_labels(self.values, self.attributes),
-            is_new=True,
+            is_new=self.is_new,
         )
 
     def take(self, rows: NDArray[np.int64]) -> NewDimension:
         """Return the dimension of some files; labels that none of them has are gone."""
         used, cell = np.unique(self.cell[rows], return_inverse=True)
+        lacking = int((used == NOWHERE).sum())  # the first of them, if any file lacks the dimension
+        used, cell = used[lacking:], cell.astype(np.int64) - lacking
         values = None if self.values is None else self.values[used]
-        return replace(self, cell=cell.astype(np.int64), count=len(used), values=values)
+        return replace(self, cell=cell, count=len(used), values=values)
 
 
 def new_dimension(
@@ -99,7 +106,18 @@ def new_dimension(
     refuse_known(facts, name, variable)
     if variable is not None:
         return _by_variable(facts, name, variable)
-    said = said or {}
+    return labelled(facts, name, labels, said or {})
+
+
+def labelled(
+    facts: CatalogFacts, name: str, labels: Labels, said: Mapping[str, Any]
+) -> NewDimension:
+    """Return a dimension with labels that are listed, or that names or attributes of files tell.
+
+    Raises:
+        InvalidInputError: There are too few or too many, or the pattern is not valid.
+        CombineError: A file does not tell its label.
+    """
     calendar = calendar_of(said)
     if isinstance(labels, str):
         values, attributes = counted_labels(
@@ -161,17 +179,24 @@ def array_of_labels(values: Sequence[Any]) -> NDArray[Any] | Dates:
 def refuse_known(facts: CatalogFacts, name: str, variable: str | None) -> None:
     """Refuse a name that dimensions or variables have, but for the variable of the labels."""
     schemas = (ArraySchema.loads(text) for text in facts.arrays.schema.values)
-    taken = {each for schema in schemas for each in schema.dimension_names}
-    taken |= {
-        paths.name(path)
-        for path in facts.arrays.path.values
-        if variable not in (path, paths.name(path))
-    }
-    if name in taken:
+    if any(name in schema.dimension_names for schema in schemas):
         raise CombineError(
             "labels need a new dimension, but the files already have this one",
             do="Name a new dimension with concat_dim (--concat-dim), or omit its labels.",
             concat_dim=name,
+        )
+    taken = [
+        path
+        for path in facts.arrays.path.values
+        if paths.name(path) == name and variable not in (path, name)
+    ]
+    if taken:
+        raise CombineError(
+            "labels make a new coordinate, but the files already have a variable of its name",
+            fixes=[scan_fix(f"{taken[0]} is left out", drop_variables=taken)],
+            do="You can also name another dimension, or rename the variable.",
+            concat_dim=name,
+            variable=taken[0],
         )
 
 

@@ -27,6 +27,7 @@ from icevirt.planning.axes.new_dimensions import (
     new_dimension,
 )
 from icevirt.planning.axes.placement import Placement, place_files, placed_axis
+from icevirt.planning.axes.relabeled_steps import relabeled
 from icevirt.planning.combine.data_vars import Declared
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.stacking import stacked
@@ -125,7 +126,7 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
         if spec.options.combine == "nested"
         else None
     )
-    new = _new(facts, spec, nest)
+    facts, new = _new(facts, spec, nest)
     existing = tuple(name for name in spec.concat_dim if name not in {e.name for e in new})
     _check_dimensions(facts, spec, existing)
     facts, times = time_recoding.recode_times(facts, spec.concat_dim)
@@ -145,16 +146,21 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
 
 def _new(
     facts: CatalogFacts, spec: CombineSpec, nest: NDArray[np.int64] | None
-) -> tuple[NewDimension, ...]:
-    """Return the dimensions that the files do not have: those with labels, or nested ones."""
+) -> tuple[CatalogFacts, tuple[NewDimension, ...]]:
+    """Return the dimensions that have labels, or that nested files lack, and what these replace."""
     there = _dimensions(facts.arrays)
-    return tuple(
-        new_dimension(facts, name, spec.labels[name], spec.said_of(name))
-        if nest is None
-        else nested_dimension(facts, name, nest[:, at], spec.labels.get(name), spec.said_of(name))
-        for at, name in enumerate(spec.concat_dim)
-        if name in spec.labels or (nest is not None and name not in there)
-    )
+    found: list[NewDimension] = []
+    for at, name in enumerate(spec.concat_dim):
+        labels, said = spec.labels.get(name), spec.said_of(name)
+        if nest is not None:
+            if labels is not None or name not in there:
+                found.append(nested_dimension(facts, name, nest[:, at], labels, said))
+        elif labels is not None and name in there:
+            facts, made = relabeled(facts, name, labels, said)
+            found.append(made)
+        elif labels is not None:
+            found.append(new_dimension(facts, name, labels, said))
+    return facts, tuple(found)
 
 
 def _stacked(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:

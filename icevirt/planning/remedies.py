@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns
+from icevirt.archive.plan import WindowTask
 from icevirt.errors import Fix
 
 EVERY = "*"
@@ -106,6 +107,12 @@ def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 def drop_fix(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer], price: str) -> Fix:
     """Return a fix that leaves out the variables of some rows, by their names in the files."""
     return scan_fix(price, drop_variables=own_names(arrays, rows))
+
+
+def drop_window_fix(window: WindowTask) -> Fix:
+    """Return a fix that leaves out the variable of which a task writes a part."""
+    names = list(dict.fromkeys(path for path, _ in window.reads)) or [window.source_path]
+    return scan_fix(f"the dataset lacks {window.source_path}", drop_variables=names)
 
 
 def instead(

@@ -14,13 +14,8 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.file_order import Keys, Runs, decoded, decoding
-from icevirt.planning.axes.time_recoding import (
-    InexactError,
-    microseconds,
-    missing_of,
-    parse,
-    units_of,
-)
+from icevirt.planning.axes.time_units import missing_of, parse, units_of
+from icevirt.planning.axes.time_values import InexactError, microseconds
 
 _NUMBERS, _TEXTS = "iufb", "US"
 

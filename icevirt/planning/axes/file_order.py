@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from icevirt.errors import CombineError
 from icevirt.model.strings import Strings
-from icevirt.planning.remedies import choose
+from icevirt.planning.remedies import choose, fix
 
 
 def decoded(raw: NDArray[np.generic], attributes: Mapping[str, object]) -> NDArray[np.generic]:
@@ -165,10 +165,21 @@ def _by_labels(urls: Sequence[str] | Strings, keys: Keys, dimension: str) -> NDA
         return urls[int(filled[int(np.searchsorted(starts, label, side="right")) - 1])]
 
     if keys.missing.any():
+        at = int(np.argmax(keys.missing))
+        begin = int(starts[int(np.searchsorted(starts, at, side="right")) - 1])
         raise CombineError(
             f"the coordinate of {dimension!r}, which orders files, contains NaN or its fill value",
-            do=f"Leave the file out, or repair it; or {_AS_GIVEN}.",
-            file=url_at(int(np.argmax(keys.missing))),
+            fixes=[
+                fix(
+                    "keeps the files in the order given, whatever their labels say; the label"
+                    " stays missing",
+                    combine="nested",
+                    concat_dim=[dimension],
+                )
+            ],
+            do="Or leave the file out, or repair it.",
+            file=url_at(at),
+            position=at - begin,
             dimension=dimension,
         )
     inside = np.ones(len(flat) - 1, np.bool_)

@@ -22,7 +22,7 @@ from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.planning.axes.regular_axes import AxisSteps
-from icevirt.planning.axes.time_recoding import missing_of
+from icevirt.planning.axes.time_units import missing_of
 from icevirt.planning.combine.options import Missing
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.remedies import choose, leave_out

@@ -22,7 +22,7 @@ from icevirt.model import paths
 from icevirt.planning.axes.coordinates import coordinate_of
 from icevirt.planning.axes.file_order import Runs, order_files
 from icevirt.planning.axes.regular_axes import AxisSteps, steps_of
-from icevirt.planning.axes.time_recoding import bounds_of
+from icevirt.planning.axes.time_units import bounds_of
 from icevirt.planning.remedies import choose
 
 NOWHERE = -1

@@ -17,7 +17,7 @@ from icevirt.archive.schema import DECODING
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model.attributes import Attributes, restore
 from icevirt.model.json import JSON
-from icevirt.planning.axes.time_recoding import BOUNDS, DURATIONS, parse
+from icevirt.planning.axes.time_units import BOUNDS, DURATIONS, parse
 from icevirt.planning.combine.cf_packing import PACKING
 
 COUNTING = ("units", "calendar")

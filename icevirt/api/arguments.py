@@ -14,6 +14,8 @@ from icevirt.errors import InvalidInputError
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.model.paths import problem
+from icevirt.planning.axes.date_labels import is_date
+from icevirt.planning.axes.name_patterns import NamePattern, is_pattern
 from icevirt.planning.axes.new_dimensions import Labels
 from icevirt.planning.axes.regular_axes import spacing_of
 from icevirt.planning.combine.hints import CombineHints
@@ -83,6 +85,8 @@ def labels_of(given: LabelsLike | None, dimensions: Sequence[str]) -> dict[str, 
                 concat_dim=list(dimensions),
             )
         return dict(given)
+    if is_pattern(given):
+        return dict.fromkeys(_labelled(str(given), dimensions), given)
     if len(dimensions) != 1:
         raise InvalidInputError(
             "labels need a new dimension, but "
@@ -92,6 +96,25 @@ def labels_of(given: LabelsLike | None, dimensions: Sequence[str]) -> dict[str, 
             concat_dim=list(dimensions),
         )
     return {dimensions[0]: given}
+
+
+def _labelled(pattern: str, dimensions: Sequence[str]) -> tuple[str, ...]:
+    """Return the dimensions that a pattern of names labels."""
+    found = NamePattern.of(pattern).names
+    if unknown := [name for name in found if name not in dimensions]:
+        raise InvalidInputError(
+            "the pattern of the labels names dimensions that are not in concat_dim",
+            do="Add them to concat_dim (on the command line --concat-dim), or write * in their"
+            " place.",
+            unknown=unknown,
+            concat_dim=list(dimensions),
+        )
+    return found
+
+
+def dimensions_in(labels: LabelsLike | None) -> tuple[str, ...]:
+    """Return the dimensions that a pattern of names labels, where one was given."""
+    return NamePattern.of(str(labels)).names if is_pattern(labels) else ()
 
 
 def spacing_by(given: SpacingLike, dimensions: Sequence[str]) -> dict[str, str | float]:
@@ -117,10 +140,13 @@ def spacing_by(given: SpacingLike, dimensions: Sequence[str]) -> dict[str, str |
 
 def as_choice(labels: Mapping[str, Labels]) -> dict[str, JSON] | None:
     """Return labels as a snapshot records them."""
-    found: dict[str, JSON] = {
-        name: each if isinstance(each, str) else list(each) for name, each in labels.items()
-    }
-    return found or None
+    return {name: _as_recorded(each) for name, each in labels.items()} or None
+
+
+def _as_recorded(labels: Labels) -> JSON:
+    if isinstance(labels, str) or not any(map(is_date, labels)):
+        return labels if isinstance(labels, str) else list(labels)  # type: ignore[arg-type]
+    return {"dates": [f"{each} {getattr(each, 'calendar', '')}".strip() for each in labels]}
 
 
 def identity_of(options: ScannerOptions, version: int = catalog.VERSION) -> str:

@@ -6,7 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.api.arguments import ConcatDim, dimensions_of, labels_of, spacing_by
+from icevirt.api.arguments import (
+    ConcatDim,
+    dimensions_in,
+    dimensions_of,
+    labels_of,
+    spacing_by,
+)
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.editing import Edits
 from icevirt.api.sources.catalog_inputs import inputs_of
@@ -57,7 +63,7 @@ class Choices:
             InvalidInputError: One is wrong, or they contradict one another.
         """
         scan, combine = ScanOptions.of(scan_options), CombineOptions.of(combine_options)
-        dimensions = dimensions_of(concat_dim)
+        dimensions = dimensions_of(concat_dim) or dimensions_in(combine.labels)
         data_vars = data_vars_of(combine.data_vars)
         if dimensions:
             refuse_unknown_dimensions(data_vars, dimensions)

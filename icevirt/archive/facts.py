@@ -256,6 +256,23 @@ class BesideColumns:
     labels: Labels
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepCuts:
+    """Which steps count of files that overlap in part; a file with two such runs has two rows."""
+
+    source: NDArray[np.int64]  # (files,) equal for rows of one file
+    skip: Mapping[str, NDArray[np.int64]]  # (files,) by dimension: steps before the first
+    held: Mapping[str, NDArray[np.int64]]  # (files,) by dimension: steps of the whole file
+
+    def take(self, rows: NDArray[np.integer]) -> StepCuts:
+        """Return the given rows."""
+        return StepCuts(
+            source=self.source[rows],
+            skip={name: column[rows] for name, column in self.skip.items()},
+            held={name: column[rows] for name, column in self.held.items()},
+        )
+
+
 type Compare = Callable[[tuple[str, str], tuple[str, str]], Mapping[str, Any] | None]
 """Given URL and path of a variable in two files: the first difference as facts of an error."""
 
@@ -276,6 +293,7 @@ class CatalogFacts:
     groups_of: GroupsOf  # read on demand
     places: Strings  # (m,) URLs of files, or of directories, that references lead to
     compare: Compare | None = None  # reads values of two files, to tell where they differ
+    cuts: StepCuts | None = None  # (files,) where files overlap in part
 
     def url_of(self, row: int | np.integer) -> str:
         """Return the URL of the file of an array, given the row of the array."""
@@ -290,4 +308,5 @@ class CatalogFacts:
             groups_of=lambda row, *, saying="": groups_of(int(rows[row]), saying=saying),
             places=self.places,
             compare=self.compare,
+            cuts=None if self.cuts is None else self.cuts.take(rows),
         )

@@ -75,6 +75,12 @@ class Hybrid:
             for each in kept[1:]
         )
 
+    def edges(self, axis: int, otherwise: int) -> NDArray[np.int64]:
+        """Return how long each file's own chunks are along an axis."""
+        edges = [each.chunk_shape[axis] if each.chunk_shape else otherwise for each in self.schemas]
+        found: NDArray[np.int64] = np.array(edges, np.int64)[self.own]
+        return found
+
     def spread(self, at: NDArray[np.int64], of: NDArray[np.int64], size: int) -> Hybrid:
         """Return the rows ``of`` at the places ``at`` of columns with ``size`` rows."""
         plain, own = np.zeros(size, np.bool_), np.zeros(size, np.int32)

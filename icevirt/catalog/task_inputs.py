@@ -183,7 +183,7 @@ def _extent(window: WindowTask, block: Block, rows: NDArray[np.int64]) -> NDArra
     axis = len(window.chunk_shape) - block.index.shape[1]
     if axis not in window.axes:
         return np.full(len(rows), window.shape[axis], np.int64)
-    found: NDArray[np.int64] = window.lengths[block.file[rows], window.axes.index(axis)]
+    found: NDArray[np.int64] = window.in_files[block.file[rows], window.axes.index(axis)]
     return found
 
 
@@ -201,7 +201,12 @@ def _inside(
     starts = window.starts[:, window.axes.index(axis)]
     begin = window.grids[axis].chunk_at(starts)[block.file[rows]]
     steps = block.length[rows].astype(np.int64) // step
-    first = begin + block.index[rows, 0].astype(np.int64) * steps
-    inside = (first < high) & (first + steps > low)
+    first = block.index[rows, 0].astype(np.int64) * steps
+    last = first + steps - 1
+    if (own := window.chunks_of_files(window.axes.index(axis))) is not None:
+        # what does not count is looked at with what does, so that each reference is counted once
+        lows, highs = (each[block.file[rows]] for each in own)
+        first, last = np.clip(first, lows, highs) - lows, np.clip(last, lows, highs) - lows
+    inside = (begin + first < high) & (begin + last >= low)
     kept: NDArray[np.int64] = rows[inside | (block.kind[rows] != ChunkType.virtual)]
     return kept

@@ -37,13 +37,13 @@ from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
-from icevirt.planning.axes.time_units import bounds_of, counting_array, missing_of, units_of
-from icevirt.planning.axes.time_values import InexactError, recoded
 from icevirt.planning.combine.cf_packing import decoded, packing_in, packing_of, same_packing
 from icevirt.planning.combine.tolerance import difference_of, limit_for
 from icevirt.planning.edits.corrections import COUNTING
 from icevirt.planning.edits.renames import with_attributes
 from icevirt.planning.equality import same_values
+from icevirt.planning.times.units import bounds_of, counting_array, missing_of, units_of
+from icevirt.planning.times.values import InexactError, recoded
 from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.session import Session
 from icevirt.scan.contract import ByteSource, Oracle, ScannerOptions

@@ -28,6 +28,7 @@ from icevirt.catalog.parquet import damaged
 from icevirt.catalog.scan_notes import describe_scan, note_asked
 from icevirt.errors import (
     BuildError,
+    Fix,
     FormatError,
     InvalidInputError,
     ScanError,
@@ -39,6 +40,7 @@ from icevirt.execution.executor import Executor, reporter
 from icevirt.ids import ObjectId12
 from icevirt.objects.source_access import in_force
 from icevirt.planning.combine.needs import LackingFacts, resolved
+from icevirt.planning.remedies import listed, scan_fix
 from icevirt.planning.schedule.balance_scans import dealt, pieces_of
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.write_tasks import Route, bundles, route_of, write_items
@@ -66,6 +68,7 @@ from icevirt.wire.manifests.manifest import ManifestEncoding
 _TASKS_PER_SLOT = 4
 _ATTEMPTS = 3  # to take facts that another process deletes
 _SHOWN = 5  # bad files in a message
+_NAMED = 3  # bad files in a remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +234,10 @@ def _refuse_stored(facts: CatalogFacts, is_referenced: Callable[[str], bool]) ->
         if is_referenced(path := arrays.path.values[code]):
             raise UnsupportedError(
                 "a variable that its policy wants referenced has to be stored",
-                do='Let it be "native" or "inline", or leave it out with drop_variables.',
+                fixes=[
+                    scan_fix("its values are copied", variable_policy={path: "native"}),
+                    scan_fix(f"the dataset lacks {path}", drop_variables=[path]),
+                ],
                 variable=path,
                 cause="its values order the files",
             )
@@ -364,16 +370,16 @@ def _refuse_unknown(options: ScannerOptions, closed: ClosedCatalog) -> None:
 
 def _too_many(bad: tuple[BadFile, ...], total: int) -> ScanError:
     first = bad[0].error.rstrip(".")
-    if len(bad) == total:
-        do = "Check that these are the files you meant."
-    else:
-        do = (
-            "Repair or remove them, or leave them out with"
-            f' scan_options={{"max_bad_files": {len(bad)}}} (--max-bad-files {len(bad)}).'
-        )
+    names = listed([file.url.rpartition("/")[2] for file in bad], _NAMED)
+    fixes: list[Fix] = []
+    do = "Check that these are the files you meant."
+    if len(bad) < total:
+        do = "You can also repair or remove them."
+        fixes = [scan_fix(f"leaves out {names}", max_bad_files=len(bad))]
     unreadable = sum(each.code == StorageError.code for each in bad)  # the storage failed
     return ScanError(
         f"{len(bad)} of {total} files cannot be scanned; the first: {first}",
+        fixes=(*bad[0].fixes, *fixes),
         do=do,
         bad_files=[file.url for file in bad[:_SHOWN]],
         **({"unreadable": unreadable} if unreadable else {}),

@@ -14,8 +14,8 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.file_order import Keys, Runs, decoded, decoding
-from icevirt.planning.axes.time_units import missing_of, parse, units_of
-from icevirt.planning.axes.time_values import InexactError, microseconds
+from icevirt.planning.times.units import missing_of, parse, units_of
+from icevirt.planning.times.values import InexactError, microseconds
 
 _NUMBERS, _TEXTS = "iufb", "US"
 
@@ -213,11 +213,40 @@ def written(values: NDArray[Any], attributes: Attributes) -> list[str]:
         values = values + offset
     if units is None:
         return [str(value) for value in values.tolist()]
-    if units.calendar not in ("standard", "proleptic_gregorian"):
-        return [f"{value} {units.text}" for value in values.tolist()]
     try:
         times, _ = microseconds(values, units)
     except InexactError:
+        times = None
+    days = _DAYS.get(units.calendar)
+    if times is None or not (days or units.calendar in ("standard", "proleptic_gregorian")):
         return [f"{value} {units.text}" for value in values.tolist()]
-    dates = map(str, times.astype("datetime64[us]"))
+    dates = (
+        [_date(each, days) for each in times.tolist()]
+        if days
+        else map(str, times.astype("datetime64[us]"))
+    )
     return [date.removesuffix(".000000").removesuffix("T00:00:00") for date in dates]
+
+
+_DAY = 86_400_000_000  # microseconds
+_LEAP = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_DAYS = {  # of the months, where all years are alike
+    "noleap": (31, 28, *_LEAP[2:]),
+    "365_day": (31, 28, *_LEAP[2:]),
+    "all_leap": _LEAP,
+    "366_day": _LEAP,
+    "360_day": (30,) * 12,
+}
+
+
+def _date(microseconds_: int, days: tuple[int, ...]) -> str:
+    """Return the date of a time since 1970 in a calendar whose years are alike."""
+    day, rest = divmod(microseconds_, _DAY)
+    year, day = divmod(day, sum(days))
+    ends = np.cumsum(days)
+    month = int(np.searchsorted(ends, day, side="right"))
+    seconds, fraction = divmod(rest, 1_000_000)
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    date = f"{1970 + year:04}-{month + 1:02}-{day - int(ends[month]) + days[month] + 1:02}"
+    return f"{date}T{hour:02}:{minute:02}:{second:02}.{fraction:06}"

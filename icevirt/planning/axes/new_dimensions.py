@@ -1,15 +1,17 @@
 """Place files along dimensions that no file has, such as scenario or member.
 
 Labels come from the user, or from the files: their names, a global attribute, or a variable with
-one value. With ``combine="nested"`` the user's nested lists place the files, outermost list first,
+one value. Labels that are dates become times as CF counts them.
+
+With ``combine="nested"`` the user's nested lists place the files, outermost list first,
 and new dimensions need no labels.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -20,17 +22,28 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
+from icevirt.planning.axes.date_formats import Dates
+from icevirt.planning.axes.date_labels import (
+    calendar_of,
+    counted_labels,
+    is_date,
+    listed_dates,
+    plain_date,
+    shown_labels,
+)
+from icevirt.planning.axes.file_labels import labels_of_files, refuse_unlabelled
 from icevirt.planning.axes.file_order import decoded
 from icevirt.planning.axes.placement import AxisPlacement
-from icevirt.planning.axes.time_declarations import declared, storage_of
-from icevirt.planning.axes.time_labels import labels_in_one
-from icevirt.planning.axes.time_units import missing_of, units_of
-from icevirt.planning.axes.time_values import InexactError
 from icevirt.planning.remedies import choose
+from icevirt.planning.times.declarations import declared, storage_of
+from icevirt.planning.times.labels import labels_in_one
+from icevirt.planning.times.units import missing_of, units_of
+from icevirt.planning.times.values import InexactError
 
-type Labels = Sequence[str | int | float] | str
-"""Of each file in the order given; or ``regex:PATTERN`` with one group, matched in the file's URL;
-or ``attribute:NAME`` of the file's root group; or ``variable:NAME`` with one value."""
+type Labels = Sequence[str | int | float | date] | str
+"""Of each file in the order given, dates too; or a pattern of names, like
+``{member}_{time:%Y%m}.nc``; or ``regex:PATTERN`` with one group, matched in the file's URL; or
+``attribute:NAME`` of the file's root group; or ``variable:NAME`` with one value."""
 _VARIABLE = "variable:"
 _KINDS = {"i": "int64", "f": "float64", "U": "string"}
 _NOT_OF_LABELS = ("_FillValue", "missing_value", "coordinates", "bounds", "climatology")
@@ -56,7 +69,7 @@ class NewDimension:
             cell=self.cell,
             count=self.count,
             reason=f"stacked along the new dimension {self.name!r}",
-            names=() if self.values is None else self.values,
+            names=() if self.values is None else shown_labels(self.values, self.attributes),
             is_new=True,
         )
 
@@ -67,10 +80,19 @@ class NewDimension:
         return replace(self, cell=cell.astype(np.int64), count=len(used), values=values)
 
 
-def new_dimension(facts: CatalogFacts, name: str, labels: Labels) -> NewDimension:
+def new_dimension(
+    facts: CatalogFacts, name: str, labels: Labels, said: Mapping[str, Any] | None = None
+) -> NewDimension:
     """Return a dimension with the labels of the files.
 
     Labels that are listed keep their order; those that files tell are sorted.
+
+    Args:
+        facts: Of the files.
+        name: Of the dimension.
+        labels: As given.
+        said: Attributes that the user sets; the calendar is that of dates in texts, and times are
+            counted in the units.
 
     Raises:
         InvalidInputError: There are too few or too many, or the pattern is not valid.
@@ -80,11 +102,19 @@ def new_dimension(facts: CatalogFacts, name: str, labels: Labels) -> NewDimensio
     refuse_known(facts, name, variable)
     if variable is not None:
         return _by_variable(facts, name, variable)
+    said = said or {}
+    calendar = calendar_of(said)
     if isinstance(labels, str):
-        values = _typed(_from_files(facts, labels, name))
+        values, attributes = counted_labels(
+            labels_of_files(facts, labels, name, calendar=calendar), said
+        )
         distinct, cell = np.unique(values, return_inverse=True)
         return NewDimension(
-            name=name, values=distinct, count=len(distinct), cell=cell.astype(np.int64)
+            name=name,
+            values=distinct,
+            count=len(distinct),
+            cell=cell.astype(np.int64),
+            attributes=attributes,
         )
     listed = list(labels)
     if len(listed) != len(facts.files):
@@ -94,10 +124,15 @@ def new_dimension(facts: CatalogFacts, name: str, labels: Labels) -> NewDimensio
             "are left out.",
             labels=listed[:10],
         )
+    values, attributes = counted_labels(array_of_labels(listed), said)
     number: dict[Any, int] = {}
-    cell = np.array([number.setdefault(each, len(number)) for each in listed], np.int64)
+    cell = np.array([number.setdefault(each, len(number)) for each in values.tolist()], np.int64)
     return NewDimension(
-        name=name, values=array_of_labels(list(number)), count=len(number), cell=cell
+        name=name,
+        values=np.array(list(number), values.dtype),
+        count=len(number),
+        cell=cell,
+        attributes=attributes,
     )
 
 
@@ -108,16 +143,18 @@ def variable_of(labels: Labels) -> str | None:
     return None
 
 
-def array_of_labels(values: Sequence[Any]) -> NDArray[Any]:
-    """Return labels as texts, whole numbers, or numbers.
+def array_of_labels(values: Sequence[Any]) -> NDArray[Any] | Dates:
+    """Return labels as texts, whole numbers, numbers or dates.
 
     Raises:
         InvalidInputError: They are of several kinds.
     """
+    if values and all(map(is_date, values)):
+        return listed_dates([plain_date(each) for each in values])
     made = np.array(values)
     if made.dtype.kind not in _KINDS or made.ndim != 1:
         raise InvalidInputError(
-            "labels must be all strings, all integers or all numbers",
+            "labels must be all strings, all integers, all numbers or all dates",
             do="Correct them.",
             labels=list(values)[:10],
         )
@@ -155,7 +192,11 @@ def nested_places(
 
 
 def nested_dimension(
-    facts: CatalogFacts, name: str, place: NDArray[np.int64], labels: Labels | None
+    facts: CatalogFacts,
+    name: str,
+    place: NDArray[np.int64],
+    labels: Labels | None,
+    said: Mapping[str, Any] | None = None,
 ) -> NewDimension:
     """Return a new dimension along which files lie where a person put them.
 
@@ -164,7 +205,7 @@ def nested_dimension(
         CombineError: The files have the dimension already.
     """
     count = int(place.max(initial=-1)) + 1
-    values = None
+    values, attributes = None, Attributes()
     refuse_known(facts, name, None)
     if labels is not None:
         if isinstance(labels, str) or len(labels) != count:
@@ -175,71 +216,11 @@ def nested_dimension(
                 f" {choose(combine='by_coords')}.",
                 labels=labels if isinstance(labels, str) else list(labels)[:10],
             )
-        values = array_of_labels(list(labels))
+        values, attributes = counted_labels(array_of_labels(list(labels)), said or {})
     everything = np.arange(len(facts.files))
-    return NewDimension(name=name, cell=place, count=count, values=values).take(everything)
-
-
-# -- by name and attribute -----------------------------------------------------------------------
-
-
-def _from_files(facts: CatalogFacts, labels: str, dimension: str) -> list[str]:
-    kind, _, what = labels.partition(":")
-    if kind == "regex":
-        return _from_names(facts, what, dimension)
-    if kind != "attribute" or not what:
-        raise InvalidInputError(
-            "labels are missing: neither a list nor a source of labels was given",
-            do="Pass a list, 'regex:PATTERN' with one group, 'attribute:NAME' or 'variable:NAME'.",
-            labels=labels,
-        )
-    found = []
-    for row in range(len(facts.files)):
-        held = facts.groups_of(row)[0].attributes.values.get(what)
-        if not isinstance(held, str | int | float):
-            raise _lacking_label(facts, row, dimension, f"it has no global attribute {what!r}")
-        found.append(str(held))
-    return found
-
-
-def _from_names(facts: CatalogFacts, pattern: str, dimension: str) -> list[str]:
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise InvalidInputError(
-            "not a regular expression", do="Correct it.", pattern=pattern, cause=str(error)
-        ) from error
-    if compiled.groups != 1:
-        raise InvalidInputError(
-            "the pattern of the labels must have exactly one group",
-            do="Put the label part in parentheses.",
-            pattern=pattern,
-        )
-    found = []
-    for row, url in enumerate(facts.files.url):
-        match = compiled.search(url)
-        if match is None or match[1] is None:
-            raise _lacking_label(facts, row, dimension, f"its name does not match {pattern!r}")
-        found.append(match[1])
-    return found
-
-
-def _lacking_label(facts: CatalogFacts, row: int, dimension: str, why: str) -> CombineError:
-    return CombineError(
-        f"a file has no label along {dimension!r}: {why}",
-        do="Leave the file out, or pass a list of labels.",
-        file=facts.files.url[row],
-    )
-
-
-def _typed(texts: Sequence[str]) -> NDArray[Any]:
-    """Return numbers where all labels are some; a leading zero makes no other number of one."""
-    for kind in (int, float):
-        try:
-            return array_of_labels([kind(text) for text in texts])
-        except ValueError:
-            continue
-    return array_of_labels(list(texts))
+    return NewDimension(
+        name=name, cell=place, count=count, values=values, attributes=attributes
+    ).take(everything)
 
 
 # -- by variable ---------------------------------------------------------------------------------
@@ -252,7 +233,7 @@ def _by_variable(facts: CatalogFacts, dimension: str, name: str) -> NewDimension
     held = [arrays.labels.at(place) for place in arrays.labels.places(rows).tolist()]
     for row, each in enumerate(held):
         if len(each) != 1:
-            raise _lacking_label(facts, row, dimension, f"{path} has {len(each)} values")
+            raise refuse_unlabelled(facts, row, dimension, f"{path} has {len(each)} values")
     schemas = {
         code: ArraySchema.loads(arrays.schema.values[code])
         for code in dict.fromkeys(arrays.schema.codes[rows].tolist())
@@ -278,7 +259,7 @@ def _rows_of(facts: CatalogFacts, dimension: str, name: str) -> tuple[str, NDArr
     arrays = facts.arrays
     fitting = [path for path in arrays.path.values if name in (path, paths.name(path))]
     if not fitting:
-        raise _lacking_label(facts, 0, dimension, f"it has no variable {name!r}")
+        raise refuse_unlabelled(facts, 0, dimension, f"it has no variable {name!r}")
     path = min(fitting, key=lambda each: (each.count("/"), each))
     rows = np.flatnonzero(arrays.path.codes == arrays.path.values.index(path))
     row_of = np.full(len(facts.files), -1, np.int64)
@@ -286,7 +267,7 @@ def _rows_of(facts: CatalogFacts, dimension: str, name: str) -> tuple[str, NDArr
     for file in np.flatnonzero(arrays.labels.places(row_of) < 0)[:1].tolist():
         lacks = row_of[file] < 0
         why = f"it has no variable {name!r}" if lacks else f"{path} has more than one value"
-        raise _lacking_label(facts, file, dimension, why)
+        raise refuse_unlabelled(facts, file, dimension, why)
     return path, row_of
 
 
@@ -352,4 +333,4 @@ def _refuse_missing(
     if raw.dtype.kind == "f":
         gone |= np.isnan(raw)
     if gone.any():
-        raise _lacking_label(facts, int(np.argmax(gone)), dimension, f"{path} is missing there")
+        raise refuse_unlabelled(facts, int(np.argmax(gone)), dimension, f"{path} is missing there")

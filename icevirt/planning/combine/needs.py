@@ -96,6 +96,8 @@ def resolved(
             fact=lacking[rows],
             equal=tuple(sorted(equal)),
         )
+    if not hints.concat_dims:  # labels of variables with one value, which may become a dimension's
+        wanted |= _recorded(arrays) & np.uint8(Fact.labels)
     return replace(facts, arrays=_made(arrays, beside, found, wanted, (kinds, kind), hints))
 
 

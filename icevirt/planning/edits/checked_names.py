@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import InvalidInputError
+from icevirt.errors import Fix, InvalidInputError
 from icevirt.model import paths
 from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.combine.options import COORDINATES, CombineSpec
 from icevirt.planning.edits.file_edits import FileEdit
+from icevirt.planning.remedies import build_fix
 
 
 def refuse_unknown_edits(
@@ -138,13 +139,15 @@ def refuse_void_options(facts: CatalogFacts, spec: CombineSpec, new: Iterable[st
         if name not in dimensions or name in spec.concat_dim:
             raise InvalidInputError(
                 f"pad names {name!r}, which is not a dimension that pad can fill",
-                do="Name one of the other dimensions.",
+                fixes=_instead("pad", name, dimensions - {*spec.concat_dim}),
                 there=sorted(dimensions - {*spec.concat_dim}),
             )
     if void := sorted({*spec.spacing} & {*new}):
         raise InvalidInputError(
             "spacing does not apply to dimensions whose positions come from labels",
-            do="Leave them out of spacing.",
+            fixes=[
+                build_fix(f"labels place the files along {void[0]}", without={"spacing": void[0]})
+            ],
             dimensions=void,
         )
     tolerated = [name for name in spec.tolerance if name != COORDINATES]
@@ -157,7 +160,7 @@ def refuse_void_options(facts: CatalogFacts, spec: CombineSpec, new: Iterable[st
             if not fitting:
                 raise InvalidInputError(
                     f"{option} names {name!r}, but no file has this variable",
-                    do="Name one that exists.",
+                    fixes=_instead(option, name, _fitting(held, spec, along=along)),
                     there=sorted({path for path, _ in held}),
                 )
             joined = [any(each in spec.concat_dim for each in names) for names in fitting]
@@ -165,7 +168,29 @@ def refuse_void_options(facts: CatalogFacts, spec: CombineSpec, new: Iterable[st
                 raise InvalidInputError(
                     f"{option} is for variables {'with' if along else 'without'} a concatenated"
                     f" dimension, and {name!r} has {'none' if along else 'one'}",
-                    do=f"Leave it out of {option}.",
+                    fixes=[build_fix("it does nothing there", without={option: name})],
                     variable=name,
                     concat_dim=list(spec.concat_dim),
                 )
+
+
+def _fitting(
+    held: Iterable[tuple[str, Sequence[str | None]]], spec: CombineSpec, *, along: bool
+) -> set[str]:
+    """Return the names of variables with, or without, a concatenated dimension."""
+    return {
+        paths.name(path)
+        for path, names in held
+        if any(each in spec.concat_dim for each in names) == along
+    }
+
+
+def _instead(option: str, name: str, there: Iterable[str]) -> list[Fix]:
+    """Return fixes for a name that means nothing: one that is like it, or without it."""
+    near = difflib.get_close_matches(name, sorted(there), n=1)
+    made = [
+        build_fix(f"{other} is there", without={option: name}, combine_options={option: [other]})
+        for other in near
+        if option != "tolerance"  # whose value belongs to the name
+    ]
+    return [*made, build_fix(f"nothing is called {name}", without={option: name})]

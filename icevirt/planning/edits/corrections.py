@@ -17,8 +17,8 @@ from icevirt.archive.schema import DECODING
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model.attributes import Attributes, restore
 from icevirt.model.json import JSON
-from icevirt.planning.axes.time_units import BOUNDS, DURATIONS, parse
 from icevirt.planning.combine.cf_packing import PACKING
+from icevirt.planning.times.units import BOUNDS, DURATIONS, parse
 
 COUNTING = ("units", "calendar")
 """What bounds inherit from their coordinate (CF 7.1)."""

@@ -64,7 +64,7 @@ def test_labels_are_attributes_of_files():
     [
         (["a"], "1 labels for 2 files"),
         (["a", 1.5], None),
-        ([None, "b"], "all strings, all integers or all numbers"),
+        ([None, "b"], "all strings, all integers, all numbers or all dates"),
         ("regex:[", "not a regular expression"),
         ("regex:(a)(b)", "exactly one group"),
         ("regex:a", "exactly one group"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
-from icevirt.planning.axes.time_recoding import describe_recodings, recode_times
+from icevirt.planning.times.recoding import describe_recodings, recode_times
 from unit.planning.scanned_facts import File, coord, data, facts_of, plan, shown, step
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from icevirt.archive.schema import ArraySchema
 from icevirt.model.attributes import restore
-from icevirt.planning.axes.time_recoding import recode_times
+from icevirt.planning.times.recoding import recode_times
 from unit.planning.scanned_facts import File, coord, data, facts_of
 
 TYPES = ["i2", "i4", "u4", "i8", "f4", "f8"]
@@ -113,7 +113,7 @@ def test_times_that_order_no_files_decode_as_from_their_files(found):
     ]
     facts, done = recode_times(facts_of(*files), ["time"])
     schema = ArraySchema.loads(facts.arrays.schema[0])
-    from icevirt.planning.axes.time_recoding import recoded_values
+    from icevirt.planning.times.recoding import recoded_values
 
     for row, (numbers, own) in enumerate(found):
         held = numbers

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.times import Recoding, TimeStorage, TimeUnits
-from icevirt.planning.axes.time_units import (
+from icevirt.planning.times.units import (
     LADDER,
     MICROSECOND,
     REFORM,
@@ -25,7 +25,7 @@ from icevirt.planning.axes.time_units import (
     coarsest,
     since,
 )
-from icevirt.planning.axes.time_values import NO_TIME, Times, encoded_times, is_lost
+from icevirt.planning.times.values import NO_TIME, Times, encoded_times, is_lost
 
 INTEGER, FLOAT = "int64", "float64"
 _CENTURIES = 170 * 366 * 86_400_000_000  # microseconds; 64 bits count nanoseconds of 292 years

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import Labels
 from icevirt.archive.times import TimeStorage
-from icevirt.planning.axes.time_targets import DeclaredTimes, TimeTarget, target_of
-from icevirt.planning.axes.time_values import (
+from icevirt.planning.times.targets import DeclaredTimes, TimeTarget, target_of
+from icevirt.planning.times.values import (
     CountColumns,
     InexactError,
     Times,

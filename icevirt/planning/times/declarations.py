@@ -14,8 +14,8 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import TimeStorage, TimeUnits
 from icevirt.model import paths
 from icevirt.model.json import JSON
-from icevirt.planning.axes.time_targets import DeclaredTimes
-from icevirt.planning.axes.time_units import bounds_of, missing_of, units_of
+from icevirt.planning.times.targets import DeclaredTimes
+from icevirt.planning.times.units import bounds_of, missing_of, units_of
 
 _TYPES = frozenset(
     (*(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")

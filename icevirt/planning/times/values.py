@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.times import TimeUnits
-from icevirt.planning.axes.time_units import MICROSECOND, REFORM
+from icevirt.planning.times.units import MICROSECOND, REFORM
 
 _LONGEST = 1 << 62  # microseconds; 146,000 years
 _FINEST = float(1 << 63)  # nanoseconds

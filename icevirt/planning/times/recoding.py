@@ -24,12 +24,12 @@ from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
-from icevirt.planning.axes.time_declarations import Declarations, is_coordinate, spread
-from icevirt.planning.axes.time_labels import LabelGroup, grouped
-from icevirt.planning.axes.time_targets import DeclaredTimes, TimeTarget, bounds_target, target_of
-from icevirt.planning.axes.time_units import counted
-from icevirt.planning.axes.time_values import InexactError, recoded
 from icevirt.planning.remedies import scan_fix
+from icevirt.planning.times.declarations import Declarations, is_coordinate, spread
+from icevirt.planning.times.labels import LabelGroup, grouped
+from icevirt.planning.times.targets import DeclaredTimes, TimeTarget, bounds_target, target_of
+from icevirt.planning.times.units import counted
+from icevirt.planning.times.values import InexactError, recoded
 
 _BYTES: tuple[JSON, ...] = ({"name": "bytes", "configuration": {"endian": "little"}},)
 _MISSING = ("_FillValue", "missing_value")

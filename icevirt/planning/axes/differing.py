@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.file_order import decoded
-from icevirt.planning.axes.time_recoding import units_of
+from icevirt.planning.times.units import units_of
 
 EVERY = "*"
 """In the place of a name: all coordinates of dimensions."""

@@ -1,6 +1,6 @@
 """Infer dimensions to concatenate along: those along which files lie beside each other.
 
-Labels that differ by rounding, or that belong to another grid, are no reason to concatenate: the
+Labels that differ by rounding, or that belong to another grid, do not count: the
 plan says what is wrong with these.
 """
 
@@ -78,6 +78,8 @@ def _apart(one: ComparedLabels, other: ComparedLabels, limit: float) -> bool:
     left, right = (_numbers(each) for each in (one, other))
     if left is None or right is None:
         return True  # texts
+    if not (np.isfinite(left).all() and np.isfinite(right).all()):
+        return True  # the plan says what is wrong with these
     if len(left) == len(right) and within_rounding(left, right, limit):
         return False
     if not len(left) or not len(right) or left.min() > right.max() or right.min() > left.max():

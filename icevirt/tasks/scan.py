@@ -32,6 +32,7 @@ from icevirt.model import paths
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted, in_force
 from icevirt.planning.axes.differing import LabelsByDimension, comparable, differing
+from icevirt.planning.combine.hints import holds_labels
 from icevirt.scan.combined import combined
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
@@ -312,4 +313,8 @@ def _labels(
 
 
 def _coordinates(scanned: ScannedFile) -> list[ScannedArray]:
-    return [each for each in scanned.arrays if each.dimension_names == (paths.name(each.path),)]
+    return [
+        each
+        for each in scanned.arrays
+        if holds_labels(each.path, each.dimension_names, each.data_type)
+    ]

@@ -1,7 +1,10 @@
 """Output of climate and ocean models, as they and the tools of their users write it."""
 
 import re
+import shutil
+from pathlib import Path
 
+import iris_sample_data
 import netCDF4
 import numpy as np
 import xarray as xr
@@ -497,3 +500,10 @@ def make_cubed_sphere(folder):
             },
             {"time": [0, 1], "grid_yt": [1.0, 2, 3], "grid_xt": [1.0, 2, 3]},
         ).to_netcdf(folder / f"atmos_daily.tile{tile}.nc")
+
+
+@archive("NEMO: real months that all say time_counter = 0", tool="NEMO (iris-sample-data)", oracle=nested("time_counter"),
+         choose="--combine nested")  # fmt: skip
+def make_nemo_months(folder):
+    for each in (Path(iris_sample_data.path) / "NEMO").glob("*.nc"):
+        shutil.copy(each, folder)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from archives.archive import DECODED, archive
+from archives.archive import DECODED, archive, by_coords
 
 
 def grid(value, name="sst", **attrs):
@@ -287,3 +287,131 @@ def make_scalar_time(folder):
         grid(at).assign_coords(time=pd.Timestamp("2024-01-01") + pd.Timedelta(at, "D")).to_netcdf(
             folder / f"map_{at}.nc", encoding={"time": {"units": "hours since 2024-01-01"}}
         )
+
+
+def assigned(*texts):
+    """Give each file the date of its name, as ``preprocess=assign_coords`` does."""
+
+    def answer(files):
+        opened = [
+            xr.open_dataset(file, decode_times=False).assign_coords(
+                time=pd.DatetimeIndex([text]).as_unit("us")
+            )
+            for file, text in zip(files, texts, strict=True)
+        ]
+        return xr.combine_by_coords(
+            opened, data_vars="minimal", coords="minimal", join="exact", compat="no_conflicts",
+            combine_attrs="override",
+        ).load()  # fmt: skip
+
+    return answer
+
+
+@archive(
+    "Every file says time = 0; the names know the days",
+    tool="cdo settaxis forgotten",
+    choose="{time:%Y%m%d}",
+    oracle=assigned("2024-02-28", "2024-02-29", "2024-03-01"),
+)
+def make_time_is_zero_everywhere(folder):
+    for at, day in enumerate(("20240228", "20240229", "20240301")):
+        made = grid(at, "pr").expand_dims(time=[0.0])
+        made["area"] = (("lat", "lon"), np.ones((3, 4), "f4"))
+        made.time.attrs["units"] = "days since 1970-01-01"
+        made.to_netcdf(folder / f"pr_{day}.nc")
+
+
+@archive(
+    "A time dimension without its coordinate; the names know the months",
+    tool="ncrcat of maps",
+    choose="{time:%Y-%m}",
+    oracle=assigned("2024-02", "2024-01"),
+)
+def make_time_without_coordinate(folder):
+    for at, month in enumerate(("2024-02", "2024-01")):
+        grid(at, "et").expand_dims("time").to_netcdf(folder / f"{'ab'[at]}_et_{month}.nc")
+
+
+@archive(
+    "Every file says time = 0, and no name tells a date",
+    tool="cdo settaxis forgotten",
+    choose="--combine nested",
+    oracle=lambda files: xr.open_mfdataset(
+        files, combine="nested", concat_dim="time", data_vars="minimal", coords="minimal",
+        compat="override", join="override",
+    ).load(),
+)  # fmt: skip
+def make_time_is_zero_and_names_tell_nothing(folder):
+    for at, name in enumerate(("first", "second", "third")):
+        made = grid(at, "pr").expand_dims(time=[0.0])
+        made.to_netcdf(folder / f"{name}.nc")
+
+
+@archive(
+    "Variables in files of their own, a file for each variable and day",
+    tool="cdo splitname",
+    choose="{time:%Y%m%d}",
+    oracle=lambda files: xr.merge(
+        [times("2024-01-01", "2024-01-02")(files[at : at + 2]) for at in (0, 2)],
+        join="exact", compat="equals", combine_attrs="override",
+    ),
+)  # fmt: skip
+def make_variables_and_days(folder):
+    for at, name in enumerate(("pr", "tas")):
+        for day in ("20240101", "20240102"):
+            grid(at + int(day) % 10, name).to_netcdf(folder / f"{name}_{day}.nc")
+
+
+@archive(
+    "Forecast hours behind the time of the run",
+    tool="a forecast model",
+    choose="{step:d}",
+    oracle=box(
+        ("time", pd.DatetimeIndex(["2024-01-01T00", "2024-01-01T12"]).as_unit("us")),
+        ("step", np.array([0, 6, 12])),
+    ),
+)
+def make_runs_and_steps(folder):
+    for run in ("2024010100", "2024010112"):
+        for step in (0, 6, 12):
+            grid(step + int(run[-2:]), "t2m").to_netcdf(folder / f"fc_{run}_step{step:03d}.nc")
+
+
+@archive(
+    "A global attribute says which member a file is of",
+    tool="a climate model",
+    choose="attribute:realization_index",
+    oracle=lambda files: xr.concat(
+        [xr.open_dataset(file).load() for file in (files[1], files[0])],
+        pd.Index([1, 2], name="member"), data_vars="all", coords="minimal",
+        compat="equals", join="exact", combine_attrs="override",
+    ),
+)  # fmt: skip
+def make_member_attribute(folder):
+    for name, member in (("x", 2), ("yy-z", 1)):
+        grid(member, "tas", realization_index=np.int32(member)).to_netcdf(folder / f"{name}.nc")
+
+
+@archive(
+    "Stations by their names, which are sorted in no file's order but by the letters",
+    tool="a network of stations",
+    oracle=by_coords(),
+)
+def make_stations_by_name(folder):
+    for at, names in enumerate((["\u00c9vora"], ["Zagreb"], ["Aachen", "Bern"], ["abisko"])):
+        xr.Dataset(
+            {"t": ("station", np.arange(len(names)) + 10.0 * at)}, {"station": names}
+        ).to_netcdf(folder / f"{at}.nc")
+
+
+@archive(
+    "Stations by names that are rows of characters, as NetCDF classic has it",
+    tool="ncgen",
+    oracle=by_coords(),
+)
+def make_stations_of_characters(folder):
+    for at, names in enumerate(([b"Zagreb"], [b"Aachen", b"Bern  "])):
+        xr.Dataset(
+            {"t": ("station", np.arange(len(names)) + 10.0 * at)},
+            {"station": np.array(names, "S6")},
+        ).to_netcdf(folder / f"{at}.nc", format="NETCDF3_CLASSIC", engine="netcdf4")

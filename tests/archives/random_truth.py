@@ -24,6 +24,7 @@ class TrueVariable:
 
     dims: tuple[str, ...]
     values: np.ndarray
+    along: tuple[str, ...] = ()  # concatenated dimensions
     held: np.ndarray  # where a file has a value
     disputed: np.ndarray  # where files have several
     others: list[tuple[Any, np.ndarray]] = field(default_factory=list)
@@ -118,7 +119,7 @@ def _together(
     dtype = np.dtype(object) if is_object else np.result_type(*kinds)
     made = TrueVariable(
         dims=dims, values=np.zeros(sizes, dtype), held=np.zeros(sizes, bool),
-        disputed=np.zeros(sizes, bool), dtypes={str(each) for each in kinds},
+        disputed=np.zeros(sizes, bool), along=tuple(dim for dim in dims if dim in places), dtypes={str(each) for each in kinds},
     )  # fmt: skip
     for file, variable in parts:
         values = variable.transpose(*own).values.astype(dtype)
@@ -181,8 +182,10 @@ def _wrong(mine: xr.Variable, true: TrueVariable, options: Mapping[str, Any]) ->
     if true.disputed.any():
         if not chooses:
             return f"files disagree on {int(true.disputed.sum())} values, and one was taken"
-        for target, others in true.others:
-            ok[target] |= equal(values[target], others)
+        is_newest = options.get("duplicates") == "newest" and bool(true.along)
+        for target, others in true.others:  # in the order in which files were written
+            same = equal(values[target], others)
+            ok[target] = same if is_newest else ok[target] | same
     if not true.held.all():
         is_eras = options.get("on_mismatch") == "eras"  # of which one may lack a variable
         if not is_eras and options.get("missing") != "reserve" and not options.get("pad"):

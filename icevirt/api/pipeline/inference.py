@@ -32,6 +32,7 @@ from icevirt.planning.axes.differing import (
     differing,
     of_many,
 )
+from icevirt.planning.combine.hints import holds_labels
 from icevirt.planning.schedule.balance_scans import pieces_of
 from icevirt.tasks.scan import End, EndsFound, EndsTask, run_scan_ends
 
@@ -140,12 +141,17 @@ def _labels(executor: Executor, job: Scan, facts: CatalogFacts) -> LabelsByDimen
 def _labels_of_all(executor: Executor, job: Scan, facts: CatalogFacts) -> list[LabelsByDimension]:
     arrays = facts.arrays
     schemas = [ArraySchema.loads(text) for text in arrays.schema.values]
-    rows = [
-        at
-        for at in range(len(arrays.path))
-        if schemas[arrays.schema.codes[at]].dimension_names == (paths.name(arrays.path[at]),)
+    kinds, kind = np.unique(
+        np.stack([arrays.path.codes, arrays.schema.codes]), axis=1, return_inverse=True
+    )
+    holds = [
+        holds_labels(
+            arrays.path.values[path], schemas[code].dimension_names, schemas[code].data_type
+        )
+        for path, code in kinds.T.tolist()
     ]
-    facts = replace(facts, arrays=arrays.take(np.array(rows, np.int64)))
+    rows = np.flatnonzero(np.array(holds, np.bool_)[kind.reshape(-1)])
+    facts = replace(facts, arrays=arrays.take(rows))
     along = replace(
         job.options, concat_dim=tuple(dict.fromkeys(map(paths.name, facts.arrays.path.values)))
     )
@@ -153,7 +159,7 @@ def _labels_of_all(executor: Executor, job: Scan, facts: CatalogFacts) -> list[L
         beside = BesideReader(job.catalog)
         facts = combined_facts(executor, replace(job, options=along), facts, beside)
     found: list[dict[str, ComparedLabels]] = [{} for _ in range(len(facts.files))]
-    for at, row in enumerate(rows):
+    for at, row in enumerate(rows.tolist()):
         if (kept := facts.arrays.labels.get(at)) is not None:
             attributes = schemas[arrays.schema.codes[row]].attributes
             labels = comparable(kept.tobytes(), kept.dtype.str, attributes)

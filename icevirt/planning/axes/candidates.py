@@ -11,8 +11,8 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix
 from icevirt.model import paths
-from icevirt.planning.axes.time_recoding import units_of
 from icevirt.planning.remedies import fix
+from icevirt.planning.times.units import units_of
 
 _GROWS = re.compile(r"^(t|nt|n?times?|.*time.*|steps?|records?|n?rec|dates?|days?)$", re.IGNORECASE)
 """Names of dimensions along which archives grow."""

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from icevirt.errors import InvalidInputError
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.date_formats import ORIGIN, PROLEPTIC, Dates
-from icevirt.planning.axes.time_recoding import InexactError, microseconds, parse, recoded
+from icevirt.planning.times.units import parse
+from icevirt.planning.times.values import InexactError, microseconds, recoded
 
 
 def is_date(value: object) -> bool:
@@ -34,7 +35,7 @@ def plain_date(value: Any) -> Any:
         value = None if known is None else known.astype(object)
         if not exact or not isinstance(value, datetime):
             raise InvalidInputError(
-                "a label is no date, or one that is no whole microsecond of the years 1 to 9999",
+                "a label is not a date in whole microseconds of the years 1 to 9999",
                 do="Correct it.",
             )
         return value
@@ -44,9 +45,7 @@ def plain_date(value: Any) -> Any:
         return value
     given: Any = value
     if given != given or getattr(given, "nanosecond", 0):  # noqa: PLR0124 - NaT
-        raise InvalidInputError(
-            "a label is no date, or one that is no whole microsecond", do="Correct it."
-        )
+        raise InvalidInputError("a label is not a date in whole microseconds", do="Correct it.")
     aware = value if value.tzinfo is None else value.astimezone(UTC)
     return datetime(  # noqa: DTZ001 - of pandas' too
         aware.year, aware.month, aware.day, aware.hour, aware.minute, aware.second,

@@ -146,7 +146,7 @@ def _by_attribute(
     if not dates.there.any():
         return _typed(texts)
     row = int(np.argmin(dates.there))
-    why = f"its attribute {name!r}, {texts[row]!r}, is no date as in other files"
+    why = f"its attribute {name!r}, {texts[row]!r}, is not a date as in other files"
     _refuse_none(facts, dates.there, dimension, why)
     return dates
 
@@ -163,7 +163,7 @@ def _formatted(
     found = pattern.read(texts, dimension, calendar=calendar, begin="^")
     assert isinstance(found.values, Dates)
     row = int(np.argmin(found.there))
-    why = f"its attribute {name!r}, {texts[row]!r}, is no date like {text!r}"
+    why = f"its attribute {name!r}, {texts[row]!r}, is not a date like {text!r}"
     _refuse_none(facts, found.there, dimension, why)
     return found.values
 

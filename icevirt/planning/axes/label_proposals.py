@@ -23,13 +23,17 @@ from icevirt.planning.axes.date_labels import shown_labels
 from icevirt.planning.axes.name_patterns import NamePattern, readable_paths
 from icevirt.planning.axes.name_proposals import date_patterns, field_patterns, relative
 from icevirt.planning.axes.new_dimensions import NewDimension, new_dimension
-from icevirt.planning.axes.time_recoding import parse
+from icevirt.planning.axes.placement import along
+from icevirt.planning.axes.relabeled_steps import relabeled, steps_along
 from icevirt.planning.remedies import fix
+from icevirt.planning.times.units import parse, units_of
 
 _SAMPLE = 32  # names that are compared before all are
 _TRIED = 40  # patterns
+_ABOVE = 3  # folders above those that differ, which may hold a year
 _READ = 10_000  # files whose attributes are read for a proposal
 _TIMES = ("time", "date", "file_time")
+_NAMES_OF_TIME = ("t", "time", "times", "date", "datetime", "valid_time", "day", "month", "year")
 _OF_MAKING = ("creat", "modif", "process", "produc", "issue", "history", "metadata", "publi", "end")
 _OF_MEMBERS = ("realization", "realisation", "member", "ensemble", "variant")
 
@@ -45,6 +49,8 @@ def label_fixes(facts: CatalogFacts, name: str | None = None) -> list[Fix]:
         return []
     look = _Look(facts, name)
     found = [*islice(look.variables(), 1), *look.dates(), *islice(look.attributes(), 1)]
+    if not name:
+        found += look.given_order()
     return found or [*islice(look.members(), 1)] or [*islice(look.telling(), 1)]
 
 
@@ -59,7 +65,10 @@ class _Look:
             paths.name(path) for path in facts.arrays.path.values
         }
         self._wanted = name
-        self._time = name or next(each for each in (*_TIMES, "times") if each not in self._taken)
+        self._one_step = {each for each in dimensions if each and self._has_one_step(each)}
+        known = [each for each in sorted(self._one_step) if self._is_time(each)]
+        free = [each for each in (*_TIMES, "times") if each not in self._taken]
+        self._time = name or next(iter((*known, *free)))
         self._data = self._data_rows()
         self._rows = np.unique(np.linspace(0, len(facts.files) - 1, _SAMPLE).astype(np.int64))
 
@@ -85,15 +94,14 @@ class _Look:
         """Yield patterns of names with a date, alone or beside something else."""
         if not self._is_free(self._time):
             return
-        names = self._names()
+        names, above = self._names(), self._names(_ABOVE)
         first = ""
-        for pattern, form in islice(date_patterns(names, self._time), _TRIED):
-            if first and not self._is_rival(first, pattern):
+        for ways, form in islice(date_patterns(above, self._time), _TRIED):
+            pattern = next((each for each in ways if self._fits(self._time, each, above)), "")
+            if not pattern or (first and not _is_rival(first, pattern, form)):
                 continue
-            if not self._fits(self._time, pattern, names):
-                continue
-            ways = [pattern, *self._longer(names, form)] if not first else [pattern]
-            for way in ways:
+            more = () if first else self._longer(above if "/" in form else names, form)
+            for way in (pattern, *more):
                 if made := [*self._stacked(way)]:
                     first = first or pattern
                     yield from made
@@ -128,6 +136,20 @@ class _Look:
                 if self._is_free(dimension):
                     yield from self._tried(dimension, f"attribute:{name}", f"the attribute {name}")
 
+    def given_order(self) -> Iterator[Fix]:
+        """Yield what keeps files in their order along a time that they have, whatever it says."""
+        arrays = self._facts.arrays
+        for each in sorted(self._taken):
+            if not self._is_time(each) or not along(self._facts, each).any():
+                continue
+            has_labels = any(paths.name(path) == each for path in arrays.path.values)
+            says = f"whatever {each} says" if has_labels else f"without a coordinate {each}"
+            yield fix(
+                f"files follow one another in the order given, {says}",
+                concat_dim=[each],
+                combine="nested",
+            )
+
     # -- whether it works --------------------------------------------------------------------
 
     def _tried(self, dimension: str, labels: str, source: str) -> Iterator[Fix]:
@@ -150,6 +172,8 @@ class _Look:
 
     def _made(self, dimension: str, labels: str) -> NewDimension | None:
         try:
+            if dimension in self._one_step:
+                return relabeled(self._facts, dimension, labels, {})[1]
             return new_dimension(self._facts, dimension, labels)
         except IcevirtError:
             return None
@@ -160,6 +184,9 @@ class _Look:
         for each in found:
             cell = cell * each.count + each.cell
         arrays, rows = self._facts.arrays, self._data
+        for each in found:
+            if not each.is_new:  # what lacks the dimension must be equal in the files
+                rows = rows[along(self._facts, each.name)[rows]]
         held = cell[arrays.file[rows]] * len(arrays.path.values) + arrays.path.codes[rows]
         alone = len(np.unique(held)) == len(held)
         return alone and len(np.unique(cell)) == np.prod([each.count for each in found])
@@ -167,17 +194,23 @@ class _Look:
     # -- facts -------------------------------------------------------------------------------
 
     def _is_free(self, name: str) -> bool:
-        return name not in self._taken
+        return name not in self._taken or name in self._one_step
 
-    def _is_rival(self, first: str, pattern: str) -> bool:
-        """Say whether two patterns read the same part of a name in two ways."""
-        return first.partition("{")[0] == pattern.partition("{")[0] and (
-            first.rpartition("}")[2] == pattern.rpartition("}")[2]
+    def _has_one_step(self, name: str) -> bool:
+        return int(steps_along(self._facts, name).max()) == 1
+
+    def _is_time(self, name: str) -> bool:
+        """Say whether a dimension is one of time, by its name or the units of its coordinate."""
+        if name.lower() in _NAMES_OF_TIME:
+            return True
+        return any(
+            paths.name(path) == name and units_of(self._schemas[code].attributes.values)
+            for path, code in _pairs(self._facts)
         )
 
-    def _names(self) -> list[str]:
+    def _names(self, above: int = 0) -> list[str]:
         urls = [self._facts.files.url[at] for at in self._rows.tolist()]
-        return relative([*readable_paths(urls)])
+        return relative([*readable_paths(urls)], above)
 
     def _fits(self, dimension: str, pattern: str, names: Sequence[str]) -> bool:
         """Say whether a pattern fits some names in one way, and tells several labels."""
@@ -223,6 +256,19 @@ def _pairs(facts: CatalogFacts) -> Iterator[tuple[str, int]]:
     pairs = np.unique(arrays.path.codes.astype(np.int64) * count + arrays.schema.codes)
     for path, code in (divmod(pair, count) for pair in pairs.tolist()):
         yield arrays.path.values[path], code
+
+
+def _is_rival(first: str, pattern: str, form: str) -> bool:
+    """Say whether two patterns read the same part of a name in two ways that may be meant.
+
+    Days of the year stand behind a letter: ``A2024001``, ``s20240011200206``.
+    """
+    before = pattern.partition("{")[0]
+    same = (before, pattern.rpartition("}")[2]) == (
+        first.partition("{")[0],
+        first.rpartition("}")[2],
+    )
+    return same and ("%j" not in form or before[-1:].isalpha())
 
 
 def _rank(attribute: str) -> tuple[bool, bool]:

@@ -62,12 +62,12 @@ class _Span:
     def key(self, name: str) -> tuple[bool, int, int, bool]:
         """What puts the likeliest first: when things happened, before when files were made."""
         before = re.split(r"[_\-./ ]", name[: self.start])[-1]
-        julian = "%j" in self.form and before.lower() not in {"s", "a", "d"}
-        return bool(_LATER.search(before)), self.start, -self.end, julian
+        is_other = ("%j" in self.form) != (before.lower() in {"s", "a"})
+        return bool(_LATER.search(before)), self.start, -self.end, is_other
 
 
-def relative(names: Sequence[str]) -> list[str]:
-    """Return names from the first folder on in which they differ."""
+def relative(names: Sequence[str], above: int = 0) -> list[str]:
+    """Return names from the first folder on in which they differ, and some folders above it."""
     least, most = min(names), max(names)
     common = 0
     for one, other in zip(least, most, strict=False):
@@ -75,11 +75,13 @@ def relative(names: Sequence[str]) -> list[str]:
             break
         common += 1
     folder = least.rfind("/", 0, common) + 1
+    for _ in range(above):
+        folder = least.rfind("/", 0, max(0, folder - 1)) + 1
     return [each[folder:] for each in names]
 
 
-def date_patterns(names: Sequence[str], dimension: str) -> Iterator[tuple[str, str]]:
-    """Yield a short pattern and its date format for each date in the first name."""
+def date_patterns(names: Sequence[str], dimension: str) -> Iterator[tuple[list[str], str]]:
+    """Yield patterns for each date in the first name, the shortest first, and its format."""
     first = names[0]
     spans = [
         _Span(form, found.start(), found.end())
@@ -90,9 +92,9 @@ def date_patterns(names: Sequence[str], dimension: str) -> Iterator[tuple[str, s
     for text, form in _FOLDERS:
         found = re.search(_spelled_folder(text), first)
         if found is not None:
-            yield _with_folders(first, found, form, dimension), form
+            yield [_with_folders(first, found, form, dimension)], form
     for span in sorted(spans, key=lambda each: each.key(first)):
-        yield _short(first, span, dimension), span.form
+        yield [_short(first, span, dimension, near=near) for near in (True, False)], span.form
 
 
 def _is_constant_hour(form: str, names: Sequence[str]) -> bool:
@@ -120,14 +122,14 @@ def _spelled_folder(text: str) -> str:
     return text
 
 
-def _short(name: str, span: _Span, dimension: str) -> str:
-    """Return a pattern with the text right around a date, and wildcards for the rest."""
+def _short(name: str, span: _Span, dimension: str, *, near: bool) -> str:
+    """Return a pattern with the text before a date, or what is right before it and a wildcard."""
     folder = name.rfind("/", 0, span.start) + 1
     before = name[folder : span.start]
     found = re.search(r"(^|[_\-. ])[^_\-. ]{0,12}$", before)
-    near = found[0] if found else before[-1:]
-    far = "*" if len(near) < len(before) else ""
-    return f"{far}{_literal(near)}{{{dimension}:{span.form}}}{_behind(name[span.end :])}"
+    text = (found[0] if found else before[-1:]) if near else before
+    far = "*" if len(text) < len(before) else ""
+    return f"{far}{_literal(text)}{{{dimension}:{span.form}}}{_behind(name[span.end :])}"
 
 
 def _behind(text: str) -> str:

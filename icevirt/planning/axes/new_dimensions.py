@@ -9,7 +9,7 @@ and new dimensions need no labels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
@@ -33,9 +33,12 @@ from icevirt.planning.axes.date_labels import (
 )
 from icevirt.planning.axes.file_labels import labels_of_files, refuse_unlabelled
 from icevirt.planning.axes.file_order import decoded
-from icevirt.planning.axes.placement import AxisPlacement
-from icevirt.planning.axes.time_recoding import InexactError, common, missing_of, recoded, units_of
-from icevirt.planning.remedies import choose
+from icevirt.planning.axes.placement import NOWHERE, AxisPlacement
+from icevirt.planning.remedies import choose, scan_fix
+from icevirt.planning.times.declarations import declared, storage_of
+from icevirt.planning.times.labels import labels_in_one
+from icevirt.planning.times.units import missing_of, units_of
+from icevirt.planning.times.values import InexactError
 
 type Labels = Sequence[str | int | float | date] | str
 """Of each file in the order given, dates too; or a pattern of names, like
@@ -57,24 +60,31 @@ class NewDimension:
     attributes: Attributes = field(default_factory=Attributes)
     variable: str | None = None  # path of the variable that becomes its coordinate, if one does
     label_variable: str | None = None  # path of the variable that holds the labels
+    is_new: bool = True  # no file has the dimension; else each has one step, and the cell may lack
 
     @property
     def axis(self) -> AxisPlacement:
         """The cells of the files."""
+        new, named = (
+            "stacked along the new dimension",
+            "labels in the place of the files' own along",
+        )
         return AxisPlacement(
             dimension=self.name,
             cell=self.cell,
             count=self.count,
-            reason=f"stacked along the new dimension {self.name!r}",
+            reason=f"{new if self.is_new else named} {self.name!r}",
             names=() if self.values is None else shown_labels(self.values, self.attributes),
-            is_new=True,
+            is_new=self.is_new,
         )
 
     def take(self, rows: NDArray[np.int64]) -> NewDimension:
         """Return the dimension of some files; labels that none of them has are gone."""
         used, cell = np.unique(self.cell[rows], return_inverse=True)
+        lacking = int((used == NOWHERE).sum())  # the first of them, if any file lacks the dimension
+        used, cell = used[lacking:], cell.astype(np.int64) - lacking
         values = None if self.values is None else self.values[used]
-        return replace(self, cell=cell.astype(np.int64), count=len(used), values=values)
+        return replace(self, cell=cell, count=len(used), values=values)
 
 
 def new_dimension(
@@ -99,7 +109,18 @@ def new_dimension(
     refuse_known(facts, name, variable)
     if variable is not None:
         return _by_variable(facts, name, variable)
-    said = said or {}
+    return labelled(facts, name, labels, said or {})
+
+
+def labelled(
+    facts: CatalogFacts, name: str, labels: Labels, said: Mapping[str, Any]
+) -> NewDimension:
+    """Return a dimension with labels that are listed, or that names or attributes of files tell.
+
+    Raises:
+        InvalidInputError: There are too few or too many, or the pattern is not valid.
+        CombineError: A file does not tell its label.
+    """
     calendar = calendar_of(said)
     if isinstance(labels, str):
         values, attributes = counted_labels(
@@ -161,17 +182,24 @@ def array_of_labels(values: Sequence[Any]) -> NDArray[Any] | Dates:
 def refuse_known(facts: CatalogFacts, name: str, variable: str | None) -> None:
     """Refuse a name that dimensions or variables have, but for the variable of the labels."""
     schemas = (ArraySchema.loads(text) for text in facts.arrays.schema.values)
-    taken = {each for schema in schemas for each in schema.dimension_names}
-    taken |= {
-        paths.name(path)
-        for path in facts.arrays.path.values
-        if variable not in (path, paths.name(path))
-    }
-    if name in taken:
+    if any(name in schema.dimension_names for schema in schemas):
         raise CombineError(
             "labels need a new dimension, but the files already have this one",
             do="Name a new dimension with concat_dim (--concat-dim), or omit its labels.",
             concat_dim=name,
+        )
+    taken = [
+        path
+        for path in facts.arrays.path.values
+        if paths.name(path) == name and variable not in (path, name)
+    ]
+    if taken:
+        raise CombineError(
+            "labels make a new coordinate, but the files already have a variable of its name",
+            fixes=[scan_fix(f"{taken[0]} is left out", drop_variables=taken)],
+            do="You can also name another dimension, or rename the variable.",
+            concat_dim=name,
+            variable=taken[0],
         )
 
 
@@ -228,22 +256,14 @@ def _by_variable(facts: CatalogFacts, dimension: str, name: str) -> NewDimension
     path, rows = _rows_of(facts, dimension, name)
     arrays = facts.arrays
     held = [arrays.labels.at(place) for place in arrays.labels.places(rows).tolist()]
-    kinds = {each.dtype for each in held}
     for row, each in enumerate(held):
         if len(each) != 1:
             raise refuse_unlabelled(facts, row, dimension, f"{path} has {len(each)} values")
-    if len(kinds) > 1 and not all(each.kind == "U" for each in kinds):
-        raise CombineError(
-            f"labels along {dimension!r} have several data types",
-            do="Leave files out, or pass a list of labels.",
-            variable=path,
-            data_types=sorted(map(str, kinds)),
-        )
     schemas = {
         code: ArraySchema.loads(arrays.schema.values[code])
         for code in dict.fromkeys(arrays.schema.codes[rows].tolist())
     }
-    raw, attributes = _counted_alike(np.concatenate(held), arrays.schema.codes[rows], schemas, path)
+    raw, attributes = _counted_alike(held, arrays.schema.codes[rows], schemas, path, dimension)
     labels = decoded(raw, attributes.values)
     _refuse_missing(facts, raw, attributes, path, dimension)
     _, first, cell = np.unique(labels, return_index=True, return_inverse=True)
@@ -277,46 +297,56 @@ def _rows_of(facts: CatalogFacts, dimension: str, name: str) -> tuple[str, NDArr
 
 
 def _counted_alike(
-    raw: NDArray[Any],
+    held: Sequence[NDArray[Any]],
     codes: NDArray[np.integer],
     schemas: Mapping[int, ArraySchema],
     path: str,
+    dimension: str,
 ) -> tuple[NDArray[Any], Attributes]:
-    """Bring times of files that count from different dates to one count."""
+    """Bring times of files that count from different dates, or in several types, to one count."""
     first = next(iter(schemas.values())).attributes
-    units = {code: units_of(each.attributes.values) for code, each in schemas.items()}
-    known = [each for each in units.values() if each is not None]
-    meanings = {_meaning(each.attributes) for each in schemas.values()}
-    if len(meanings) == 1:
-        return raw, first
-    target = common(known) if len(known) == len(units) else None
-    if target is None:
+    kinds = {each.dtype for each in held}
+    is_typed = len(kinds) == 1 or all(each.kind == "U" for each in kinds)
+    if is_typed and len({_meaning(each.attributes) for each in schemas.values()}) == 1:
+        return np.concatenate(held), first
+    counts = [units_of(each.attributes.values) for each in schemas.values()]
+    known = [each for each in counts if each is not None]
+    if len(known) < len(counts):
+        raise _unlike_labels(path, dimension, kinds, schemas)
+    storage = [(storage_of(each), missing_of(each.attributes)) for each in schemas.values()]
+    number = np.searchsorted(np.array([*schemas]), codes, sorter=np.argsort([*schemas]))
+    number = np.argsort([*schemas])[number]
+    said = declared(known, storage, number, np.arange(len(codes)))
+    try:
+        raw, target = labels_in_one(said, held)
+    except InexactError as error:
         raise CombineError(
-            f"labels of {path} have different units in the files",
+            f"a time of {path} cannot be converted to the units of the other files: {error}",
             do="Pass a list of labels.",
             variable=path,
-            units=sorted({str(each.attributes.values.get("units")) for each in schemas.values()}),
-        )
-    out = raw.copy()
-    for code, schema in schemas.items():
-        mine, source = codes == code, units[code]
-        assert source is not None
-        try:
-            missing = missing_of(schema.attributes)
-            out[mine] = recoded(raw[mine], source, target, missing=missing)
-        except InexactError as error:
-            raise CombineError(
-                f"a time of {path} cannot be converted to the units of the other files: {error}",
-                do="Pass a list of labels.",
-                variable=path,
-            ) from error
-    return out, replace(first, values={**first.values, "units": target.text})
+        ) from error
+    if target is None:
+        raise _unlike_labels(path, dimension, kinds, schemas)
+    return raw, replace(first, values={**first.values, "units": target.units.text})
+
+
+def _unlike_labels(
+    path: str, dimension: str, kinds: Iterable[Any], schemas: Mapping[int, ArraySchema]
+) -> CombineError:
+    return CombineError(
+        f"labels of {path} along {dimension!r} have different units, calendars or data types",
+        do="Leave files out, or pass a list of labels.",
+        variable=path,
+        units=sorted({str(each.attributes.values.get("units")) for each in schemas.values()}),
+        data_types=sorted(map(str, kinds)),
+    )
 
 
 def _meaning(attributes: Attributes) -> tuple[Any, ...]:
     """Return what decides about the meaning of a label."""
     names = ("units", "calendar", "scale_factor", "add_offset", "_Unsigned")
-    return tuple(repr(attributes.values.get(name)) for name in names)
+    counting = tuple(repr(attributes.values.get(name)) for name in names)
+    return (*counting, missing_of(attributes))
 
 
 def _refuse_missing(

@@ -15,11 +15,11 @@ import numpy as np
 
 from icevirt.archive.facts import CatalogFacts, StepCuts
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
-from icevirt.archive.scanned import ScannedGroup
+from icevirt.archive.scanned import ScannedGroup, names_by_group
 from icevirt.model import paths
 from icevirt.model.config.document import SplitRule
 from icevirt.planning import reader_support
-from icevirt.planning.axes import duplicates, time_recoding
+from icevirt.planning.axes import duplicates
 from icevirt.planning.axes import gaps as holes
 from icevirt.planning.axes.placement import Placement, as_given
 from icevirt.planning.combine import tolerance
@@ -33,6 +33,7 @@ from icevirt.planning.containers import containers_for
 from icevirt.planning.partial.storage_cost import describe_storage as hybrids_told
 from icevirt.planning.partial.storage_cost import refuse_expensive
 from icevirt.planning.schedule.manifest_units import split_rules
+from icevirt.planning.times.recoding import describe_recodings
 
 _NEIGHBOURS = 4  # arrays before one that are looked at for equal columns
 
@@ -83,14 +84,14 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         group=paths.canonical(spec.group),
         concat_dim=spec.concat_dim,
         files=facts.files.take(cells.rows),
-        groups=_groups(facts, cells, spec),
+        groups=_groups(facts, cells, spec, arrays),
         arrays=arrays,
         containers=containers_for(facts.places),
         split_rules=split_rules_of(arrays),
         notes=(
             *(axis.reason for axis in cells.axes if axis.reason),
             *(a.steps.describe(a.dimension) for a in cells.axes if a.has_gaps and a.steps),
-            *time_recoding.describe_recodings(times),
+            *describe_recodings(times),
             *duplicates.describe_duplicates(
                 prepared.left_out, spec.options.duplicates, prepared.cuts
             ),
@@ -180,11 +181,14 @@ def _describe_static(facts: CatalogFacts, arrays: tuple[PlannedArray, ...]) -> l
 # -- groups ------------------------------------------------------------------------------------
 
 
-def _groups(facts: CatalogFacts, cells: Placement, spec: CombineSpec) -> dict[str, bytes]:
+def _groups(
+    facts: CatalogFacts, cells: Placement, spec: CombineSpec, arrays: Sequence[PlannedArray]
+) -> dict[str, bytes]:
     """Return the groups of the dataset; groups of later files count unless "override" was chosen.
 
     Where files hold different arrays they may have different groups, and all are looked at.
     """
+    names = names_by_group(_in_order(facts, cells, spec, arrays))
     rows = cells.rows
     is_uniform = len(facts.arrays.file) == len(facts.files) * len(facts.arrays.path.values)
     if spec.options.combine_attrs == "override" and is_uniform:
@@ -197,7 +201,26 @@ def _groups(facts: CatalogFacts, cells: Placement, spec: CombineSpec) -> dict[st
         paths.join(spec.group, path): groups[0].zarr_json(
             combine_attributes(
                 [each.attributes for each in groups], spec.options.combine_attrs, path=path
-            )
+            ),
+            variables=names.get(paths.join(spec.group, path), ()),
         )
         for path, groups in found.items()
     }
+
+
+def _in_order(
+    facts: CatalogFacts, cells: Placement, spec: CombineSpec, arrays: Sequence[PlannedArray]
+) -> list[str]:
+    """Return the paths of arrays in the order of the first file, then those of later files only.
+
+    Arrays that no file has (labels of new dimensions) come last, as in xarray's ``concat``.
+    """
+    columns = facts.arrays
+    rows = len(columns.file)
+    key = cells.place[columns.file].astype(np.int64) * rows + np.arange(rows)
+    first = np.full(len(columns.path.values), np.iinfo(np.int64).max)
+    np.minimum.at(first, columns.path.codes, key)
+    called = (paths.join(spec.group, path) for path in columns.path.values)
+    place = dict(zip(called, first.tolist(), strict=True))
+    nowhere = np.iinfo(np.int64).max
+    return sorted((each.path for each in arrays), key=lambda path: place.get(path, nowhere))

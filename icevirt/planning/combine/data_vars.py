@@ -147,7 +147,7 @@ class Declared:
         self, facts: CatalogFacts, new: Sequence[NewDimension], rules: DimensionRules
     ) -> None:
         self._facts = facts
-        self._new = {each.name: each for each in new}
+        self._new = {each.name: each for each in new if each.is_new}
         self._rules = rules
         self.schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
         refuse_unknown_dimensions(rules.asked, rules.dimensions)

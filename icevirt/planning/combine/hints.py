@@ -233,6 +233,14 @@ class CombineHints:
         return is_named(path, self.tolerant) or ("*" in self.tolerant and is_coordinate)
 
 
+def holds_labels(path: str, names: Sequence[str | None], data_type: JSON) -> bool:
+    """Say whether a variable is the coordinate of a dimension; texts may be rows of characters."""
+    own = paths.name(path)
+    if tuple(names) == (own,):
+        return True
+    return len(names) == 2 and names[0] == own and data_type in _CHARACTERS
+
+
 def covered_by(
     tolerance: Mapping[str, float],
     variables: Iterable[tuple[str, Sequence[str | None], Mapping[str, Any]]],

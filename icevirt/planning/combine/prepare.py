@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts
-from icevirt.archive.hybrid import Recoding
 from icevirt.archive.plan import LeftOut
 from icevirt.archive.schema import ArraySchema
+from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError, Fix
-from icevirt.planning.axes import candidates, duplicates, overlaps, time_recoding
+from icevirt.planning.axes import candidates, duplicates, overlaps
 from icevirt.planning.axes.label_proposals import label_fixes
 from icevirt.planning.axes.new_dimensions import (
     NewDimension,
@@ -27,11 +27,13 @@ from icevirt.planning.axes.new_dimensions import (
     new_dimension,
 )
 from icevirt.planning.axes.placement import Placement, place_files, placed_axis
+from icevirt.planning.axes.relabeled_steps import relabeled
 from icevirt.planning.combine.data_vars import Declared
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.stacking import stacked
 from icevirt.planning.edits.renames import LabelEdits
 from icevirt.planning.remedies import fix
+from icevirt.planning.times.recoding import recode_times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,7 +80,7 @@ class PreparedFacts:
         Raises:
             CombineError: The bounds of a coordinate would have to be recoded and cannot be.
         """
-        facts, times = time_recoding.recode_times(self.facts, spec.concat_dim)
+        facts, times = recode_times(self.facts, spec.concat_dim)
         twice = self.twice
         if twice is None and self.nest is None:
             twice = duplicates.settled(
@@ -125,10 +127,10 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
         if spec.options.combine == "nested"
         else None
     )
-    new = _new(facts, spec, nest)
+    facts, new = _new(facts, spec, nest)
     existing = tuple(name for name in spec.concat_dim if name not in {e.name for e in new})
     _check_dimensions(facts, spec, existing)
-    facts, times = time_recoding.recode_times(facts, spec.concat_dim)
+    facts, times = recode_times(facts, spec.concat_dim)
     found = PreparedFacts(
         facts=facts, new=new, times=times, left_out=(), nest=nest, label_edits=spec.label_edits
     )
@@ -145,16 +147,21 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
 
 def _new(
     facts: CatalogFacts, spec: CombineSpec, nest: NDArray[np.int64] | None
-) -> tuple[NewDimension, ...]:
-    """Return the dimensions that the files do not have: those with labels, or nested ones."""
+) -> tuple[CatalogFacts, tuple[NewDimension, ...]]:
+    """Return the dimensions that have labels, or that nested files lack, and what these replace."""
     there = _dimensions(facts.arrays)
-    return tuple(
-        new_dimension(facts, name, spec.labels[name], spec.said_of(name))
-        if nest is None
-        else nested_dimension(facts, name, nest[:, at], spec.labels.get(name), spec.said_of(name))
-        for at, name in enumerate(spec.concat_dim)
-        if name in spec.labels or (nest is not None and name not in there)
-    )
+    found: list[NewDimension] = []
+    for at, name in enumerate(spec.concat_dim):
+        labels, said = spec.labels.get(name), spec.said_of(name)
+        if nest is not None:
+            if labels is not None or name not in there:
+                found.append(nested_dimension(facts, name, nest[:, at], labels, said))
+        elif labels is not None and name in there:
+            facts, made = relabeled(facts, name, labels, said)
+            found.append(made)
+        elif labels is not None:
+            found.append(new_dimension(facts, name, labels, said))
+    return facts, tuple(found)
 
 
 def _stacked(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:
@@ -174,7 +181,7 @@ def _stacked(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:
                 do="You can also name the variables that get it in data_vars (--data-vars NAME).",
                 dimensions=there,
             )
-    facts, times = time_recoding.recode_times(facts, spec.concat_dim)
+    facts, times = recode_times(facts, spec.concat_dim)
     return replace(found, facts=facts, times={**found.times, **times}, given=given)
 
 

@@ -91,7 +91,7 @@ def test_directives_that_are_not_known_are_refused(text):
 @pytest.mark.parametrize(
     ("name", "pattern"),
     [("20230229", "{z:%Y%m%d}"), ("2023366", "{z:%Y%j}"), ("20230431", "{z:%Y%m%d}"),
-     ("20231301", "{z:%Y%m%d}"), ("2023000", "{z:%Y%j}"), ("2023010124", "{z:%Y%m%d%H}")],
+     ("20231301", "{z:%Y%m%d}"), ("2023000", "{z:%Y%j}"), ("00000101", "{z:%Y%m%d}"), ("2023010124", "{z:%Y%m%d%H}")],
 )  # fmt: skip
 def test_days_that_do_not_exist_are_no_labels(name, pattern):
     with pytest.raises(CombineError, match="does not match") as caught:
@@ -333,12 +333,12 @@ def test_attributes_that_are_iso_dates_make_a_time_axis():
     found = along("attribute:start", "a", "b", attrs=attrs)
     assert dates(found) == ["2024-01-01 00:00:00", "2024-01-02 00:00:20.600000"]
     assert found.attributes.values["units"] == "microseconds since 1970-01-01"
-    with pytest.raises(CombineError, match="is no date as in other files") as caught:
+    with pytest.raises(CombineError, match="is not a date as in other files") as caught:
         along("attribute:start", "a", "b", "c", attrs=[*attrs, {"start": "unknown"}])
     assert caught.value.facts["file"].endswith("/c")
     with pytest.raises(InvalidInputError, match="beyond microseconds"):
         along("attribute:start", "a", attrs=[{"start": "2024-01-01T00:00:00.0000001"}])
-    with pytest.raises(CombineError, match="is no date like"):
+    with pytest.raises(CombineError, match="is not a date like"):
         along("attribute:start:%Y%m%d", "a", "b", attrs=[{"start": "20240101"}, {"start": "x"}])
 
 
@@ -388,7 +388,7 @@ def test_dates_of_cftime_keep_their_calendar():
     ],
 )
 def test_times_that_are_none_or_too_fine_are_refused(value):
-    with pytest.raises(InvalidInputError, match="is no date"):
+    with pytest.raises(InvalidInputError, match="is not a date"):
         plain_date(value)
 
 

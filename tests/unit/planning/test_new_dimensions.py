@@ -89,7 +89,7 @@ def test_a_file_without_a_label_is_named():
 
 @pytest.mark.parametrize("name", ["time", "x", "t"])
 def test_a_dimension_or_variable_of_the_files_is_not_new(name):
-    with pytest.raises(CombineError, match="the files already have (this one|a variable)"):
+    with pytest.raises(CombineError, match=r"the files already have (this one|a variable)"):
         along(["a"], *named("a"), name=name)
 
 

@@ -100,7 +100,7 @@ class _Look:
             pattern = next((each for each in ways if self._fits(self._time, each, above)), "")
             if not pattern or (first and not _is_rival(first, pattern, form)):
                 continue
-            more = () if first else self._longer(above if "/" in form else names, form)
+            more = () if first or "/" in form else self._longer(names, form)
             for way in (pattern, *more):
                 if made := [*self._stacked(way)]:
                     first = first or pattern
@@ -263,6 +263,8 @@ def _is_rival(first: str, pattern: str, form: str) -> bool:
 
     Days of the year stand behind a letter: ``A2024001``, ``s20240011200206``.
     """
+    if ("%j" in form) == ("%j" in first):
+        return False
     before = pattern.partition("{")[0]
     same = (before, pattern.rpartition("}")[2]) == (
         first.partition("{")[0],

@@ -48,6 +48,8 @@ def label_fixes(facts: CatalogFacts, name: str | None = None) -> list[Fix]:
     if len(facts.files) < 2:
         return []
     look = _Look(facts, name)
+    if not name and (merged := [*islice(look.merging(), 1)]):
+        return merged
     found = [*islice(look.variables(), 1), *look.dates(), *islice(look.attributes(), 1)]
     if not name:
         found += look.given_order()
@@ -136,11 +138,30 @@ class _Look:
                 if self._is_free(dimension):
                     yield from self._tried(dimension, f"attribute:{name}", f"the attribute {name}")
 
+    def merging(self) -> Iterator[Fix]:
+        """Yield a dimension along which files hold different variables of the same steps."""
+        arrays = self._facts.arrays
+        held = np.bincount(arrays.path.codes, minlength=len(arrays.path.values))
+        everywhere = {
+            paths.name(path)
+            for path, count in zip(arrays.path.values, held.tolist(), strict=True)
+            if count == len(self._facts.files)
+        }
+        for each in sorted(everywhere, key=lambda name: (not self._is_time(name), name)):
+            rows = self._data[along(self._facts, each)[self._data]]
+            if len(rows) and np.bincount(arrays.path.codes[rows]).max() == 1:
+                price = "files hold different variables of the same steps, which are merged"
+                yield fix(price, concat_dim=[each])
+
     def given_order(self) -> Iterator[Fix]:
         """Yield what keeps files in their order along a time that they have, whatever it says."""
         arrays = self._facts.arrays
         for each in sorted(self._taken):
-            if not self._is_time(each) or not along(self._facts, each).any():
+            rows = along(self._facts, each)
+            if not self._is_time(each) or not rows.any():
+                continue
+            held = np.bincount(arrays.path.codes[rows])
+            if (held[held > 0] < len(self._facts.files)).any():  # files lack variables
                 continue
             has_labels = any(paths.name(path) == each for path in arrays.path.values)
             says = f"whatever {each} says" if has_labels else f"without a coordinate {each}"

@@ -57,10 +57,18 @@ class Fix:
         return f"{' and '.join(filter(None, (first, less, change)))}: {self.price}"
 
 
+_PLURALS = {  # in Python, of options that a command repeats
+    "--attr": "attrs",
+    "--drop-variable": "drop_variables",
+    "--float-variable": "float_variables",
+    "--variable": "variables",
+}
+
+
 def _argument(option: str) -> str:
     """Return an option as Python has it, then as a command has it."""
     flag, _, name = option.partition("=")
-    called = flag.removeprefix("--").replace("-", "_")
+    called = _PLURALS.get(flag, flag.removeprefix("--").replace("-", "_"))
     return f"{name!r} of {called} ({flag} {quote(name)})" if name else f"{called} ({flag})"
 
 

@@ -10,7 +10,7 @@ from icevirt.api.pipeline.target import digest_of
 from icevirt.archive import catalog
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
-from icevirt.errors import InvalidInputError
+from icevirt.errors import Fix, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.model.paths import problem
@@ -20,6 +20,7 @@ from icevirt.planning.axes.new_dimensions import Labels
 from icevirt.planning.axes.regular_axes import spacing_of
 from icevirt.planning.combine.hints import CombineHints
 from icevirt.planning.combine.options import LabelsLike, SpacingLike
+from icevirt.planning.remedies import build_fix
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
 from icevirt.storage.constructors import StorageLike, storage_of
@@ -131,11 +132,27 @@ def spacing_by(given: SpacingLike, dimensions: Sequence[str]) -> dict[str, str |
     ):
         raise InvalidInputError(
             "spacing must name one of the dimensions of concat_dim",
-            do='Name it: combine_options={"spacing": {"time": "6h"}} (--spacing time=6h).',
+            fixes=_spacings(by_dimension, dimensions),
+            do='It is written as combine_options={"spacing": {"time": "6h"}} (--spacing time=6h).',
             unknown=unknown,
             concat_dim=list(dimensions),
         )
     return {name: spacing_of(each) for name, each in by_dimension.items()}
+
+
+def _spacings(given: Mapping[str, str | float], dimensions: Sequence[str]) -> list[Fix]:
+    """Return fixes for the spacing of a dimension that is not there."""
+    if len(given) != 1:
+        return []
+    ((name, spacing),) = given.items()
+    return [
+        build_fix(
+            f"for steps along {each}",
+            without={"spacing": name},
+            combine_options={"spacing": {each: spacing}},
+        )
+        for each in dimensions[:2]
+    ] + [build_fix("steps that no file holds get no place", without={"spacing": name})]
 
 
 def as_choice(labels: Mapping[str, Labels]) -> dict[str, JSON] | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from shlex import quote
 from typing import Any
@@ -105,6 +106,33 @@ def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 def drop_fix(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer], price: str) -> Fix:
     """Return a fix that leaves out the variables of some rows, by their names in the files."""
     return scan_fix(price, drop_variables=own_names(arrays, rows))
+
+
+def instead(
+    option: str,
+    name: str,
+    there: Iterable[str],
+    *,
+    says: Any = None,
+    of: str = "combine_options",
+) -> list[Fix]:
+    """Return fixes for a name in an option that means nothing: a name like it, or without it.
+
+    Args:
+        option: That has the name.
+        name: Of nothing that is there.
+        there: What it could mean.
+        says: What the option says of the name; None where it is a list of names.
+        of: The argument that holds the option.
+    """
+    made = []
+    for other in difflib.get_close_matches(name, sorted(there), n=1):
+        value = [other] if says is None else {other: says}
+        arguments = {of: {option: value}}
+        made.append(
+            of_arguments(arguments, f"{other} is there", without=(f"{_flag(option)}={name}",))
+        )
+    return [*made, build_fix(f"nothing is called {name}", without={option: name})]
 
 
 def own_names(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer]) -> list[str]:

@@ -189,6 +189,59 @@ def make_a_dimension_to_pad_that_is_not_there(folder):
     daily(folder, range(3), tas=field)
 
 
+@archive(
+    "A variable to rename that the command misspells",
+    tool="xarray",
+    oracle=lambda files: by_coords()(files).rename(tas="t2m"),
+    options=("--concat-dim", "time", "--rename", "tass=t2m"),
+    choose="--rename tas=t2m",
+)
+def make_a_variable_to_rename_that_is_not_there(folder):
+    daily(folder, range(3), tas=field)
+
+
+@archive(
+    "A variable to leave out that the command misspells",
+    tool="xarray",
+    oracle=less(by_coords(), "pr"),
+    options=("--drop-variable", "prr"),
+    choose="--drop-variable /pr",
+)
+def make_a_variable_to_drop_that_is_not_there(folder):
+    daily(folder, range(3), tas=field, pr=field)
+
+
+@archive(
+    "Files whose times count from a date each, of which the command names one",
+    tool="xarray",
+    oracle=by_coords(),
+    options=("--attr", "time:units=hours since 1999-01-01"),
+    choose="are converted exactly",
+    attrs=False,
+)
+def make_times_that_a_command_moves(folder):
+    for month in (1, 2, 3):
+        time = ("time", np.arange(2), {"units": f"hours since 2000-{month:02}-01"})
+        xr.Dataset(
+            {"tas": (("time", "x"), np.stack([field(month)] * 2))}, {"time": time}
+        ).to_netcdf(folder / f"m{month}.nc", unlimited_dims="time")
+
+
+@archive(
+    "A coordinate to compare with a tolerance that the command misspells",
+    tool="xarray",
+    oracle=nested("time", join="override"),
+    options=("--concat-dim", "time", "--tolerance", "xx=1e-3"),
+    choose="--tolerance x=0.001",
+)
+def make_a_coordinate_to_tolerate_that_is_not_there(folder):
+    daily(folder, range(3), tas=field)
+    with xr.open_dataset(folder / "day_001.nc", decode_cf=False) as held:
+        made = held.load()
+    made["x"] = made["x"] + 1e-9
+    made.to_netcdf(folder / "day_001.nc", unlimited_dims="time")
+
+
 def without_covariance(files):
     """Return xarray's answer without a variable that it warns of."""
     with warnings.catch_warnings():

@@ -83,7 +83,7 @@ def commit(
     target, plan = replacing.target, replacing.plan
     manifests: dict[ObjectId8, list[ManifestRef]] = {array.node_id: [] for array in plan.arrays}
     for result in results:
-        for window in result.windows:
+        for window in (each for each in result.windows if not each.is_empty):
             key = ObjectId12(result.manifest_id or b"")
             manifests[ObjectId8(window.node_id)].append(
                 ManifestRef(object_id=key, extents=window.extents)

@@ -40,7 +40,7 @@ from icevirt.execution.executor import Executor, reporter
 from icevirt.ids import ObjectId12
 from icevirt.objects.source_access import in_force
 from icevirt.planning.combine.needs import LackingFacts, resolved
-from icevirt.planning.remedies import listed, scan_fix
+from icevirt.planning.remedies import instead, listed, scan_fix
 from icevirt.planning.schedule.balance_scans import dealt, pieces_of
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.write_tasks import Route, bundles, route_of, write_items
@@ -188,7 +188,8 @@ def closed_catalog(
     if not job.tolerates(closed):
         raise _too_many(closed.bad, len(job.files))
     reading = Reading(group=job.options.group, limits=job.limits, access=in_force())
-    facts = replace(closed.facts, compare=Differences(closed.facts, reading))
+    differences = Differences(closed.facts, reading)
+    facts = replace(closed.facts, compare=differences, values=differences.values)
     if job.version == schema.VERSION:
         facts = combined_facts(executor, job, facts, closed.beside)
     return replace(closed, facts=facts)
@@ -249,7 +250,7 @@ def _take_facts(executor: Executor, job: Scan, facts: CatalogFacts, lacking: Lac
     order = np.lexsort((lacking.file, files.part[lacking.file]))
     rows = lacking.file[order]
     cuts = np.flatnonzero(np.diff(files.part[rows])) + 1
-    options = replace(job.options, equal=lacking.equal)
+    options = replace(job.options, equal=lacking.equal, tolerant=lacking.tolerant)
 
     def tasks() -> Iterator[FactsTask]:
         for run in np.split(order, cuts):
@@ -360,9 +361,17 @@ def _refuse_unknown(options: ScannerOptions, closed: ClosedCatalog) -> None:
     """Refuse names of variables that no file has; one that some lack may be meant for the rest."""
     there = {*closed.facts.arrays.path.values, *closed.left_out}
     if unknown := options.unknown(there):
+        fixes = [
+            each
+            for name in unknown[:1]
+            for option in ("variables", "drop_variables")
+            if name in getattr(options, option)
+            for each in instead(option, name, there, of="scan_options")
+        ]
         raise InvalidInputError(
             "no file has this variable",
-            do="Name an existing variable, or omit the name.",
+            fixes=fixes,
+            do="You can also name another variable that is there.",
             unknown=list(unknown),
             there=sorted(there),
         )

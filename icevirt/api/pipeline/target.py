@@ -72,7 +72,8 @@ class Target:
             if branch != repo_updates.MAIN:
                 raise RefNotFoundError(
                     "a new repository has only the branch 'main'",
-                    do="Build into 'main', or create repository and branch first.",
+                    fixes=[build_fix("commits to main", commit_options={"branch": "main"})],
+                    do="You can also create repository and branch first.",
                     branch=branch,
                 )
         else:

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts
-from icevirt.archive.hybrid import Recoding
 from icevirt.archive.plan import LeftOut
 from icevirt.archive.schema import ArraySchema
+from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError, Fix
-from icevirt.planning.axes import duplicates, time_recoding
+from icevirt.planning.axes import duplicates, overlaps
 from icevirt.planning.axes.label_proposals import label_fixes
 from icevirt.planning.axes.new_dimensions import (
     NewDimension,
@@ -33,6 +33,7 @@ from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.stacking import stacked
 from icevirt.planning.edits.renames import LabelEdits
 from icevirt.planning.remedies import fix
+from icevirt.planning.times.recoding import recode_times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,6 +44,7 @@ class PreparedFacts:
     new: tuple[NewDimension, ...]  # (files,) that no file has, in the order of the spec
     times: Mapping[str, Recoding]  # (files,) by path, where files count time differently
     left_out: tuple[LeftOut, ...]
+    cuts: tuple[duplicates.StepsCut, ...] = ()
     nest: NDArray[np.int64] | None = None  # (files, dimensions) places that a person gave
     given: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # first axes, by path
     label_edits: LabelEdits | None = None
@@ -50,9 +52,22 @@ class PreparedFacts:
 
     def only(self, rows: NDArray[np.int64]) -> PreparedFacts:
         """Return some of the files, in the order given."""
+        return self._taken(rows, self.facts.only(rows))
+
+    def cut(self, settled: duplicates.ResolvedDuplicates) -> PreparedFacts:
+        """Return the pieces of files that are kept where files overlap in part.
+
+        Raises:
+            CombineError: A variable is shorter or longer along a dimension than its coordinate.
+        """
+        assert settled.pieces is not None
+        facts = overlaps.cut(self.facts, settled.pieces, settled.labels)
+        return self._taken(settled.pieces.file, facts)
+
+    def _taken(self, rows: NDArray[np.int64], facts: CatalogFacts) -> PreparedFacts:
         return replace(
             self,
-            facts=self.facts.only(rows),
+            facts=facts,
             new=tuple(each.take(rows) for each in self.new),
             times={path: each.take(rows) for path, each in self.times.items()},
             nest=None if self.nest is None else self.nest[rows],
@@ -65,7 +80,7 @@ class PreparedFacts:
         Raises:
             CombineError: The bounds of a coordinate would have to be recoded and cannot be.
         """
-        facts, times = time_recoding.recode_times(self.facts, spec.concat_dim)
+        facts, times = recode_times(self.facts, spec.concat_dim)
         twice = self.twice
         if twice is None and self.nest is None:
             twice = duplicates.settled(
@@ -115,14 +130,17 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
     facts, new = _new(facts, spec, nest)
     existing = tuple(name for name in spec.concat_dim if name not in {e.name for e in new})
     _check_dimensions(facts, spec, existing)
-    facts, times = time_recoding.recode_times(facts, spec.concat_dim)
+    facts, times = recode_times(facts, spec.concat_dim)
     found = PreparedFacts(
         facts=facts, new=new, times=times, left_out=(), nest=nest, label_edits=spec.label_edits
     )
     if nest is None:
         settled = duplicates.settled(facts, existing, spec.options.duplicates, new)
-        found = found.only(settled.kept) if settled.left_out else found
-        found = replace(found, left_out=settled.left_out, twice=settled.refused)
+        if settled.pieces is not None:
+            found = found.cut(settled)
+        elif settled.left_out:
+            found = found.only(settled.kept)
+        found = replace(found, left_out=settled.left_out, cuts=settled.cuts, twice=settled.refused)
     is_ruled = bool(new or spec.dimension_rules.lasting)
     return _stacked(found, spec) if is_ruled else found
 
@@ -163,7 +181,7 @@ def _stacked(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:
                 do="You can also name the variables that get it in data_vars (--data-vars NAME).",
                 dimensions=there,
             )
-    facts, times = time_recoding.recode_times(facts, spec.concat_dim)
+    facts, times = recode_times(facts, spec.concat_dim)
     return replace(found, facts=facts, times={**found.times, **times}, given=given)
 
 
@@ -188,7 +206,7 @@ def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence
             fixes = label_fixes(facts, name) if len(spec.concat_dim) == 1 else []
             raise CombineError(
                 f"no variable has the dimension {name!r}",
-                fixes=[*fixes, *_instead(name, there, spec)],
+                fixes=(*fixes, *_instead(name, there, spec)),
                 do="You can also name another dimension that the files have. To stack them along a"
                 " new one, pass labels.",
                 dimensions=there,

@@ -15,7 +15,7 @@ from icevirt.model import paths
 from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.combine.options import COORDINATES, CombineSpec
 from icevirt.planning.edits.file_edits import FileEdit
-from icevirt.planning.remedies import build_fix
+from icevirt.planning.remedies import build_fix, instead
 
 
 def refuse_unknown_edits(
@@ -67,7 +67,10 @@ def refuse_unknown_edits(
         if (what, name) not in known:
             file = int(np.argmax(of_file == number))
             all_names = names | made if what == "attrs" else names
-            raise _unknown(name, what, all_names, facts.files.url[file] if of_each else None)
+            url = facts.files.url[file] if of_each else None
+            new = dict(edits[number].rename).get(name)
+            fixes = [] if of_each or new is None else instead("rename", name, all_names, says=new)
+            raise _unknown(name, what, all_names, url, fixes)
 
 
 def _names(
@@ -100,7 +103,9 @@ def _above(path: str) -> Iterator[str]:
         yield path
 
 
-def _unknown(name: str, what: str, names: set[str], url: str | None) -> InvalidInputError:
+def _unknown(
+    name: str, what: str, names: set[str], url: str | None, fixes: Sequence[Fix]
+) -> InvalidInputError:
     near = difflib.get_close_matches(name, sorted(names), n=1)
     kind = "variable or dimension" if what == "rename" else "variable"
     called = "" if what != "attrs" else ", after renaming and dropping"
@@ -109,6 +114,7 @@ def _unknown(name: str, what: str, names: set[str], url: str | None) -> InvalidI
         if url is None
         else f"preprocess changes {name!r} in files that have no such {kind}{called}",
         do=f"Did you mean {near[0]!r}?" if near else "Name one that exists.",
+        fixes=fixes,
         there=sorted(names)[:50],
         **({} if url is None else {"file": url}),
     )
@@ -139,7 +145,7 @@ def refuse_void_options(facts: CatalogFacts, spec: CombineSpec, new: Iterable[st
         if name not in dimensions or name in spec.concat_dim:
             raise InvalidInputError(
                 f"pad names {name!r}, which is not a dimension that pad can fill",
-                fixes=_instead("pad", name, dimensions - {*spec.concat_dim}),
+                fixes=instead("pad", name, dimensions - {*spec.concat_dim}),
                 there=sorted(dimensions - {*spec.concat_dim}),
             )
     if void := sorted({*spec.spacing} & {*new}):
@@ -160,7 +166,12 @@ def refuse_void_options(facts: CatalogFacts, spec: CombineSpec, new: Iterable[st
             if not fitting:
                 raise InvalidInputError(
                     f"{option} names {name!r}, but no file has this variable",
-                    fixes=_instead(option, name, _fitting(held, spec, along=along)),
+                    fixes=instead(
+                        option,
+                        name,
+                        _fitting(held, spec, along=along),
+                        says=spec.tolerance[name] if option == "tolerance" else None,
+                    ),
                     there=sorted({path for path, _ in held}),
                 )
             joined = [any(each in spec.concat_dim for each in names) for names in fitting]
@@ -183,14 +194,3 @@ def _fitting(
         for path, names in held
         if any(each in spec.concat_dim for each in names) == along
     }
-
-
-def _instead(option: str, name: str, there: Iterable[str]) -> list[Fix]:
-    """Return fixes for a name that means nothing: one that is like it, or without it."""
-    near = difflib.get_close_matches(name, sorted(there), n=1)
-    made = [
-        build_fix(f"{other} is there", without={option: name}, combine_options={option: [other]})
-        for other in near
-        if option != "tolerance"  # whose value belongs to the name
-    ]
-    return [*made, build_fix(f"nothing is called {name}", without={option: name})]

@@ -40,7 +40,7 @@ from icevirt.planning.eras.report import (
 from icevirt.planning.eras.working_fixes import keep_working_fixes
 from icevirt.planning.partial.mismatch import is_about_storage
 from icevirt.planning.partial.storage_cost import refuse_expensive
-from icevirt.planning.remedies import listed
+from icevirt.planning.remedies import build_fix, listed
 
 MAX_GROUPS = 1000
 """Groups that eras may become; with more of them each file is a group of its own, or nearly."""
@@ -139,7 +139,10 @@ def _grouped(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
     if spec.spacing and not parted.contiguous:
         raise CombineError(
             "missing steps cannot be reserved because eras interleave",
-            do="Leave spacing out: then there are no such steps.",
+            fixes=[
+                build_fix("steps that no file holds get no place", without={"spacing": name})
+                for name in spec.spacing
+            ],
             spacing=dict(spec.spacing),
             eras=eras,
         )
@@ -198,7 +201,7 @@ def _group_of(spec: CombineSpec, number: int) -> str:
 def _plan(
     prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec, number: int
 ) -> BuildPlan:
-    mine = replace(prepared.only(parted.rows(number)), left_out=())
+    mine = replace(prepared.only(parted.rows(number)), left_out=(), cuts=())
     try:
         # times that no unit of all files could count may have one of this era's
         return combined(mine.counted_again(spec), spec)
@@ -243,7 +246,9 @@ def _together(
         arrays=arrays,
         split_rules=split_rules_of(arrays),
         notes=(
-            *duplicates.describe_duplicates(prepared.left_out, spec.options.duplicates),
+            *duplicates.describe_duplicates(
+                prepared.left_out, spec.options.duplicates, prepared.cuts
+            ),
             *_notes(names, plans),
         ),
         left_out=prepared.left_out,
@@ -287,9 +292,7 @@ def _placed(array: PlannedArray, place: NDArray[np.int64], size: int) -> Planned
     """Return an array of one era's plan as one of the plan of all files."""
     times = array.times
     if times is not None:
-        source = np.zeros(size, times.source.dtype)
-        source[place] = times.source
-        times = replace(times, source=source)
+        times = times.spread(place, size)
     return replace(array, files=place[array.files], times=times)
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.options import names
 from icevirt.errors import Fix, IcevirtError
 from icevirt.planning.combine.hints import is_named
-from icevirt.planning.combine.options import CombineOptions, CombineSpec
+from icevirt.planning.combine.options import CombineOptions, CombineSpec, tolerance_of
 from icevirt.planning.remedies import together
 
 _TRIED = frozenset({
@@ -30,6 +31,12 @@ _TRIED = frozenset({
 })  # fmt: skip
 """Options of combining that need no other facts of files than those that the scan took."""
 
+_LEFT_OUT = {
+    "--float-variable": "float_variables",
+    "--pad": "pad",
+    "--spacing": "spacing",
+    "--tolerance": "tolerance",
+}
 _FILES = 200_000  # with more, planning takes too long to do it again and again
 _TRIALS = 24
 _TOGETHER = 4  # fixes
@@ -92,23 +99,35 @@ def _applied(
     rest = dict(fix.arguments)
     combining: Mapping[str, Any] = rest.pop("combine_options", {})
     scanning: Mapping[str, Any] = rest.pop("scan_options", {})
-    gone = {each.partition("=")[0] for each in fix.without}
     known = combining.keys() <= _TRIED and scanning.keys() <= {"drop_variables"}
-    if rest or not known or not gone <= {"--spacing"} or not (combining or scanning or gone):
+    chosen, spacing = spec.options.chosen(), dict(spec.spacing)
+    is_known = known and not rest and all(_gone(each, chosen, spacing) for each in fix.without)
+    if not is_known or not (combining or scanning or fix.without):
         return None
     if scanning:
         facts = _less(facts, tuple(scanning["drop_variables"]))
-    chosen = {**spec.options.chosen(), **combining}
-    if "float_variables" in combining:
-        chosen["float_variables"] = (
-            *spec.options.float_variables,
-            *combining["float_variables"],
-        )
-    spacing = {} if gone else spec.spacing
-    spacing = {**spacing, **combining.get("spacing", {})}
-    if gone:
-        chosen.pop("spacing", None)
-    return facts, replace(spec, options=CombineOptions.of(chosen), spacing=spacing)
+    added = dict(combining)
+    if "float_variables" in added:
+        added["float_variables"] = (*spec.options.float_variables, *added["float_variables"])
+    spacing |= added.get("spacing", {})
+    return facts, replace(spec, options=CombineOptions.of(chosen | added), spacing=spacing)
+
+
+def _gone(option: str, chosen: dict[str, Any], spacing: dict[str, Any]) -> bool:
+    """Leave out what an option says of a name; say whether that is known here."""
+    flag, _, name = option.partition("=")
+    called = _LEFT_OUT.get(flag)
+    if called is None:
+        return False
+    if called == "spacing":
+        chosen.pop(called, None)
+        spacing.pop(name, None) if name else spacing.clear()
+    elif called == "tolerance":
+        held = tolerance_of(chosen.pop(called, None))
+        chosen[called] = {each: value for each, value in held.items() if each != name}
+    else:
+        chosen[called] = tuple(each for each in names(chosen.pop(called, ())) if each != name)
+    return True
 
 
 def _less(facts: CatalogFacts, names: tuple[str, ...]) -> CatalogFacts:

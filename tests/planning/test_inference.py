@@ -82,11 +82,20 @@ def test_nothing_is_inferred_from_files_of_the_same_coordinates(tmp_path):
         icevirt.plan(same)
 
 
-def test_coordinates_that_may_differ_say_nothing(tmp_path):
+def test_coordinates_that_differ_within_a_tolerance_say_nothing(tmp_path):
     tiles = [write(tmp_path / f"t{n}.nc", [n], np.array([0, 1]) + n * 1e-9) for n in range(3)]
-    assert icevirt.plan(tiles, combine_options={"tolerance": {"x": 1e-6}}).concat_dim == ("y",)
-    with pytest.raises(CombineError, match="Pass concat_dim"):
-        icevirt.plan(tiles, combine_options={"tolerance": 1e-6})
+    for tolerance in ({"x": 1e-6}, 1e-6):
+        assert icevirt.plan(tiles, combine_options={"tolerance": tolerance}).concat_dim == ("y",)
+
+
+def test_a_dimension_is_proposed_where_none_is_inferred(tmp_path):
+    """New names may be those of dimensions, which the person then names, too."""
+    tiles = [write(tmp_path / f"t{n}.nc", [n], [0, 1]) for n in range(3)]
+    with pytest.raises(CombineError, match="3 files but no dimension") as caught:
+        icevirt.plan(tiles, combine_options={"rename": {"x": "lon"}})
+    assert [each.flags for each in caught.value.fixes] == [("--concat-dim", "y")]
+    options = {"rename": {"x": "lon"}}
+    assert icevirt.plan(tiles, concat_dim="y", combine_options=options).concat_dim == ("y",)
 
 
 def test_dimensions_that_change_together_are_refused_as_a_product_with_holes(tmp_path):

@@ -188,10 +188,9 @@ def _stacked(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:
 def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence[str]) -> None:
     there = _dimensions(facts.arrays)
     if len(facts.files) > 1 and not spec.concat_dim:
-        fixes = label_fixes(facts)
+        fixes = label_fixes(facts, tolerance=spec.tolerance)
         raise CombineError(
-            f"{len(facts.files)} files but no dimension to concatenate along: the coordinates that"
-            " they have are equal in the first file and the last",
+            f"{len(facts.files)} files but no dimension to concatenate along",
             fixes=fixes,
             do=""
             if fixes

@@ -122,6 +122,16 @@ def test_another_grid_is_no_tile(tmp_path):
         icevirt.plan(files)
 
 
+def test_a_dimension_is_proposed_where_none_is_inferred(tmp_path):
+    """New names may be those of dimensions, which the person then names, too."""
+    tiles = [write(tmp_path / f"t{n}.nc", [n], [0, 1]) for n in range(3)]
+    with pytest.raises(CombineError, match="3 files but no dimension") as caught:
+        icevirt.plan(tiles, combine_options={"rename": {"x": "lon"}})
+    assert [each.flags for each in caught.value.fixes] == [("--concat-dim", "y")]
+    options = {"rename": {"x": "lon"}}
+    assert icevirt.plan(tiles, concat_dim="y", combine_options=options).concat_dim == ("y",)
+
+
 def test_dimensions_that_change_together_are_refused_as_a_product_with_holes(tmp_path):
     """Nobody can tell whether these are one step of two or two of one; naming one says it."""
     files = [write(tmp_path / f"t{n}.nc", [n], [10 + n]) for n in range(3)]

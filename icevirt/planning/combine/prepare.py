@@ -199,12 +199,11 @@ def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence
             )
         fixes = [
             *candidates.in_order_given(facts),
-            *label_fixes(facts),
+            *label_fixes(facts, tolerance=spec.tolerance),
             *candidates.with_equal_labels(facts),
         ]
         raise CombineError(
-            f"{len(facts.files)} files but no dimension to concatenate along: the coordinates that"
-            " they have are equal in the first file and the last",
+            f"{len(facts.files)} files but no dimension to concatenate along",
             fixes=fixes,
             do=""
             if fixes

@@ -274,6 +274,16 @@ LABELS = {
         ["a", "b"],
         {"a": "regex:x=(.)", "b": "variable:y"},
     ),
+    "in names, which say their dimensions": (
+        "--labels a={m},{t:%Y}.nc",
+        None,
+        "a={m},{t:%Y}.nc",
+    ),
+    "in names, beside others": (
+        "--concat-dim m --concat-dim t --concat-dim i --labels {m}_{t:%Y}.nc --labels i=attribute:i",
+        ["m", "t", "i"],
+        {"m": "{m}_{t:%Y}.nc", "t": "{m}_{t:%Y}.nc", "i": "attribute:i"},
+    ),
     "with a sign in a pattern": ("--concat-dim m --labels regex:m=(.)", ["m"], "regex:m=(.)"),
 }
 
@@ -283,7 +293,7 @@ def test_dimensions_and_their_labels_are_repeated(calls, line, dims, labels):
     result = RUNNER.invoke(main.app, ["build", "a.nc", "r", *line.split()])
     assert result.exit_code == 0, result.output
     ((_, _, options),) = calls
-    assert (options["concat_dim"], options["combine_options"]["labels"]) == (dims, labels)
+    assert (options.get("concat_dim"), options["combine_options"]["labels"]) == (dims, labels)
 
 
 DATA_VARS = {

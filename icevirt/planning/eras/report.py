@@ -339,7 +339,8 @@ def _as_floats(
         if isinstance(plan, IcevirtError):
             continue  # they do not decode to floats
         count = _bytes(plan)
-        price = f"stores {size_of(count)}: all values of {listed(packed, _NAMED)} as floats"
+        cost = size_of(count) if count else "what the scan has read"
+        price = f"stores {cost}: all values of {listed(packed, _NAMED)} as floats"
         yield Choice(
             option=f"{_OPTION}, float_variables={list(packed[:_NAMED])!r}"
             + (f" and {len(packed) - _NAMED} more" if len(packed) > _NAMED else ""),

@@ -54,13 +54,16 @@ def described(
         apart=tuple(found.apart()),
         more_apart=max(0, len(found.inner) - limit),
         absences=tuple(found.absences()),
-        choices=choices(parted.count, as_one=_opens_as_one(parted)),
+        choices=choices(parted.count, as_one=_opens_as_one(prepared, parted)),
         ordered=parted.ordered,
     )
 
 
-def _opens_as_one(parted: EraPartition) -> bool:
-    """Say whether the eras differ only in how values are stored, so that they read as one."""
+def _opens_as_one(prepared: PreparedFacts, parted: EraPartition) -> bool:
+    """Say whether the eras have an order, and differ only in how values are stored."""
+    labels = {*map(paths.name, prepared.facts.arrays.path.values), *(n.name for n in prepared.new)}
+    if not (parted.contiguous or parted.dimension in labels):
+        return False
     for variable in parted.variables:
         numbers = np.unique(variable.number[variable.number >= 0]).tolist()
         first, *others = (parted.signatures.facts[number] for number in numbers)

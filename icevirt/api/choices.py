@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,8 +105,8 @@ class Choices:
         )
 
     @property
-    def leave(self) -> Collection[str] | None:
-        """Dimensions that are not inferred; None where none are."""
+    def inferring(self) -> Mapping[str, float] | None:
+        """How far coordinates may differ that are the same; None where nothing is inferred."""
         return self.tolerance if self.infers else None
 
     def spec(

@@ -25,13 +25,12 @@ def swath(begin, steps, pixels=20, **more):
 
 
 def granules(folder, lengths=LENGTHS, encoding=lambda steps: {}, make=swath, **how):
+    """Write granules one behind the other."""
     begin = 0
     for number, steps in enumerate(lengths):
-        made = make(begin, steps)
+        made = make(begin, steps, **how)
         names = [name for name in made.variables if made[name].ndim > 1]
-        made.to_netcdf(
-            folder / f"g{number}.nc", encoding={name: encoding(steps) for name in names}, **how
-        )
+        made.to_netcdf(folder / f"g{number}.nc", encoding={name: encoding(steps) for name in names})
         begin += steps
 
 
@@ -73,7 +72,7 @@ def make_swaths_contiguous(folder):
     options=ALONG,
 )
 def make_swaths_uncompressed_chunks(folder):
-    granules(folder, encoding=lambda steps: {"chunksizes": (steps, 20)})
+    granules(folder, encoding=lambda steps: {"chunksizes": (steps, 600)}, pixels=600)
 
 
 @archive(
@@ -140,3 +139,37 @@ def make_radar_sweeps(folder):
             moment.scale_factor, moment.add_offset = np.float32(0.01), np.float32(0)
             moment[:] = np.add.outer(np.arange(begin, begin + rays) % 100, np.arange(50)) / 10
         begin += rays
+
+
+def long_swath(begin, steps):
+    """Return one value a line, in more than a megabyte: what is smaller is stored in any case."""
+    at = np.arange(begin, begin + steps, dtype="f8")
+    return xr.Dataset({"lat": (("along_track", "one"), at[:, None])})
+
+
+@archive(
+    "Narrow granules, contiguous, lengths with a common divisor",
+    tool="xarray (netCDF4)",
+    oracle=nested("along_track"),
+    options=ALONG,
+)
+def make_narrow_contiguous(folder):
+    granules(folder, (150_000, 140_000, 160_000), make=long_swath)
+
+
+@archive(
+    "Years of daily values in uncompressed chunks of 30 days",
+    tool="xarray (netCDF4)",
+    oracle=by_coords(),
+)
+def make_years_in_plain_chunks_of_30(folder):
+    for year in (1999, 2000, 2001):
+        time = xr.date_range(f"{year}-01-01", f"{year}-12-31", freq="D", use_cftime=False)
+        values = np.add.outer(
+            np.arange(len(time)) + year * 1000.0, np.arange(800.0).reshape(20, 40)
+        )
+        made = xr.Dataset({"pr": (("time", "lat", "lon"), values.astype("f4"))}, {"time": time})
+        made.to_netcdf(
+            folder / f"pr_{year}.nc", unlimited_dims="time",
+            encoding={"pr": {"chunksizes": (30, 20, 40)}, "time": {"units": "days since 1950-01-01"}},
+        )  # fmt: skip

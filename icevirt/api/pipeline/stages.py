@@ -188,7 +188,8 @@ def closed_catalog(
     if not job.tolerates(closed):
         raise _too_many(closed.bad, len(job.files))
     reading = Reading(group=job.options.group, limits=job.limits, access=in_force())
-    facts = replace(closed.facts, compare=Differences(closed.facts, reading))
+    differences = Differences(closed.facts, reading)
+    facts = replace(closed.facts, compare=differences, values=differences.values)
     if job.version == schema.VERSION:
         facts = combined_facts(executor, job, facts, closed.beside)
     return replace(closed, facts=facts)
@@ -249,7 +250,7 @@ def _take_facts(executor: Executor, job: Scan, facts: CatalogFacts, lacking: Lac
     order = np.lexsort((lacking.file, files.part[lacking.file]))
     rows = lacking.file[order]
     cuts = np.flatnonzero(np.diff(files.part[rows])) + 1
-    options = replace(job.options, equal=lacking.equal)
+    options = replace(job.options, equal=lacking.equal, tolerant=lacking.tolerant)
 
     def tasks() -> Iterator[FactsTask]:
         for run in np.split(order, cuts):

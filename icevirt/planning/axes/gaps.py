@@ -22,10 +22,10 @@ from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.planning.axes.regular_axes import AxisSteps
-from icevirt.planning.axes.time_recoding import missing_of
 from icevirt.planning.combine.options import Missing
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.remedies import drop_fix, fix, listed, own_names
+from icevirt.planning.times.units import missing_of
 
 _SHOWN = 5  # places in a message
 _NAMED = 5  # variables

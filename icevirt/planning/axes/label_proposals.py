@@ -25,8 +25,8 @@ from icevirt.planning.axes.name_proposals import date_patterns, field_patterns, 
 from icevirt.planning.axes.new_dimensions import NewDimension, new_dimension
 from icevirt.planning.axes.placement import along
 from icevirt.planning.axes.relabeled_steps import relabeled, steps_along
-from icevirt.planning.axes.time_recoding import parse, units_of
 from icevirt.planning.remedies import fix
+from icevirt.planning.times.units import parse, units_of
 
 _SAMPLE = 32  # names that are compared before all are
 _TRIED = 40  # patterns

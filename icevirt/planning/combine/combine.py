@@ -19,7 +19,7 @@ from icevirt.archive.scanned import ScannedGroup, names_by_group
 from icevirt.model import paths
 from icevirt.model.config.document import SplitRule
 from icevirt.planning import reader_support
-from icevirt.planning.axes import duplicates, time_recoding
+from icevirt.planning.axes import duplicates
 from icevirt.planning.axes import gaps as holes
 from icevirt.planning.axes.placement import Placement, as_given
 from icevirt.planning.combine import tolerance
@@ -33,6 +33,7 @@ from icevirt.planning.containers import containers_for
 from icevirt.planning.partial.storage_cost import describe_storage as hybrids_told
 from icevirt.planning.partial.storage_cost import refuse_expensive
 from icevirt.planning.schedule.manifest_units import split_rules
+from icevirt.planning.times.recoding import describe_recodings
 
 _NEIGHBOURS = 4  # arrays before one that are looked at for equal columns
 
@@ -57,12 +58,15 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         members.extend(members_of(facts, cells, spec))
     gaps = holes.find(facts, members, rule=spec.options.missing)
     arrays: tuple[PlannedArray, ...] = ()
+    limits = tolerance.limits_of(facts, spec.tolerance)
     for member in members:
         recoded = times.get(member.path)
         recoded = None if recoded is None else recoded.take(cells.rows)
         gap = gaps.get(member.path)
         given = prepared.given.get(member.path, ())
-        made = planned(facts, member, cells, spec, gap=gap, times=recoded, given=given)
+        made = planned(
+            facts, member, cells, spec, gap=gap, times=recoded, given=given, limits=limits
+        )
         arrays += (_sharing(arrays, made),)
     refuse_expensive(arrays, spec)
     arrays += tuple(
@@ -87,14 +91,14 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         notes=(
             *(axis.reason for axis in cells.axes if axis.reason),
             *(a.steps.describe(a.dimension) for a in cells.axes if a.has_gaps and a.steps),
-            *time_recoding.describe_recodings(times),
+            *describe_recodings(times),
             *duplicates.describe_duplicates(
                 prepared.left_out, spec.options.duplicates, prepared.cuts
             ),
             *holes.describe_gaps(gaps),
             *_describe_padding(members),
             *hybrids_told(arrays),
-            *tolerance.describe_tolerance(facts, members, spec.tolerance),
+            *tolerance.describe_tolerance(facts, members, limits),
             *_describe_static(facts, arrays),
             *reader_support.describe_readers(
                 {each.path: reader_support.readers_of_json(each.zarr_json) for each in arrays}

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any, NamedTuple, Self
 
 from icevirt.archive.joining import Fact, itemsize_of, joins_badly
-from icevirt.archive.roles import coordinates_of
+from icevirt.archive.roles import coordinates_of, resolved
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
@@ -17,7 +17,7 @@ from icevirt.model.json import JSON
 from icevirt.planning.combine.data_vars import gets
 
 _COMPARED = 64 * 1024  # bytes of an array that is compared though it is stacked
-_TOLERATED = 1 << 18  # values of a variable that are compared with a tolerance
+_TOLERATED = 1 << 20  # values of a variable that are compared with a tolerance
 _CHARACTERS_READ = 1 << 24  # of a coordinate
 _CHARACTERS: tuple[JSON, ...] = (
     {"name": "null_terminated_bytes", "configuration": {"length_bytes": 1}},
@@ -239,6 +239,41 @@ def holds_labels(path: str, names: Sequence[str | None], data_type: JSON) -> boo
     if tuple(names) == (own,):
         return True
     return len(names) == 2 and names[0] == own and data_type in _CHARACTERS
+
+
+def covered_by(
+    tolerance: Mapping[str, float],
+    variables: Iterable[tuple[str, Sequence[str | None], Mapping[str, Any]]],
+) -> dict[str, float]:
+    """Return the variables that tolerances cover, by path.
+
+    A path counts before a name, that before the coordinate whose bounds a variable holds, and that
+    before what holds for all coordinates: those of dimensions, those that the attribute
+    ``coordinates`` names, and the bounds of all.
+    """
+    if not tolerance:
+        return {}
+    known = list(variables)
+    there: dict[str, set[str]] = {}
+    for path, _, _ in known:
+        there.setdefault(paths.name(path), set()).add(path)
+    found: dict[str, float] = {}
+    every = tolerance.get("*")
+    coordinates = coordinates_of(known) if every is not None else frozenset()
+    owners: dict[str, str] = {}  # of bounds
+    for path, _, attributes in known:
+        for name in ("bounds", "climatology"):
+            if isinstance(word := attributes.get(name), str):
+                held = resolved(paths.parent(path), word, there)
+                owners.setdefault(held or "", path)
+    for path in {path for path, _, _ in known}:
+        owner = owners.get(path, path)
+        keys = (path, paths.name(path), owner, paths.name(owner))
+        limit = next((tolerance[key] for key in keys if key in tolerance), None)
+        limit = every if limit is None and path in coordinates else limit
+        if limit is not None:
+            found[path] = limit
+    return found
 
 
 def is_named(path: str, names: tuple[str, ...]) -> bool:

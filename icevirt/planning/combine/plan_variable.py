@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, by_first_appearance
-from icevirt.archive.hybrid import AxisGrid, Hybrid, Recoding
+from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.plan import ArrayMode, PlannedArray, grids_of
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import DECODING, ArraySchema
+from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
@@ -27,7 +29,8 @@ from icevirt.planning.combine import data_vars, shares
 from icevirt.planning.combine.cf_packing import PACKING
 from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.options import CombineSpec
-from icevirt.planning.combine.tolerance import largest_difference, limit_of
+from icevirt.planning.combine.rounding import fixes_of
+from icevirt.planning.combine.tolerance import largest_difference
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.partial_references import Decision, Place, decide
 from icevirt.planning.partial.storage_cost import hybrid_counts, hybrid_window, with_grid
@@ -58,15 +61,19 @@ def planned(
     gap: Gap | None = None,
     times: Recoding | None = None,
     given: Sequence[str] = (),
+    limits: Mapping[str, float] = MappingProxyType({}),
 ) -> PlannedArray:
     """Plan one array; ``gap`` holds the boxes without a file, ``times`` its units.
 
-    ``given`` are the dimensions that it does not have in the files.
+    ``given`` are the dimensions that it does not have in the files; ``limits`` say how far values
+    may differ that must be equal, by path.
 
     Raises:
         CombineError: Its files do not fit together.
     """
-    share = _share(facts, member, cells, spec, gap, recoded=times is not None)
+    if not member.axes:
+        _refuse_unequal(facts, member, cells, spec, limits.get(member.path))
+    share = _share(facts, member, gap, recoded=times is not None)
     rows = member.rows[share.of]
     schema = _with_attributes(facts, member, spec)
     schema = schema if gap is None else gap.readable(schema)
@@ -224,8 +231,6 @@ def _sources(arrays: ArrayColumns, rows: NDArray[np.integer], path: str) -> Code
 def _share(
     facts: CatalogFacts,
     member: CombinedVariable,
-    cells: Placement,
-    spec: CombineSpec,
     gap: Gap | None,
     *,
     recoded: bool,
@@ -233,7 +238,6 @@ def _share(
     """Return where the files' shares begin; all files of a cell begin at one place."""
     shape = first = member.sizes[int(member.size[0])].tolist()
     if not member.axes:
-        _refuse_unequal(facts, member, cells, spec)
         nowhere = np.zeros((1, 0), np.int64)
         return _Share(
             mode=ArrayMode.once,
@@ -351,12 +355,15 @@ def _with_attributes(
 
 
 def _refuse_unequal(
-    facts: CatalogFacts, member: CombinedVariable, cells: Placement, spec: CombineSpec
+    facts: CatalogFacts,
+    member: CombinedVariable,
+    cells: Placement,
+    spec: CombineSpec,
+    limit: float | None,
 ) -> None:
     """Refuse static arrays that hold other values in other files; the first file's are used."""
     codes = facts.arrays.digest.codes[member.rows]
     unlike = codes != codes[0]
-    limit = limit_of(spec.tolerance, member)
     if unlike.any() and limit is not None:
         largest_difference(facts, member, limit)
         return
@@ -364,7 +371,9 @@ def _refuse_unequal(
         rows = int(member.rows[0]), int(member.rows[int(np.argmax(unlike)) or 1])
         names = member.schema.dimension_names
         axis = data_vars.lacking(facts, names, rows, cells.axes)
-        raise data_vars.refusal(facts, (member.path, names), rows, axis, spec.dimension_rules)
+        error = data_vars.refusal(facts, (member.path, names), rows, axis, spec.dimension_rules)
+        error.fixes = fixes_of(facts, member.path, spec.concat_dim, spec.tolerance)
+        raise error
 
 
 def _edges(member: CombinedVariable, share: _Share) -> list[int]:

@@ -292,9 +292,7 @@ def _placed(array: PlannedArray, place: NDArray[np.int64], size: int) -> Planned
     """Return an array of one era's plan as one of the plan of all files."""
     times = array.times
     if times is not None:
-        source = np.zeros(size, times.source.dtype)
-        source[place] = times.source
-        times = replace(times, source=source)
+        times = times.spread(place, size)
     return replace(array, files=place[array.files], times=times)
 
 

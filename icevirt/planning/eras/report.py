@@ -18,7 +18,7 @@ from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import Fix, IcevirtError
 from icevirt.model import paths
-from icevirt.planning.axes.coordinates import written
+from icevirt.planning.axes.dates import written
 from icevirt.planning.axes.file_order import decoded
 from icevirt.planning.axes.placement import NOWHERE
 from icevirt.planning.combine.combine import combined

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import ArrayColumns
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.model.attributes import restore
-from icevirt.planning.axes.time_recoding import units_of
+from icevirt.planning.times.units import units_of
 
 _UNITS = ("attribute units", "attribute calendar")
 _ATTRIBUTE = "attribute "

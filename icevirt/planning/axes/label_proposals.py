@@ -49,9 +49,8 @@ def label_fixes(facts: CatalogFacts, name: str | None = None) -> list[Fix]:
         return []
     look = _Look(facts, name)
     found = [*islice(look.variables(), 1), *look.dates(), *islice(look.attributes(), 1)]
-    if not name:
-        found += look.given_order()
-    return found or [*islice(look.members(), 1)] or [*islice(look.telling(), 1)]
+    found = found or [*islice(look.members(), 1)] or [*islice(look.telling(), 1)]
+    return found if name else [*found, *look.beside(), *look.given_order()]
 
 
 class _Look:
@@ -70,6 +69,9 @@ class _Look:
         free = [each for each in (*_TIMES, "times") if each not in self._taken]
         self._time = name or next(iter((*known, *free)))
         self._data = self._data_rows()
+        often = np.bincount(facts.arrays.path.codes[self._data])
+        # files that hold other variables belong beside each other, and lack what others have
+        self._is_alike = bool(np.isin(often, (0, len(facts.files))).all())
         self._rows = np.unique(np.linspace(0, len(facts.files) - 1, _SAMPLE).astype(np.int64))
 
     # -- what tells labels -------------------------------------------------------------------
@@ -118,7 +120,7 @@ class _Look:
 
     def members(self) -> Iterator[Fix]:
         """Yield patterns of names with a part that differs."""
-        if self._wanted is None or self._is_free(self._wanted):
+        if self._is_alike and (self._wanted is None or self._is_free(self._wanted)):
             for pattern in islice(field_patterns(self._names(), None, "", self._taken), _TRIED):
                 found = NamePattern.of(pattern).names
                 if self._wanted is None:
@@ -136,10 +138,20 @@ class _Look:
                 if self._is_free(dimension):
                     yield from self._tried(dimension, f"attribute:{name}", f"the attribute {name}")
 
+    def beside(self) -> Iterator[Fix]:
+        """Yield a time by which files of different variables lie beside each other."""
+        names = {paths.name(path) for path in self._facts.arrays.path.values}
+        for each in sorted(self._taken & names) if not self._is_alike else ():
+            if self._is_time(each) and along(self._facts, each).any():
+                yield fix(
+                    f"files are placed by {each}, those of different variables beside each other",
+                    concat_dim=[each],
+                )
+
     def given_order(self) -> Iterator[Fix]:
         """Yield what keeps files in their order along a time that they have, whatever it says."""
         arrays = self._facts.arrays
-        for each in sorted(self._taken):
+        for each in sorted(self._taken) if self._is_alike else ():
             if not self._is_time(each) or not along(self._facts, each).any():
                 continue
             has_labels = any(paths.name(path) == each for path in arrays.path.values)
@@ -203,10 +215,12 @@ class _Look:
         """Say whether a dimension is one of time, by its name or the units of its coordinate."""
         if name.lower() in _NAMES_OF_TIME:
             return True
-        return any(
-            paths.name(path) == name and units_of(self._schemas[code].attributes.values)
+        held = [
+            self._schemas[code].attributes.values
             for path, code in _pairs(self._facts)
-        )
+            if paths.name(path) == name
+        ]
+        return any(each.get("axis") == "T" or units_of(each) for each in held)
 
     def _names(self, above: int = 0) -> list[str]:
         urls = [self._facts.files.url[at] for at in self._rows.tolist()]

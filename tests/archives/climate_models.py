@@ -81,7 +81,7 @@ def make_cmip6_tas(folder):
 
 
 @archive("CMIP6: tas and the fixed field areacella in one folder", tool="CMOR", oracle=by_coords(),
-         choose="--concat-dim time")  # fmt: skip
+         choose="--concat-dim time", attrs=False)  # fmt: skip
 def make_cmip6_with_areacella(folder):
     for half in range(2):
         cmor(folder / f"tas_Amon_M_historical_r1i1p1f1_gn_{half}.nc", "tas", half * 6)

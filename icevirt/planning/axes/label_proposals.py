@@ -48,6 +48,8 @@ def label_fixes(facts: CatalogFacts, name: str | None = None) -> list[Fix]:
     if len(facts.files) < 2:
         return []
     look = _Look(facts, name)
+    if look.ragged:  # files of other lengths cannot be stacked
+        return [] if name else [*look.following()]
     found = [*islice(look.variables(), 1), *look.dates(), *islice(look.attributes(), 1)]
     found = found or [*islice(look.members(), 1)] or [*islice(look.telling(), 1)]
     return found if name else [*found, *look.beside(), *look.given_order()]
@@ -70,6 +72,7 @@ class _Look:
         self._time = name or next(iter((*known, *free)))
         self._data = self._data_rows()
         often = np.bincount(facts.arrays.path.codes[self._data])
+        self.ragged = sorted(each for each in dimensions if each and self._is_ragged(each))
         # files that hold other variables belong beside each other, and lack what others have
         self._is_alike = bool(np.isin(often, (0, len(facts.files))).all())
         self._rows = np.unique(np.linspace(0, len(facts.files) - 1, _SAMPLE).astype(np.int64))
@@ -137,6 +140,14 @@ class _Look:
                 dimension = self._wanted or "member"
                 if self._is_free(dimension):
                     yield from self._tried(dimension, f"attribute:{name}", f"the attribute {name}")
+
+    def following(self) -> Iterator[Fix]:
+        """Yield the one dimension along which files have other lengths, and no coordinate."""
+        if len(self.ragged) == 1 and self._is_alike:
+            yield fix(
+                f"files follow one another along {self.ragged[0]}, in the order given",
+                concat_dim=self.ragged,
+            )
 
     def beside(self) -> Iterator[Fix]:
         """Yield a time by which files of different variables lie beside each other."""
@@ -207,6 +218,11 @@ class _Look:
 
     def _is_free(self, name: str) -> bool:
         return name not in self._taken or name in self._one_step
+
+    def _is_ragged(self, name: str) -> bool:
+        steps = steps_along(self._facts, name)
+        has_labels = any(paths.name(path) == name for path in self._facts.arrays.path.values)
+        return not has_labels and len(np.unique(steps[steps > 0])) > 1
 
     def _has_one_step(self, name: str) -> bool:
         return int(steps_along(self._facts, name).max()) == 1

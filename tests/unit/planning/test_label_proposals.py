@@ -255,3 +255,12 @@ def test_a_dimension_whose_coordinate_is_said_to_be_time_is_one():
     step = coord("step", [0.0], axis="T")
     files = [map_of(f"{name}.nc", step=step) for name in ("a", "b-c")]
     assert proposed(*files) == ["--concat-dim step --combine nested"]
+
+
+def test_files_of_other_lengths_are_not_stacked_but_follow_one_another():
+    def swath(name, lines):
+        return File(name, {"radiance": data(("line", "x"), np.ones((lines, 3), "f4")), **GRID})
+
+    files = [swath("s_20240101.nc", 3), swath("s_20240102.nc", 4)]
+    assert proposed(*files) == ["--concat-dim line"]
+    assert proposed(*files, name="time") == []

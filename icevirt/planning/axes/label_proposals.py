@@ -80,12 +80,13 @@ def label_fixes(
     if not name and (known := differing_dimensions(facts, tolerance or {})):
         return [fix(f"files follow one another along {', '.join(known)}", concat_dim=known)]
     look = _Look(facts, name)
+    if look.ragged:  # files of other lengths cannot be stacked
+        return [] if name else [*look.following()]
     if not name and (merged := [*islice(look.merging(), 1)]):
         return merged
     found = [*islice(look.variables(), 1), *look.dates(), *islice(look.attributes(), 1)]
-    if not name:
-        found += look.given_order()
-    return found or [*islice(look.members(), 1)] or [*islice(look.telling(), 1)]
+    found = found or [*islice(look.members(), 1)] or [*islice(look.telling(), 1)]
+    return found if name else [*found, *look.given_order()]
 
 
 class _Look:
@@ -104,6 +105,10 @@ class _Look:
         free = [each for each in (*_TIMES, "times") if each not in self._taken]
         self._time = name or next(iter((*known, *free)))
         self._data = self._data_rows()
+        often = np.bincount(facts.arrays.path.codes[self._data])
+        self.ragged = sorted(each for each in dimensions if each and self._is_ragged(each))
+        # files that hold other variables belong beside each other, and lack what others have
+        self._is_alike = bool(np.isin(often, (0, len(facts.files))).all())
         self._rows = np.unique(np.linspace(0, len(facts.files) - 1, _SAMPLE).astype(np.int64))
 
     # -- what tells labels -------------------------------------------------------------------
@@ -152,7 +157,7 @@ class _Look:
 
     def members(self) -> Iterator[Fix]:
         """Yield patterns of names with a part that differs."""
-        if self._wanted is None or self._is_free(self._wanted):
+        if self._is_alike and (self._wanted is None or self._is_free(self._wanted)):
             for pattern in islice(field_patterns(self._names(), None, "", self._taken), _TRIED):
                 found = NamePattern.of(pattern).names
                 if self._wanted is None:
@@ -184,6 +189,14 @@ class _Look:
             if len(rows) and np.bincount(arrays.path.codes[rows]).max() == 1:
                 price = "files hold different variables of the same steps, which are merged"
                 yield fix(price, concat_dim=[each])
+
+    def following(self) -> Iterator[Fix]:
+        """Yield the one dimension along which files have other lengths, and no coordinate."""
+        if len(self.ragged) == 1 and self._is_alike:
+            yield fix(
+                f"files follow one another along {self.ragged[0]}, in the order given",
+                concat_dim=self.ragged,
+            )
 
     def given_order(self) -> Iterator[Fix]:
         """Yield what keeps files in their order along a time that they have, whatever it says."""
@@ -249,6 +262,11 @@ class _Look:
     def _is_free(self, name: str) -> bool:
         return name not in self._taken or name in self._one_step
 
+    def _is_ragged(self, name: str) -> bool:
+        steps = steps_along(self._facts, name)
+        has_labels = any(paths.name(path) == name for path in self._facts.arrays.path.values)
+        return not has_labels and len(np.unique(steps[steps > 0])) > 1
+
     def _has_one_step(self, name: str) -> bool:
         return int(steps_along(self._facts, name).max()) == 1
 
@@ -256,10 +274,12 @@ class _Look:
         """Say whether a dimension is one of time, by its name or the units of its coordinate."""
         if name.lower() in _NAMES_OF_TIME:
             return True
-        return any(
-            paths.name(path) == name and units_of(self._schemas[code].attributes.values)
+        held = [
+            self._schemas[code].attributes.values
             for path, code in _pairs(self._facts)
-        )
+            if paths.name(path) == name
+        ]
+        return any(each.get("axis") == "T" or units_of(each) for each in held)
 
     def _names(self, above: int = 0) -> list[str]:
         urls = [self._facts.files.url[at] for at in self._rows.tolist()]

@@ -143,7 +143,7 @@ def make_radar_sweeps(folder):
             file.Conventions = "CF-1.7 CF/Radial instrument_parameters"
             time = file.createVariable("time", "f8", ("time",))
             time.units = "seconds since 2001-01-01T00:00:00Z"
-            time[:] = np.arange(begin, begin + rays) * 0.05
+            time[:] = np.arange(begin, begin + rays) * 0.0625
             file.createVariable("azimuth", "f4", ("time",))[:] = np.arange(rays)
             file.createVariable("range", "f4", ("range",))[:] = np.arange(50) * 100
             moment = file.createVariable(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import IntEnum, IntFlag
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +47,23 @@ def itemsize_of(data_type: JSON) -> int:
             return sum(itemsize_of(each["data_type"]) for each in fields if isinstance(each, dict))
         return _POINTER
     return _itemsize(str(data_type))
+
+
+_NUMBERS = frozenset(
+    (
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float32", "float64"),
+    )
+)
+
+
+def fixed_dtype(data_type: object) -> np.dtype[Any] | None:
+    """Return the dtype of plain numbers, and of byte strings of one length; None for all else."""
+    if isinstance(data_type, str):
+        return np.dtype(data_type) if data_type in _NUMBERS else None
+    if isinstance(data_type, Mapping) and data_type.get("name") == "null_terminated_bytes":
+        return np.dtype(f"S{itemsize_of(data_type)}")
+    return None
 
 
 @lru_cache

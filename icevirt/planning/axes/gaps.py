@@ -10,6 +10,7 @@ shows for them, nothing can be reserved.
 from __future__ import annotations
 
 import math
+from base64 import standard_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.joining import fixed_dtype
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.model import paths
@@ -28,6 +30,7 @@ from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.remedies import choose, leave_out
 
 _SHOWN = 5  # places in a message
+_UTF32 = "fixed_length_utf32"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -199,9 +202,12 @@ def _cannot(facts: CatalogFacts, member: CombinedVariable, why: str) -> CombineE
 def missing_value(schema: ArraySchema) -> JSON:
     """Return the value that readers take for "missing", as zarr spells it; None if there is none.
 
-    It is the ``_FillValue`` or ``missing_value``; of floats that have neither, NaN.
+    It is the ``_FillValue`` or ``missing_value``; of floats that have neither, NaN. Texts that have
+    neither read as empty.
     """
     kind = schema.data_type
+    if (text := _missing_text(schema)) is not None:
+        return text
     try:
         dtype = np.dtype(kind) if isinstance(kind, str) else None
     except TypeError:
@@ -217,6 +223,20 @@ def missing_value(schema: ArraySchema) -> JSON:
             held = dtype.type(value)
             return "NaN" if np.isnan(held) else float(held)
     return "NaN" if dtype.kind == "f" else None
+
+
+def _missing_text(schema: ArraySchema) -> str | None:
+    """Return the text that means "missing"; None for arrays of something else."""
+    held = (schema.attributes.values.get(name) for name in ("_FillValue", "missing_value"))
+    text = next((each for each in held if isinstance(each, str)), "")
+    kind = schema.data_type
+    if kind == "string" or (isinstance(kind, Mapping) and kind.get("name") == _UTF32):
+        return text
+    dtype = fixed_dtype(kind)
+    if dtype is None or dtype.kind != "S":
+        return None
+    raw = text.encode()
+    return standard_b64encode(raw if len(raw) <= dtype.itemsize else b"").decode()
 
 
 def _equal(one: JSON, other: JSON) -> bool:

@@ -9,7 +9,8 @@ the facts, ``args``, the pickle, or what a traceback prints of library errors th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any
 
@@ -31,6 +32,9 @@ class Fix:
 
     first: str = ""
     """A command to run before the call is repeated, like ``pip install hdf5plugin``."""
+
+    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """The values of ``python`` by keyword."""
 
     def __str__(self) -> str:
         """Return the arguments, the flags and the price."""

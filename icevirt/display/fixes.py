@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from glob import glob
+from itertools import pairwise, zip_longest
 from os.path import basename, commonprefix, dirname
 from shlex import join
 
@@ -23,12 +24,22 @@ def commands(fixes: Sequence[Fix], words: Sequence[str]) -> list[str]:
     base = _with_patterns(words)
     made = []
     for each in fixes:
-        again = join(["icevirt", *base, *each.flags]).replace(f"'{_FILES}'", _FILES)
+        again = join(["icevirt", *base, *_further(each.flags, base)]).replace(f"'{_FILES}'", _FILES)
         made.append(f"{each.first} && {again}" if each.first else again)
     width = max(map(len, made))
     return [
         f"{command:<{width}}  # {each.price}" for command, each in zip(made, fixes, strict=True)
     ]
+
+
+def _further(flags: Sequence[str], base: Sequence[str]) -> list[str]:
+    """Return flags with their values, without those that the command has already."""
+    known = {*pairwise(base)}
+    made: list[str] = []
+    for flag, word in zip_longest(flags, flags[1:], fillvalue=""):
+        if flag.startswith("--") and (flag, word) not in known:
+            made += [flag] if not word or word.startswith("--") else [flag, word]
+    return made
 
 
 def _with_patterns(words: Sequence[str]) -> list[str]:

@@ -13,7 +13,11 @@ from icevirt.errors import Fix
 EVERY = "*"
 """In the place of a name: all coordinates of dimensions."""
 
-_SINGULAR = {"float_variables": "--float-variable", "drop_variables": "--drop-variable"}
+_SINGULAR = {
+    "float_variables": "--float-variable",
+    "drop_variables": "--drop-variable",
+    "attrs": "--attr",
+}
 
 
 def fix(price: str, *, first: str = "", concat_dim: Sequence[str] = (), **options: Any) -> Fix:
@@ -25,17 +29,31 @@ def fix(price: str, *, first: str = "", concat_dim: Sequence[str] = (), **option
         concat_dim: Names of dimensions.
         options: Options of `CombineOptions`.
     """
-    named = [f"concat_dim={_python(list(concat_dim))}"] if concat_dim else []
+    named: dict[str, Any] = {"concat_dim": list(concat_dim)} if concat_dim else {}
     if options:
-        named.append(f"combine_options={_python(options)}")
-    flags = (*_flags("concat_dim", list(concat_dim)), *_flags_of(options))
-    return Fix(python=", ".join(named), flags=flags, price=price, first=first)
+        named["combine_options"] = options
+    return of_arguments(named, price, first=first)
 
 
 def scan_fix(price: str, *, first: str = "", **options: Any) -> Fix:
     """Return a fix by options of `ScanOptions`."""
-    made = f"scan_options={_python(options)}" if options else ""
-    return Fix(python=made, flags=_flags_of(options), price=price, first=first)
+    return of_arguments({"scan_options": options} if options else {}, price, first=first)
+
+
+def of_arguments(arguments: Mapping[str, Any], price: str, *, first: str = "") -> Fix:
+    """Return a fix by arguments of `icevirt.build`: options are mappings."""
+    flags = [
+        flag
+        for name, value in arguments.items()
+        for flag in (_flags_of(value) if isinstance(value, Mapping) else _flags(name, value))
+    ]
+    return Fix(
+        python=", ".join(f"{name}={_python(value)}" for name, value in arguments.items()),
+        flags=tuple(flags),
+        price=price,
+        first=first,
+        arguments=arguments,
+    )
 
 
 def choose(**options: Any) -> str:
@@ -53,7 +71,13 @@ def _written(made: Fix) -> str:
 
 
 def _python(value: Any) -> str:
-    """Return a value as Python and JSON write it."""
+    """Return a value as Python writes it, texts in double quotes."""
+    if isinstance(value, bool):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_python(k)}: {_python(v)}' for k, v in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_python, value))}]"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -64,6 +88,15 @@ def _flags_of(options: Mapping[str, Any]) -> tuple[str, ...]:
 def _flags(name: str, value: Any) -> Iterator[str]:
     """Yield the words by which a command takes the value of an option."""
     flag = _SINGULAR.get(name, "--" + name.replace("_", "-"))
+    if value is True:
+        yield flag
+        return
+    if name == "attrs":
+        value = [
+            f"{variable}:{key}={each if isinstance(each, str) else json.dumps(each)}"
+            for variable, attrs in value.items()
+            for key, each in attrs.items()
+        ]
     if name == "labels":
         value = {dimension: _label_word(each) for dimension, each in value.items()}
     for word in _words(value, sign=":" if name == "data_vars" else "="):

@@ -46,7 +46,8 @@ from icevirt.planning.axes.time_recoding import (
     units_of,
 )
 from icevirt.planning.combine.cf_packing import decoded, packing_in, packing_of, same_packing
-from icevirt.planning.combine.tolerance import difference_of, limit_for
+from icevirt.planning.combine.options import limit_for
+from icevirt.planning.combine.tolerance import difference_of
 from icevirt.planning.edits.corrections import COUNTING
 from icevirt.planning.edits.renames import with_attributes
 from icevirt.planning.equality import same_values

@@ -27,10 +27,19 @@ from icevirt.planning.axes.regular_axes import AxisSteps
 from icevirt.planning.axes.time_recoding import missing_of
 from icevirt.planning.combine.options import Missing
 from icevirt.planning.combine.variables import CombinedVariable
-from icevirt.planning.remedies import choose, leave_out
+from icevirt.planning.remedies import fix, scan_fix
 
 _SHOWN = 5  # places in a message
 _UTF32 = "fixed_length_utf32"
+_UNUSED = {  # NC_FILL of netcdf.h
+    "int8": -127,
+    "uint8": 255,
+    "int16": -32_767,
+    "uint16": 65_535,
+    "int32": -2_147_483_647,
+    "uint32": 4_294_967_295,
+    "int64": -9_223_372_036_854_775_806,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -117,8 +126,11 @@ def _refused(
         lacking &= axis.cell == cell
     return CombineError(
         f"variable {member.path} is missing at {missing} of {count} positions along {names}",
-        do=f"Reserve these steps with {choose(missing='reserve')}, so that they read as missing; or"
-        f" leave those files out, or the variable with {leave_out(member.path)}.",
+        do="Or leave those files out.",
+        fixes=[
+            fix("steps that files lack read as missing", missing="reserve"),
+            scan_fix(f"{paths.name(member.path)} is left out", drop_variables=[member.path]),
+        ],
         variable=member.path,
         missing=[_called(member, box) for box in first],
         first=facts.files.url[int(np.argmax(lacking))] if lacking.any() else None,
@@ -187,16 +199,28 @@ def _fill(facts: CatalogFacts, member: CombinedVariable) -> JSON:
 
 
 def _cannot(facts: CatalogFacts, member: CombinedVariable, why: str) -> CombineError:
-    do = f"Leave out these files, or the variable with {leave_out(member.path)}"
+    do = "Or leave out these files"
     if any(axis.is_new for axis in member.along):
         do += "; or, if it is the same in all files, name in data_vars (--data-vars) only the"
         do += " other variables that get the new dimension"
+    name = paths.name(member.path)
+    fixes = [scan_fix(f"{name} is left out", drop_variables=[member.path])]
+    if (value := _unused(member.schema)) is not None and missing_value(member.schema) is None:
+        made = fix(f"{value} in {name} reads as missing", attrs={name: {"_FillValue": value}})
+        fixes.insert(0, made)
     return CombineError(
         f"steps of variable {member.path} cannot be reserved, because {why}",
         do=f"{do}.",
+        fixes=fixes,
         variable=member.path,
         first=facts.url_of(member.rows[0]),
     )
+
+
+def _unused(schema: ArraySchema) -> int | None:
+    """Return the value by which netCDF says that an integer was never written."""
+    kind = schema.data_type
+    return _UNUSED.get(kind) if isinstance(kind, str) else None
 
 
 def missing_value(schema: ArraySchema) -> JSON:

@@ -101,6 +101,17 @@ def tolerance_of(given: ToleranceLike) -> dict[str, float]:
     return {name: float(value) for name, value in by_name.items()}
 
 
+def limit_for(
+    tolerance: Mapping[str, float], path: str, dimensions: Sequence[str | None]
+) -> float | None:
+    """Return how far the variable at a path below the dataset's group may differ, if it may."""
+    name = paths.name(path)
+    for key in (path, name, *([COORDINATES] if tuple(dimensions) == (name,) else [])):
+        if key in tolerance:
+            return tolerance[key]
+    return None
+
+
 def _spacing(given: Any) -> SpacingLike:
     if isinstance(given, Mapping):
         return {str(name): spacing_of(each) for name, each in given.items()}

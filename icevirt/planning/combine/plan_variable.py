@@ -28,6 +28,7 @@ from icevirt.planning.combine.cf_packing import PACKING
 from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.tolerance import largest_difference, limit_of
+from icevirt.planning.combine.unlike_files import unequal_arrays
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.partial_references import Decision, Place, decide
 from icevirt.planning.partial.storage_cost import hybrid_counts, hybrid_window, with_grid
@@ -338,10 +339,8 @@ def _refuse_unequal(
         largest_difference(facts, member, limit)
         return
     if unlike.any() or (len(codes) > 1 and not facts.arrays.digest[int(member.rows[0])]):
-        rows = int(member.rows[0]), int(member.rows[int(np.argmax(unlike)) or 1])
-        names = member.schema.dimension_names
-        axis = data_vars.lacking(facts, names, rows, cells.axes)
-        raise data_vars.refusal(facts, (member.path, names), rows, axis, spec.dimension_rules)
+        found = unequal_arrays(facts, cells, spec)
+        raise data_vars.refusal(facts, found, spec.dimension_rules)
 
 
 def _edges(member: CombinedVariable, share: _Share) -> list[int]:

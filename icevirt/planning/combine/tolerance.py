@@ -16,26 +16,14 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
-from icevirt.model import paths
 from icevirt.planning.axes.file_order import decoded
-from icevirt.planning.combine.options import COORDINATES
+from icevirt.planning.combine.options import limit_for
 from icevirt.planning.combine.variables import CombinedVariable
 
 
 def limit_of(tolerance: Mapping[str, float], member: CombinedVariable) -> float | None:
     """Return how far a variable may differ; None where it may not at all."""
     return limit_for(tolerance, member.path, member.schema.dimension_names)
-
-
-def limit_for(
-    tolerance: Mapping[str, float], path: str, dimensions: Sequence[str | None]
-) -> float | None:
-    """Return how far the variable at a path below the dataset's group may differ, if it may."""
-    name = paths.name(path)
-    for key in (path, name, *([COORDINATES] if tuple(dimensions) == (name,) else [])):
-        if key in tolerance:
-            return tolerance[key]
-    return None
 
 
 def largest_difference(facts: CatalogFacts, member: CombinedVariable, limit: float) -> float:

@@ -21,6 +21,7 @@ from icevirt.planning.axes.placement import AxisPlacement, Placement
 from icevirt.planning.combine import data_vars
 from icevirt.planning.combine.data_vars import DimensionRules
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
+from icevirt.planning.combine.unlike_files import ways_to_fit
 from icevirt.planning.partial.storage_cost import is_packing, is_storage, permits, signature
 from icevirt.planning.remedies import choose, leave_out
 
@@ -88,7 +89,7 @@ def members_of(
         member = _member(facts, rows, path, schemas, cells, place, spec)
         codes = facts.arrays.schema.codes[member.rows]
         # before what chunk shapes say, which is less
-        _refuse_unlike_grids(facts, member, cells, given)
+        _refuse_unlike_grids(facts, member, cells, spec)
         _refuse_unlike(facts, member.rows, path, schemas, codes, options, member.axes)
         _refuse_twice(facts, member, cells, given)
         before = _sharing(before, member)
@@ -271,9 +272,9 @@ def _refuse_twice(
         rows = int(member.rows[second - 1]), int(member.rows[second])
         axis = data_vars.lacking(facts, member.schema.dimension_names, rows, cells.axes)
         if axis is not None and member.size[second - 1] == member.size[second]:
-            raise data_vars.refusal(
-                facts, (member.path, member.schema.dimension_names), rows, axis, given
-            )
+            array = member.path, member.schema.dimension_names
+            unequal = data_vars.Unequal(array=array, rows=rows, axis=axis)
+            raise data_vars.refusal(facts, [unequal], given)
         names = [axis.dimension for axis in member.along]
         files = int(facts.arrays.file[rows[0]]), int(facts.arrays.file[rows[1]])
         raise CombineError(
@@ -342,7 +343,7 @@ def _remedy(
 
 
 def _refuse_unlike_grids(
-    facts: CatalogFacts, member: CombinedVariable, cells: Placement, given: DimensionRules
+    facts: CatalogFacts, member: CombinedVariable, cells: Placement, spec: CombineSpec
 ) -> None:
     """Refuse lengths that differ along axes along which files are not placed."""
     first = member.sizes[int(member.size[0])]
@@ -352,24 +353,10 @@ def _refuse_unlike_grids(
         other = int(np.argmax(unlike.any(axis=1)[member.size]))
         names = [name or f"axis {n}" for n, name in enumerate(member.schema.dimension_names)]
         differing = [names[axis] for axis in np.flatnonzero(unlike.any(axis=0)).tolist()]
-        pad = choose(pad=differing)
-        do = (
-            "Build the files of each grid into a group of its own; or, if values are missing at"
-            f" the ends, pad them with {pad}."
-        )
-        if not member.axes:  # it is stored once, and so must be equal: nothing is to be padded
-            rows = int(member.rows[0]), int(member.rows[other])
-            dimensions = member.schema.dimension_names
-            axis = data_vars.lacking(facts, dimensions, rows, cells.axes)
-            how = data_vars.how_given((member.path, dimensions), axis, given, pad=differing)
-            do = (
-                f"{how + 'its ends padded; or ' if how else ''}leave it out with"
-                f" {leave_out(member.path)}, or build the files of each grid into a group"
-                " of its own."
-            )
         raise CombineError(
             f"the grids of variable {member.path} differ along {', '.join(differing)}",
-            do=do[0].upper() + do[1:],
+            do="Or build the files of each grid into a group of its own.",
+            fixes=ways_to_fit(facts, cells, spec, member.path),
             variable=member.path,
             first=facts.url_of(member.rows[0]),
             first_shape=dict(zip(names, first.tolist(), strict=True)),

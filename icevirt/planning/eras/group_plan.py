@@ -30,7 +30,7 @@ from icevirt.planning.edits.checked_names import refuse_void_options
 from icevirt.planning.eras.partition import EVERYWHERE, EraPartition, comparable, part
 from icevirt.planning.eras.report import TOLD, described, impossible, stored_natively
 from icevirt.planning.partial.storage_cost import refuse_expensive
-from icevirt.planning.remedies import choose, listed
+from icevirt.planning.remedies import fix, listed
 
 MAX_GROUPS = 1000
 """Groups that eras may become; with more of them each file is a group of its own, or nearly."""
@@ -63,6 +63,14 @@ def combine_eras(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
         raise _refused(error, replace(eras, choices=(*grouped, *natively))) from error
 
 
+def plan_once(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
+    """Return the plan, or raise why there is none, without a look at what else could be done."""
+    prepared = prepare(facts, spec)
+    refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
+    in_groups = spec.options.on_mismatch == "eras"
+    return _grouped(prepared, spec) if in_groups else combined(prepared, spec)
+
+
 def _tried(choice: Choice, prepared: PreparedFacts, spec: CombineSpec) -> Choice:
     """Return a choice, and where it is groups which cannot be built, why."""
     if not choice.groups:
@@ -78,10 +86,9 @@ def _tried(choice: Choice, prepared: PreparedFacts, spec: CombineSpec) -> Choice
 
 def _refused(error: CombineError, eras: Eras) -> CombineError:
     groups = any(choice.groups for choice in eras.choices)
-    how = choose(on_mismatch="eras")
-    do = f"Build a group for each of the {eras.count} eras with {how}. {error.do}"
-    do = do if groups else error.do
-    return CombineError(error.what, do=do, **error.facts, eras=eras)
+    apart = fix(f"no data is copied; {eras.count} groups, one for each era", on_mismatch="eras")
+    fixes = (*error.fixes, *((apart,) if groups else ()))
+    return CombineError(error.what, do=error.do, fixes=fixes, **error.facts, eras=eras)
 
 
 def _grouped(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:

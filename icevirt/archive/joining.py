@@ -66,6 +66,12 @@ def fixed_dtype(data_type: object) -> np.dtype[Any] | None:
     return None
 
 
+def is_character(data_type: object) -> bool:
+    """Say whether values are single characters."""
+    dtype = fixed_dtype(data_type)
+    return dtype is not None and dtype.str == "|S1"
+
+
 @lru_cache
 def _itemsize(name: str) -> int:
     try:
@@ -92,11 +98,17 @@ def joins_badly(
     itemsize: int,
     *,
     contiguous: bool,
+    padded: bool = False,
 ) -> bool:
-    """Say whether a small array has chunks that would fix its length along a joined axis."""
+    """Say whether a small array has chunks that would fix its length along a joined axis.
+
+    Along a ``padded`` axis lengths differ between files, and so do chunks as long as the file.
+    """
     nbytes = prod(shape) * itemsize
     if nbytes > SMALL:
         return False
+    if padded and chunk[axis] >= shape[axis]:
+        return True
     if contiguous:
         return shape[axis] > 1 and cut_along(chunk, (axis,), itemsize)[axis] > 1
     # a reference to each step's few values, like bounds, takes more room than they do; and where

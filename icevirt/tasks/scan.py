@@ -13,6 +13,7 @@ from functools import cache, partial
 
 from icevirt.archive.catalog import VERSION, CatalogPart, run_of
 from icevirt.archive.joining import Fact
+from icevirt.archive.roles import labels_steps
 from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile, ScanOutcome, SourceFile
 from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.catalog.facts_beside import fact_row, write_facts
@@ -312,4 +313,8 @@ def _labels(
 
 
 def _coordinates(scanned: ScannedFile) -> list[ScannedArray]:
-    return [each for each in scanned.arrays if each.dimension_names == (paths.name(each.path),)]
+    return [
+        each
+        for each in scanned.arrays
+        if labels_steps(each.path, each.dimension_names, each.data_type)
+    ]

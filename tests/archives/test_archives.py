@@ -10,7 +10,7 @@ import pytest
 from archives.archive import CATALOG, built, differences
 from archives.page import line, page
 
-for each in ("climate_models",):
+for each in ("climate_models", "profiles_and_scalars"):
     importlib.import_module(f"archives.{each}")
 
 PAGE = Path(__file__).parents[2] / "docs" / "archives.md"

@@ -16,6 +16,7 @@ import numpy as np
 from icevirt.api.pipeline.stages import Scan, begin_scan, combined_facts, scan_missing
 from icevirt.archive.catalog import BEFORE, parts_of
 from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.roles import labels_steps
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_beside import BesideReader
@@ -129,7 +130,7 @@ def _labels(executor: Executor, job: Scan, facts: CatalogFacts) -> LabelsByDimen
     arrays, rows, found = facts.arrays, [], []
     for at in range(len(arrays.path)):
         name, schema = paths.name(arrays.path[at]), ArraySchema.loads(arrays.schema[at])
-        if schema.dimension_names == (name,):
+        if labels_steps(arrays.path[at], schema.dimension_names, schema.data_type):
             rows.append(at)
             found.append((name, schema.attributes))
     facts = replace(facts, arrays=arrays.take(np.array(rows, np.int64)))

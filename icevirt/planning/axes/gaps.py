@@ -170,7 +170,10 @@ def steps_of_label(member: CombinedVariable) -> AxisSteps | None:
 
 def _fill(facts: CatalogFacts, member: CombinedVariable) -> JSON:
     """Return the fill value with which unwritten chunks read as missing."""
+    last = len(member.schema.dimension_names) - 1
     wanted = missing_value(member.schema)
+    if member.spells and last in member.ragged:
+        wanted = ""  # readers end texts at a NUL
     if member.schema.dimension_names == (paths.name(member.path),):
         raise _cannot(facts, member, "it is a coordinate")
     if wanted is None:

@@ -25,6 +25,7 @@ from icevirt.errors import CombineError, Fix, InvalidInputError
 from icevirt.model import paths
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.axes.placement import AxisPlacement
+from icevirt.planning.axes.time_recoding import units_of
 from icevirt.planning.remedies import fix, listed, of_arguments, scan_fix
 
 type DataVarsLike = str | Iterable[str] | Mapping[str, str | Iterable[str]] | None
@@ -150,6 +151,7 @@ class Declared:
         self._facts = facts
         self._new = {each.name: each for each in new}
         self._rules = rules
+        self._of_one_label: dict[str, frozenset[str]] = {}
         self.schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
         refuse_unknown_dimensions(rules.asked, rules.dimensions)
         refuse_unknown_names(rules.asked, facts.arrays.path.values)
@@ -164,7 +166,9 @@ class Declared:
         return tuple(
             name
             for name in self._rules.dimensions
-            if name not in own and self._gets(name, path, own)
+            if name not in own
+            and self._gets(name, path, own)
+            and not self._is_lone(name, path, own)
         )
 
     def _gets(self, dimension: str, path: str, own: Sequence[str | None]) -> bool:
@@ -192,6 +196,43 @@ class Declared:
             path,
             is_new=axis is not None,
             is_coordinate=path in self._coordinates,
+        )
+
+    def _is_lone(self, dimension: str, path: str, own: Sequence[str | None]) -> bool:
+        """Say whether one label has a field alone that gets the dimension by default only."""
+        axis, kept = self._new.get(dimension), self._rules.kept
+        if axis is None or said(self._rules.lasting, dimension) is not None:
+            return False
+        is_label = any(path in (e.variable, e.label_variable) for e in self._new.values())
+        is_placed = not {*own}.isdisjoint((*self._rules.dimensions, *self._times))
+        is_kept = dimension in kept.dimensions.get(path, ())
+        return not (is_label or is_placed or is_kept) and path in self._alone(axis)
+
+    def _alone(self, axis: NewDimension) -> frozenset[str]:
+        """Return the paths of arrays that the files of one label hold, and no others.
+
+        They say nothing of the new dimension, unless all arrays are of that kind.
+        """
+        if axis.name not in self._of_one_label:
+            arrays = self._facts.arrays
+            cell, paths_there = axis.cell[arrays.file], arrays.path.values
+            one = np.zeros(len(paths_there), np.int64)
+            one[arrays.path.codes] = cell
+            others = np.bincount(arrays.path.codes[cell != one[arrays.path.codes]])
+            is_shared = np.zeros(len(paths_there), np.bool_)
+            is_shared[: len(others)] = others > 0
+            alone = frozenset(np.array(paths_there, object)[~is_shared].tolist())
+            shared = {*paths_there} - alone - self._coordinates
+            self._of_one_label[axis.name] = alone if shared else frozenset()
+        return self._of_one_label[axis.name]
+
+    @cached_property
+    def _times(self) -> frozenset[str]:
+        """The dimensions along which values vary in time: fields that have one are data."""
+        return frozenset(
+            paths.name(path)
+            for path, schema in variables_of(self._facts)
+            if units_of(schema.attributes.values) is not None
         )
 
     @cached_property

@@ -70,6 +70,7 @@ def resolved(
     """
     arrays = facts.arrays
     kinds, kind = _kinds(arrays)
+    hints = hints.with_uneven_texts(each.array for each in kinds)
     equal = _equal(facts, hints)
     of_kind = np.array(
         [

@@ -23,12 +23,11 @@ from icevirt.model.json import JSON
 from icevirt.planning.axes.gaps import Gap, steps_of_label
 from icevirt.planning.axes.placement import AxisPlacement, Placement
 from icevirt.planning.axes.regular_axes import AxisSteps
-from icevirt.planning.combine import data_vars
 from icevirt.planning.combine.cf_packing import PACKING
 from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.tolerance import largest_difference, limit_of
-from icevirt.planning.combine.unlike_files import unequal_arrays
+from icevirt.planning.combine.unlike_files import unequal_refusal
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.partial_references import Decision, Place, decide
 from icevirt.planning.partial.storage_cost import hybrid_counts, hybrid_window, with_grid
@@ -250,8 +249,8 @@ def _share(
             begins, total = axis.steps.begins, len(axis.steps.values)
         starts[:, at] = begins[cell[:, at]]
         shape[member.axes[at]] = total
-    for ragged in member.ragged:
-        shape[ragged] = int(member.sizes[:, ragged].max())
+    for ragged, length in zip(member.ragged, member.full, strict=True):
+        shape[ragged] = length
     # also the only file that is left may count time otherwise than the dataset
     alone = len(of) == 1 and not recoded and shape == first
     if (lengths == lengths[:1]).all():  # nearly always; it then takes no room
@@ -339,8 +338,7 @@ def _refuse_unequal(
         largest_difference(facts, member, limit)
         return
     if unlike.any() or (len(codes) > 1 and not facts.arrays.digest[int(member.rows[0])]):
-        found = unequal_arrays(facts, cells, spec)
-        raise data_vars.refusal(facts, found, spec.dimension_rules)
+        raise unequal_refusal(facts, cells, spec)
 
 
 def _edges(member: CombinedVariable, share: _Share) -> list[int]:

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import Fix
+from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
 from icevirt.planning.axes.placement import AxisPlacement, Placement
-from icevirt.planning.combine.data_vars import Unequal, fixes_of
+from icevirt.planning.combine.data_vars import Unequal, fixes_of, refusal
+from icevirt.planning.combine.dimension_lengths import FullLengths
 from icevirt.planning.combine.options import CombineSpec, limit_for
 from icevirt.planning.remedies import fix, listed, of_arguments, scan_fix
 
@@ -46,6 +47,7 @@ class _Array:
 def unequal_arrays(facts: CatalogFacts, cells: Placement, spec: CombineSpec) -> list[Unequal]:
     """Return the arrays without a concatenated dimension that are not known to be equal."""
     placed = {axis.dimension for axis in cells.axes}
+    texts = FullLengths.of(facts, ()).texts
     found = []
     for array in _arrays(facts):
         if array.is_equal or not placed.isdisjoint(array.names):
@@ -53,10 +55,30 @@ def unequal_arrays(facts: CatalogFacts, cells: Placement, spec: CombineSpec) -> 
         if not array.uneven and limit_for(spec.tolerance, array.path, array.names) is not None:
             continue
         rows, axis = _pair(facts, cells.axes, array.path)
-        found.append(
-            Unequal(array=(array.path, array.names), rows=rows, axis=axis, uneven=array.uneven)
-        )
+        named = array.path, array.names
+        uneven = tuple(name for name in array.uneven if name not in texts)
+        found.append(Unequal(array=named, rows=rows, axis=axis, uneven=uneven))
     return found
+
+
+def unequal_refusal(facts: CatalogFacts, cells: Placement, spec: CombineSpec) -> CombineError:
+    """Return the error for arrays that must be equal in all files and are not."""
+    found = unequal_arrays(facts, cells, spec)
+    error = refusal(facts, found, spec.dimension_rules)
+    if not (ragged := _followed(facts, found, spec)):
+        return error
+    fixes = [ragged, *error.fixes]
+    return CombineError(error.what, do=error.do, fixes=fixes, **error.facts)
+
+
+def _followed(facts: CatalogFacts, found: Sequence[Unequal], spec: CombineSpec) -> Fix | None:
+    names = _ragged_dimensions(facts, found)
+    if not names:
+        return None
+    return fix(
+        f"variables along {listed(names, _SHOWN)} follow one another, as in ragged arrays",
+        concat_dim=[*spec.concat_dim, *names],
+    )
 
 
 def ways_to_fit(
@@ -71,12 +93,11 @@ def ways_to_fit(
         variable: Path of one of the arrays.
     """
     placed = {axis.dimension for axis in cells.axes}
+    settled = {*placed, *spec.pad, *FullLengths.of(facts, ()).texts}
     uneven: dict[str, None] = {}
     for array in _arrays(facts):
         if not placed.isdisjoint(array.names):
-            uneven |= dict.fromkeys(
-                name for name in array.uneven if name not in placed and name not in spec.pad
-            )
+            uneven |= dict.fromkeys(name for name in array.uneven if name not in settled)
     fixes = []
     unequal = unequal_arrays(facts, cells, spec)
     given = [each for each in unequal if each.axis is not None and not each.is_coordinate]
@@ -94,7 +115,39 @@ def ways_to_fit(
         fixes.append(made)
     elif given:
         fixes.append(fixes_of(given, spec.dimension_rules)[0])
+    if (ragged := _followed(facts, unequal, spec)) is not None:
+        fixes.insert(0, ragged)
     return [*fixes, scan_fix(f"{paths.name(variable)} is left out", drop_variables=[variable])]
+
+
+def refuse_counts_within_files(facts: CatalogFacts, cells: Placement) -> None:
+    """Refuse variables that number the instances of their own file (CF 9.3.4).
+
+    Raises:
+        CombineError: There is one, and files hold different instances.
+    """
+    placed = {axis.dimension for axis in cells.axes if axis.count > 1}
+    for code, text in enumerate(facts.arrays.schema.values):
+        name = ArraySchema.loads(text).attributes.values.get("instance_dimension")
+        if isinstance(name, str) and name in placed:
+            row = int(np.argmax(facts.arrays.schema.codes == code))
+            path = facts.arrays.path[row]
+            raise CombineError(
+                f"{path} numbers the steps along {name!r} within its own file, so its values mean"
+                " something else where several files follow one another",
+                do="Or build each file into a group of its own.",
+                fixes=[scan_fix(f"{paths.name(path)} is left out", drop_variables=[path])],
+                variable=path,
+                file=facts.url_of(row),
+            )
+
+
+def _ragged_dimensions(facts: CatalogFacts, found: Sequence[Unequal]) -> list[str]:
+    """Return dimensions of contiguous ragged arrays: an attribute of their counts names them."""
+    texts = facts.arrays.schema.values
+    said = {ArraySchema.loads(t).attributes.values.get("sample_dimension") for t in texts}
+    names = (name for each in found for name in each.array[1] if name is not None and name in said)
+    return list(dict.fromkeys(names))
 
 
 def _arrays(facts: CatalogFacts) -> Iterator[_Array]:

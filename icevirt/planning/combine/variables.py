@@ -20,6 +20,7 @@ from icevirt.planning.axes import duplicates
 from icevirt.planning.axes.placement import AxisPlacement, Placement
 from icevirt.planning.combine import data_vars
 from icevirt.planning.combine.data_vars import DimensionRules
+from icevirt.planning.combine.dimension_lengths import FullLengths
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
 from icevirt.planning.combine.unlike_files import ways_to_fit
 from icevirt.planning.partial.storage_cost import is_packing, is_storage, permits, signature
@@ -44,6 +45,8 @@ class CombinedVariable:
     cell: NDArray[np.int64]  # (files, n) ascending
     again: NDArray[np.bool_]  # (files,) whether one before it holds the same in the same cells
     ragged: tuple[int, ...]  # axes whose lengths differ, which are padded at their ends
+    full: tuple[int, ...]  # lengths of these in the dataset
+    spells: bool  # whether the last axis counts the characters of texts
     alike: NDArray[np.bool_]  # (files,) whether the values mean what the schema says
     as_floats: bool  # whether it is to be stored as decoded floats
 
@@ -80,13 +83,14 @@ def members_of(
     """
     place, given, options = cells.place, spec.dimension_rules, spec.options
     schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
+    full = FullLengths.of(facts, spec.pad)
     before: CombinedVariable | None = None
     for path, rows in by_path(facts):
         codes = facts.arrays.schema.codes[rows]
         used = facts.arrays.schema.used(codes).tolist()
         if len({schemas[c].dimension_names for c in used}) > 1:
             _refuse_unlike(facts, rows, path, schemas, codes, CombineOptions(), ())
-        member = _member(facts, rows, path, schemas, cells, place, spec)
+        member = _member(facts, rows, path, schemas, cells, place, spec, full)
         codes = facts.arrays.schema.codes[member.rows]
         # before what chunk shapes say, which is less
         _refuse_unlike_grids(facts, member, cells, spec)
@@ -138,6 +142,7 @@ def _member(  # noqa: PLR0917 - the facts of one array
     cells: Placement,
     place: NDArray[np.int64],
     spec: CombineSpec,
+    full: FullLengths,
 ) -> CombinedVariable:
     names = schemas[int(facts.arrays.schema.codes[rows[0]])].dimension_names
     along = tuple(axis for axis in cells.axes if axis.dimension in names)
@@ -164,6 +169,11 @@ def _member(  # noqa: PLR0917 - the facts of one array
     shapes, size = facts.arrays.shape.renumbered(rows)
     distinct = [json.loads(facts.arrays.shape.values[code]) for code in shapes.tolist()]
     sizes = np.array(distinct, np.int64).reshape(len(shapes), len(names))
+    ragged = {
+        axis: length
+        for axis, length in full.of_array(path, names).items()
+        if along and axis not in axes and (sizes[:, axis] != length).any()
+    }
     return CombinedVariable(
         path=path,
         rows=rows,
@@ -176,11 +186,9 @@ def _member(  # noqa: PLR0917 - the facts of one array
         axes=axes,
         cell=cell,
         again=_again(facts, rows, cell, size, comparable=bool(whole.all())),
-        ragged=tuple(
-            axis
-            for axis, name in enumerate(names)
-            if along and name in spec.pad and (sizes[:, axis] != sizes[0, axis]).any()
-        ),
+        ragged=tuple(ragged),
+        full=tuple(ragged.values()),
+        spells=bool(names) and names[-1] in full.texts,
         alike=_spread(alike, codes),
         as_floats=spec.options.as_floats(path),
     )

@@ -479,3 +479,45 @@ def make_mooring_deployments(folder):
             quality = file.createVariable("TEMP_QC", "i1", ("TIME", "DEPTH"), fill_value=-128)
             quality[:] = 1
             file.createVariable("deployment", str, ())[...] = f"MOORING-{number + 1}"
+
+
+def years_of_runs(files):
+    runs = [xr.concat(opened(files[at : at + 2]), "time", data_vars="minimal") for at in (0, 2)]
+    return xr.concat(runs, "member").assign_coords(member=["r1", "r2"])
+
+
+@archive(
+    "Runs in a file for each year, with a series over time that differs between runs",
+    tool="xarray",
+    options=("--concat-dim", "member", "--concat-dim", "time", "--labels", MEMBERS[-1].replace("regex", "member=regex")),
+    choose="--data-vars member:forcing",
+    oracle=years_of_runs,
+)  # fmt: skip
+def make_series_that_differ_between_runs(folder):
+    for run in (1, 2):
+        for year in range(2):
+            forcing = ("time",), np.array([run, year], "f8")
+            made = run_of(run, forcing=forcing)
+            made["time"] = "time", [2 * year, 2 * year + 1], {"units": "days since 2000-01-01"}
+            made.to_netcdf(folder / f"r{run}_{year}_r{run}.nc")
+
+
+@archive(
+    "Stations of an index that counts within each file (indexed ragged arrays)", tool="netCDF4",
+    options=("--concat-dim", "station", "--concat-dim", "obs"), choose="--drop-variable",
+    oracle=lambda files: xr.merge(
+        [
+            xr.concat([each[[name]] for each in opened(files)], dim)
+            for name, dim in (("lat", "station"), ("t", "obs"))
+        ]
+    ),
+)  # fmt: skip
+def make_indexed_ragged_stations(folder):
+    for at in range(2):
+        with netCDF4.Dataset(folder / f"net{at}.nc", "w") as file:
+            file.createDimension("station", 2)
+            file.createDimension("obs", 3 + at)
+            file.createVariable("lat", "f4", ("station",))[:] = [at, at + 0.5]
+            index = file.createVariable("station_index", "i4", ("obs",))
+            index.instance_dimension, index[:] = "station", 0
+            file.createVariable("t", "f4", ("obs",))[:] = at

@@ -53,7 +53,7 @@ class Planner:
         except CombineError as error:
             if not error.fixes or len(self.scan.files) > _FILES:
                 raise
-            fixes, why_not = tried(error.fixes, self.refusal)
+            fixes, why_not = tried(error, self.refusal)
             do = error.do if fixes else f"{error.do} {why_not}".strip()
             found = CombineError(error.what, do=do, fixes=fixes, **error.facts)
             raise found from error.__cause__
@@ -111,18 +111,18 @@ def _without(facts: CatalogFacts, names: tuple[str, ...]) -> CatalogFacts:
 
 
 def tried(
-    fixes: tuple[Fix, ...], refusal: Callable[[Mapping[str, Any]], IcevirtError | None]
+    error: IcevirtError, refusal: Callable[[Mapping[str, Any]], IcevirtError | None]
 ) -> tuple[list[Fix], str]:
     """Return the fixes that lead to a plan, each with all that it takes; and why one does not.
 
     Args:
-        fixes: Of a refusal.
+        error: The refusal.
         refusal: What a plan with some arguments is refused for, None where it is made.
     """
     left = _Attempts(refusal, _ATTEMPTS)
     found: list[Fix] = []
-    for fix in fixes:
-        made = fix if fix.first or not fix.arguments else left.completed(fix, ())
+    for fix in error.fixes:
+        made = fix if fix.first or not fix.arguments else left.completed(fix, (), error.what)
         if made is not None and not any(_holds(made.arguments, each.arguments) for each in found):
             found.append(made)
     return found, left.why_not
@@ -152,8 +152,14 @@ class _Attempts:
         self._refusal, self._left = refusal, most
         self.why_not = ""  # of the first that leads nowhere
 
-    def completed(self, fix: Fix, prices: tuple[str, ...]) -> Fix | None:
-        """Return a fix with what else it takes; None where nothing is known to help."""
+    def completed(self, fix: Fix, prices: tuple[str, ...], before: str) -> Fix | None:
+        """Return a fix with what else it takes; None where nothing is known to help.
+
+        Args:
+            fix: To be tried.
+            prices: Of what it was added to.
+            before: What happens without it; it is no fix of that if it happens again.
+        """
         prices = tuple(dict.fromkeys((*prices, fix.price)))
         made = of_arguments(fix.arguments, _JOINED.join(filter(None, prices)))
         if not self._left or len(prices) > _DEEP:
@@ -165,10 +171,12 @@ class _Attempts:
             return made
         if error is None:
             return made
+        if error.what == before:
+            return None
         for further in error.fixes:
             both = merged(fix.arguments, further.arguments)
             if not further.first and both != fix.arguments:
-                found = self.completed(of_arguments(both, further.price), prices)
+                found = self.completed(of_arguments(both, further.price), prices, error.what)
                 if found is not None:
                     return found
         if not self.why_not:

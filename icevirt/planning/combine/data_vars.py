@@ -314,6 +314,7 @@ def refusal(facts: CatalogFacts, found: Sequence[Unequal], rules: DimensionRules
     urls = [facts.url_of(row) for row in rows]
     own = [path if arrays.own_path is None else arrays.own_path[row] for row in rows]
     lacks = "concatenated dimension" if axis is None else f"dimension {axis.dimension!r}"
+    is_placed = axis is None and not {*rules.dimensions}.isdisjoint(array[1])
     if not all(digests):
         return CombineError(
             f"variable {path} does not have the {lacks}, so its values must be equal in all"
@@ -327,7 +328,9 @@ def refusal(facts: CatalogFacts, found: Sequence[Unequal], rules: DimensionRules
         )
     seen = None if facts.compare is None else facts.compare(*zip(urls, own, strict=True))
     return CombineError(
-        f"variable {path} does not have the {lacks}, and its values differ between files",
+        f"two files hold different values of {path} for the same steps"
+        if is_placed
+        else f"variable {path} does not have the {lacks}, and its values differ between files",
         do="If they differ by rounding, pass tolerance (--tolerance NAME=DIFFERENCE); if these are"
         " different grids, build the files of each into a group of its own.",
         fixes=fixes,

@@ -271,6 +271,7 @@ def _refuse_twice(
     """Refuse an array that two files hold for the same box, unless its values can be compared."""
     if not member.axes:
         return
+    _refuse_repeated(facts, member, cells, given)
     lengths = member.lengths
     twice = np.zeros(len(member.rows), np.bool_)
     twice[1:] = (member.cell[1:] == member.cell[:-1]).all(axis=1) & ~member.again[1:]
@@ -293,6 +294,35 @@ def _refuse_twice(
             first=facts.files.url[files[0]],
             second=facts.files.url[files[1]],
         )
+
+
+def _refuse_repeated(
+    facts: CatalogFacts, member: CombinedVariable, cells: Placement, given: DimensionRules
+) -> None:
+    """Refuse values that several files repeat and that differ, where the scan compared them.
+
+    Digests are of bytes, and -0 is 0: what they call different is looked at in two files.
+    """
+    codes, schemas = facts.arrays.digest.codes[member.rows], facts.arrays.schema.codes[member.rows]
+    differ = (codes[1:] != codes[:-1]) & (schemas[1:] == schemas[:-1])
+    if facts.compare is None or not differ.any():
+        return
+    unknown = [code for code, text in enumerate(facts.arrays.digest.values) if not text]
+    differ &= ~np.isin(codes[1:], unknown) & ~np.isin(codes[:-1], unknown)
+    differ &= (member.cell[1:] == member.cell[:-1]).all(axis=1)
+    differ &= member.size[1:] == member.size[:-1]
+    if not differ.any():
+        return
+    second = 1 + int(np.argmax(differ))
+    rows = int(member.rows[second - 1]), int(member.rows[second])
+    own = facts.arrays.path if facts.arrays.own_path is None else facts.arrays.own_path
+    one, other = ((facts.url_of(row), own[row]) for row in rows)
+    if facts.compare(one, other) is None:
+        return
+    names = member.schema.dimension_names
+    axis = data_vars.lacking(facts, names, rows, cells.axes)
+    unequal = data_vars.Unequal(array=(member.path, names), rows=rows, axis=axis)
+    raise data_vars.refusal(facts, [unequal], given)
 
 
 def _refuse_unlike(  # noqa: PLR0917 - the facts of one array

@@ -8,7 +8,8 @@ for the longest name of each. Such dimensions are padded without a word, with NU
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 
 _TABLE = 1 << 26  # combinations that are looked up rather than sorted
+_ROWS = 1 << 20  # at a time
 
 
 def _of_texts(schemas: Iterable[ArraySchema]) -> frozenset[str]:
@@ -40,23 +42,28 @@ class ArrayKind(NamedTuple):
 def kinds_of(arrays: ArrayColumns) -> list[ArrayKind]:
     """Return the kinds of arrays, each once."""
     columns = (arrays.path, arrays.schema, arrays.shape)
-    return [ArrayKind(*each) for each in zip(*_distinct(columns), strict=True)]
+    codes = (each.tolist() for each in distinct(columns))
+    return [ArrayKind(*each) for each in zip(*codes, strict=True)]
 
 
-def _distinct(columns: Sequence[Coded]) -> Iterator[list[int]]:
+def distinct(columns: Sequence[Coded]) -> list[NDArray[np.int64]]:
+    """Return the combinations of codes that occur in some columns, each once."""
     sizes = [max(1, len(each.values)) for each in columns]
-    key = np.zeros(len(columns[0]), np.int64)
-    for column, size in zip(columns, sizes, strict=True):
-        key *= size
-        key += column.codes
-    total = int(np.prod(sizes, dtype=np.float64))
-    if total <= _TABLE:  # nothing is sorted, then
-        there = np.zeros(total, np.bool_)
-        there[key] = True
-        found = np.flatnonzero(there)
-    else:
-        found = np.unique(key)
-    return (each.tolist() for each in np.unravel_index(found, sizes))
+    total = math.prod(sizes)
+    is_small = total <= _TABLE  # nothing is sorted, then
+    there = np.zeros(total if is_small else 0, np.bool_)
+    found = []
+    for low in range(0, len(columns[0]), _ROWS):
+        key = np.zeros(len(columns[0].codes[low : low + _ROWS]), np.int64)
+        for column, size in zip(columns, sizes, strict=True):
+            key *= size
+            key += column.codes[low : low + _ROWS]
+        if is_small:
+            there[key] = True
+        else:
+            found.append(np.unique(key))
+    keys = np.flatnonzero(there) if is_small else np.unique(np.concatenate(found))
+    return [each.astype(np.int64) for each in np.unravel_index(keys, sizes)]
 
 
 def dimensions_of_texts(arrays: Iterable[tuple[Sequence[str | None], bool]]) -> frozenset[str]:
@@ -127,10 +134,11 @@ def with_texts_alike(facts: CatalogFacts) -> CatalogFacts:
             held = longest.setdefault(kind.path, {})
             length = json.loads(arrays.shape.values[kind.shape])[-1]
             held[name] = max(length, held.get(name, 0))
+    unlike = {path: held for path, held in longest.items() if len(held) > 1}
+    if not unlike:
+        return facts
     made, codes = list(arrays.schema.values), arrays.schema.codes.astype(np.int64)
-    for path, held in longest.items():
-        if len(held) < 2:
-            continue
+    for path, held in unlike.items():
         best = max(held, key=lambda name: held[name])
         rows = np.flatnonzero(arrays.path.codes == path)
         for code in arrays.schema.used(arrays.schema.codes[rows]).tolist():
@@ -138,8 +146,6 @@ def with_texts_alike(facts: CatalogFacts) -> CatalogFacts:
             if names[-1] in held and names[-1] != best:
                 codes[rows[arrays.schema.codes[rows] == code]] = len(made)
                 made.append(replace(schemas[code], dimension_names=(*names[:-1], best)).dumps())
-    if len(made) == len(arrays.schema.values):
-        return facts
     schema = _used(Coded(codes, tuple(made)))
     return replace(facts, arrays=replace(arrays, schema=schema))
 

@@ -19,7 +19,7 @@ from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
 from icevirt.planning.axes.placement import AxisPlacement, Placement
 from icevirt.planning.combine.data_vars import Unequal, fixes_of, refusal
-from icevirt.planning.combine.dimension_lengths import FullLengths
+from icevirt.planning.combine.dimension_lengths import FullLengths, distinct
 from icevirt.planning.combine.options import CombineSpec, limit_for
 from icevirt.planning.remedies import fix, listed, of_arguments, scan_fix
 
@@ -154,19 +154,9 @@ def _arrays(facts: CatalogFacts) -> Iterator[_Array]:
     """Yield each array, in the order of their paths."""
     arrays = facts.arrays
     columns = (arrays.path, arrays.schema, arrays.shape, arrays.digest)
-    key = np.zeros(len(arrays.file), np.int64)
-    for column in columns[:-1]:
-        key = key * max(1, len(column.values)) + column.codes
-    digests = max(1, len(arrays.digest.values))
-    kinds, kind = np.unique(key, return_inverse=True)
-    both = np.unique(kind.reshape(-1).astype(np.int64) * digests + arrays.digest.codes)
     held: dict[int, list[tuple[int, int, int]]] = {}
-    for each, digest in zip(
-        kinds[both // digests].tolist(), (both % digests).tolist(), strict=True
-    ):
-        rest, shape = divmod(each, max(1, len(arrays.shape.values)))
-        path, schema = divmod(rest, max(1, len(arrays.schema.values)))
-        held.setdefault(path, []).append((schema, shape, digest))
+    for path, *kind in zip(*(each.tolist() for each in distinct(columns)), strict=True):
+        held.setdefault(path, []).append((kind[0], kind[1], kind[2]))
     alone = np.bincount(arrays.path.codes, minlength=len(arrays.path.values)) < 2
     for path, found in held.items():
         names = ArraySchema.loads(arrays.schema.values[found[0][0]]).dimension_names

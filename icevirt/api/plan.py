@@ -151,7 +151,7 @@ def planned(
         running = stack.enter_context(executor_of(asked.executor, work=work_of(files)))
         read = None if asked.listed is None else asked.listed.closed
         if read is None:
-            scan, _ = scan_and_infer(running, scan, choices.leave)
+            scan, _ = scan_and_infer(running, scan, choices.inferring)
             options = scan.options
         spec = choices.spec(
             options.concat_dims,

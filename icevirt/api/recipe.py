@@ -72,7 +72,7 @@ def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[s
             options.of(given.get(keyword))
         except InvalidInputError as error:
             raise InvalidInputError(
-                error.what, do=error.do, **error.facts, recipe=str(file)
+                error.what, do=error.do, fixes=error.fixes, **error.facts, recipe=str(file)
             ) from error
     return {key: value for key, value in given.items() if key in _parameters(call)}
 

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from posixpath import normpath
 from typing import Any
 
-from icevirt.archive.joining import is_character
 from icevirt.model import paths
 
 LISTS = (
@@ -84,11 +83,3 @@ def resolved(group: str, word: str, there: Mapping[str, Collection[str]]) -> str
     inside = group.rstrip("/") + "/"
     above = (path for path in fitting if inside.startswith(path[: -len(word)]))
     return max(above, key=len, default=None)
-
-
-def labels_steps(path: str, names: Sequence[str | None], data_type: object) -> bool:
-    """Say whether an array is the coordinate of a dimension: a value, or characters, for a step."""
-    name = paths.name(path)
-    return tuple(names) == (name,) or (
-        len(names) == 2 and names[0] == name != names[1] and is_character(data_type)
-    )

@@ -109,10 +109,12 @@ def plan(  # noqa: PLR0917 - each is an option of the command
         with progress(quiet=quiet) as listener:
             planned = icevirt.plan(**given, progress=listener)
     except CombineError as error:
-        if (found := error.facts.get("eras")) is None:
+        found = error.facts.get("eras")
+        if found is None and output is not Output.json:
             raise
         show_error(error)
-        return CommandResult(value=found, output=output, quiet=quiet, status=1)
+        value = error if output is Output.json else found
+        return CommandResult(value=value, output=output, quiet=quiet, status=1)
     if write_recipe is not None:
         icevirt.dump_recipe(given, write_recipe)
     return CommandResult(value=planned, output=output, quiet=quiet)

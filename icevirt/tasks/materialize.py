@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.facts import FileColumns
-from icevirt.archive.hybrid import Hybrid
 from icevirt.archive.joining import fixed_dtype
 from icevirt.archive.plan import FileRows, WindowTask
 from icevirt.archive.schema import ArraySchema
@@ -86,7 +85,7 @@ def rechunked(  # noqa: PLR0917 - one window and where it comes from
         window.lengths[takes],
         window.hybrid.plain[takes],
         box=[window.box[axis] for axis in axes],
-        own_edges=_own_edges(window, window.hybrid)[takes],
+        own_edges=window.hybrid.edges(axes[0], window.chunk_shape[axes[0]])[takes],
     )
     kept = referenced.take(~_among(referenced.index[:, list(axes)], chunks))
     dtype = _dtype(window.hybrid.target)
@@ -114,12 +113,6 @@ def _encoded(window: WindowTask, encoder: ChunkEncoder, chunk: NDArray[Any]) -> 
             f" with drop_variables=[{path!r}].",
             variable=path,
         ) from error
-
-
-def _own_edges(window: WindowTask, hybrid: Hybrid) -> NDArray[np.int64]:
-    axis = window.axes[0]
-    edges = [each.chunk_shape or window.chunk_shape for each in hybrid.schemas]
-    return np.array([each[axis] for each in edges], np.int64)[hybrid.own]
 
 
 def _among(index: NDArray[np.uint32], chunks: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -172,6 +165,7 @@ class _Assembly:
                 start = int(starts[place, at])
                 begin, end = max(low[axis], start), min(high[axis], int(ends[place, at]))
                 here[axis] = slice(begin - low[axis], end - low[axis])
+                start -= 0 if self._window.skips is None else int(self._window.skips[place, at])
                 inside[axis] = slice(begin - start, end - start)
             made[tuple(here)] = self._in_packing(place, self._of_file(place, tuple(inside)))
         return made, tuple(low)
@@ -184,7 +178,7 @@ class _Assembly:
         if schema.whole:
             shape = list(self._window.shape)
             for at, axis in enumerate(self._window.axes):
-                shape[axis] = int(self._window.lengths[place, at])
+                shape[axis] = int(self._window.in_files[place, at])
             return decode_whole(schema, tuple(shape), self._raw(place))[region]
         new = self._hybrid.new_axes
         values = self._source.read(place, path, region[new:])

@@ -239,6 +239,18 @@ class Differences:
                 self._known[one, other] = None
         return self._known[one, other]
 
+    def values(self, url: str, path: str) -> NDArray[Any] | None:
+        """Return the values of a variable in a file; None where they are many, or unreadable."""
+        try:
+            file = self._row(url)
+            shape = self._shape(file, path)
+            if shape is None or math.prod(shape) > _AT_ONCE:
+                return None
+            with SourceValues(self._facts.files, self._how, is_apart=True) as source:
+                return source.read(file, path, tuple(slice(0, length) for length in shape))
+        except Exception:  # noqa: BLE001 - whatever it is, it must not hide the refusal
+            return None
+
     def _first(self, source: SourceValues, *both: tuple[str, str]) -> dict[str, Any] | None:
         places = [(self._row(url), path) for url, path in both]
         shape, other = (self._shape(*place) for place in places)

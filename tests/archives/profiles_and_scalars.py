@@ -323,7 +323,7 @@ def make_trajectories(folder):
 
 @archive(
     "The same with numbers that have no missing value",
-    tool="netCDF4", options=("--concat-dim", "trajectory"), choose="--attr status:_FillValue",
+    tool="netCDF4", options=("--concat-dim", "trajectory"), choose="_FillValue",
     oracle=one_after_another("trajectory"), attrs=False,
 )  # fmt: skip
 def make_trajectories_with_plain_integers(folder):

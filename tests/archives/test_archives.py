@@ -10,8 +10,9 @@ import pytest
 from archives.archive import CATALOG, built, differences
 from archives.page import line, page
 
-for each in ("climate_models", "profiles_and_scalars"):
-    importlib.import_module(f"archives.{each}")
+for each in sorted(Path(__file__).parent.glob("*.py")):
+    if each.stem != "conftest" and not each.stem.startswith("test_"):
+        importlib.import_module(f"archives.{each.stem}")
 
 PAGE = Path(__file__).parents[2] / "docs" / "archives.md"
 LINES: dict[str, str] = {}

@@ -157,7 +157,6 @@ DEVIATING = {
     "no filter": {"compression": None},
     "lzf": {"compression": "lzf"},
     "byte order": {"dtype": ">f4"},
-    "a wider type": {"dtype": "f8"},
     "whole numbers": {"dtype": "i2"},
     "fill value": {"fillvalue": 7.0},
 }
@@ -180,6 +179,21 @@ def test_a_file_that_is_stored_otherwise_is_encoded_as_the_others_are(tmp_path, 
     kinds = counts(report)
     assert (kinds.virtual, kinds.native + kinds.inline) == (6, 2)
     assert any("1 of 4 files differ in" in text and "f01.nc" in text for text in report.findings)
+
+
+def test_a_wider_type_holds_the_values_of_all_files(tmp_path, repo_path):
+    """As in xarray, float64 is what float32 and float64 become; the wider files are referenced."""
+    files = names(tmp_path, 3)
+    for number, path in enumerate(files):
+        write(path, 4 * number, 4, dtype="f8" if number == 1 else "f4")
+    report = icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"on_mismatch": "native"}
+    )
+    found = held(repo_path)
+    assert found.dtype == np.dtype("f8")
+    np.testing.assert_array_equal(found, raw(files))
+    kinds = counts(report)
+    assert (kinds.virtual, kinds.native + kinds.inline) == (2, 4)
 
 
 def test_the_first_file_may_be_the_one_that_differs(tmp_path, repo_path):

@@ -157,9 +157,12 @@ def test_what_counts_something_else_is_refused(tmp_path, months, words, in_proce
         icevirt.build(files, str(tmp_path / "repo"), concat_dim="time")
 
 
-def test_a_time_between_two_numbers_is_refused(tmp_path, in_process):
+def test_a_time_that_no_integer_can_count_is_refused(tmp_path, in_process):
+    """Nanoseconds reach 292 years far."""
     files = [str(tmp_path / f"{number}.nc") for number in (1, 2)]
-    write_month(files[0], 1, units="days since 2001-01-01", dtype="f4")
-    write_month(files[1], 2, units="days since 1601-01-01 00:00:01", dtype="f4", steps=1)
-    with pytest.raises(CombineError, match="exact"):
+    write_month(files[0], 1, units="days since 1601-01-01", dtype="i4")
+    write_month(files[1], 2, units="milliseconds since 2001-01-01", dtype="i8", steps=1)
+    with netCDF4.Dataset(files[1], "r+") as file:
+        file["time"].units = "nanoseconds since 2001-01-01"
+    with pytest.raises(CombineError, match="no exact value"):
         icevirt.build(files, str(tmp_path / "repo"), concat_dim="time")

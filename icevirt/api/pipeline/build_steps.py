@@ -177,7 +177,7 @@ def _attempt(
     last = target.last_build()
     if (found := _already_built(request, target, last, inputs, allowed, clock)) is not None:
         return found
-    if last is None or outcome.files_of(last) != of_files or how.leave is None:
+    if last is None or outcome.files_of(last) != of_files or how.inferring is None:
         target.refuse_occupied()  # else the same may be there: inferred dimensions say
     build_id = target.build_id(inputs)
     record = target.record(build_id)
@@ -312,7 +312,7 @@ def _run(  # noqa: PLR0917 - a build, and the last one
     clock: Clock,
 ) -> BuildReport:
     with clock.phase("scan"):
-        scan, scanned = scan_and_infer(executor, job.scan, request.choices.leave)
+        scan, scanned = scan_and_infer(executor, job.scan, request.choices.inferring)
         asked = {
             "asked": request.digest(job.target.group, of_files),
             "listing": of_files,

@@ -22,14 +22,14 @@ from icevirt.execution.executor import Executor
 from icevirt.model import paths
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.eras.group_plan import combine_eras, plan_once
-from icevirt.planning.remedies import of_arguments
+from icevirt.planning.eras.working_fixes import is_tried
+from icevirt.planning.remedies import together
 
 _FILES = 10_000  # with more of them, plans and facts for the sake of a message take too long
 _ATTEMPTS = 24  # of all fixes of an error
 _DEEP = 8  # refusals after one another
 _OPTIONS = ("combine_options", "scan_options")
 _TRIED_SCAN_OPTIONS = frozenset(("drop_variables",))
-_JOINED = "; "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,12 +51,11 @@ class Planner:
         try:
             return facts, spec, combine_eras(facts, spec)
         except CombineError as error:
-            if not error.fixes or len(self.scan.files) > _FILES:
-                raise
-            fixes, why_not = tried(error, self.refusal)
-            do = error.do if fixes else f"{error.do} {why_not}".strip()
-            found = CombineError(error.what, do=do, fixes=fixes, **error.facts)
-            raise found from error.__cause__
+            if error.fixes and len(self.scan.files) <= _FILES:
+                fixes, why_not = tried(error, self.refusal)
+                error.fixes = tuple(fixes)
+                error.do = error.do if fixes else f"{error.do} {why_not}".strip()
+            raise
 
     def refusal(self, arguments: Mapping[str, Any]) -> IcevirtError | None:
         """Return what a plan with other arguments is refused for; None where it is made.
@@ -77,7 +76,11 @@ class Planner:
         return None
 
     def _planned(self, arguments: Mapping[str, Any]) -> None:
-        combine = replace(self.choices.combine, **arguments.get("combine_options", {}))
+        before = self.choices.combine
+        added = arguments.get("combine_options", {})
+        combine = replace(
+            before, **{name: _with(getattr(before, name), value) for name, value in added.items()}
+        )
         inferred = self.scan.options.concat_dims
         named = tuple(arguments.get("concat_dim", self.choices.dimensions))
         choices = Choices.of(list(named or inferred) or None, self.choices.scan, combine)
@@ -91,6 +94,15 @@ class Planner:
         closed = closed_catalog(self.executor, replace(self.scan, options=options))
         facts = _without(closed.facts, arguments.get("scan_options", {}).get("drop_variables", ()))
         plan_once(*choices.edits.applied(facts, replace(spec, kept=self.spec.kept)))
+
+
+def _with(before: Any, added: Any) -> Any:
+    """Return an option with what a fix adds: names to names, and what it says of names."""
+    if isinstance(before, Mapping) and isinstance(added, Mapping):
+        return {**before, **added}
+    if isinstance(before, tuple) and isinstance(added, list | tuple):
+        return tuple(dict.fromkeys((*before, *added)))
+    return added
 
 
 class UntriedError(Exception):
@@ -122,7 +134,8 @@ def tried(
     left = _Attempts(refusal, _ATTEMPTS)
     found: list[Fix] = []
     for fix in error.fixes:
-        made = fix if fix.first or not fix.arguments else left.completed(fix, (), error.what)
+        is_known = fix.first or fix.without or not fix.arguments or is_tried(fix)
+        made = fix if is_known else left.completed(fix, error.what, _DEEP)
         if made is not None and not any(_holds(made.arguments, each.arguments) for each in found):
             found.append(made)
     return found, left.why_not
@@ -152,47 +165,31 @@ class _Attempts:
         self._refusal, self._left = refusal, most
         self.why_not = ""  # of the first that leads nowhere
 
-    def completed(self, fix: Fix, prices: tuple[str, ...], before: str) -> Fix | None:
+    def completed(self, fix: Fix, before: str, depth: int) -> Fix | None:
         """Return a fix with what else it takes; None where nothing is known to help.
 
         Args:
             fix: To be tried.
-            prices: Of what it was added to.
             before: What happens without it; it is no fix of that if it happens again.
+            depth: How many fixes may be added.
         """
-        prices = tuple(dict.fromkeys((*prices, fix.price)))
-        made = of_arguments(fix.arguments, _JOINED.join(filter(None, prices)))
-        if not self._left or len(prices) > _DEEP:
-            return made
+        if not self._left or not depth:
+            return fix
         self._left -= 1
         try:
             error = self._refusal(fix.arguments)
         except UntriedError:
-            return made
+            return fix
         if error is None:
-            return made
+            return fix
         if error.what == before:
             return None
         for further in error.fixes:
-            both = merged(fix.arguments, further.arguments)
-            if not further.first and both != fix.arguments:
-                found = self.completed(of_arguments(both, further.price), prices, error.what)
+            both = together(fix, further)
+            if not (further.first or further.without) and both.arguments != fix.arguments:
+                found = self.completed(both, error.what, depth - 1)
                 if found is not None:
                     return found
         if not self.why_not:
-            self.why_not = f"With {made.python}: {error.what}. {error.do}".strip()
+            self.why_not = f"With {fix.python}: {error.what}. {error.do}".strip()
         return None
-
-
-def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of both; lists become one, and of anything else ``other`` counts."""
-    found = dict(one)
-    for name, value in other.items():
-        known = found.get(name)
-        if isinstance(known, Mapping) and isinstance(value, Mapping):
-            found[name] = merged(known, value)
-        elif isinstance(known, list | tuple) and isinstance(value, list | tuple):
-            found[name] = [*known, *(each for each in value if each not in known)]
-        else:
-            found[name] = value
-    return found

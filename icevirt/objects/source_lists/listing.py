@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import shlex
 import stat
 from collections.abc import Iterable
+from itertools import islice
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.urls import as_local_path, file_url, is_url
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
 from icevirt.objects.answers import change
 from icevirt.objects.source import metadata_of
-from icevirt.objects.source_lists.globs import files_below, files_matching, is_pattern
+from icevirt.objects.source_lists.globs import files_below, files_matching, is_pattern, natural
 from icevirt.objects.source_lists.remote_listing import changed_remotely, remote_files
 
 SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5", ".he5", ".hdf")
 """Which files of a directory are taken. A file that is named, or matches a glob, always is."""
 
+_LOOKED_AT = 10_000  # names in a folder, when one of them may be meant
 _NAME = "Name files, directories or globs to build from."
 
 
@@ -82,8 +85,30 @@ def _paths(text: str) -> list[str]:
 
 def _nonempty(paths: list[str], source: str, what: str) -> list[str]:
     if not paths:
-        raise InvalidInputError(what, do="Check the path.", source=source)
+        raise InvalidInputError(what, do=_nearby(as_local_path(source)), source=source)
     return paths
+
+
+def _nearby(path: str) -> str:
+    """Return what is there instead: the folder that exists, and how its files are called."""
+    folder = path
+    while folder and not os.path.isdir(folder):
+        above = os.path.dirname(folder)
+        if above == folder:
+            break
+        folder = above
+    try:
+        with os.scandir(folder or ".") as entries:
+            names = sorted((each.name for each in islice(entries, _LOOKED_AT)), key=natural)
+    except OSError:
+        return "Check the path."
+    wanted = os.path.relpath(path, folder or ".").split(os.sep)[0]
+    near = difflib.get_close_matches(wanted, names, n=1) or names[:1]
+    shown = folder or "the working directory"
+    if not near:
+        return f"Check the path: {shown} is empty."
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    return f"Check the path: {shown} holds {near[0]}{more}."
 
 
 def _stat(path: str) -> os.stat_result:
@@ -100,7 +125,7 @@ def _stat(path: str) -> os.stat_result:
             ) from error
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             raise NotFoundError(
-                "no such file or directory", do="Check the path.", source=path
+                "no such file or directory", do=_nearby(path), source=path
             ) from error
         raise StorageError(
             "a source cannot be read", do="Repair or remove it.", path=path, cause=error.strerror

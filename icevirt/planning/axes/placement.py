@@ -21,9 +21,9 @@ from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.planning.axes.coordinates import coordinate_of
 from icevirt.planning.axes.file_order import Runs, order_files
-from icevirt.planning.axes.regular_axes import AxisSteps, steps_of
-from icevirt.planning.axes.time_recoding import bounds_of
+from icevirt.planning.axes.regular_axes import AxisSteps, steps_of, without_spacing
 from icevirt.planning.remedies import choose
+from icevirt.planning.times.units import bounds_of
 
 NOWHERE = -1
 """The cell of a file that has no array with the dimension."""
@@ -192,7 +192,9 @@ def _by_labels(
     firsts = np.unique(groups, return_index=True)[1]
     held = None if found is None else found.values.take(firsts)
     urls = facts.files.url[there[firsts]]
-    order = order_files(urls, None if keys is None else keys.take(firsts), dimension=dimension)
+    order = order_files(
+        urls, None if keys is None else keys.take(firsts), dimension=dimension, alone=alone
+    )
     rank = np.empty(len(firsts), np.int64)
     rank[order.rows] = np.arange(len(firsts))
     steps = None
@@ -200,7 +202,7 @@ def _by_labels(
         if found is None or held is None or found.is_text:
             raise CombineError(
                 f"{dimension!r} cannot be made regular: it has no numeric coordinate",
-                do="Leave spacing out.",
+                fixes=[without_spacing(dimension)],
                 dimension=dimension,
             )
         ordered = replace(found, values=held.take(order.rows))

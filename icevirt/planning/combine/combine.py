@@ -13,13 +13,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.facts import CatalogFacts, StepCuts
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
-from icevirt.archive.scanned import ScannedGroup
+from icevirt.archive.scanned import ScannedGroup, names_by_group
 from icevirt.model import paths
 from icevirt.model.config.document import SplitRule
 from icevirt.planning import reader_support
-from icevirt.planning.axes import duplicates, time_recoding
+from icevirt.planning.axes import duplicates
 from icevirt.planning.axes import gaps as holes
 from icevirt.planning.axes.placement import Placement, as_given
 from icevirt.planning.combine import tolerance
@@ -34,6 +34,7 @@ from icevirt.planning.containers import containers_for
 from icevirt.planning.partial.storage_cost import describe_storage as hybrids_told
 from icevirt.planning.partial.storage_cost import refuse_expensive
 from icevirt.planning.schedule.manifest_units import split_rules
+from icevirt.planning.times.recoding import describe_recodings
 
 _NEIGHBOURS = 4  # arrays before one that are looked at for equal columns
 
@@ -59,12 +60,15 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
     refuse_counts_within_files(facts, cells)
     gaps = holes.find(facts, members, rule=spec.options.missing)
     arrays: tuple[PlannedArray, ...] = ()
+    limits = tolerance.limits_of(facts, spec.tolerance)
     for member in members:
         recoded = times.get(member.path)
         recoded = None if recoded is None else recoded.take(cells.rows)
         gap = gaps.get(member.path)
         given = prepared.given.get(member.path, ())
-        made = planned(facts, member, cells, spec, gap=gap, times=recoded, given=given)
+        made = planned(
+            facts, member, cells, spec, gap=gap, times=recoded, given=given, limits=limits
+        )
         arrays += (_sharing(arrays, made),)
     refuse_expensive(arrays, spec)
     arrays += tuple(
@@ -77,24 +81,26 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         for each in prepared.new
         if each.values is not None and each.variable is None
     )
-    return BuildPlan(
+    plan = BuildPlan(
         build_id=spec.build_id,
         group=paths.canonical(spec.group),
         concat_dim=spec.concat_dim,
         files=facts.files.take(cells.rows),
-        groups=_groups(facts, cells, spec),
+        groups=_groups(facts, cells, spec, arrays),
         arrays=arrays,
         containers=containers_for(facts.places),
         split_rules=split_rules_of(arrays),
         notes=(
             *(axis.reason for axis in cells.axes if axis.reason),
             *(a.steps.describe(a.dimension) for a in cells.axes if a.has_gaps and a.steps),
-            *time_recoding.describe_recodings(times),
-            *duplicates.describe_duplicates(prepared.left_out, spec.options.duplicates),
+            *describe_recodings(times),
+            *duplicates.describe_duplicates(
+                prepared.left_out, spec.options.duplicates, prepared.cuts
+            ),
             *holes.describe_gaps(gaps),
             *_describe_padding(members),
             *hybrids_told(arrays),
-            *tolerance.describe_tolerance(facts, members, spec.tolerance),
+            *tolerance.describe_tolerance(facts, members, limits),
             *_describe_static(facts, arrays),
             *reader_support.describe_readers(
                 {each.path: reader_support.readers_of_json(each.zarr_json) for each in arrays}
@@ -102,6 +108,25 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         ),
         left_out=prepared.left_out,
     )
+    return plan if facts.cuts is None else _each_once(plan, facts.cuts.take(cells.rows))
+
+
+def _each_once(plan: BuildPlan, cuts: StepCuts) -> BuildPlan:
+    """Let a plan of pieces of files hold each file once."""
+    _, first, number = np.unique(cuts.source, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(first), np.int64)
+    rank[order] = np.arange(len(first))
+    row = rank[number]
+    arrays = tuple(
+        replace(
+            each,
+            files=row[each.files],
+            times=None if each.times is None else each.times.take(first[order]),
+        )
+        for each in plan.arrays
+    )
+    return replace(plan, files=plan.files.take(first[order]), arrays=arrays)
 
 
 def _sharing(others: Sequence[PlannedArray], array: PlannedArray) -> PlannedArray:
@@ -159,11 +184,14 @@ def _describe_static(facts: CatalogFacts, arrays: tuple[PlannedArray, ...]) -> l
 # -- groups ------------------------------------------------------------------------------------
 
 
-def _groups(facts: CatalogFacts, cells: Placement, spec: CombineSpec) -> dict[str, bytes]:
+def _groups(
+    facts: CatalogFacts, cells: Placement, spec: CombineSpec, arrays: Sequence[PlannedArray]
+) -> dict[str, bytes]:
     """Return the groups of the dataset; groups of later files count unless "override" was chosen.
 
     Where files hold different arrays they may have different groups, and all are looked at.
     """
+    names = names_by_group(_in_order(facts, cells, spec, arrays))
     rows = cells.rows
     is_uniform = len(facts.arrays.file) == len(facts.files) * len(facts.arrays.path.values)
     if spec.options.combine_attrs == "override" and is_uniform:
@@ -176,7 +204,26 @@ def _groups(facts: CatalogFacts, cells: Placement, spec: CombineSpec) -> dict[st
         paths.join(spec.group, path): groups[0].zarr_json(
             combine_attributes(
                 [each.attributes for each in groups], spec.options.combine_attrs, path=path
-            )
+            ),
+            variables=names.get(paths.join(spec.group, path), ()),
         )
         for path, groups in found.items()
     }
+
+
+def _in_order(
+    facts: CatalogFacts, cells: Placement, spec: CombineSpec, arrays: Sequence[PlannedArray]
+) -> list[str]:
+    """Return the paths of arrays in the order of the first file, then those of later files only.
+
+    Arrays that no file has (labels of new dimensions) come last, as in xarray's ``concat``.
+    """
+    columns = facts.arrays
+    rows = len(columns.file)
+    key = cells.place[columns.file].astype(np.int64) * rows + np.arange(rows)
+    first = np.full(len(columns.path.values), np.iinfo(np.int64).max)
+    np.minimum.at(first, columns.path.codes, key)
+    called = (paths.join(spec.group, path) for path in columns.path.values)
+    place = dict(zip(called, first.tolist(), strict=True))
+    nowhere = np.iinfo(np.int64).max
+    return sorted((each.path for each in arrays), key=lambda path: place.get(path, nowhere))

@@ -25,8 +25,8 @@ from icevirt.errors import CombineError, Fix, InvalidInputError
 from icevirt.model import paths
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.axes.placement import AxisPlacement
-from icevirt.planning.axes.time_recoding import units_of
 from icevirt.planning.remedies import fix, listed, of_arguments, scan_fix
+from icevirt.planning.times.units import units_of
 
 type DataVarsLike = str | Iterable[str] | Mapping[str, str | Iterable[str]] | None
 type DataVars = Mapping[str, tuple[str, ...]]
@@ -149,7 +149,7 @@ class Declared:
         self, facts: CatalogFacts, new: Sequence[NewDimension], rules: DimensionRules
     ) -> None:
         self._facts = facts
-        self._new = {each.name: each for each in new}
+        self._new = {each.name: each for each in new if each.is_new}
         self._rules = rules
         self._of_one_label: dict[str, frozenset[str]] = {}
         self.schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any, NamedTuple, Self
 
 from icevirt.archive.joining import Fact, is_character, itemsize_of, joins_badly
-from icevirt.archive.roles import coordinates_of
+from icevirt.archive.roles import coordinates_of, resolved
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
@@ -17,7 +17,7 @@ from icevirt.planning.combine.data_vars import gets
 from icevirt.planning.combine.dimension_lengths import dimensions_of_texts
 
 _COMPARED = 64 * 1024  # bytes of an array that is compared though it is stacked
-_TOLERATED = 1 << 18  # values of a variable that are compared with a tolerance
+_TOLERATED = 1 << 20  # values of a variable that are compared with a tolerance
 _CHARACTERS_READ = 1 << 24  # of a coordinate
 
 
@@ -248,6 +248,49 @@ class CombineHints:
             return False
         is_coordinate = tuple(names) == (paths.name(path),)
         return is_named(path, self.tolerant) or ("*" in self.tolerant and is_coordinate)
+
+
+def holds_labels(path: str, names: Sequence[str | None], data_type: object) -> bool:
+    """Say whether a variable is the coordinate of a dimension; texts may be rows of characters."""
+    own = paths.name(path)
+    if tuple(names) == (own,):
+        return True
+    return len(names) == 2 and names[0] == own and is_character(data_type)
+
+
+def covered_by(
+    tolerance: Mapping[str, float],
+    variables: Iterable[tuple[str, Sequence[str | None], Mapping[str, Any]]],
+) -> dict[str, float]:
+    """Return the variables that tolerances cover, by path.
+
+    A path counts before a name, that before the coordinate whose bounds a variable holds, and that
+    before what holds for all coordinates: those of dimensions, those that the attribute
+    ``coordinates`` names, and the bounds of all.
+    """
+    if not tolerance:
+        return {}
+    known = list(variables)
+    there: dict[str, set[str]] = {}
+    for path, _, _ in known:
+        there.setdefault(paths.name(path), set()).add(path)
+    found: dict[str, float] = {}
+    every = tolerance.get("*")
+    coordinates = coordinates_of(known) if every is not None else frozenset()
+    owners: dict[str, str] = {}  # of bounds
+    for path, _, attributes in known:
+        for name in ("bounds", "climatology"):
+            if isinstance(word := attributes.get(name), str):
+                held = resolved(paths.parent(path), word, there)
+                owners.setdefault(held or "", path)
+    for path in {path for path, _, _ in known}:
+        owner = owners.get(path, path)
+        keys = (path, paths.name(path), owner, paths.name(owner))
+        limit = next((tolerance[key] for key in keys if key in tolerance), None)
+        limit = every if limit is None and path in coordinates else limit
+        if limit is not None:
+            found[path] = limit
+    return found
 
 
 def is_named(path: str, names: tuple[str, ...]) -> bool:

@@ -17,13 +17,20 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.planning.axes.file_order import decoded
-from icevirt.planning.combine.options import limit_for
+from icevirt.planning.combine.data_vars import variables_of
+from icevirt.planning.combine.hints import covered_by
 from icevirt.planning.combine.variables import CombinedVariable
 
 
-def limit_of(tolerance: Mapping[str, float], member: CombinedVariable) -> float | None:
-    """Return how far a variable may differ; None where it may not at all."""
-    return limit_for(tolerance, member.path, member.schema.dimension_names)
+def limits_of(facts: CatalogFacts, tolerance: Mapping[str, float]) -> dict[str, float]:
+    """Return how far variables may differ, by path; others may not at all."""
+    return covered_by(
+        tolerance,
+        (
+            (path, schema.dimension_names, schema.attributes.values)
+            for path, schema in variables_of(facts)
+        ),
+    )
 
 
 def largest_difference(facts: CatalogFacts, member: CombinedVariable, limit: float) -> float:
@@ -53,7 +60,7 @@ def describe_tolerance(
 ) -> Iterator[str]:
     """Yield a line for each variable whose values differ within the tolerance."""
     for member in members if tolerance else ():
-        limit = limit_of(tolerance, member)
+        limit = tolerance.get(member.path)
         codes = facts.arrays.digest.codes[member.rows]
         if limit is None or member.axes or not (codes != codes[0]).any():
             continue

@@ -18,9 +18,10 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
 from icevirt.planning.axes.placement import AxisPlacement, Placement
-from icevirt.planning.combine.data_vars import Unequal, fixes_of, refusal
+from icevirt.planning.combine.data_vars import Unequal, fixes_of, refusal, variables_of
 from icevirt.planning.combine.dimension_lengths import FullLengths, distinct
-from icevirt.planning.combine.options import CombineSpec, limit_for
+from icevirt.planning.combine.hints import covered_by
+from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.remedies import fix, listed, of_arguments, scan_fix
 
 _SHOWN = 3  # names in a price
@@ -48,11 +49,18 @@ def unequal_arrays(facts: CatalogFacts, cells: Placement, spec: CombineSpec) -> 
     """Return the arrays without a concatenated dimension that are not known to be equal."""
     placed = {axis.dimension for axis in cells.axes}
     texts = FullLengths.of(facts, ()).texts
+    limits = covered_by(
+        spec.tolerance,
+        (
+            (path, schema.dimension_names, schema.attributes.values)
+            for path, schema in variables_of(facts)
+        ),
+    )
     found = []
     for array in _arrays(facts):
         if array.is_equal or not placed.isdisjoint(array.names):
             continue
-        if not array.uneven and limit_for(spec.tolerance, array.path, array.names) is not None:
+        if not array.uneven and array.path in limits:
             continue
         rows, axis = _pair(facts, cells.axes, array.path)
         named = array.path, array.names

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,8 +23,9 @@ from icevirt.planning.combine.data_vars import DimensionRules
 from icevirt.planning.combine.dimension_lengths import FullLengths
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
 from icevirt.planning.combine.unlike_files import ways_to_fit
-from icevirt.planning.partial.storage_cost import is_packing, is_storage, permits, signature
-from icevirt.planning.remedies import choose, leave_out
+from icevirt.planning.partial import mismatch
+from icevirt.planning.partial.storage_cost import permits, signature
+from icevirt.planning.remedies import scan_fix
 
 _ROWS = 1 << 20  # that are sorted at a time
 
@@ -219,13 +220,16 @@ def _most(
     keys: Sequence[str],
     codes: NDArray[np.integer],
 ) -> tuple[ArraySchema, NDArray[np.bool_]]:
-    """Return the schema of those that most values have, and which schemas decode alike."""
+    """Return the schema in whose packing all values survive, else most have; and who has it."""
     sizes = np.array([math.prod(json.loads(text)) for text in facts.arrays.shape.values])
     volume = np.bincount(codes, sizes[facts.arrays.shape.codes[rows]], len(schemas))
     best: dict[str, float] = {}
     for key, size in zip(keys, volume.tolist(), strict=True):
         best[key] = best.get(key, 0.0) + size
-    most = max(best, key=lambda key: best[key])
+    distinct = [schemas[keys.index(key)] for key in best]
+    # where one packing holds what all others hold, no value can be lost in it
+    hold = [k for k, holds in zip(best, mismatch.holding(distinct), strict=True) if holds]
+    most = max(hold or best, key=lambda key: best[key])
     alike = np.array([key == most for key in keys])
     order = sorted(range(len(schemas)), key=lambda at: int(np.argmax(codes == at)))
     mine = [schemas[at] for at in order if alike[at]]
@@ -236,7 +240,7 @@ def _axis(path: str, names: Sequence[str | None], dimension: str) -> int:
     if names.count(dimension) > 1:
         raise CombineError(
             f"variable {path} has the concatenated dimension twice",
-            do=f"Leave it out with {leave_out(path)}.",
+            fixes=[scan_fix(f"the dataset lacks {path}", drop_variables=[path])],
             variable=path,
             dimensions=list(names),
         )
@@ -335,49 +339,17 @@ def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
     axes: Sequence[int],
 ) -> None:
     """Refuse arrays that decode differently; files that share a schema are compared once."""
-    distinct = by_first_appearance(codes, len(schemas))
-    stored = [schemas[c] for c in distinct.tolist() if not schemas[c].whole]
-    for group, kind in ((stored, True), ([schemas[c] for c in distinct.tolist()], False)):
+    distinct = by_first_appearance(codes, len(schemas)).tolist()
+    stored = [code for code in distinct if not schemas[code].whole]
+    for group, kind in ((stored, True), (distinct, False)):
         for other in group[1:]:
             unlike = differences(
-                group[0].decode_signature(stored=kind), other.decode_signature(stored=kind)
+                schemas[group[0]].decode_signature(stored=kind),
+                schemas[other].decode_signature(stored=kind),
             )
-            shown = "; ".join(f"{name} {a!r} and {b!r}" for name, (a, b) in unlike.items())
             if unlike and not permits(options, path, axes, unlike):
-                raise CombineError(
-                    f"{path} is encoded differently in some files: {shown}",
-                    do=_remedy(facts, rows, path, unlike, axes),
-                    variable=path,
-                    first=facts.url_of(rows[int(np.argmax(codes == schemas.index(group[0])))]),
-                    other=facts.url_of(rows[int(np.argmax(codes == schemas.index(other)))]),
-                )
-
-
-def _remedy(
-    facts: CatalogFacts,
-    rows: NDArray[np.integer],
-    path: str,
-    unlike: Mapping[str, object],
-    axes: Sequence[int],
-) -> str:
-    groups = (
-        "Build the deviating files into another group, or leave the variable out with"
-        f" {leave_out(path)}"
-    )
-    if not axes or not (is_packing(unlike) or is_storage(unlike)):
-        return f"{groups}."
-    native = (
-        f"{groups}; {choose(on_mismatch='native')} stores the files that differ, within"
-        " max_native_bytes"
-    )
-    if not is_packing(unlike):
-        return f"{native}."
-    sizes = np.array([math.prod(json.loads(text)) for text in facts.arrays.shape.values])
-    count = int(sizes[facts.arrays.shape.codes[rows]].sum())
-    return (
-        f"{native}, if every value survives exactly; {choose(float_variables=[path])} stores"
-        f" decoded floats, {4 * count:,} bytes of values as float32 and twice that as float64."
-    )
+                pair = group[0], other
+                raise mismatch.refusal(facts, path, rows, schemas, codes, pair, stored=kind)
 
 
 def _refuse_unlike_grids(

@@ -58,6 +58,8 @@ class Place:
     lengths: NDArray[np.int64]  # (k, n)
     shape: tuple[int, ...]  # of the array
     new: int = 0  # axes that the files do not have; they are the first ones
+    skips: NDArray[np.int64] | None = None  # (k, n) elements of the file before those that count
+    held: NDArray[np.int64] | None = None  # (k, n) elements of the whole file
 
     def grids(self, edges: Sequence[int]) -> list[AxisGrid]:
         """Return the grids of the concatenated axes."""
@@ -199,6 +201,8 @@ def _measured(
     fits = same | (files.whole & files.home[files.own] & (kind is not None))
     try:
         aligned = lines_up(grids, place.starts, place.lengths)
+        on_grid = _on_own_grid(files)
+        aligned &= on_grid
         own = _own_edges(files, edges)
         alike = bool(fits.all() and (own[same] == edges[place.axes[0]]).all())
         # values that the scan read fill chunks up, where they begin on the grid
@@ -208,7 +212,7 @@ def _measured(
         bounds = None if files.free is None else _bounds(files, edges, same)
         if bounds is not None:
             grids = [replace(grids[0], bounds=bounds)]
-        plain = same & ~files.whole & lines_up(grids, place.starts, place.lengths)
+        plain = same & ~files.whole & on_grid & lines_up(grids, place.starts, place.lengths)
         chunks = native_chunks(grids, place.starts, place.lengths, plain, own_edges=own)
         replaced = native_chunks(
             grids, place.starts[plain], place.lengths[plain], plain[plain], own_edges=own[plain]
@@ -235,6 +239,18 @@ def _measured(
             why=_why(files, target, plain, fits, edges),
         ),
     )
+
+
+def _on_own_grid(files: _ArrayFiles) -> NDArray[np.bool_]:
+    """Say which files count from where one of their own chunks begins, on every axis."""
+    place = files.place
+    good = np.ones(len(files.own), np.bool_)
+    if place.skips is None:
+        return good
+    for at, axis in enumerate(place.axes):
+        own = [each.chunk_shape[axis] if each.chunk_shape else 1 for each in files.schemas]
+        good &= place.skips[:, at] % np.array(own, np.int64)[files.own] == 0
+    return good
 
 
 def _own_edges(files: _ArrayFiles, edges: Sequence[int]) -> NDArray[np.int64]:

@@ -1,6 +1,6 @@
 """A fix is shown with all that it takes, or not at all."""
 
-from icevirt.api.pipeline.tried_fixes import UntriedError, merged, tried
+from icevirt.api.pipeline.tried_fixes import UntriedError, tried
 from icevirt.errors import CombineError
 from icevirt.planning.remedies import fix, scan_fix
 
@@ -86,12 +86,3 @@ def test_refusals_without_end_stop():
     found, _ = tried(of(PAD), refusal)
     assert len(found) == 1
     assert count < 30
-
-
-def test_names_are_joined_and_other_values_replaced():
-    one = {"combine_options": {"pad": ["a"], "missing": "refuse"}, "concat_dim": ["x"]}
-    other = {"combine_options": {"pad": ["b", "a"], "missing": "reserve"}}
-    assert merged(one, other) == {
-        "combine_options": {"pad": ["a", "b"], "missing": "reserve"},
-        "concat_dim": ["x"],
-    }

@@ -88,22 +88,6 @@ def test_what_only_an_encoder_uses_may_differ(level):
 
 
 @pytest.mark.parametrize(
-    ("other", "remedies"),
-    [
-        (v(chunks=(1, 1)), ["native", None]),
-        (data(("time", "x"), np.ones((1, 2), "i2"), attrs=PACKED), ["native", "float_variables"]),
-        (v(attrs={"units": "K"}), [None, None]),
-    ],
-    ids=["storage", "packing", "meaning"],
-)
-def test_the_remedy_depends_on_what_differs(other, remedies):
-    with pytest.raises(CombineError) as caught:
-        members([step("a", 1.0, v=v()), step("b", 2.0, v=other)])
-    for option, remedy in zip(("on_mismatch", "float_variables"), remedies, strict=True):
-        assert (option in caught.value.do) == (remedy is not None)
-
-
-@pytest.mark.parametrize(
     ("rules", "other", "permitted"),
     [
         ({"on_mismatch": "native"}, v(chunks=(1, 1)), True),

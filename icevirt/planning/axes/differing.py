@@ -1,0 +1,115 @@
+"""Infer dimensions to concatenate along: those along which files lie beside each other.
+
+Labels that differ by rounding, or that belong to another grid, are no reason to concatenate: the
+plan says what is wrong with these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.model.attributes import Attributes
+from icevirt.planning.axes.file_order import decoded
+from icevirt.planning.times.units import units_of
+
+EVERY = "*"
+"""In the place of a name: all coordinates of dimensions."""
+
+ROUNDING = 1e-3
+"""Of the distance between labels: what differs by less is the same grid."""
+
+_ULPS = 4  # that a single label may differ by
+
+type ComparedLabels = tuple[bytes, str, Mapping[str, Any]]
+"""Labels of a dimension: their bytes, their data type, and attributes that say what they mean."""
+
+type LabelsByDimension = Mapping[str, ComparedLabels]
+"""Labels of the dimensions of a file that have some, in the order of the file."""
+
+
+def comparable(labels: bytes, dtype: str, attributes: Attributes) -> ComparedLabels:
+    """Return labels as `differing` compares them, with what a time's numbers mean."""
+    names = ("units", "calendar", "scale_factor", "add_offset", "_Unsigned")
+    known = {name: attributes.values.get(name) for name in names}
+    return labels, dtype, {name: value for name, value in known.items() if value is not None}
+
+
+def differing(
+    first: LabelsByDimension, last: LabelsByDimension, tolerance: Mapping[str, float]
+) -> tuple[str, ...]:
+    """Return the dimensions along which two files lie beside each other.
+
+    What is inferred must hold for all files, or the plan is refused: it places every file by its
+    coordinates, and compares what lacks a dimension.
+
+    Args:
+        first: Labels of a file.
+        last: Of the other one.
+        tolerance: How far labels may differ that are the same, by name or for all.
+    """
+    return tuple(
+        name
+        for name in first
+        if name in last
+        and first[name] != last[name]
+        and _apart(first[name], last[name], tolerance.get(name, tolerance.get(EVERY, 0.0)))
+    )
+
+
+def of_many(found: Sequence[LabelsByDimension], tolerance: Mapping[str, float]) -> tuple[str, ...]:
+    """Return the dimensions along which any file lies beside the first."""
+    distinct: dict[tuple[Any, ...], LabelsByDimension] = {}
+    for each in found:
+        key = tuple((name, raw, kind, repr(known)) for name, (raw, kind, known) in each.items())
+        distinct.setdefault(key, each)
+    first, *others = distinct.values() if distinct else [{}]
+    names = [name for other in others for name in differing(first, other, tolerance)]
+    return tuple(dict.fromkeys(names))
+
+
+def _apart(one: ComparedLabels, other: ComparedLabels, limit: float) -> bool:
+    """Say whether labels lie beside each other, or follow one another with some in both."""
+    if units_of(one[2]) is not None or units_of(other[2]) is not None:
+        return True  # of times, whatever they are: runs may overlap in any way
+    left, right = (_numbers(each) for each in (one, other))
+    if left is None or right is None:
+        return True  # texts
+    if len(left) == len(right) and within_rounding(left, right, limit):
+        return False
+    if not len(left) or not len(right) or left.min() > right.max() or right.min() > left.max():
+        return True
+    low, high = max(left.min(), right.min()), min(left.max(), right.max())
+    mine, theirs = (each[(each >= low) & (each <= high)] for each in (left, right))
+    is_inside = len(mine) == len(left) or len(theirs) == len(right)
+    return not is_inside and np.array_equal(mine, theirs)
+
+
+def within_rounding(left: NDArray[Any], right: NDArray[Any], limit: float = 0.0) -> bool:
+    """Say whether two rows of labels are one, as nearly as numbers are written."""
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(left - right)
+    if not np.isfinite(apart).all():
+        return False
+    return bool((apart <= max(limit, rounding_of(left, right))).all())
+
+
+def rounding_of(left: NDArray[Any], right: NDArray[Any]) -> float:
+    """Return by how much labels of one grid may differ."""
+    if len(left) > 1:
+        steps = np.abs(np.diff(left))
+        return ROUNDING * float(steps.min()) if steps.size else 0.0
+    size = max(float(np.abs(each).max(initial=0.0)) for each in (left, right))
+    return _ULPS * float(np.spacing(np.float32(size)))
+
+
+def _numbers(labels: ComparedLabels) -> NDArray[np.float64] | None:
+    raw, dtype, attributes = labels
+    if np.dtype(dtype).kind not in "iuf":
+        return None
+    values = decoded(np.frombuffer(raw, dtype), attributes).astype(np.float64)
+    offset = attributes.get("add_offset")
+    return values + offset if isinstance(offset, int | float) else values

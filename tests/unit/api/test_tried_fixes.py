@@ -52,7 +52,8 @@ def test_a_fix_that_leads_nowhere_is_not_shown_and_it_is_said_why():
 
 
 def test_a_fix_that_needs_another_one_which_is_enough_alone_is_not_shown():
-    found, _ = tried(of(PAD, DROP), refusing(("pad", [PAD])))
+    given = fix("v gets the dimension", data_vars=["v"])
+    found, _ = tried(of(PAD, given), refusing(("pad", [PAD])))
     assert found == [PAD]
 
 

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.facts import FileColumns
+from icevirt.archive.joining import fixed_dtype
 from icevirt.archive.plan import FileRows, WindowTask
+from icevirt.archive.schema import ArraySchema
 from icevirt.catalog.task_inputs import WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId12
@@ -35,7 +37,13 @@ from icevirt.planning.combine.cf_packing import (
 from icevirt.planning.partial.chunk_alignment import native_chunks, slabs
 from icevirt.planning.remedies import drop_window_fix
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.chunk_encoding import ChunkEncoder, chunks_of, decode_whole, inline_table
+from icevirt.tasks.chunk_encoding import (
+    ChunkEncoder,
+    chunks_of,
+    decode_whole,
+    fill_of,
+    inline_table,
+)
 from icevirt.tasks.source_values import Reading, SourceValues, checked
 
 
@@ -81,11 +89,11 @@ def rechunked(  # noqa: PLR0917 - one window and where it comes from
         own_edges=window.hybrid.edges(axes[0], window.chunk_shape[axes[0]])[takes],
     )
     kept = referenced.take(~_among(referenced.index[:, list(axes)], chunks))
-    dtype = np.dtype(str(window.hybrid.target.data_type))
+    dtype = _dtype(window.hybrid.target)
     with SourceValues(files, how) as source:
         assembly = _Assembly(window, files, source, refs)
         document = json.loads(window.zarr_json)
-        encoder, fill = ChunkEncoder(document), _number(document["fill_value"], dtype)
+        encoder, fill = ChunkEncoder(document), fill_of(document)
         tables = [kept] if len(kept) else []
         for box in slabs(chunks, axes, window.box, window.grids, dtype.itemsize):
             parts = chunks_of(*assembly.values(box), box, window.grids, fill)
@@ -126,7 +134,7 @@ class _Assembly:
         assert window.hybrid is not None
         self._window, self._hybrid, self._files = window, window.hybrid, files
         self._source, self._refs = source, refs
-        hybrid, self._dtype = window.hybrid, np.dtype(str(window.hybrid.target.data_type))
+        hybrid, self._dtype = window.hybrid, _dtype(window.hybrid.target)
         self._packing = packing_of(hybrid.target.attributes)
         self._alike = [
             each.data_type == hybrid.target.data_type
@@ -134,7 +142,9 @@ class _Assembly:
             for each in hybrid.schemas
         ]
         self._read: dict[int, bytes] = {}  # by file, of those that the scan read in one slab
-        self._fill = _number(hybrid.target.fill_value, self._dtype)
+        self._fill = fill_of(
+            {"data_type": hybrid.target.data_type, "fill_value": hybrid.target.fill_value}
+        )
 
     def values(self, box: Extents) -> tuple[NDArray[Any], tuple[int, ...]]:
         """Return the values in a box of chunks, and the element at which it begins."""
@@ -164,7 +174,7 @@ class _Assembly:
     def _of_file(self, place: int, region: tuple[slice, ...]) -> NDArray[Any]:
         """Return a box of one file's share, as the file packs it."""
         schema = self._hybrid.schemas[int(self._hybrid.own[place])]
-        dtype = np.dtype(str(schema.data_type))
+        dtype = _dtype(schema)
         path, url = self._window.path_in(place), self._files.url[place]
         if schema.whole:
             shape = list(self._window.shape)
@@ -221,11 +231,10 @@ def _rows(block: Block) -> Iterator[tuple[int, bytes]]:
         yield int(block.file[row]), block.data[at : at + size].tobytes()
 
 
-def _number(fill: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the fill value of zarr.json as a number."""
-    from zarr.core.dtype import get_data_type_from_json
-
-    return get_data_type_from_json(dtype.name, zarr_format=3).from_json_scalar(fill, zarr_format=3)
+def _dtype(schema: ArraySchema) -> np.dtype[Any]:
+    dtype = fixed_dtype(schema.data_type)
+    assert dtype is not None, "the plan stores no values of other types"
+    return dtype
 
 
 def stored(table: ChunkTable, sink: Sink) -> ChunkTable:

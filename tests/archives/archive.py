@@ -167,5 +167,6 @@ def differences(ours: xr.Dataset, theirs: xr.Dataset, *, attrs: bool = True) -> 
 
 def _equal(mine: np.ndarray, their: np.ndarray) -> bool:
     if mine.dtype.kind in "OSUT" or their.dtype.kind in "OSUT":
-        return bool(np.array_equal(mine.astype(object), their.astype(object)))
+        pairs = zip(mine.astype(object).flat, their.astype(object).flat, strict=True)
+        return all(one == other or (one != one and other != other) for one, other in pairs)
     return bool(np.array_equal(mine, their, equal_nan=mine.dtype.kind in "fcmM"))

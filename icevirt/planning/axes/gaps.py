@@ -10,6 +10,7 @@ shows for them, nothing can be reserved.
 from __future__ import annotations
 
 import math
+from base64 import standard_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.joining import fixed_dtype
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
@@ -29,6 +31,16 @@ from icevirt.planning.times.units import missing_of
 
 _SHOWN = 5  # places in a message
 _NAMED = 5  # variables
+_UTF32 = "fixed_length_utf32"
+_UNUSED = {  # NC_FILL of netcdf.h
+    "int8": -127,
+    "uint8": 255,
+    "int16": -32_767,
+    "uint16": 65_535,
+    "int32": -2_147_483_647,
+    "uint32": 4_294_967_295,
+    "int64": -9_223_372_036_854_775_806,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -194,6 +206,8 @@ def steps_of_label(member: CombinedVariable) -> AxisSteps | None:
 def _fill(facts: CatalogFacts, member: CombinedVariable) -> tuple[JSON, str]:
     """Return the fill value with which unwritten chunks read as missing, or why there is none."""
     wanted = missing_value(member.schema)
+    if member.spells and len(member.schema.dimension_names) - 1 in member.ragged:
+        wanted = ""  # readers end texts at a NUL
     if member.schema.dimension_names == (paths.name(member.path),):
         return None, "it is a coordinate"
     if wanted is None:
@@ -240,6 +254,7 @@ def _cannot(facts: CatalogFacts, wrong: Sequence[tuple[CombinedVariable, str]]) 
                 f" up to {8 * size:,} bytes; missing steps are NaN",
                 float_variables=[each.path for each in gone],
             ),
+            *_with_missing_values(gone),
             *_without(facts, gone),
         ],
         do=do,
@@ -248,12 +263,25 @@ def _cannot(facts: CatalogFacts, wrong: Sequence[tuple[CombinedVariable, str]]) 
     )
 
 
+def _with_missing_values(gone: Sequence[CombinedVariable]) -> list[Fix]:
+    """Return the fix that takes what netCDF calls unwritten for missing, of integers."""
+    unused = {each.path: _UNUSED.get(str(each.schema.data_type)) for each in gone}
+    if None in unused.values() or any(missing_value(each.schema) is not None for each in gone):
+        return []
+    said = {path: {"_FillValue": value} for path, value in unused.items()}
+    values = listed([f"{value} in {paths.name(path)}" for path, value in unused.items()], _NAMED)
+    return [fix(f"{values} reads as missing, wherever it stands", attrs=said)]
+
+
 def missing_value(schema: ArraySchema) -> JSON:
     """Return the value that readers take for "missing", as zarr spells it; None if there is none.
 
-    It is the ``_FillValue`` or ``missing_value``; of floats that have neither, NaN.
+    It is the ``_FillValue`` or ``missing_value``; of floats that have neither, NaN. Texts that have
+    neither read as empty.
     """
     kind = schema.data_type
+    if (text := _missing_text(schema)) is not None:
+        return text
     try:
         dtype = np.dtype(kind) if isinstance(kind, str) else None
     except TypeError:
@@ -269,6 +297,20 @@ def missing_value(schema: ArraySchema) -> JSON:
             held = dtype.type(value)
             return "NaN" if np.isnan(held) else float(held)
     return "NaN" if dtype.kind == "f" else None
+
+
+def _missing_text(schema: ArraySchema) -> str | None:
+    """Return the text that means "missing"; None for arrays of something else."""
+    held = (schema.attributes.values.get(name) for name in ("_FillValue", "missing_value"))
+    text = next((each for each in held if isinstance(each, str)), "")
+    kind = schema.data_type
+    if kind == "string" or (isinstance(kind, Mapping) and kind.get("name") == _UTF32):
+        return text
+    dtype = fixed_dtype(kind)
+    if dtype is None or dtype.kind != "S":
+        return None
+    raw = text.encode()
+    return standard_b64encode(raw if len(raw) <= dtype.itemsize else b"").decode()
 
 
 def _equal(one: JSON, other: JSON) -> bool:

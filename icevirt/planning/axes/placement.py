@@ -105,13 +105,55 @@ def place_files(
         CombineError: Labels are missing (NaN), repeat, or the files' ranges overlap.
     """
     alone = len(dimensions) == 1
+    apart = not alone and not known and _apart(facts, dimensions)
     axes = [
         known[dimension]
         if dimension in known
-        else _by_labels(facts, dimension, alone=alone, spacing=regular.get(dimension))
+        else _by_labels(facts, dimension, alone=alone or apart, spacing=regular.get(dimension))
         for dimension in dimensions
     ]
-    return Placement.of(axes, len(facts.files))
+    return Placement.of(_in_step(facts, axes) if apart else axes, len(facts.files))
+
+
+def _apart(facts: CatalogFacts, dimensions: Sequence[str]) -> bool:
+    """Say whether no array has two of the dimensions, as in ragged arrays (CF 9.3.3)."""
+    wanted = {*dimensions}
+    schemas = map(ArraySchema.loads, facts.arrays.schema.values)
+    return all(len(wanted & {*each.dimension_names}) < 2 for each in schemas)
+
+
+def _in_step(facts: CatalogFacts, axes: Sequence[AxisPlacement]) -> list[AxisPlacement]:
+    """Return axes of which those without labels follow the one that has some.
+
+    Raises:
+        CombineError: Several files have the same label, so that the others have no order.
+    """
+    leader = next((axis for axis in axes if len(axis.names)), None)
+    if leader is None:
+        return [*axes]
+    found = []
+    for axis in axes:
+        there = np.flatnonzero(axis.cell != NOWHERE)
+        ranked, rank = np.unique(leader.cell[there], return_inverse=True)
+        if len(axis.names):
+            found.append(axis)
+            continue
+        if len(ranked) < len(there) or NOWHERE in ranked:
+            raise _unknown_positions(axis.dimension)
+        cell = _spread(len(facts.files), there, rank.astype(np.int64))
+        reason = f"along {axis.dimension!r} in the order of {leader.dimension!r}"
+        found.append(replace(axis, cell=cell, reason=reason))
+    return found
+
+
+def _unknown_positions(dimension: str) -> CombineError:
+    return CombineError(
+        f"the positions of files along {dimension!r} are unknown: some files have the "
+        "dimension without its coordinate",
+        do=f"Pass nested lists of files with {choose(combine='nested')}, or leave the dimension"
+        " out of concat_dim.",
+        dimension=dimension,
+    )
 
 
 def placed_axis(facts: CatalogFacts, dimension: str, place: NDArray[np.int64]) -> AxisPlacement:
@@ -144,13 +186,7 @@ def _by_labels(
         return _in_order(facts, dimension)
     found = coordinate_of(facts, dimension, there)
     if found is None and not alone:
-        raise CombineError(
-            f"the positions of files along {dimension!r} are unknown: some files have the "
-            "dimension without its coordinate",
-            do=f"Pass nested lists of files with {choose(combine='nested')}, or leave the dimension"
-            " out of concat_dim.",
-            dimension=dimension,
-        )
+        raise _unknown_positions(dimension)
     keys = None if found is None else found.keys()
     groups = np.arange(len(there)) if keys is None else keys.runs.numbers()
     firsts = np.unique(groups, return_index=True)[1]

@@ -28,6 +28,7 @@ from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.plan_variable import planned
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.combine.stacking import coordinate
+from icevirt.planning.combine.unlike_files import refuse_counts_within_files
 from icevirt.planning.combine.variables import CombinedVariable, members_of, placed
 from icevirt.planning.containers import containers_for
 from icevirt.planning.partial.storage_cost import describe_storage as hybrids_told
@@ -56,6 +57,7 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
     else:
         members.clear()
         members.extend(members_of(facts, cells, spec))
+    refuse_counts_within_files(facts, cells)
     gaps = holes.find(facts, members, rule=spec.options.missing)
     arrays: tuple[PlannedArray, ...] = ()
     limits = tolerance.limits_of(facts, spec.tolerance)
@@ -154,9 +156,10 @@ def _describe_padding(members: Sequence[CombinedVariable]) -> list[str]:
     """Return a line for the arrays of which some files hold less along a dimension."""
     found: dict[tuple[str, int, int, int], list[str]] = {}
     for member in members:
-        for axis in member.ragged:
+        for axis, longest in zip(member.ragged, member.full, strict=True):
+            if member.spells and axis == len(member.schema.dimension_names) - 1:
+                continue  # no reader sees how many characters there was room for
             lengths = member.along_axes((axis,))[:, 0]
-            longest = int(lengths.max())
             short = int((lengths < longest).sum())
             name = member.schema.dimension_names[axis] or ""
             found.setdefault((name, short, len(lengths), longest), []).append(member.path)

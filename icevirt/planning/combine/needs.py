@@ -86,6 +86,7 @@ def resolved(
     arrays = facts.arrays
     hints = _covering(facts, hints)
     kinds, kind = _kinds(arrays)
+    hints = hints.with_uneven_texts(each.array for each in kinds)
     for at, fill in common_fills(arrays, kinds, kind).items():
         kinds[at] = kinds[at]._replace(schema=replace(kinds[at].schema, fill_value=fill))
     equal = _equal(facts, hints)

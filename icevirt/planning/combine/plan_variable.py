@@ -25,12 +25,13 @@ from icevirt.model.json import JSON
 from icevirt.planning.axes.gaps import Gap, steps_of_label
 from icevirt.planning.axes.placement import AxisPlacement, Placement
 from icevirt.planning.axes.regular_axes import AxisSteps, without_spacing
-from icevirt.planning.combine import data_vars, shares
+from icevirt.planning.combine import shares
 from icevirt.planning.combine.cf_packing import PACKING
 from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.rounding import fixes_of
 from icevirt.planning.combine.tolerance import largest_difference
+from icevirt.planning.combine.unlike_files import unequal_refusal
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.partial_references import Decision, Place, decide
 from icevirt.planning.partial.storage_cost import hybrid_counts, hybrid_window, with_grid
@@ -261,8 +262,8 @@ def _share(
             begins, total = axis.steps.begins, len(axis.steps.values)
         starts[:, at] = begins[cell[:, at]]
         shape[member.axes[at]] = total
-    for ragged in member.ragged:
-        shape[ragged] = int(member.sizes[:, ragged].max())
+    for ragged, length in zip(member.ragged, member.full, strict=True):
+        shape[ragged] = length
     # also the only file that is left may count time otherwise than the dataset
     alone = len(of) == 1 and not recoded and shape == first
     skips = held = None
@@ -368,11 +369,9 @@ def _refuse_unequal(
         largest_difference(facts, member, limit)
         return
     if unlike.any() or (len(codes) > 1 and not facts.arrays.digest[int(member.rows[0])]):
-        rows = int(member.rows[0]), int(member.rows[int(np.argmax(unlike)) or 1])
-        names = member.schema.dimension_names
-        axis = data_vars.lacking(facts, names, rows, cells.axes)
-        error = data_vars.refusal(facts, (member.path, names), rows, axis, spec.dimension_rules)
-        error.fixes = fixes_of(facts, member.path, spec.concat_dim, spec.tolerance)
+        error = unequal_refusal(facts, cells, spec)
+        rounding = fixes_of(facts, member.path, spec.concat_dim, spec.tolerance)
+        error.fixes = (*rounding, *error.fixes)
         raise error
 
 

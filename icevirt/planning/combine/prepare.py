@@ -29,6 +29,7 @@ from icevirt.planning.axes.new_dimensions import (
 from icevirt.planning.axes.placement import Placement, place_files, placed_axis
 from icevirt.planning.axes.relabeled_steps import relabeled
 from icevirt.planning.combine.data_vars import Declared
+from icevirt.planning.combine.dimension_lengths import with_texts_alike
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.stacking import stacked
 from icevirt.planning.edits.renames import LabelEdits
@@ -122,6 +123,7 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
             time has no exact value in the units of the others.
         InvalidInputError: There are too few or too many labels, or of several kinds.
     """
+    facts = with_texts_alike(facts)
     nest = (
         nested_places(facts, spec.concat_dim, spec.nest)
         if spec.options.combine == "nested"

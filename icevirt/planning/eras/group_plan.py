@@ -60,11 +60,11 @@ def combine_eras(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
     try:
         return _combined(facts, spec)
     except (CombineError, InvalidInputError) as error:
-        keep_working_fixes(error, facts, spec, _planned)
+        keep_working_fixes(error, facts, spec, plan_once)
         raise
 
 
-def _planned(facts: CatalogFacts, spec: CombineSpec) -> None:
+def plan_once(facts: CatalogFacts, spec: CombineSpec) -> None:
     """Combine files; what is said of their eras where they are refused is not looked for."""
     prepared = prepare(facts, spec)
     refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])

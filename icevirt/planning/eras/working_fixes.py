@@ -65,6 +65,14 @@ def keep_working_fixes(
         error.do = f"{error.do} This is not all that differs: {left.what}.".strip()
 
 
+def is_tried(fix: Fix) -> bool:
+    """Say whether a fix can be tried without other facts of files."""
+    combining = fix.arguments.get("combine_options", {})
+    scanning = fix.arguments.get("scan_options", {})
+    rest = fix.arguments.keys() - {"combine_options", "scan_options"}
+    return not rest and combining.keys() <= _TRIED and scanning.keys() <= {"drop_variables"}
+
+
 class _Trials:
     def __init__(self, plan: Plan, most: int) -> None:
         self._plan, self._left = plan, most

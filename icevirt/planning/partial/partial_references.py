@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, Coded
 from icevirt.archive.hybrid import AxisGrid, Hybrid
+from icevirt.archive.joining import fixed_dtype, itemsize_of
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
@@ -30,7 +31,7 @@ from icevirt.planning.partial.chunk_alignment import (
     native_chunks,
     values_in,
 )
-from icevirt.planning.partial.storage_cost import NUMBERS, remedy, signature
+from icevirt.planning.partial.storage_cost import remedy, signature
 from icevirt.planning.remedies import leave_out
 
 _LOSSY = (
@@ -221,7 +222,7 @@ def _measured(
     counts = [-(-n // e) for n, e in zip(place.shape, edges, strict=True)]
     beside = math.prod(n for axis, n in enumerate(counts) if axis not in place.axes)
     arrays, held = files.facts.arrays, files.rows[plain]
-    itemsize = np.dtype(str(target.data_type)).itemsize if _is_number(target) else 8
+    itemsize = itemsize_of(target.data_type)
     return Decision(
         edges=edges,
         hybrid=Hybrid(
@@ -280,15 +281,17 @@ def _bounds(files: _ArrayFiles, edges: Sequence[int], same: NDArray[np.bool_]) -
 
 
 def _is_number(schema: ArraySchema) -> bool:
-    return isinstance(schema.data_type, str) and schema.data_type in NUMBERS
+    return isinstance(schema.data_type, str) and fixed_dtype(schema.data_type) is not None
 
 
 def _refuse_impossible(files: _ArrayFiles, found: Decision) -> None:
     """Refuse what cannot be read, or not be encoded without loss."""
     target, path = found.hybrid.target, files.member.path
     cause = None
-    if not all(_is_number(each) for each in (target, *files.schemas)):
-        cause = "they hold more than plain numbers"
+    if any(fixed_dtype(each.data_type) is None for each in (target, *files.schemas)):
+        cause = "they are neither numbers nor characters"
+    elif not _is_number(target) and not files.alike_at_all:
+        cause = "files hold texts of different types or attributes"
     for codec in target.codecs:
         name = codec.get("name") if isinstance(codec, Mapping) else codec
         if name in _LOSSY:

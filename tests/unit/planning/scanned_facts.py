@@ -43,11 +43,12 @@ class Variable:
     def schema(self) -> ArraySchema:
         """Return what is alike in many files."""
         kind = self.values.dtype
-        text = {"name": "fixed_length_utf32", "configuration": {"length_bytes": kind.itemsize}}
+        name = {"U": "fixed_length_utf32", "S": "null_terminated_bytes"}.get(kind.kind)
+        text = {"name": name, "configuration": {"length_bytes": kind.itemsize}}
         return ArraySchema(
             dimension_names=self.dims,
             chunk_shape=self.chunks,
-            data_type=text if kind.kind == "U" else kind.name,
+            data_type=kind.name if name is None else text,
             codecs=BYTES if self.chunks is None else self.codecs,
             fill_value=self.fill,
             attributes=Attributes.of(self.attrs),

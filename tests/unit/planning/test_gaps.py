@@ -67,7 +67,11 @@ def test_a_fill_value_that_no_file_uses_becomes_the_missing_one():
         ("i2", {"_FillValue": np.int32(70_000)}, None),
         ("i2", {"_FillValue": np.int32(70_000), "missing_value": np.int16(-1)}, -1),
         ("u1", {"_FillValue": np.int8(-1)}, None),
-        ("U3", {"_FillValue": "no"}, None),
+        ("U3", {"_FillValue": "no"}, "no"),
+        ("U3", {}, ""),
+        ("S1", {"missing_value": " "}, "IA=="),
+        ("S2", {"_FillValue": "none"}, ""),  # longer than its texts
+        ("S1", {}, ""),
         ("?", {}, None),
     ],
 )

@@ -372,7 +372,8 @@ def _refuse_unequal(
         names = member.schema.dimension_names
         axis = data_vars.lacking(facts, names, rows, cells.axes)
         error = data_vars.refusal(facts, (member.path, names), rows, axis, spec.dimension_rules)
-        error.fixes = fixes_of(facts, member.path, spec.concat_dim, spec.tolerance)
+        rounding = fixes_of(facts, member.path, spec.concat_dim, spec.tolerance)
+        error.fixes = (*rounding, *error.fixes)
         raise error
 
 

@@ -25,6 +25,7 @@ from icevirt.errors import IcevirtError
 from icevirt.execution.executor import Executor
 from icevirt.model import paths
 from icevirt.objects.source_access import in_force
+from icevirt.planning.axes.candidates import merging
 from icevirt.planning.axes.differing import (
     ComparedLabels,
     LabelsByDimension,
@@ -64,7 +65,7 @@ def scan_and_infer(
     scanned = found.files + scan_missing(executor, later, job.settled() if found.files else known)
     if found.dimensions is None:  # no file near an end is good, or one ends its process
         found = _compared(executor, job, job.settled(), tolerance)
-    if not found.dimensions and len(job.files) > 2:
+    if not found.dimensions:
         found = EndsFound(dimensions=_among_all(executor, job, tolerance))
     return _along(job, found.dimensions), scanned
 
@@ -174,4 +175,5 @@ def _among_all(executor: Executor, job: Scan, tolerance: Mapping[str, float]) ->
     facts = _facts(job, known, there)
     if facts is None:
         return ()
-    return of_many(_labels_of_all(executor, job, facts), tolerance)
+    labels = _labels_of_all(executor, job, facts)
+    return of_many(labels, tolerance) or (merging(facts) if len(facts.files) > 1 else ())

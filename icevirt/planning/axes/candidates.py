@@ -7,10 +7,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix
 from icevirt.model import paths
+from icevirt.planning.axes.placement import data_along
 from icevirt.planning.remedies import fix
 from icevirt.planning.times.units import units_of
 
@@ -64,17 +67,17 @@ def in_order_given(facts: CatalogFacts) -> list[Fix]:
     ]
 
 
-def with_equal_labels(facts: CatalogFacts) -> list[Fix]:
-    """Return fixes for dimensions whose coordinates are equal in files that follow one another."""
-    return [
-        fix(
-            f"files follow one another in the order given, and the labels of {name} repeat",
-            combine="nested",
-            concat_dim=[name],
-        )
-        for name, each in sorted(_dimensions(facts).items())
-        if each.has_coordinate and (each.has_times or _GROWS.match(name))
-    ]
+def merging(facts: CatalogFacts) -> tuple[str, ...]:
+    """Return a dimension of times of files that hold different variables, if no two hold one.
+
+    Files with equal coordinates then are merged, as xarray does.
+    """
+    for name, each in sorted(_dimensions(facts).items()):
+        if each.has_coordinate and each.has_times:
+            held = data_along(facts, name)
+            if np.bincount(facts.arrays.path.codes[held]).max(initial=0) == 1:
+                return (name,)
+    return ()
 
 
 def other_grids(facts: CatalogFacts) -> Iterator[str]:

@@ -202,7 +202,6 @@ def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence
         fixes = [
             *candidates.in_order_given(facts),
             *label_fixes(facts, tolerance=spec.tolerance),
-            *candidates.with_equal_labels(facts),
         ]
         raise CombineError(
             f"{len(facts.files)} files but no dimension to concatenate along",

@@ -130,17 +130,28 @@ class Labels:
         start = self.starts[value]
         return gather(self.data, start, self.starts[value + 1] - start)
 
-    def replaced(self, places: NDArray[np.integer], values: Sequence[NDArray[Any]]) -> Labels:
-        """Return the column with other values of the same types at some places."""
-        raws = [np.frombuffer(each.tobytes(), np.uint8) for each in values]
+    def with_values(
+        self, places: NDArray[np.integer], values: NDArray[Any], starts: NDArray[np.int64]
+    ) -> Labels:
+        """Return the column with other values at some places.
+
+        Args:
+            places: In this column.
+            values: The new ones, end to end.
+            starts: Where those of each place begin, and the last end.
+        """
         value = self.value.astype(np.int64)
-        value[places] = len(self.starts) - 1 + np.arange(len(raws))
-        sizes = np.cumsum([0, *map(len, raws)])[1:]
+        value[places] = len(self.starts) - 1 + np.arange(len(places))
+        number = {text: code for code, text in enumerate(self.dtype.values)}
+        codes = self.dtype.codes.astype(np.int64)
+        codes[places] = number.setdefault(values.dtype.str, len(number))
+        ends = self.starts[-1] + (starts[1:] - starts[0]) * values.itemsize
         return replace(
             self,
             value=value,
-            data=np.concatenate([self.data, *raws]),
-            starts=np.concatenate([self.starts, self.starts[-1] + sizes]),
+            data=np.concatenate([self.data, np.frombuffer(values.tobytes(), np.uint8)]),
+            starts=np.concatenate([self.starts, ends]),
+            dtype=Coded(codes, tuple(number)),
         )
 
     def of_rows(self, rows: NDArray[np.integer], count: int) -> Labels:

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from icevirt.archive.eras import Eras
 from icevirt.archive.facts import Coded, FileColumns
-from icevirt.archive.hybrid import AxisGrid, Hybrid, Recoding
+from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.joining import Form
 from icevirt.archive.reports.build import BadFile, ReferenceCounts
 from icevirt.archive.reports.card import card, line, listing, plural, volume
 from icevirt.archive.reports.plan import PlanCost, PlanDifference
 from icevirt.archive.schema import ArraySchema
+from icevirt.archive.times import Recoding
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8
 from icevirt.model.config.document import RepositoryConfig, SplitRule, VirtualChunkContainer

@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 from icevirt.archive.blocks.cutting import joined, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.plan import ArrayMode, WindowTask
+from icevirt.archive.schema import ArraySchema
 from icevirt.catalog.parquet import naming
 from icevirt.catalog.task_inputs import TaskFiles, WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.strings import copy_ranges
-from icevirt.planning.axes.time_recoding import recoded_values
 from icevirt.planning.equality import first_difference, same_values
+from icevirt.planning.remedies import drop_window_fix
+from icevirt.planning.times.recoding import recoded_values
 from icevirt.tasks.chunk_encoding import decode_whole, encode_chunks, fill_of, plain_dtype
 from icevirt.tasks.shuffle import Bound, bounds_of, within
 
@@ -232,14 +234,17 @@ def _corner(window: WindowTask, place: int) -> tuple[int, ...]:
     return tuple(at)
 
 
-def _decoded(window: WindowTask, block: Block, row: int) -> NDArray[Any]:
+def _decoded(
+    window: WindowTask, block: Block, row: int, schema: ArraySchema | None = None
+) -> NDArray[Any]:
     """Return the values of one file, whose variable has the last axes of the array."""
-    assert window.whole_schema is not None
+    schema = schema or window.whole_schema
+    assert schema is not None
     place, at, size = (int(column[row]) for column in (block.file, block.offset, block.length))
     shape = _file_shape(window, place)
     given = len(shape) - block.index.shape[1]
     raw = block.data[at : at + size].tobytes()
-    values = decode_whole(window.whole_schema, (*[1] * given, *shape[given:]), raw)
+    values = decode_whole(schema, (*[1] * given, *shape[given:]), raw)
     return np.broadcast_to(values, shape)[_box(window, place)]
 
 
@@ -263,9 +268,11 @@ def _joined(files: TaskFiles, window: WindowTask, refs: WindowBlocks) -> ChunkTa
     origin: dict[tuple[int, ...], int] = {}
     for block in refs.of(files.rows, window, window.takes):
         for row, place in enumerate(block.file.tolist()):
-            values = _decoded(window, block, row)
-            if window.times is not None:
+            if window.times is None:
+                values = _decoded(window, block, row)
+            else:
                 path, url = window.source_path, files.url(place)
+                values = _decoded(window, block, row, window.times.storage(place).schema)
                 values = recoded_values(values, window.times, place, path=path, url=url)
             start = _corner(window, place)
             if start in pieces and values.size:
@@ -356,10 +363,10 @@ def _refuse_unlike(
     if same_values(one, other) is not True:
         raise CombineError(
             f"two files hold different values of {window.source_path} for the same steps",
-            do="Leave one of them out, or leave the variable out with "
-            f"drop_variables=[{window.source_path!r}]; or, if the files differ along a "
-            "dimension that the variable lacks, add that dimension with data_vars (--data-vars "
-            f"DIMENSION:{window.source_path}).",
+            fixes=[drop_window_fix(window)],
+            do="You can also leave one of them out; or, if the files differ along a dimension that"
+            " the variable lacks, add that dimension with data_vars (--data-vars"
+            f" DIMENSION:{window.source_path}).",
             variable=window.source_path,
             first=files.url(places[0]),
             second=files.url(places[1]),

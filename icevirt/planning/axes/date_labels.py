@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from icevirt.errors import InvalidInputError
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.date_formats import ORIGIN, PROLEPTIC, Dates
-from icevirt.planning.axes.time_recoding import InexactError, microseconds, parse, recoded
+from icevirt.planning.times.units import parse
+from icevirt.planning.times.values import InexactError, microseconds, recoded
 
 
 def is_date(value: object) -> bool:

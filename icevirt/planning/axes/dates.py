@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.model.attributes import Attributes
-from icevirt.planning.axes.time_recoding import InexactError, microseconds, units_of
+from icevirt.planning.times.units import units_of
+from icevirt.planning.times.values import InexactError, microseconds
 
 _DAY = 86_400_000_000  # microseconds
 _LEAP = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)

@@ -170,11 +170,14 @@ def _by_labels(
         return urls[int(filled[int(np.searchsorted(starts, label, side="right")) - 1])]
 
     if keys.missing.any():
+        at = int(np.argmax(keys.missing))
+        begin = int(starts[int(np.searchsorted(starts, at, side="right")) - 1])
         raise CombineError(
             f"the coordinate of {dimension!r}, which orders files, contains NaN or its fill value",
             fixes=_as_given(dimension) if alone else [],
             do="You can also leave the file out, or repair it.",
-            file=url_at(int(np.argmax(keys.missing))),
+            file=url_at(at),
+            position=at - begin,
             dimension=dimension,
         )
     inside = np.ones(len(flat) - 1, np.bool_)

@@ -9,7 +9,7 @@ and new dimensions need no labels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
@@ -34,8 +34,11 @@ from icevirt.planning.axes.date_labels import (
 from icevirt.planning.axes.file_labels import labels_of_files, refuse_unlabelled
 from icevirt.planning.axes.file_order import decoded
 from icevirt.planning.axes.placement import NOWHERE, AxisPlacement
-from icevirt.planning.axes.time_recoding import InexactError, common, missing_of, recoded, units_of
 from icevirt.planning.remedies import choose, scan_fix
+from icevirt.planning.times.declarations import declared, storage_of
+from icevirt.planning.times.labels import labels_in_one
+from icevirt.planning.times.units import missing_of, units_of
+from icevirt.planning.times.values import InexactError
 
 type Labels = Sequence[str | int | float | date] | str
 """Of each file in the order given, dates too; or a pattern of names, like
@@ -253,22 +256,14 @@ def _by_variable(facts: CatalogFacts, dimension: str, name: str) -> NewDimension
     path, rows = _rows_of(facts, dimension, name)
     arrays = facts.arrays
     held = [arrays.labels.at(place) for place in arrays.labels.places(rows).tolist()]
-    kinds = {each.dtype for each in held}
     for row, each in enumerate(held):
         if len(each) != 1:
             raise refuse_unlabelled(facts, row, dimension, f"{path} has {len(each)} values")
-    if len(kinds) > 1 and not all(each.kind == "U" for each in kinds):
-        raise CombineError(
-            f"labels along {dimension!r} have several data types",
-            do="Leave files out, or pass a list of labels.",
-            variable=path,
-            data_types=sorted(map(str, kinds)),
-        )
     schemas = {
         code: ArraySchema.loads(arrays.schema.values[code])
         for code in dict.fromkeys(arrays.schema.codes[rows].tolist())
     }
-    raw, attributes = _counted_alike(np.concatenate(held), arrays.schema.codes[rows], schemas, path)
+    raw, attributes = _counted_alike(held, arrays.schema.codes[rows], schemas, path, dimension)
     labels = decoded(raw, attributes.values)
     _refuse_missing(facts, raw, attributes, path, dimension)
     _, first, cell = np.unique(labels, return_index=True, return_inverse=True)
@@ -302,46 +297,56 @@ def _rows_of(facts: CatalogFacts, dimension: str, name: str) -> tuple[str, NDArr
 
 
 def _counted_alike(
-    raw: NDArray[Any],
+    held: Sequence[NDArray[Any]],
     codes: NDArray[np.integer],
     schemas: Mapping[int, ArraySchema],
     path: str,
+    dimension: str,
 ) -> tuple[NDArray[Any], Attributes]:
-    """Bring times of files that count from different dates to one count."""
+    """Bring times of files that count from different dates, or in several types, to one count."""
     first = next(iter(schemas.values())).attributes
-    units = {code: units_of(each.attributes.values) for code, each in schemas.items()}
-    known = [each for each in units.values() if each is not None]
-    meanings = {_meaning(each.attributes) for each in schemas.values()}
-    if len(meanings) == 1:
-        return raw, first
-    target = common(known) if len(known) == len(units) else None
-    if target is None:
+    kinds = {each.dtype for each in held}
+    is_typed = len(kinds) == 1 or all(each.kind == "U" for each in kinds)
+    if is_typed and len({_meaning(each.attributes) for each in schemas.values()}) == 1:
+        return np.concatenate(held), first
+    counts = [units_of(each.attributes.values) for each in schemas.values()]
+    known = [each for each in counts if each is not None]
+    if len(known) < len(counts):
+        raise _unlike_labels(path, dimension, kinds, schemas)
+    storage = [(storage_of(each), missing_of(each.attributes)) for each in schemas.values()]
+    number = np.searchsorted(np.array([*schemas]), codes, sorter=np.argsort([*schemas]))
+    number = np.argsort([*schemas])[number]
+    said = declared(known, storage, number, np.arange(len(codes)))
+    try:
+        raw, target = labels_in_one(said, held)
+    except InexactError as error:
         raise CombineError(
-            f"labels of {path} have different units in the files",
+            f"a time of {path} cannot be converted to the units of the other files: {error}",
             do="Pass a list of labels.",
             variable=path,
-            units=sorted({str(each.attributes.values.get("units")) for each in schemas.values()}),
-        )
-    out = raw.copy()
-    for code, schema in schemas.items():
-        mine, source = codes == code, units[code]
-        assert source is not None
-        try:
-            missing = missing_of(schema.attributes)
-            out[mine] = recoded(raw[mine], source, target, missing=missing)
-        except InexactError as error:
-            raise CombineError(
-                f"a time of {path} cannot be converted to the units of the other files: {error}",
-                do="Pass a list of labels.",
-                variable=path,
-            ) from error
-    return out, replace(first, values={**first.values, "units": target.text})
+        ) from error
+    if target is None:
+        raise _unlike_labels(path, dimension, kinds, schemas)
+    return raw, replace(first, values={**first.values, "units": target.units.text})
+
+
+def _unlike_labels(
+    path: str, dimension: str, kinds: Iterable[Any], schemas: Mapping[int, ArraySchema]
+) -> CombineError:
+    return CombineError(
+        f"labels of {path} along {dimension!r} have different units, calendars or data types",
+        do="Leave files out, or pass a list of labels.",
+        variable=path,
+        units=sorted({str(each.attributes.values.get("units")) for each in schemas.values()}),
+        data_types=sorted(map(str, kinds)),
+    )
 
 
 def _meaning(attributes: Attributes) -> tuple[Any, ...]:
     """Return what decides about the meaning of a label."""
     names = ("units", "calendar", "scale_factor", "add_offset", "_Unsigned")
-    return tuple(repr(attributes.values.get(name)) for name in names)
+    counting = tuple(repr(attributes.values.get(name)) for name in names)
+    return (*counting, missing_of(attributes))
 
 
 def _refuse_missing(

@@ -22,8 +22,8 @@ from icevirt.model import paths
 from icevirt.planning.axes.coordinates import coordinate_of
 from icevirt.planning.axes.file_order import Runs, order_files
 from icevirt.planning.axes.regular_axes import AxisSteps, steps_of, without_spacing
-from icevirt.planning.axes.time_recoding import bounds_of
 from icevirt.planning.remedies import choose
+from icevirt.planning.times.units import bounds_of
 
 NOWHERE = -1
 """The cell of a file that has no array with the dimension."""

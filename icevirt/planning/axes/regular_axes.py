@@ -8,24 +8,19 @@ units and the data type of the coordinate.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.hybrid import TimeUnits
+from icevirt.archive.times import TimeUnits
 from icevirt.errors import CombineError, Fix, InvalidInputError
 from icevirt.model.strings import Strings
 from icevirt.planning.axes.coordinates import Coordinate
-from icevirt.planning.axes.time_recoding import (
-    InexactError,
-    microseconds,
-    missing_of,
-    recoded,
-    units_of,
-)
 from icevirt.planning.remedies import build_fix, fix
+from icevirt.planning.times.units import MICROSECOND, missing_of, units_of
+from icevirt.planning.times.values import InexactError, Times, encoded_times, microseconds
 
 _SPARSEST = 100  # steps for each that a file holds: more are a mistake
 _TOLERANCE = 1e-6  # of a step, for numbers that are no times
@@ -201,16 +196,21 @@ def _written(step: int) -> str:
 def _of_times(
     held: Coordinate, raw: NDArray[Any], units: TimeUnits, spacing: str | float, dimension: str
 ) -> _Grid:
-    step = _duration(spacing) if isinstance(spacing, str) else round(spacing * units.step)
+    step = (
+        _duration(spacing)
+        if isinstance(spacing, str)
+        else round(spacing * units.step / MICROSECOND)
+    )
     try:
         times, there = microseconds(raw, units, missing=missing_of(held.attributes))
         step = -step if times[-1] < times[0] else step
         at, rest = np.divmod(times - times[0], step)
         every = np.arange(_count(at, held.path), dtype=np.int64) * step + times[0]
-        # between microseconds and any unit a double is exact for some hundred years
-        source = replace(units, unit="microseconds", reference="1970-01-01", step=1, origin=0)
-        wide = every.astype(np.float64) if raw.dtype.kind == "f" else every
-        values = recoded(wide, source, units)
+        none = np.zeros_like(every)
+        exact = Times(microseconds=every, rest=none, there=np.ones(len(every), np.bool_))
+        wide = np.dtype(np.float64 if raw.dtype.kind == "f" else np.int64)
+        values = encoded_times(exact, units, wide, None)
+        lost = microseconds(values, units)[0] != every
     except InexactError as error:
         raise CombineError(
             f"a step that is missing has no value in {held.path}: {error}",
@@ -219,7 +219,7 @@ def _of_times(
             variable=held.path,
         ) from error
     narrow = values.astype(raw.dtype)
-    if (narrow != values).any():
+    if (lost | (narrow != values)).any():
         raise CombineError(
             f"a step that is missing has no exact value in the data type of {held.path}",
             fixes=[without_spacing(dimension)],

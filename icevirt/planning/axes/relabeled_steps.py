@@ -20,8 +20,8 @@ from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.planning.axes.new_dimensions import Labels, NewDimension, labelled, variable_of
 from icevirt.planning.axes.placement import NOWHERE, along, files_along
-from icevirt.planning.axes.time_recoding import bounds_of
 from icevirt.planning.remedies import scan_fix
+from icevirt.planning.times.units import bounds_of
 
 
 def relabeled(

@@ -19,7 +19,7 @@ from icevirt.archive.scanned import ScannedGroup, names_by_group
 from icevirt.model import paths
 from icevirt.model.config.document import SplitRule
 from icevirt.planning import reader_support
-from icevirt.planning.axes import duplicates, time_recoding
+from icevirt.planning.axes import duplicates
 from icevirt.planning.axes import gaps as holes
 from icevirt.planning.axes.placement import Placement, as_given
 from icevirt.planning.combine import tolerance
@@ -33,6 +33,7 @@ from icevirt.planning.containers import containers_for
 from icevirt.planning.partial.storage_cost import describe_storage as hybrids_told
 from icevirt.planning.partial.storage_cost import refuse_expensive
 from icevirt.planning.schedule.manifest_units import split_rules
+from icevirt.planning.times.recoding import describe_recodings
 
 _NEIGHBOURS = 4  # arrays before one that are looked at for equal columns
 
@@ -90,7 +91,7 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         notes=(
             *(axis.reason for axis in cells.axes if axis.reason),
             *(a.steps.describe(a.dimension) for a in cells.axes if a.has_gaps and a.steps),
-            *time_recoding.describe_recodings(times),
+            *describe_recodings(times),
             *duplicates.describe_duplicates(
                 prepared.left_out, spec.options.duplicates, prepared.cuts
             ),

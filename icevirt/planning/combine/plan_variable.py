@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, by_first_appearance
-from icevirt.archive.hybrid import AxisGrid, Hybrid, Recoding
+from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.plan import ArrayMode, PlannedArray, grids_of
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import DECODING, ArraySchema
+from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
 from icevirt.ids import ObjectId8
 from icevirt.model import paths

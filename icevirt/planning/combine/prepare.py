@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts
-from icevirt.archive.hybrid import Recoding
 from icevirt.archive.plan import LeftOut
 from icevirt.archive.schema import ArraySchema
+from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError, Fix
-from icevirt.planning.axes import duplicates, overlaps, time_recoding
+from icevirt.planning.axes import candidates, duplicates, overlaps
 from icevirt.planning.axes.label_proposals import label_fixes
 from icevirt.planning.axes.new_dimensions import (
     NewDimension,
@@ -33,6 +33,7 @@ from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.stacking import stacked
 from icevirt.planning.edits.renames import LabelEdits
 from icevirt.planning.remedies import fix
+from icevirt.planning.times.recoding import recode_times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,7 +80,7 @@ class PreparedFacts:
         Raises:
             CombineError: The bounds of a coordinate would have to be recoded and cannot be.
         """
-        facts, times = time_recoding.recode_times(self.facts, spec.concat_dim)
+        facts, times = recode_times(self.facts, spec.concat_dim)
         twice = self.twice
         if twice is None and self.nest is None:
             twice = duplicates.settled(
@@ -129,7 +130,7 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
     facts, new = _new(facts, spec, nest)
     existing = tuple(name for name in spec.concat_dim if name not in {e.name for e in new})
     _check_dimensions(facts, spec, existing)
-    facts, times = time_recoding.recode_times(facts, spec.concat_dim)
+    facts, times = recode_times(facts, spec.concat_dim)
     found = PreparedFacts(
         facts=facts, new=new, times=times, left_out=(), nest=nest, label_edits=spec.label_edits
     )
@@ -180,17 +181,29 @@ def _stacked(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:
                 do="You can also name the variables that get it in data_vars (--data-vars NAME).",
                 dimensions=there,
             )
-    facts, times = time_recoding.recode_times(facts, spec.concat_dim)
+    facts, times = recode_times(facts, spec.concat_dim)
     return replace(found, facts=facts, times={**found.times, **times}, given=given)
 
 
 def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence[str]) -> None:
     there = _dimensions(facts.arrays)
     if len(facts.files) > 1 and not spec.concat_dim:
-        fixes = label_fixes(facts)
+        if grids := [*candidates.other_grids(facts)]:
+            raise CombineError(
+                f"{len(facts.files)} files of several grids: they have other lengths along"
+                f" {', '.join(grids)}, and their other coordinates are equal",
+                do="Build the files of each grid into a group of its own (--group). If the grids"
+                " are parts of one, name the dimension with concat_dim (--concat-dim).",
+                first=facts.files.url[0],
+                last=facts.files.url[len(facts.files) - 1],
+            )
+        fixes = [
+            *candidates.in_order_given(facts),
+            *label_fixes(facts, tolerance=spec.tolerance),
+            *candidates.with_equal_labels(facts),
+        ]
         raise CombineError(
-            f"{len(facts.files)} files but no dimension to concatenate along: the coordinates that"
-            " they have are equal in the first file and the last",
+            f"{len(facts.files)} files but no dimension to concatenate along",
             fixes=fixes,
             do=""
             if fixes

@@ -20,10 +20,10 @@ from icevirt.errors import Fix
 from icevirt.model import paths
 from icevirt.planning.axes.differing import ROUNDING, rounding_of
 from icevirt.planning.axes.file_order import decoded
-from icevirt.planning.axes.time_recoding import bounds_of
 from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.combine.tolerance import difference_of
 from icevirt.planning.remedies import fix
+from icevirt.planning.times.units import bounds_of
 
 _READ = 16  # of the different versions of a variable
 _OF_DATA = 1e-5  # of the largest value, for what is no coordinate

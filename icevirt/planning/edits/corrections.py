@@ -18,9 +18,9 @@ from icevirt.errors import CombineError, Fix, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes, restore
 from icevirt.model.json import JSON
-from icevirt.planning.axes.time_recoding import BOUNDS, DURATIONS, parse
 from icevirt.planning.combine.cf_packing import PACKING
 from icevirt.planning.remedies import of_arguments
+from icevirt.planning.times.units import BOUNDS, DURATIONS, parse
 
 COUNTING = ("units", "calendar")
 """What bounds inherit from their coordinate (CF 7.1)."""

@@ -27,11 +27,11 @@ from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 from icevirt.planning.axes.new_dimensions import NewDimension
-from icevirt.planning.axes.time_recoding import bounds_of
 from icevirt.planning.combine.combine_attrs import CombineAttrs, combine_attributes
 from icevirt.planning.edits.corrections import COUNTING, Corrections, statement, typed
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.remedies import drop_fix
+from icevirt.planning.times.units import bounds_of
 
 _NAMING = (*LISTS, *KEYED, "ancillary_variables")
 """Attributes that name variables (attributes of coordinates, and CF 3.4)."""

@@ -16,9 +16,9 @@ from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import ArraySchema
 from icevirt.model.attributes import Attributes
 from icevirt.model.strings import Strings
-from icevirt.planning.axes.time_recoding import recoded
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.eras.group_plan import combine_eras
+from icevirt.planning.times.recoding import recoded_values
 
 BYTES = ({"name": "bytes", "configuration": {"endian": "little"}},)
 ZLIB = (*BYTES, {"name": "numcodecs.zlib", "configuration": {"level": 4}})
@@ -209,8 +209,7 @@ def _held(file: File, array: PlannedArray, row: int, source: str) -> np.ndarray:
     known = {(p if p.startswith("/") else f"/{p}"): each for p, each in file.variables.items()}
     values = known[source].values
     if array.times is not None:
-        times = array.times
-        values = recoded(values, times.of(row), times.target, missing=times.missing)
+        values = recoded_values(values, array.times, row, path=source, url=file.url)
     return values.reshape((1,) * (len(array.shape) - values.ndim) + values.shape)
 
 

@@ -51,7 +51,21 @@ NAMES = {
     ),
     "days of the year in folders": (("2024/001/x.nc", "2024/002/x.nc"), ["--labels {time:%Y}/{time:%j}/*"]),
     "month and day below a year": (("2024/a_0101.nc", "2024/a_0102.nc", "2025/a_0101.nc"),
-                                   ["--labels {time:%Y}/*_{time:%m%d}.nc"]),
+                                   ["--labels {time:%Y}/a_{time:%m%d}.nc"]),
+    "Hive folders": (
+        ("year=2020/month=01/x.nc", "year=2020/month=02/x.nc"),
+        ["--labels year={time:%Y}/month={time:%m}/*"],
+    ),
+    "cycles of a forecast": (
+        ("hrrr.20240101/conus/hrrr.t00z.f00.nc", "hrrr.20240101/conus/hrrr.t01z.f00.nc"),
+        ["--labels *{time:%Y%m%d}/conus/*t{time:%H}z*"],
+    ),
+    "a year above the date": (("2020/20200101.nc", "2021/20210101.nc"), ["--labels {time:%Y%m%d}.nc"]),
+    "endings that differ": (("a.20240101.nc", "a.20240102_p.nc"), ["--labels *.{time:%Y%m%d}*"]),
+    "scenarios": (
+        ("tas_MPI_ssp126.nc", "tas_MPI_ssp585.nc"), ["--labels tas_MPI_{scenario}.nc"],
+    ),
+    "steps": (("a.f003.nc", "a.f006.nc"), ["--labels a.f{step:d}.nc"]),
     "braces": (("{a}_20240101.nc", "{a}_20240102.nc"), ["--labels *_{time:%Y%m%d}.nc"]),
     "members": (("m1.nc", "m2.nc", "m10.nc"), ["--labels m{member:d}.nc"]),
     "levels": (("a_level10.nc", "a_level20.nc"), ["--labels a_level{level:d}.nc"]),
@@ -231,3 +245,36 @@ def test_a_variable_of_the_name_of_the_labels_can_be_left_out():
     with pytest.raises(CombineError, match="already have a variable of its name") as caught:
         plan(files, "time", labels={"time": "*_{time:%Y}.nc"})
     assert caught.value.fixes[0].flags == ("--drop-variable", "/time")
+
+
+HOURS = {"units": "hours since 2024-01-01"}
+SAME = {"time": coord("time", [0.0, 6.0], **HOURS)}
+
+
+def test_members_of_the_same_times_are_stacked_before_files_follow_one_another():
+    files = maps("m1.nc", "m2.nc", **SAME)
+    assert proposed(*files) == ["--labels m{member:d}.nc", "--concat-dim time --combine nested"]
+
+
+def test_files_of_other_variables_are_no_members_and_do_not_follow_one_another():
+    files = [
+        File(f"{name}.nc", {name: data("time", np.ones(2, "f4")), **SAME}) for name in ("pr", "tas")
+    ]
+    assert proposed(*files) == ["--concat-dim time"]
+    made = plan(files, "time")
+    assert {*shown(made, files)} == {"pr", "tas"}
+
+
+def test_a_dimension_whose_coordinate_is_said_to_be_time_is_one():
+    step = coord("step", [0.0], axis="T")
+    files = [map_of(f"{name}.nc", step=step) for name in ("a", "b-c")]
+    assert proposed(*files) == ["--concat-dim step --combine nested"]
+
+
+def test_files_of_other_lengths_are_not_stacked_but_follow_one_another():
+    def swath(name, lines):
+        return File(name, {"radiance": data(("line", "x"), np.ones((lines, 3), "f4")), **GRID})
+
+    files = [swath("s_20240101.nc", 3), swath("s_20240102.nc", 4)]
+    assert proposed(*files) == ["--concat-dim line"]
+    assert proposed(*files, name="time") == []

@@ -55,7 +55,7 @@ def test_numbers_of_files_are_kept_where_they_are_off_by_a_rounding_error():
         ("1D", [[0.0, 2.0], [3.0]], DAYS, "missing within the file"),
         (1, [[0], [2]], {"kind": "f8", "scale_factor": 0.1}, "it is packed"),
         (1, [[0.0], []], {}, "is empty in a file"),
-        ("12h", [[0], [1]], {**DAYS, "kind": "i4"}, "has no value in /time"),
+        ("12h", [[0], [1]], {**DAYS, "kind": "i4"}, "no exact value in the data type of /time"),
         (
             "1s",
             [[2**24], [2**24 + 2]],

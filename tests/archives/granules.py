@@ -143,7 +143,7 @@ def make_radar_sweeps(folder):
             file.Conventions = "CF-1.7 CF/Radial instrument_parameters"
             time = file.createVariable("time", "f8", ("time",))
             time.units = "seconds since 2001-01-01T00:00:00Z"
-            time[:] = np.arange(begin, begin + rays) * 0.0625
+            time[:] = np.arange(begin, begin + rays) / 8
             file.createVariable("azimuth", "f4", ("time",))[:] = np.arange(rays)
             file.createVariable("range", "f4", ("range",))[:] = np.arange(50) * 100
             moment = file.createVariable(
@@ -171,20 +171,18 @@ def make_narrow_contiguous(folder):
 
 
 @archive(
-    "Years of daily values in uncompressed chunks of 30 days",
-    tool="xarray (netCDF4)",
+    "Months of daily values in uncompressed chunks of 10 days", tool="xarray (netCDF4)",
     oracle=by_coords(),
-)
-def make_years_in_plain_chunks_of_30(folder):
-    for year in (1999, 2000, 2001):
-        time = xr.date_range(f"{year}-01-01", f"{year}-12-31", freq="D", use_cftime=False)
-        values = np.add.outer(
-            np.arange(len(time)) + year * 1000.0, np.arange(800.0).reshape(20, 40)
-        )
-        made = xr.Dataset({"pr": (("time", "lat", "lon"), values.astype("f4"))}, {"time": time})
+)  # fmt: skip
+def make_months_in_plain_chunks(folder):
+    for month in (1, 2, 3):
+        time = xr.date_range(f"2001-{month:02}-01", periods=(31, 28, 31)[month - 1], freq="D")
+        step = np.arange(12_000.0).reshape(100, 120)
+        values = np.add.outer(np.arange(len(time)) + month * 1e5, step).astype("f4")
+        made = xr.Dataset({"pr": (("time", "lat", "lon"), values)}, {"time": time})
         made.to_netcdf(
-            folder / f"pr_{year}.nc", unlimited_dims="time",
-            encoding={"pr": {"chunksizes": (30, 20, 40)}, "time": {"units": "days since 1950-01-01"}},
+            folder / f"pr_2001{month:02}.nc", unlimited_dims="time",
+            encoding={"pr": {"chunksizes": (10, 100, 120)}, "time": {"units": "days since 1950-01-01"}},
         )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from icevirt.planning.eras.partition import EVERYWHERE, EraPartition, comparable
 from icevirt.planning.eras.report import (
     FOLLOWED,
     TOLD,
+    as_floats,
     described,
     followed,
     impossible,
@@ -84,9 +85,9 @@ def _combined(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
             raise _solvable(error, prepared, spec) from error.__cause__
         eras = described(prepared, parted, spec)
         few = parted.count <= TOLD  # each of many eras is a way to store the others
-        natively = tuple(stored_natively(prepared, spec)) if few else ()
+        natively = tuple((stored_natively if few else as_floats)(prepared, parted, spec))
         following = tuple(followed(prepared, spec, None)) if is_about_storage(error) else ()
-        grouped = tuple(_tried(each, prepared, spec) if few else each for each in eras.choices)
+        grouped = tuple(_tried(each, prepared, spec, few=few) for each in eras.choices)
         choices = (*grouped, *following, *natively)
         raise _refused(error, replace(eras, choices=choices)) from error
 
@@ -101,9 +102,11 @@ def _solvable(error: CombineError, prepared: PreparedFacts, spec: CombineSpec) -
     return CombineError(error.what, do=error.do, fixes=fixes, **error.facts)
 
 
-def _tried(choice: Choice, prepared: PreparedFacts, spec: CombineSpec) -> Choice:
+def _tried(choice: Choice, prepared: PreparedFacts, spec: CombineSpec, *, few: bool) -> Choice:
     """Return a choice, and where it is groups which cannot be built, why."""
-    if not choice.groups:
+    if choice.groups > MAX_GROUPS:
+        return replace(choice, fix=None)
+    if not (choice.groups and few):
         return choice
     options = replace(spec.options, on_mismatch="eras")
     try:

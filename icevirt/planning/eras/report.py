@@ -251,7 +251,9 @@ def _labels(facts: CatalogFacts, dimension: str, files: set[int]) -> dict[int, t
     return found
 
 
-def stored_natively(prepared: PreparedFacts, spec: CombineSpec) -> Iterator[Choice]:
+def stored_natively(
+    prepared: PreparedFacts, _: EraPartition, spec: CombineSpec
+) -> Iterator[Choice]:
     """Yield what storing deviating files would cost, and where values are packed unlike, floats."""
     plan = _planned(prepared, spec, on_mismatch="native")
     if isinstance(plan, IcevirtError):
@@ -330,6 +332,18 @@ def _planned(
 def impossible(error: IcevirtError) -> str:
     """Return why something cannot be done, and what would help."""
     return f"is not possible: {error.what}. {error.do}".strip()
+
+
+def as_floats(prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec) -> Iterator[Choice]:
+    """Yield what floats would take where files are packed in several ways, as many as there are."""
+    packed = []
+    for variable in parted.variables:
+        numbers = np.unique(variable.number[variable.number >= 0]).tolist()
+        first, *others = (parted.signatures.facts[number] for number in numbers)
+        if any(is_packing(differences(first, other)) for other in others):
+            packed.append(variable.path)
+    if packed:
+        yield from _as_floats(prepared, spec, packed)
 
 
 def _as_floats(

@@ -310,10 +310,10 @@ def _refuse_impossible(files: _ArrayFiles, found: Decision) -> None:
 
 def _as_floats(files: _ArrayFiles) -> ArraySchema:
     """Return the schema of decoded values: the float type that holds the values of all files."""
+    packings = {_types(each): each for each in files.schemas if _is_number(each)}
     kinds = {
         decoded(np.zeros(1, str(each.data_type)), packing_of(each.attributes)).dtype
-        for each in files.schemas
-        if _is_number(each)
+        for each in packings.values()
     }
     path = files.member.path
     dtype = np.result_type(*kinds) if kinds else np.dtype("U1")
@@ -333,6 +333,12 @@ def _as_floats(files: _ArrayFiles) -> ArraySchema:
         fill_value="NaN",
         attributes=plain | missing,
     )
+
+
+def _types(schema: ArraySchema) -> tuple[str, ...]:
+    """Return what decides the type of decoded values; the values of scales do not."""
+    packing = packing_of(schema.attributes)
+    return str(schema.data_type), *(f"{k} {np.asarray(v).dtype}" for k, v in packing.items())
 
 
 # -- what it takes -----------------------------------------------------------------------------

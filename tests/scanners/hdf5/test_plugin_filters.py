@@ -163,3 +163,20 @@ def test_values_are_read_again_without_plugins_or_the_filter_is_named(name, fold
 def reads(folder):
     code = READ.replace("NAMES", repr(AGAIN)).replace("BOX", repr(BOX))
     return pickle.loads(bytes.fromhex(run("-c", code, str(folder))))
+
+
+@pytest.mark.parametrize("name", ["lz4", "blosc2"])
+def test_a_build_says_how_to_allow_the_plugin(name, folder, tmp_path):
+    """With the command: all files need it, so there is nothing to repair or to leave out."""
+    code = f"""
+import icevirt
+from icevirt.errors import ScanError
+try:
+    icevirt.plan([{str(folder / name)!r} + ".h5"], concat_dim="phony_dim_0")
+except ScanError as error:
+    print(error.fixes[0].first, "|", error)
+"""
+    first, _, text = run("-c", code).partition("|")
+    assert first.strip() == "pip install hdf5plugin && export ICEVIRT_HDF5_PLUGINS=1"
+    assert f"{name} (filter " in text
+    assert "damaged" not in text

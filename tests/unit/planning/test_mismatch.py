@@ -215,3 +215,9 @@ def test_nothing_that_differs_goes_without_a_word():
     one, other = packing("float32"), packing({"name": "fixed_length_utf32"})
     unlike = differences(one.decode_signature(), other.decode_signature())
     assert (in_words(one, unlike), in_words(other, unlike)) == ("float32", "fixed_length_utf32")
+
+
+def test_floats_are_offered_where_each_file_has_its_own_scale():
+    """However many files there are, as after a year of packing each day."""
+    scales = (v(FIELD.astype("i2"), attrs={"scale_factor": 0.1 + n / 1000}) for n in range(120))
+    assert offered(refused(*scales)) == ["--float-variable /v", "--on-mismatch eras"]

@@ -216,34 +216,34 @@ def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence
         )
     for name in existing:
         if name not in there:
-            fixes = label_fixes(facts, name) if len(spec.concat_dim) == 1 else []
+            labels = label_fixes(facts, name) if len(spec.concat_dim) == 1 else []
             raise CombineError(
                 f"no variable has the dimension {name!r}",
-                fixes=(*fixes, *_instead(name, there, spec)),
+                fixes=(*_similar(name, there, spec), *labels, *_stacked_as_given(name, spec)),
                 do="You can also name another dimension that the files have. To stack them along a"
                 " new one, pass labels.",
                 dimensions=there,
             )
 
 
-def _instead(name: str, there: Sequence[str], spec: CombineSpec) -> list[Fix]:
-    """Return fixes for a dimension that no file has: one of a similar name, or a new one."""
-    near = difflib.get_close_matches(name, [each for each in there if each not in spec.concat_dim])
-    made = [
+def _similar(name: str, there: Sequence[str], spec: CombineSpec) -> list[Fix]:
+    """Return the fix by a dimension that files have and whose name is like one that none has."""
+    others = [each for each in there if each not in spec.concat_dim]
+    return [
         fix(
             f"files have the dimension {other}",
             concat_dim=[other if each == name else each for each in spec.concat_dim],
         )
-        for other in near[:1]
+        for other in difflib.get_close_matches(name, others, n=1)
     ]
-    if len(spec.concat_dim) == 1 and spec.options.combine != "nested":
-        made.append(
-            fix(
-                f"files are stacked along a new dimension {name}, in the order given",
-                combine="nested",
-            )
-        )
-    return made
+
+
+def _stacked_as_given(name: str, spec: CombineSpec) -> list[Fix]:
+    """Return the fix by a new dimension without labels, if it is the only one."""
+    if len(spec.concat_dim) > 1 or spec.options.combine == "nested":
+        return []
+    price = f"files are stacked along a new dimension {name}, in the order given"
+    return [fix(price, combine="nested")]
 
 
 def _dimensions(arrays: ArrayColumns) -> list[str]:

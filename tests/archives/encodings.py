@@ -1,14 +1,16 @@
 """Archives whose files encode one variable in several ways, as tools and years of operation leave them."""
 
+import zipfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import xarray as xr
 
 from archives.archive import archive, by_coords
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "archives" / "encodings"
-"""Small outputs of tools that are not installed everywhere; `make.sh` beside them says how."""
+ZIP = Path(__file__).parents[2] / "fixtures" / "archives" / "encodings" / "files.zip"
+"""Outputs of tools that are not installed everywhere; `make.sh` beside it says how."""
 
 CHUNKED = {"zlib": True, "complevel": 4, "shuffle": True, "chunksizes": (1, 12, 12)}
 
@@ -108,13 +110,26 @@ def make_netcdf3_beside_netcdf4(folder):
 
 
 @archive(
-    "Big-endian files beside little-endian ones", tool="netCDF4", oracle=by_coords(),
+    "Big-endian files beside little-endian ones", tool="h5py", oracle=by_coords(),
     choose="native",
 )  # fmt: skip
 def make_big_endian_beside_little(folder):
     for number in range(6):
-        encoding = CHUNKED | {"dtype": ">f4" if number in {1, 4} else "<f4"}
-        written(day(number), folder / f"d{number}.nc", encoding)
+        path = folder / f"d{number}.nc"
+        written(day(number), path, CHUNKED)
+        if number in {1, 4}:
+            with h5py.File(path, "r+") as file:
+                old = file["t2m"]
+                how = {"chunks": old.chunks, "compression": "gzip", "maxshape": old.maxshape}
+                new = file.create_dataset("new", data=old[...], dtype=">f4", **how)
+                for axis, name in enumerate(("time", "lat", "lon")):
+                    new.dims[axis].attach_scale(file[name])
+                new.attrs["units"] = old.attrs["units"]
+                new.attrs["_FillValue"] = old.attrs["_FillValue"]
+                for axis, name in enumerate(("time", "lat", "lon")):
+                    old.dims[axis].detach_scale(file[name])
+                del file["t2m"]
+                file.move("new", "t2m")
 
 
 @archive(
@@ -165,3 +180,67 @@ def make_fixed_field_compressed_later(folder):
         how = {"zlib": True, "chunksizes": (100, 900)} if number > 1 else {}
         encoding = {"orog": how, "t2m": CHUNKED, "time": {"dtype": "i4"}}
         made.to_netcdf(folder / f"d{number}.nc", unlimited_dims="time", encoding=encoding)
+
+
+# -- what tools make of a part of an archive -------------------------------------------------------
+
+
+def unpacked(name, folder):
+    """Write the files of a fixture into a folder."""
+    with zipfile.ZipFile(ZIP) as held:
+        for each in held.namelist():
+            if each.startswith(f"{name}/"):
+                (folder / Path(each).name).write_bytes(held.read(each))
+
+
+@archive(
+    "The last files were compressed later", tool="nccopy -d 5 -s", oracle=by_coords(),
+    choose="native",
+)  # fmt: skip
+def make_nccopy_deflated(folder):
+    unpacked("nccopy_deflated", folder)
+
+
+@archive(
+    "The last files got other chunks", tool="nccopy -c", oracle=by_coords(), choose="eras",
+    opened={"eras": "concat"},
+)  # fmt: skip
+def make_nccopy_chunks(folder):
+    unpacked("nccopy_chunks", folder)
+
+
+@archive(
+    "Classic files, then NetCDF-4 without compression", tool="nccopy -k", oracle=by_coords(),
+    choose="native",
+)  # fmt: skip
+def make_nccopy_kinds(folder):
+    unpacked("nccopy_kinds", folder)
+
+
+@archive(
+    "64-bit offset files (big-endian), then compressed NetCDF-4", tool="cdo -f nc2, -f nc4 -z zip",
+    oracle=by_coords(), choose="native",
+)  # fmt: skip
+def make_cdo_formats(folder):
+    unpacked("cdo_formats", folder)
+
+
+@archive("A file of float64 among float32", tool="cdo -b F64", oracle=by_coords(), choose="native")
+def make_cdo_float64(folder):
+    unpacked("cdo_float64", folder)
+
+
+@archive(
+    "Packed with another scale in each file, _FillValue of another type", tool="ncpdq -P all_new",
+    oracle=by_coords(), choose="float-variable", attrs=False,
+)  # fmt: skip
+def make_ncpdq_packed(folder):
+    unpacked("nco_packed", folder)
+
+
+@archive(
+    "Repacked with shuffle since the third file", tool="h5repack -f SHUF", oracle=by_coords(),
+    choose="native",
+)  # fmt: skip
+def make_h5repacked(folder):
+    unpacked("h5repack", folder)

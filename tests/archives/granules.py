@@ -75,11 +75,22 @@ def make_swaths_uncompressed_chunks(folder):
     granules(folder, encoding=lambda steps: {"chunksizes": (steps, 600)}, pixels=600)
 
 
+SWATH = "HDFEOS/SWATHS/ColumnAmount/Data Fields"
+
+
+def fields_of(files):
+    """Return the fields of all granules; the library names dimensions that the file leaves unnamed."""
+    held = [
+        xr.open_dataset(each, group=SWATH, phony_dims="sort", engine="h5netcdf") for each in files
+    ]
+    return xr.concat(held, "phony_dim_0").load()
+
+
 @archive(
-    "HDF-EOS5 swaths: groups, names of dimensions in metadata only",
-    tool="h5py",
-    oracle=nested("phony_dim_0"),
-)
+    "HDF-EOS5 swaths: fields in groups, dimensions named in StructMetadata only", tool="h5py",
+    oracle=fields_of, choose="rectilinear",
+    options=("--source-group", SWATH, "--concat-dim", "phony_dim_0"),
+)  # fmt: skip
 def make_hdf_eos5(folder):
     begin = 0
     for number, steps in enumerate(LENGTHS):
@@ -87,11 +98,13 @@ def make_hdf_eos5(folder):
         with h5py.File(folder / f"OMI-Aura_L2_o{number:05d}.he5", "w") as file:
             top = file.create_group("HDFEOS/SWATHS/ColumnAmount")
             fields, places = top.create_group("Data Fields"), top.create_group("Geolocation Fields")
-            fields.create_dataset(
-                "Radiance", data=made.radiance.values, chunks=(steps, 20), compression="gzip"
-            )
+            for name in ("radiance", "quality"):
+                values = made[name].values
+                fields.create_dataset(name, data=values, chunks=(steps, 20), compression="gzip")
             places.create_dataset("Latitude", data=made.latitude.values)
             places.create_dataset("Time", data=made.scan_time.values)
+            told = file.create_group("HDFEOS INFORMATION")
+            told["StructMetadata.0"] = np.bytes_(f'DimensionName="nTimes"\nSize={steps}\n')
         begin += steps
 
 
@@ -173,3 +186,31 @@ def make_years_in_plain_chunks_of_30(folder):
             folder / f"pr_{year}.nc", unlimited_dims="time",
             encoding={"pr": {"chunksizes": (30, 20, 40)}, "time": {"units": "days since 1950-01-01"}},
         )  # fmt: skip
+
+
+@archive(
+    "L2 swaths of different length, compressed, copied where they do not fit",
+    tool="xarray (netCDF4)", oracle=nested("along_track"), options=ALONG, choose="native",
+)  # fmt: skip
+def make_swaths_copied(folder):
+    make_swaths_of_one_chunk.make(folder)
+
+
+@archive(
+    "The last granule has shorter chunks (GPM)", tool="netCDF4",
+    oracle=nested("nscan"), options=("--concat-dim", "nscan"), choose="eras", opened={"eras": "concat"},
+)  # fmt: skip
+def make_granule_of_other_chunks(folder):
+    begin = 0
+    for number, scans in enumerate((80, 80, 40)):
+        with netCDF4.Dataset(folder / f"GPM_{number}.nc", "w") as file:
+            file.createDimension("nscan", None)
+            file.createDimension("nray", 49)
+            chunks = (20 if number == 2 else 40, 49)
+            rain = file.createVariable(
+                "precipRate", "f4", ("nscan", "nray"), zlib=True, chunksizes=chunks,
+                fill_value=-9999.9,
+            )  # fmt: skip
+            rain.units = "mm/hr"
+            rain[:] = np.add.outer(np.arange(begin, begin + scans), np.arange(49) / 49)
+        begin += scans

@@ -85,8 +85,6 @@ def label_fixes(
     if not name and (merged := [*islice(look.merging(), 1)]):
         return merged
     found = [*islice(look.variables(), 1), *look.dates(), *islice(look.attributes(), 1)]
-    if not name:
-        found += look.given_order()
     return found or [*islice(look.members(), 1)] or [*islice(look.telling(), 1)]
 
 
@@ -191,24 +189,6 @@ class _Look:
             if len(rows) and np.bincount(arrays.path.codes[rows]).max() == 1:
                 price = "files hold different variables of the same steps, which are merged"
                 yield fix(price, concat_dim=[each])
-
-    def given_order(self) -> Iterator[Fix]:
-        """Yield what keeps files in their order along a time that they have, whatever it says."""
-        arrays = self._facts.arrays
-        for each in sorted(self._taken):
-            rows = along(self._facts, each)
-            if not self._is_time(each) or not rows.any():
-                continue
-            held = np.bincount(arrays.path.codes[rows])
-            if (held[held > 0] < len(self._facts.files)).any():  # files lack variables
-                continue
-            has_labels = any(paths.name(path) == each for path in arrays.path.values)
-            says = f"whatever {each} says" if has_labels else f"without a coordinate {each}"
-            yield fix(
-                f"files follow one another in the order given, {says}",
-                concat_dim=[each],
-                combine="nested",
-            )
 
     def odd(self) -> str:
         """Return what keeps names from telling a date, where most of them do."""

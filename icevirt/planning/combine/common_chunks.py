@@ -1,12 +1,15 @@
-"""Find chunks that uncompressed files of different length have in common along a dimension.
+"""Find what files have in common though they say it differently: chunks, and fill values.
 
 A chunk of uncompressed values is a run of bytes, and so is each part of it along its first axis. If
 granules do not begin where a chunk of one length begins, shorter chunks may fit them all, and
 nothing needs to be stored. Compressed chunks cannot be cut.
+
+The fill value of chunks that were never written does not matter in files that wrote all of them.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from math import gcd, prod
@@ -17,6 +20,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import ArrayColumns
 from icevirt.archive.joining import STEP, cut_along
 from icevirt.archive.schema import ArraySchema
+from icevirt.model.json import JSON
 from icevirt.planning.combine.hints import CombineHints, Recorded
 
 type Kind = tuple[Recorded, ArraySchema]
@@ -59,6 +63,36 @@ def common_edges(
     return found
 
 
+def common_fills(
+    arrays: ArrayColumns, kinds: Sequence[Kind], kind: NDArray[np.int64]
+) -> dict[int, JSON]:
+    """Return the fill values of kinds that can have another one, because it is never read.
+
+    It is that of files with chunks that were never written, else that of the first file.
+    """
+    by_path: dict[str, list[int]] = {}
+    for number, (array, _) in enumerate(kinds):
+        if not array.whole:
+            by_path.setdefault(array.path, []).append(number)
+    rows = _Rows(arrays, kinds, kind)
+    found: dict[int, JSON] = {}
+    for members in by_path.values():
+        fills = [json.dumps(kinds[number][1].fill_value) for number in members]
+        if len(set(fills)) < 2:
+            continue
+        read = {fill for number, fill in zip(members, fills, strict=True) if not rows.there[number]}
+        if len(read) > 1:
+            continue
+        first = fills[int(np.argmin(rows.first[members]))]
+        wanted = next(iter(read), first)
+        found |= {
+            number: json.loads(wanted)
+            for number, fill in zip(members, fills, strict=True)
+            if fill != wanted
+        }
+    return found
+
+
 class _Rows:
     """What is known of the rows of each kind; looked up once, where a variable asks for it."""
 
@@ -80,14 +114,36 @@ class _Rows:
         return found
 
     @cached_property
+    def first(self) -> NDArray[np.int64]:
+        """The first file."""
+        found = np.full(len(self._kinds), np.iinfo(np.int64).max)
+        np.minimum.at(found, self._kind, self._arrays.file)
+        return found
+
+    @cached_property
+    def there(self) -> NDArray[np.bool_]:
+        """Whether all chunks were written."""
+        everything = np.arange(len(self._kind))
+        held = self._arrays.virtual[everything] + self._arrays.inline[everything]
+        return self._of_all(held == self._grid)
+
+    @cached_property
     def full(self) -> NDArray[np.bool_]:
         """Whether all chunks are references."""
-        grid = np.array([_chunks(array) for array, _ in self._kinds], np.int64)
         everything = np.arange(len(self._kind))
-        lacks = self._arrays.virtual[everything] != grid[self._kind]
-        lacks |= self._arrays.inline[everything] != 0
+        is_full = self._arrays.virtual[everything] == self._grid
+        return self._of_all(is_full & (self._arrays.inline[everything] == 0))
+
+    @cached_property
+    def _grid(self) -> NDArray[np.int64]:
+        grid = np.array([_chunks(array) for array, _ in self._kinds], np.int64)
+        of_row: NDArray[np.int64] = grid[self._kind]
+        return of_row
+
+    def _of_all(self, said: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Say of which kinds something is said of all rows."""
         found = np.ones(len(self._kinds), np.bool_)
-        found[self._kind[lacks]] = False
+        found[self._kind[~said]] = False
         return found
 
 

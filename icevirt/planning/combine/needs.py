@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import ArrayColumns, BesideColumns, CatalogFacts, Coded, Counts, Labels
 from icevirt.archive.joining import Fact, Form, cut_along
 from icevirt.archive.schema import ArraySchema
-from icevirt.planning.combine.common_chunks import common_edges
+from icevirt.planning.combine.common_chunks import common_edges, common_fills
 from icevirt.planning.combine.data_vars import listing_groups, variables_of
 from icevirt.planning.combine.hints import CombineHints, Recorded, covered_by
 
@@ -86,6 +86,8 @@ def resolved(
     arrays = facts.arrays
     hints = _covering(facts, hints)
     kinds, kind = _kinds(arrays)
+    for at, fill in common_fills(arrays, kinds, kind).items():
+        kinds[at] = kinds[at]._replace(schema=replace(kinds[at].schema, fill_value=fill))
     equal = _equal(facts, hints)
     of_kind = np.array(
         [

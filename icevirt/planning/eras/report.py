@@ -54,13 +54,16 @@ def described(
         apart=tuple(found.apart()),
         more_apart=max(0, len(found.inner) - limit),
         absences=tuple(found.absences()),
-        choices=choices(parted.count, as_one=_opens_as_one(parted)),
+        choices=choices(parted.count, as_one=_opens_as_one(prepared, parted)),
         ordered=parted.ordered,
     )
 
 
-def _opens_as_one(parted: EraPartition) -> bool:
-    """Say whether the eras differ only in how values are stored, so that they read as one."""
+def _opens_as_one(prepared: PreparedFacts, parted: EraPartition) -> bool:
+    """Say whether the eras have an order, and differ only in how values are stored."""
+    labels = {*map(paths.name, prepared.facts.arrays.path.values), *(n.name for n in prepared.new)}
+    if not (parted.contiguous or parted.dimension in labels):
+        return False
     for variable in parted.variables:
         numbers = np.unique(variable.number[variable.number >= 0]).tolist()
         first, *others = (parted.signatures.facts[number] for number in numbers)
@@ -339,7 +342,8 @@ def _as_floats(
         if isinstance(plan, IcevirtError):
             continue  # they do not decode to floats
         count = _bytes(plan)
-        price = f"stores {size_of(count)}: all values of {listed(packed, _NAMED)} as floats"
+        cost = size_of(count) if count else "what the scan has read"
+        price = f"stores {cost}: all values of {listed(packed, _NAMED)} as floats"
         yield Choice(
             option=f"{_OPTION}, float_variables={list(packed[:_NAMED])!r}"
             + (f" and {len(packed) - _NAMED} more" if len(packed) > _NAMED else ""),

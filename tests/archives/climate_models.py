@@ -80,7 +80,8 @@ def make_cmip6_tas(folder):
         cmor(folder / f"tas_Amon_M_historical_r1i1p1f1_gn_{half}.nc", "tas", half * 6)
 
 
-@archive("CMIP6: tas and the fixed field areacella in one folder", tool="CMOR", oracle=by_coords())
+@archive("CMIP6: tas and the fixed field areacella in one folder", tool="CMOR", oracle=by_coords(),
+         choose="--concat-dim time", attrs=False)  # fmt: skip
 def make_cmip6_with_areacella(folder):
     for half in range(2):
         cmor(folder / f"tas_Amon_M_historical_r1i1p1f1_gn_{half}.nc", "tas", half * 6)
@@ -314,7 +315,8 @@ def make_wrf(folder):
             )
 
 
-@archive("MOM6: daily means with average_T1 and average_DT, and a static file", tool="FMS", oracle=by_coords())  # fmt: skip
+@archive("MOM6: daily means with average_T1 and average_DT, and a static file", tool="FMS", oracle=by_coords(),
+         choose="--concat-dim time")  # fmt: skip
 def make_mom6(folder):
     for month in range(2):
         with netCDF4.Dataset(folder / f"ocean_daily_{month + 1:02d}.nc", "w") as file:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+import zarr
 
 import icevirt
 from archives.archive import DECODED, differences
@@ -22,7 +23,7 @@ PINNED: dict[str, Any] = {
     "combine_attrs": "override",
 }  # fmt: skip
 MOST = 3  # fixes in a row
-_WORDS = 9  # of an error, that make a reason
+_WORDS = 12  # of an error, that make a reason
 
 
 @dataclass(kw_only=True)
@@ -78,9 +79,13 @@ def judged(archive: RandomArchive, folder: Path) -> Verdict:
         each.rpartition("/")[2] for each in call.get("scan_options", {}).get("drop_variables", [])
     ]
     is_nested = options.get("combine") == "nested"
-    unknown = set(_names(call.get("concat_dim"))) - set(dimensions_of(archive))
-    if unknown or (is_nested and (archive.split or second_of(archive))):
-        return Verdict(kind="fix not judged", reasons=reasons, detail=str(unknown), fixes=fixes)
+    unknown = _dimensions(call) - set(dimensions_of(archive))
+    if unknown:  # the generator has no such labels
+        theirs = "xarray refuses" if theirs is None else "xarray combines"
+        kind = f"stacked along a new dimension, {theirs}"
+        return Verdict(kind=kind, reasons=reasons, detail=str(unknown), xarray=why, fixes=fixes)
+    if is_nested and (archive.split or second_of(archive)):
+        return Verdict(kind="fix not judged", reasons=reasons, xarray=why, fixes=fixes)
     if is_nested:
         files = _in_order(files, given, first_of(archive))
     expected = truth(archive, files, opened, given=_given(archive, call), without=without)
@@ -146,6 +151,22 @@ def _call(archive: RandomArchive) -> dict[str, Any]:
     return found
 
 
+def _dimensions(call: Mapping[str, Any]) -> set[str]:
+    """Return the dimensions that a call names, those in patterns of labels too."""
+    labels = call.get("combine_options", {}).get("labels", {})
+    patterns = (
+        [labels]
+        if isinstance(labels, str)
+        else [each for each in labels.values() if isinstance(each, str)]
+    )
+    told = {name for each in patterns for name in re.findall(r"\{([a-z]\w*)", each)}
+    return (
+        set(_names(call.get("concat_dim")))
+        | told
+        | set(labels if isinstance(labels, Mapping) else ())
+    )
+
+
 def _names(given: Any) -> list[str]:
     return [given] if isinstance(given, str) else list(given or ())
 
@@ -196,10 +217,12 @@ def _added(old: Any, new: Any) -> Any:
 
 def _opened(repo: Path, report: icevirt.BuildReport, options: Mapping[str, Any]) -> xr.Dataset:
     is_eras = options.get("on_mismatch") == "eras"
-    return xr.open_dataset(
-        repo, engine="icevirt", decode_times=DECODED, decode_coords="all",
-        authorize_virtual_chunk_access=report.containers, **({"eras": "concat"} if is_eras else {}),
-    ).load()  # fmt: skip
+    more = {"eras": "concat"} if is_eras else {}
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        return xr.open_dataset(
+            repo, engine="icevirt", decode_times=DECODED, decode_coords="all",
+            authorize_virtual_chunk_access=report.containers, **more,
+        ).load()  # fmt: skip
 
 
 def _eras(repo: Path, report: icevirt.BuildReport) -> list[xr.Dataset]:

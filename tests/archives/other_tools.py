@@ -50,7 +50,8 @@ def make_cdo_packed(folder):
     unpacked("cdo_packed", folder)
 
 
-@archive("A file for each variable, of the same times", tool="cdo selname", oracle=by_coords())
+@archive("A file for each variable, of the same times", tool="cdo selname", oracle=by_coords(),
+         choose="--concat-dim time")  # fmt: skip
 def make_cdo_selname(folder):
     unpacked("cdo_selname", folder)
 

@@ -148,7 +148,7 @@ def _coordinates(archive: RandomArchive, made: RandomFile, piece: int, odd: bool
             odd
             and trouble == "nan-label"
             and labels.values.dtype.kind == "f"
-            and labels.values.size
+            and labels.values.size > 1  # xarray reads no times that are all missing
         ):
             labels.values[-1] = np.nan
         made.variables[first] = labels

@@ -214,7 +214,6 @@ def make_mur(folder):
                     ("time", "lat", "lon"),
                     np.full((1, 3, 4), day, "i1"),
                     fill=np.int8(-128),
-                    units="hours",
                     how=how,
                 )
 

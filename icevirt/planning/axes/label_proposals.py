@@ -82,10 +82,13 @@ def label_fixes(
     if not name and (known := differing_dimensions(facts, tolerance or {})):
         return [fix(f"files follow one another along {', '.join(known)}", concat_dim=known)]
     look = _Look(facts, name)
+    if look.ragged:  # files of other lengths cannot be stacked
+        return [] if name else [*look.following()]
     if not name and (merged := [*islice(look.merging(), 1)]):
         return merged
     found = [*islice(look.variables(), 1), *look.dates(), *islice(look.attributes(), 1)]
-    return found or [*islice(look.members(), 1)] or [*islice(look.telling(), 1)]
+    found = found or [*islice(look.members(), 1)] or [*islice(look.telling(), 1)]
+    return found if name else [*found, *look.given_order()]
 
 
 def odd_names(facts: CatalogFacts) -> str:
@@ -109,6 +112,10 @@ class _Look:
         free = [each for each in (*_TIMES, "times") if each not in self._taken]
         self._time = name or next(iter((*known, *free)))
         self._data = self._data_rows()
+        often = np.bincount(facts.arrays.path.codes[self._data])
+        self.ragged = sorted(each for each in dimensions if each and self._is_ragged(each))
+        # files that hold other variables belong beside each other, and lack what others have
+        self._is_alike = bool(np.isin(often, (0, len(facts.files))).all())
         self._rows = np.unique(np.linspace(0, len(facts.files) - 1, _SAMPLE).astype(np.int64))
 
     # -- what tells labels -------------------------------------------------------------------
@@ -157,7 +164,7 @@ class _Look:
 
     def members(self) -> Iterator[Fix]:
         """Yield patterns of names with a part that differs."""
-        if self._wanted is None or self._is_free(self._wanted):
+        if self._is_alike and (self._wanted is None or self._is_free(self._wanted)):
             for pattern in islice(field_patterns(self._names(), None, "", self._taken), _TRIED):
                 found = NamePattern.of(pattern).names
                 if self._wanted is None:
@@ -190,6 +197,24 @@ class _Look:
                 price = "files hold different variables of the same steps, which are merged"
                 yield fix(price, concat_dim=[each])
 
+    def given_order(self) -> Iterator[Fix]:
+        """Yield what keeps files in their order along a time that they have, whatever it says."""
+        arrays = self._facts.arrays
+        for each in sorted(self._taken):
+            rows = along(self._facts, each)
+            if not self._is_time(each) or not rows.any():
+                continue
+            held = np.bincount(arrays.path.codes[rows])
+            if (held[held > 0] < len(self._facts.files)).any():  # files lack variables
+                continue
+            has_labels = any(paths.name(path) == each for path in arrays.path.values)
+            says = f"whatever {each} says" if has_labels else f"without a coordinate {each}"
+            yield fix(
+                f"files follow one another in the order given, {says}",
+                concat_dim=[each],
+                combine="nested",
+            )
+
     def odd(self) -> str:
         """Return what keeps names from telling a date, where most of them do."""
         names = self._names(_ABOVE)
@@ -215,6 +240,14 @@ class _Look:
             f"Most names tell a date with --labels {quote(pattern)}, but not {file}{more}: leave"
             " them out or rename them."
         )
+
+    def following(self) -> Iterator[Fix]:
+        """Yield the one dimension along which files have other lengths, and no coordinate."""
+        if len(self.ragged) == 1 and self._is_alike:
+            yield fix(
+                f"files follow one another along {self.ragged[0]}, in the order given",
+                concat_dim=self.ragged,
+            )
 
     # -- whether it works --------------------------------------------------------------------
 
@@ -262,6 +295,11 @@ class _Look:
     def _is_free(self, name: str) -> bool:
         return name not in self._taken or name in self._one_step
 
+    def _is_ragged(self, name: str) -> bool:
+        steps = steps_along(self._facts, name)
+        has_labels = any(paths.name(path) == name for path in self._facts.arrays.path.values)
+        return not has_labels and len(np.unique(steps[steps > 0])) > 1
+
     def _has_one_step(self, name: str) -> bool:
         return int(steps_along(self._facts, name).max()) == 1
 
@@ -269,10 +307,12 @@ class _Look:
         """Say whether a dimension is one of time, by its name or the units of its coordinate."""
         if name.lower() in _NAMES_OF_TIME:
             return True
-        return any(
-            paths.name(path) == name and units_of(self._schemas[code].attributes.values)
+        held = [
+            self._schemas[code].attributes.values
             for path, code in _pairs(self._facts)
-        )
+            if paths.name(path) == name
+        ]
+        return any(each.get("axis") == "T" or units_of(each) for each in held)
 
     def _names(self, above: int = 0) -> list[str]:
         urls = [self._facts.files.url[at] for at in self._rows.tolist()]

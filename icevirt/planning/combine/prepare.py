@@ -197,11 +197,12 @@ def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence
                 first=facts.files.url[0],
                 last=facts.files.url[len(facts.files) - 1],
             )
-        fixes = [
+        known = (
             *candidates.in_order_given(facts),
             *label_fixes(facts, tolerance=spec.tolerance),
             *candidates.with_equal_labels(facts),
-        ]
+        )
+        fixes = [*{frozenset(each.flags): each for each in reversed(known)}.values()][::-1]
         raise CombineError(
             f"{len(facts.files)} files but no dimension to concatenate along",
             fixes=fixes,

@@ -256,3 +256,36 @@ def test_a_variable_of_the_name_of_the_labels_can_be_left_out():
     with pytest.raises(CombineError, match="already have a variable of its name") as caught:
         plan(files, "time", labels={"time": "*_{time:%Y}.nc"})
     assert caught.value.fixes[0].flags == ("--drop-variable", "/time")
+
+
+HOURS = {"units": "hours since 2024-01-01"}
+SAME = {"time": coord("time", [0.0, 6.0], **HOURS)}
+
+
+def test_members_of_the_same_times_are_stacked_before_files_follow_one_another():
+    files = maps("m1.nc", "m2.nc", **SAME)
+    assert proposed(*files) == ["--labels m{member:d}.nc", "--concat-dim time --combine nested"]
+
+
+def test_files_of_other_variables_are_no_members_and_do_not_follow_one_another():
+    files = [
+        File(f"{name}.nc", {name: data("time", np.ones(2, "f4")), **SAME}) for name in ("pr", "tas")
+    ]
+    assert proposed(*files) == ["--concat-dim time"]
+    made = plan(files, "time")
+    assert {*shown(made, files)} == {"pr", "tas"}
+
+
+def test_a_dimension_whose_coordinate_is_said_to_be_time_is_one():
+    step = coord("step", [0.0], axis="T")
+    files = [map_of(f"{name}.nc", step=step) for name in ("a", "b-c")]
+    assert proposed(*files) == ["--concat-dim step --combine nested"]
+
+
+def test_files_of_other_lengths_are_not_stacked_but_follow_one_another():
+    def swath(name, lines):
+        return File(name, {"radiance": data(("line", "x"), np.ones((lines, 3), "f4")), **GRID})
+
+    files = [swath("s_20240101.nc", 3), swath("s_20240102.nc", 4)]
+    assert proposed(*files) == ["--concat-dim line"]
+    assert proposed(*files, name="time") == []

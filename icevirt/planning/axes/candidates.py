@@ -13,7 +13,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix
 from icevirt.model import paths
-from icevirt.planning.axes.placement import data_along
+from icevirt.planning.axes.placement import along, data_along
 from icevirt.planning.remedies import fix
 from icevirt.planning.times.units import units_of
 
@@ -63,7 +63,9 @@ def in_order_given(facts: CatalogFacts) -> list[Fix]:
             concat_dim=[name],
         )
         for name, each in sorted(_dimensions(facts).items())
-        if not each.has_coordinate and (each.has_times or _GROWS.match(name))
+        if not each.has_coordinate
+        and (each.has_times or _GROWS.match(name))
+        and _in_all_files(facts, name)
     ]
 
 
@@ -78,6 +80,28 @@ def merging(facts: CatalogFacts) -> tuple[str, ...]:
             if np.bincount(facts.arrays.path.codes[held]).max(initial=0) == 1:
                 return (name,)
     return ()
+
+
+def with_equal_labels(facts: CatalogFacts) -> list[Fix]:
+    """Return fixes for dimensions whose coordinates are equal in files that follow one another."""
+    return [
+        fix(
+            f"files follow one another in the order given, and the labels of {name} repeat",
+            combine="nested",
+            concat_dim=[name],
+        )
+        for name, each in sorted(_dimensions(facts).items())
+        if each.has_coordinate
+        and (each.has_times or _GROWS.match(name))
+        and _in_all_files(facts, name)
+    ]
+
+
+def _in_all_files(facts: CatalogFacts, name: str) -> bool:
+    """Say whether all files have each variable along a dimension, so that none lacks a step."""
+    path = facts.arrays.path.codes[along(facts, name)]
+    held = np.bincount(path)
+    return bool((held[held > 0] == len(facts.files)).all())
 
 
 def other_grids(facts: CatalogFacts) -> Iterator[str]:

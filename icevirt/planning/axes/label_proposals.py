@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from icevirt.planning.times.units import parse, units_of
 
 _SAMPLE = 32  # names that are compared before all are
 _TRIED = 40  # patterns
+_MOSTLY = 0.75  # of the names
 _ABOVE = 3  # folders above those that differ, which may hold a year
 _READ = 10_000  # files whose attributes are read for a proposal
 _TIMES = ("time", "date", "file_time")
@@ -87,6 +89,11 @@ def label_fixes(
     found = [*islice(look.variables(), 1), *look.dates(), *islice(look.attributes(), 1)]
     found = found or [*islice(look.members(), 1)] or [*islice(look.telling(), 1)]
     return found if name else [*found, *look.given_order()]
+
+
+def odd_names(facts: CatalogFacts) -> str:
+    """Return a sentence about files whose names lack the date of most others, else nothing."""
+    return _Look(facts, None).odd() if len(facts.files) > 2 else ""
 
 
 class _Look:
@@ -190,14 +197,6 @@ class _Look:
                 price = "files hold different variables of the same steps, which are merged"
                 yield fix(price, concat_dim=[each])
 
-    def following(self) -> Iterator[Fix]:
-        """Yield the one dimension along which files have other lengths, and no coordinate."""
-        if len(self.ragged) == 1 and self._is_alike:
-            yield fix(
-                f"files follow one another along {self.ragged[0]}, in the order given",
-                concat_dim=self.ragged,
-            )
-
     def given_order(self) -> Iterator[Fix]:
         """Yield what keeps files in their order along a time that they have, whatever it says."""
         arrays = self._facts.arrays
@@ -214,6 +213,40 @@ class _Look:
                 f"files follow one another in the order given, {says}",
                 concat_dim=[each],
                 combine="nested",
+            )
+
+    def odd(self) -> str:
+        """Return what keeps names from telling a date, where most of them do."""
+        names = self._names(_ABOVE)
+        for first in (names[0], names[len(names) // 2], names[-1]):
+            for ways, _ in islice(date_patterns([first, *names], self._time), _TRIED):
+                for pattern in ways:
+                    if (told := self._odd(pattern, names)) is not None:
+                        return told
+        return ""
+
+    def _odd(self, pattern: str, names: Sequence[str]) -> str | None:
+        made = NamePattern.of(pattern)
+        there = made.read(names, self._time, calendar="standard").there
+        if not _MOSTLY * len(names) <= there.sum():
+            return None
+        found = made.labels(self._facts.files.url, self._time, calendar="standard")
+        lacking = np.flatnonzero(~found.there)
+        if not len(lacking) or found.two_ways.any() or len(lacking) > len(found.there) // 4:
+            return None
+        more = f" and {len(lacking) - 1} others" if len(lacking) > 1 else ""
+        file = self._facts.files.url[int(lacking[0])]
+        return (
+            f"Most names tell a date with --labels {quote(pattern)}, but not {file}{more}: leave"
+            " them out or rename them."
+        )
+
+    def following(self) -> Iterator[Fix]:
+        """Yield the one dimension along which files have other lengths, and no coordinate."""
+        if len(self.ragged) == 1 and self._is_alike:
+            yield fix(
+                f"files follow one another along {self.ragged[0]}, in the order given",
+                concat_dim=self.ragged,
             )
 
     # -- whether it works --------------------------------------------------------------------

@@ -218,12 +218,15 @@ def _in_order(
 
     Arrays that no file has (labels of new dimensions) come last, as in xarray's ``concat``.
     """
-    columns = facts.arrays
-    rows = len(columns.file)
-    key = cells.place[columns.file].astype(np.int64) * rows + np.arange(rows)
-    first = np.full(len(columns.path.values), np.iinfo(np.int64).max)
-    np.minimum.at(first, columns.path.codes, key)
-    called = (paths.join(spec.group, path) for path in columns.path.values)
-    place = dict(zip(called, first.tolist(), strict=True))
-    nowhere = np.iinfo(np.int64).max
-    return sorted((each.path for each in arrays), key=lambda path: place.get(path, nowhere))
+    codes, file = facts.arrays.path.codes, facts.arrays.file
+    first = np.flatnonzero(file == cells.rows[0]) if len(cells.rows) else np.zeros(0, np.int64)
+    later = np.ones(len(facts.arrays.path.values), np.bool_)
+    later[codes[first]] = False
+    more = np.flatnonzero(later[codes]) if later.any() else first[:0]
+    more = more[np.argsort(cells.place[file[more]], kind="stable")]
+    in_order = dict.fromkeys(codes[np.concatenate([first, more])].tolist())
+    place = {
+        paths.join(spec.group, facts.arrays.path.values[code]): at
+        for at, code in enumerate(in_order)
+    }
+    return sorted((each.path for each in arrays), key=lambda path: place.get(path, len(place)))

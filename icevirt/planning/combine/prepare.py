@@ -19,7 +19,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError, Fix
 from icevirt.planning.axes import candidates, duplicates, overlaps
-from icevirt.planning.axes.label_proposals import label_fixes
+from icevirt.planning.axes.label_proposals import label_fixes, odd_names
 from icevirt.planning.axes.new_dimensions import (
     NewDimension,
     nested_dimension,
@@ -199,17 +199,20 @@ def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence
                 first=facts.files.url[0],
                 last=facts.files.url[len(facts.files) - 1],
             )
-        fixes = [
+        known = (
             *candidates.in_order_given(facts),
             *label_fixes(facts, tolerance=spec.tolerance),
-        ]
+            *candidates.with_equal_labels(facts),
+        )
+        fixes = [*{frozenset(each.flags): each for each in reversed(known)}.values()][::-1]
         raise CombineError(
             f"{len(facts.files)} files but no dimension to concatenate along",
             fixes=fixes,
-            do=""
-            if fixes
-            else "Pass concat_dim (on the command line --concat-dim); labels say where files lie"
-            " along a dimension that they do not have.",
+            do=odd_names(facts)
+            or "Pass concat_dim (on the command line --concat-dim); labels say where files lie"
+            " along a dimension that they do not have."
+            if not fixes
+            else "",
             first=facts.files.url[0],
             last=facts.files.url[len(facts.files) - 1],
             dimensions=there,

@@ -169,6 +169,17 @@ def test_many_files_are_looked_at_at_once():
     assert proposed(*(map_of(name) for name in names)) == []
 
 
+@pytest.mark.parametrize("odd", [0, 2, 5])
+def test_a_name_that_is_not_like_the_others_is_told(odd):
+    names = [f"d_2024010{at}.nc" for at in range(1, 7)]
+    names[odd] = "d_mean-all.nc"
+    with pytest.raises(CombineError, match="6 files but no dimension") as caught:
+        combine_eras(facts_of(*maps(*names)), spec())
+    assert caught.value.fixes == ()
+    assert "--labels '*_{time:%Y%m%d}.nc'" in caught.value.do
+    assert "but not file:///data/d_mean-all.nc" in caught.value.do
+
+
 TEXT = st.text("ab01_-./T{}*?", min_size=1, max_size=14)
 
 

@@ -35,7 +35,10 @@ from icevirt.planning.combine.cf_packing import (
     same_packing,
 )
 from icevirt.planning.partial.chunk_alignment import native_chunks, slabs
+from icevirt.planning.partial.stored_times import counts_differ
 from icevirt.planning.remedies import drop_window_fix
+from icevirt.planning.times.units import missing_of, units_of
+from icevirt.planning.times.values import InexactError, recoded
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.chunk_encoding import (
     ChunkEncoder,
@@ -139,6 +142,7 @@ class _Assembly:
         self._alike = [
             each.data_type == hybrid.target.data_type
             and same_packing(packing_of(each.attributes), self._packing)
+            and not counts_differ([each, hybrid.target])
             for each in hybrid.schemas
         ]
         self._read: dict[int, bytes] = {}  # by file, of those that the scan read in one slab
@@ -206,7 +210,10 @@ class _Assembly:
         own = int(self._hybrid.own[place])
         if self._alike[own]:
             return values
-        theirs = packing_of(self._hybrid.schemas[own].attributes)
+        schema, target = self._hybrid.schemas[own], self._hybrid.target
+        if counts_differ([schema, target]):
+            return self._as_times(place, schema, values)
+        theirs = packing_of(schema.attributes)
         found = repacked(decoded(values, theirs), self._dtype, self._packing)
         if not isinstance(found, LostValues):
             return found
@@ -223,6 +230,35 @@ class _Assembly:
             packing={name: str(value) for name, value in theirs.items()},
             of_the_array={name: str(value) for name, value in self._packing.items()},
         )
+
+    def _as_times(self, place: int, schema: ArraySchema, values: NDArray[Any]) -> NDArray[Any]:
+        """Return times as the array counts them.
+
+        Raises:
+            CombineError: One of them has no exact value there.
+        """
+        source, target = (
+            units_of(each.attributes.values) for each in (schema, self._hybrid.target)
+        )
+        assert source is not None
+        assert target is not None
+        try:
+            return recoded(
+                values,
+                source,
+                target,
+                dtype=self._dtype,
+                missing=missing_of(schema.attributes),
+                fill=self._packing.get("_FillValue"),
+            )
+        except InexactError as error:
+            path = self._window.source_path
+            raise CombineError(
+                f"a time of {path} cannot be converted to the units of the other files: {error}",
+                do="Build the deviating files into another group.",
+                variable=path,
+                file=self._files.url[place],
+            ) from error
 
 
 def _rows(block: Block) -> Iterator[tuple[int, bytes]]:

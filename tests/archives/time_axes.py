@@ -278,3 +278,19 @@ def make_wrf_times(folder):
             field = file.createVariable("T2", "f4", ("Time", "west_east"))
             field.coordinates = "XTIME"
             field[:] = 280.0 + day
+
+
+@archive("Large fields of times of observation, counted from each day", tool="a level-3 processor",
+         oracle=by_coords(), choose="--on-mismatch native")  # fmt: skip
+def make_large_obs_time(folder):
+    def more(day):
+        def add(file):
+            file.createDimension("x", 20_000)
+            held = file.createVariable("obs_time", "i4", ("time", "x"), zlib=True, fill_value=-1)
+            held.units = f"seconds since 2020-03-{day + 1:02} 00:00:00"
+            held[:] = (np.arange(20_000, dtype="i4") - 1)[None]
+
+        return add
+
+    for day in range(3):
+        write(folder / f"d{day}.nc", [day], "days since 2020-03-01", kind="i4", more=more(day))

@@ -187,7 +187,12 @@ def _decision(  # noqa: PLR0917 - the facts of one array
 
 def _as_stored(schema: ArraySchema, target: ArraySchema, member: CombinedVariable) -> ArraySchema:
     """Return the schema of a hybrid array: encoded like ``target``, described by its attributes."""
-    if not member.as_floats:
+    if target.decode_signature(stored=False) != member.schema.decode_signature(stored=False):
+        if not member.as_floats:  # times that files count differently
+            names = ("units", "calendar", *PACKING)
+            kept = schema.attributes.without(*names)
+            return replace(target, attributes=kept | target.attributes.only(*names))
+    elif not member.as_floats:
         return replace(
             schema,
             codecs=target.codecs,

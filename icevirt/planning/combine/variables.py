@@ -25,6 +25,7 @@ from icevirt.planning.combine.options import CombineOptions, CombineSpec
 from icevirt.planning.combine.unlike_files import ways_to_fit
 from icevirt.planning.partial import mismatch
 from icevirt.planning.partial.storage_cost import permits, signature
+from icevirt.planning.partial.stored_times import converts
 from icevirt.planning.remedies import scan_fix
 
 _ROWS = 1 << 20  # that are sorted at a time
@@ -347,8 +348,13 @@ def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
                 schemas[group[0]].decode_signature(stored=kind),
                 schemas[other].decode_signature(stored=kind),
             )
-            if unlike and not permits(options, path, axes, unlike):
-                pair = group[0], other
+            pair = group[0], other
+            both = schemas[group[0]], schemas[other]
+            if (
+                unlike
+                and not permits(options, path, axes, unlike)
+                and not converts(options, path, axes, unlike, both)
+            ):
                 raise mismatch.refusal(facts, path, rows, schemas, codes, pair, stored=kind)
 
 

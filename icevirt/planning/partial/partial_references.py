@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import CatalogFacts, Coded
+from icevirt.archive.facts import CatalogFacts, Coded, by_first_appearance
 from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.joining import fixed_dtype, itemsize_of
 from icevirt.archive.schema import ArraySchema, differences
@@ -32,6 +32,7 @@ from icevirt.planning.partial.chunk_alignment import (
     values_in,
 )
 from icevirt.planning.partial.storage_cost import remedy, signature
+from icevirt.planning.partial.stored_times import counts_differ, stored_times
 from icevirt.planning.remedies import leave_out
 
 _LOSSY = (
@@ -147,6 +148,11 @@ class _ArrayFiles:
         """Whether values mean the same in all files."""
         return bool((self.by_values == self.by_values[0]).all())
 
+    def schemas_in_order(self) -> list[ArraySchema]:
+        """Return the schemas in the order in which files have them."""
+        first = by_first_appearance(self.own, len(self.schemas))
+        return [self.schemas[at] for at in first.tolist()]
+
     def candidates(self) -> list[int]:
         """Return one schema of each encoding that the array may have, the largest first."""
         if not (~self.whole).any():
@@ -169,9 +175,11 @@ def _best(files: _ArrayFiles, joined: tuple[tuple[int, ...], tuple[JSON, ...]]) 
     """Return the decision that stores least."""
     edges, codecs = joined
     kept = files.candidates()
+    shape = files.schemas[kept[0]].chunk_shape if kept else edges
     if files.member.as_floats:
-        shape = files.schemas[kept[0]].chunk_shape if kept else edges
         return _measured(files, _as_floats(files), shape)
+    if counts_differ(files.schemas):
+        return _measured(files, _as_times(files), shape)
     if not kept:
         target = replace(files.member.schema, codecs=codecs, chunk_shape=edges)
         return _measured(files, target, edges)
@@ -339,6 +347,20 @@ def _types(schema: ArraySchema) -> tuple[str, ...]:
     """Return what decides the type of decoded values; the values of scales do not."""
     packing = packing_of(schema.attributes)
     return str(schema.data_type), *(f"{k} {np.asarray(v).dtype}" for k, v in packing.items())
+
+
+def _as_times(files: _ArrayFiles) -> ArraySchema:
+    """Return the schema of times that files count differently."""
+    order = files.schemas_in_order()
+    made = stored_times(order, files.member.schema)
+    if made is None:
+        path = files.member.path
+        raise CombineError(
+            f"the times of {path} are of calendars that differ",
+            do=f"Leave the variable out with {leave_out(path)}.",
+            variable=path,
+        )
+    return replace(made, codecs=_FLOAT_CODECS)
 
 
 # -- what it takes -----------------------------------------------------------------------------

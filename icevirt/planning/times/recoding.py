@@ -253,6 +253,18 @@ def _inexact(path: str, url: str, error: InexactError) -> CombineError:
     )
 
 
+def counting_as(attributes: Attributes, target: TimeTarget, first: Attributes) -> Attributes:
+    """Return the attributes of times that are converted.
+
+    Args:
+        attributes: As they were.
+        target: What the times count, in which type.
+        first: Of the first file, which spells the calendar.
+    """
+    made = _counting_as(attributes, target, first, names_units=True)
+    return _with_missing(made, target)
+
+
 def _counting_as(
     attributes: Attributes, target: TimeTarget, first: Attributes, *, names_units: bool
 ) -> Attributes:

@@ -2,6 +2,7 @@
 
 import warnings
 
+import cftime
 import numpy as np
 import pytest
 import xarray as xr
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 
 from icevirt.archive.schema import ArraySchema
 from icevirt.model.attributes import restore
-from icevirt.planning.times.recoding import recode_times
+from icevirt.planning.times.recoding import recode_times, recoded_values
+from icevirt.planning.times.units import coarsest, parse
+from icevirt.planning.times.values import InexactError, decoded_times, microseconds, recoded
 from unit.planning.scanned_facts import File, coord, data, facts_of
 
 TYPES = ["i2", "i4", "u4", "i8", "f4", "f8"]
@@ -33,7 +36,7 @@ def instants(values, attrs, time_unit="ns"):
 
 references = st.builds(
     "{:04d}-{:02d}-{:02d} {:02d}:{:02d}:00".format,
-    st.integers(1850, 2100),
+    st.integers(1880, 2080),
     st.integers(1, 12),
     st.integers(1, 28),
     st.integers(0, 23),
@@ -114,10 +117,111 @@ def test_times_that_order_no_files_decode_as_from_their_files(found):
     ]
     facts, done = recode_times(facts_of(*files), ["time"])
     schema = ArraySchema.loads(facts.arrays.schema[0])
-    from icevirt.planning.times.recoding import recoded_values
-
     for row, (numbers, own) in enumerate(found):
         held = numbers
         if done:
             held = recoded_values(numbers, done["/obs"], row, path="/obs", url="f")
         assert instants(held, kept(schema.attributes)) == instants(numbers, own)
+
+
+# -- the parts of it -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "calendar"),
+    [
+        ("K", None),
+        ("since 2000-01-01", None),
+        ("months since 2000-01-01", "standard"),
+        ("common_years since 2000-01-01", "360_day"),
+        ("days since yesterday", None),
+        ("days since 2000-13-01", None),
+        ("days since 2000-02-30", "noleap"),
+        (3, None),
+    ],
+)
+def test_what_counts_no_time_is_none(text, calendar):
+    assert parse(text, calendar) is None
+
+
+@pytest.mark.parametrize("calendar", ["standard", "proleptic_gregorian"])
+@given(
+    found=st.tuples(
+        st.integers(1583, 2400), st.integers(1, 12), st.integers(1, 28), st.integers(0, 86_399)
+    )
+)
+def test_a_reference_date_is_that_of_cftime(found, calendar):
+    year, month, day, second = found
+    text = f"{year}-{month}-{day:02} {second // 3600:02}:{second // 60 % 60}0:{second % 60:02}.5"
+    text = text.replace(f":{second // 60 % 60}0:", f":{second // 60 % 60:02}:")
+    date = cftime.num2date(0, f"days since {text}", calendar)
+    epoch = "microseconds since 1970-01-01"
+    assert parse(f"hours since {text}", calendar).origin == cftime.date2num(date, epoch, calendar)
+
+
+@pytest.mark.parametrize(
+    ("texts", "common"),
+    [
+        (["days since 2001-01-01", "hours since 2001-02-01"], "hours since 2001-01-01"),
+        (["days since 2001-01-01", "days since 2001-01-02 06:00"], "hours since 2001-01-01"),
+        (["hours since 2001-01-01", "hours since 2001-01-01 00:00:30"], "seconds since 2001-01-01"),
+        (["hrs since 2001-01-01", "d since 2000-01-01"], "hrs since 2001-01-01"),
+        (["days since 2001-01-01", "nanoseconds since 1999-01-01"], "nanoseconds since 2001-01-01"),
+    ],
+)
+def test_whole_numbers_count_the_coarsest_unit_that_divides_all(texts, common):
+    units = [parse(text) for text in texts]
+    step, origin = (np.array([getattr(u, name) for u in units]) for name in ("step", "origin"))
+    assert coarsest(step, origin, units[0]).text == common
+
+
+def test_a_time_that_would_become_a_missing_one_is_refused():
+    source, target = parse("days since 2001-01-01"), parse("days since 2000-01-01")
+    with pytest.raises(InexactError):
+        recoded(np.array([1], "i4"), source, target, fill=367)
+
+
+def test_dates_before_the_reform_are_not_those_of_another_calendar():
+    source, target = (
+        parse("days since 1500-01-01"),
+        parse("days since 1500-01-01", "proleptic_gregorian"),
+    )
+    with pytest.raises(InexactError, match="before 1582-10-15"):
+        recoded(np.array([1]), source, target)
+    assert recoded(np.array([40_000]), source, target).tolist() == [
+        40_009
+    ]  # Julian January 1st is the 10th
+
+
+@pytest.mark.parametrize(
+    ("values", "source", "target"),
+    [
+        (np.array([1], "i4"), "hours since 2001-01-01", "days since 2001-01-01"),
+        (np.array([100], "i1"), "days since 2001-01-01", "days since 2000-01-01"),
+        (np.array([1.0], "f4"), "seconds since 2001-01-01", "days since 1900-01-01"),
+        (np.array([2**62], "i8"), "days since 2001-01-01", "days since 2000-01-01"),
+        (np.array([200_000], "i4"), "days since 2001-01-01", "nanoseconds since 2001-01-01"),
+    ],
+)
+def test_a_time_without_an_exact_value_is_refused(values, source, target):
+    with pytest.raises(InexactError):
+        recoded(values, parse(source), parse(target))
+
+
+def test_microseconds_are_those_of_cftime():
+    units = parse("days since 1850-01-01", "noleap")
+    raw = np.array([0.125, 36500.25, 20.0000006 / 86_400, 19.9999994 / 86_400])
+    times, there = microseconds(raw, units)
+    assert there.all()
+    told = cftime.date2num(
+        cftime.num2date(raw, units.text, "noleap"), "microseconds since 1970-01-01", "noleap"
+    )
+    assert times.tolist() == told.tolist()
+
+
+def test_one_date_out_of_range_makes_all_of_its_file_microseconds():
+    """As xarray does; other files keep their nanoseconds."""
+    units = parse("seconds since 2000-01-01")
+    values = np.array([1 / 3, 1e10, 1 / 3])
+    found = decoded_times(values, units, starts=np.array([0, 2]))
+    assert found.rest.tolist() == [0, 0, 333]

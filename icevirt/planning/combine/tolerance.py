@@ -87,7 +87,7 @@ def difference_of(one: NDArray[Any], other: NDArray[Any]) -> float:
     kind = np.float64 if one.dtype.kind == "f" else np.longdouble
     both = np.isnan(one.astype(kind)) & np.isnan(other.astype(kind))
     with np.errstate(invalid="ignore"):  # infinity less itself
-        apart = np.abs(one.astype(kind) - other.astype(kind))
+        apart = np.asarray(np.abs(one.astype(kind) - other.astype(kind)))  # of scalars, too
     apart[both | (one == other)] = 0
     return float(np.max(apart))
 

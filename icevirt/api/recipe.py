@@ -12,6 +12,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
@@ -279,7 +280,7 @@ def _value(name: str, value: Any) -> Any:
     match value:
         case np.generic():
             return _value(name, value.item())
-        case bool() | int() | float():
+        case bool() | int() | float() | date():
             return value
         case str():
             return _text(value)

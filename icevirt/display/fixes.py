@@ -20,6 +20,7 @@ from icevirt.redaction import without_secrets
 _MANY = 3  # files that a command line repeats by name, and folders with a pattern each
 _FILES = "FILES..."  # in the place of more, which no pattern matches
 _STDIN = "-"  # a list of sources
+_RECIPE = ("-f", "--file")
 _LITERAL = "--"  # what follows is no option
 _NO_SECRETS = "; put the secrets of the URLs back"
 
@@ -62,9 +63,22 @@ def commands(fixes: Sequence[Fix], words: Sequence[str]) -> list[str]:
         made.append(f"{plain(each.first)} && {command}" if each.first else command)
     width = max(map(len, made))
     return [
-        f"{command:<{width}}  # {plain(each.price)}{more}"
+        f"{command:<{width}}  # {plain(each.price)}{more}{_of_recipe(each, base)}"
         for command, each in zip(made, fixes, strict=True)
     ]
+
+
+def _of_recipe(fix: Fix, words: Sequence[str]) -> str:
+    """Return what a recipe would have to say else: a command cannot take or add to what it says."""
+    if not any(word.partition("=")[0] in _RECIPE for word in words):
+        return ""
+    here = {word.partition("=")[0] for word in words}
+    gone = {each.partition("=")[0] for each in fix.without} - here
+    joined = {flag for flag, _ in _options(fix.flags) if flag in (*_LISTS, *_MAPPINGS)} - here
+    return "".join((
+        *(f"; take {flag[2:]} out of the recipe" for flag in sorted(gone)),
+        *(f"; it replaces what the recipe says of {flag[2:]}" for flag in sorted(joined - gone)),
+    ))  # fmt: skip
 
 
 def quoted(word: str) -> str:

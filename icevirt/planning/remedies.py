@@ -13,7 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns
+from icevirt.archive.plan import WindowTask
+from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix
+from icevirt.model import paths
+
+_NAMED = 5  # variables in a price
 
 EVERY = "*"
 """In the place of a name: all coordinates of dimensions."""
@@ -106,6 +111,27 @@ def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 def drop_fix(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer], price: str) -> Fix:
     """Return a fix that leaves out the variables of some rows, by their names in the files."""
     return scan_fix(price, drop_variables=own_names(arrays, rows))
+
+
+def drop_fixes(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer]) -> list[Fix]:
+    """Return the fix that leaves out the variables of some rows, if that leaves other data."""
+    gone = {arrays.path.values[code] for code in arrays.path.codes[np.asarray(rows)].tolist()}
+    size = len(arrays.schema.values)
+    pairs = np.unique(arrays.path.codes.astype(np.int64) * size + arrays.schema.codes)
+    for path, schema in (
+        (arrays.path.values[each // size], each % size) for each in pairs.tolist()
+    ):
+        names = ArraySchema.loads(arrays.schema.values[schema]).dimension_names
+        if path not in gone and names and names != (paths.name(path),):
+            lost = listed(own_names(arrays, rows), _NAMED)
+            return [drop_fix(arrays, rows, f"the dataset lacks {lost}")]
+    return []
+
+
+def drop_window_fix(window: WindowTask) -> Fix:
+    """Return a fix that leaves out the variable of which a task writes a part."""
+    names = list(dict.fromkeys(path for path, _ in window.reads)) or [window.source_path]
+    return scan_fix(f"the dataset lacks {window.source_path}", drop_variables=names)
 
 
 def instead(

@@ -33,6 +33,7 @@ from icevirt.planning.combine.cf_packing import (
     same_packing,
 )
 from icevirt.planning.partial.chunk_alignment import native_chunks, slabs
+from icevirt.planning.remedies import drop_window_fix
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.chunk_encoding import ChunkEncoder, chunks_of, decode_whole, inline_table
 from icevirt.tasks.source_values import Reading, SourceValues, checked
@@ -101,8 +102,8 @@ def _encoded(window: WindowTask, encoder: ChunkEncoder, chunk: NDArray[Any]) -> 
         path = window.source_path
         raise CombineError(
             f"the codecs of {path} do not reproduce the encoded values: {error}",
-            do="Build the files that differ into another group, or leave the variable out"
-            f" with drop_variables=[{path!r}].",
+            fixes=[drop_window_fix(window)],
+            do="You can also build the files that differ into another group.",
             variable=path,
         ) from error
 

@@ -30,6 +30,7 @@ from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning.equality import first_difference
+from icevirt.planning.remedies import scan_fix
 from icevirt.scan.contract import Oracle
 from icevirt.scan.registry import oracle_for
 from icevirt.tasks.limit_enforcement import in_worker
@@ -212,7 +213,7 @@ def checked(values: NDArray[Any], dtype: np.dtype[Any], *, path: str, url: str) 
     if values.dtype != dtype:
         raise CombineError(
             f"values of {path} are read as {values.dtype}, not as {dtype}",
-            do=f"Leave the variable out with drop_variables=[{path!r}].",
+            fixes=[scan_fix(f"the dataset lacks {path}", drop_variables=[path])],
             variable=path,
             file=url,
         )

@@ -24,6 +24,7 @@ from icevirt.errors import CombineError, FormatError
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.strings import copy_ranges
 from icevirt.planning.equality import first_difference, same_values
+from icevirt.planning.remedies import drop_window_fix
 from icevirt.planning.times.recoding import recoded_values
 from icevirt.tasks.chunk_encoding import decode_whole, encode_chunks, fill_of, plain_dtype
 from icevirt.tasks.shuffle import Bound, bounds_of, within
@@ -362,10 +363,10 @@ def _refuse_unlike(
     if same_values(one, other) is not True:
         raise CombineError(
             f"two files hold different values of {window.source_path} for the same steps",
-            do="Leave one of them out, or leave the variable out with "
-            f"drop_variables=[{window.source_path!r}]; or, if the files differ along a "
-            "dimension that the variable lacks, add that dimension with data_vars (--data-vars "
-            f"DIMENSION:{window.source_path}).",
+            fixes=[drop_window_fix(window)],
+            do="You can also leave one of them out; or, if the files differ along a dimension that"
+            " the variable lacks, add that dimension with data_vars (--data-vars"
+            f" DIMENSION:{window.source_path}).",
             variable=window.source_path,
             first=files.url(places[0]),
             second=files.url(places[1]),

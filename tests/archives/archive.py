@@ -28,7 +28,7 @@ class Archive:
     tool: str  # what wrote it
     make: Callable[[Path], None]  # writes the files into a folder
     oracle: Callable[[list[str]], xr.Dataset]  # xarray's answer
-    files: str = "*"  # the sources, as a pattern below the folder
+    files: str = "*"  # the sources, as a pattern below the folder; "" is the folder itself
     options: tuple[str, ...] = ()  # words that only a person can know
     choose: str | None = None  # a part of the command that the error prints, and that is run next
     refused: str | None = None  # why it stays refused: a pattern of the error

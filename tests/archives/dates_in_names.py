@@ -415,3 +415,27 @@ def make_stations_of_characters(folder):
             {"t": ("station", np.arange(len(names)) + 10.0 * at)},
             {"station": np.array(names, "S6")},
         ).to_netcdf(folder / f"{at}.nc", format="NETCDF3_CLASSIC", engine="netcdf4")
+
+
+@archive(
+    "A file for each variable, with the same coordinates",
+    tool="cdo splitname",
+    choose="--concat-dim time",
+    oracle=by_coords(compat="equals"),
+)
+def make_variables_in_files_of_their_own(folder):
+    for at, name in enumerate(("pr", "tas")):
+        made = grid(at, name).expand_dims(time=pd.date_range("2000-01-01", periods=3))
+        made["crs"] = ((), np.int32(0))
+        made.to_netcdf(folder / f"{name}.nc", encoding={"time": {"units": "days since 2000-01-01"}})
+
+
+@archive(
+    "A map for each variable, without a time",
+    tool="gdal_translate",
+    choose="--concat-dim lat",
+    oracle=by_coords(compat="equals"),
+)
+def make_maps_in_files_of_their_own(folder):
+    for at, name in enumerate(("elevation", "slope", "aspect")):
+        grid(at, name).to_netcdf(folder / f"{name}.nc")

@@ -122,7 +122,10 @@ def _together(
         disputed=np.zeros(sizes, bool), along=tuple(dim for dim in dims if dim in places), dtypes={str(each) for each in kinds},
     )  # fmt: skip
     for file, variable in parts:
-        values = variable.transpose(*own).values.astype(dtype)
+        values = variable.transpose(*own).values
+        if variable.dtype.kind == "S":  # characters, which another format stores as text
+            values = np.char.decode(values, "utf-8")
+        values = values.astype(dtype)
         where = []
         for dim in dims:
             if dim in places and dim in file.at:

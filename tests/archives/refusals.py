@@ -338,6 +338,40 @@ def make_a_file_that_was_cut_off(folder):
 
 
 @archive(
+    "Years of 365 and 366 days in chunks of 30 days, of which little may be stored",
+    tool="xarray",
+    oracle=by_coords(),
+    options=("--max-native-bytes", "100"),
+    choose="--max-native-bytes 5888000",
+)
+def make_chunks_that_must_be_stored(folder):
+    begin = 0
+    for year, days in ((1999, 365), (2000, 366), (2001, 365)):
+        values = np.broadcast_to(np.arange(days, dtype="f4")[:, None], (days, 2000))
+        time = ("time", np.arange(begin, begin + days), {"units": "days since 1999-01-01"})
+        xr.Dataset({"tas": (("time", "x"), values)}, {"time": time}).to_netcdf(
+            folder / f"{year}.nc",
+            unlimited_dims="time",
+            encoding={"tas": {"chunksizes": (30, 2000), "zlib": True}},
+        )
+        begin += days
+
+
+@archive(
+    "Members to stack, of which the command lets no variable have the dimension",
+    tool="xarray",
+    oracle=nested("member", data_vars="all"),
+    options=("--concat-dim", "member", "--combine", "nested", "--data-vars", "minimal"),
+    choose="--data-vars all",
+)
+def make_members_without_a_variable(folder):
+    for member in range(3):
+        xr.Dataset({"tas": ("x", field(member))}, {"x": [1.0, 2, 3]}).to_netcdf(
+            folder / f"m{member}.nc"
+        )
+
+
+@archive(
     "A repository that holds what the first days gave",
     tool="icevirt",
     oracle=by_coords(),

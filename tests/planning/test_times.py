@@ -166,3 +166,25 @@ def test_a_time_that_no_integer_can_count_is_refused(tmp_path, in_process):
         file["time"].units = "nanoseconds since 2001-01-01"
     with pytest.raises(CombineError, match="no exact value"):
         icevirt.build(files, str(tmp_path / "repo"), concat_dim="time")
+
+
+def test_files_that_come_later_change_no_time_that_was_built(tmp_path, in_process):
+    """One step a file, as xarray writes them: the type stays, and the unit may be finer."""
+    files, repo = [], str(tmp_path / "repo")
+    coder, shown = xr.coders.CFDatetimeCoder(time_unit="ns"), []
+    for number, time in enumerate(np.arange("2001-01-01", "2001-01-02", 6, dtype="M8[h]")):
+        files.append(str(tmp_path / f"s{number}.nc"))
+        xr.Dataset(
+            {"v": (("time", "x"), np.full((1, 3), number, "f4"))}, {"time": [time.astype("M8[ns]")]}
+        ).to_netcdf(files[-1])
+        report = icevirt.build(files, repo, concat_dim="time", mode="w" if number else "w-")
+        ours = xr.open_dataset(
+            repo, engine="icevirt", decode_times=coder,
+            authorize_virtual_chunk_access=report.containers,
+        )  # fmt: skip
+        shown.append((ours.time.encoding["dtype"], ours.time.encoding["units"]))
+        assert ours.time.values.tolist() == [
+            xr.open_dataset(file, decode_times=coder).time.values[0].item() for file in files
+        ]
+    hours = "hours since 2001-01-01 00:00:00"
+    assert shown == [(np.int64, "days since 2001-01-01 00:00:00"), *[(np.int64, hours)] * 3]

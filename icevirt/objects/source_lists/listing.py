@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import shlex
 import stat
 from collections.abc import Iterable
@@ -20,6 +21,10 @@ from icevirt.objects.source_lists.remote_listing import changed_remotely, remote
 SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5", ".he5", ".hdf")
 """Which files of a directory are taken. A file that is named, or matches a glob, always is."""
 
+_SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]*$")
+_HDF5, _CLASSIC = b"\x89HDF\r\n\x1a\n", (b"CDF\x01", b"CDF\x02", b"CDF\x05")
+_BLOCKS = (512, 1024, 2048)  # bytes, at which HDF5 may begin
+
 _LOOKED_AT = 10_000  # names in a folder, when one of them may be meant
 _NAME = "Name files, directories or globs to build from."
 
@@ -29,7 +34,8 @@ def list_sources(
 ) -> tuple[SourceFile, ...]:
     """List the files that globs, directories, paths and URLs name, in that order.
 
-    Directories are searched with everything below them, for the usual suffixes. ``**`` in a glob
+    Directories are searched with everything below them, for the usual suffixes, and for files
+    without any that begin as such files do. ``**`` in a glob
     crosses directories. Both stand for their files in natural order of the names. Symbolic links
     are followed: the file they lead to is what is referenced, their own name is what is sorted.
     A file that is named twice, or by two hard links, counts at its first place.
@@ -76,11 +82,33 @@ def _text(source: object) -> str:
 def _paths(text: str) -> list[str]:
     path = metadata_of(as_local_path(text))
     if os.path.isdir(path):
-        below = [each for each in files_below(path) if each.lower().endswith(SUFFIXES)]
+        below = [
+            each
+            for each in files_below(path)
+            if each.lower().endswith(SUFFIXES) or (_says_nothing(each) and _is_netcdf(each))
+        ]
         return _nonempty(below, text, "the directory holds no NetCDF or HDF5 files")
     if is_pattern(text) and not os.path.lexists(path):
         return _nonempty(files_matching(path), text, "the pattern matches no file")
     return [path]
+
+
+def _says_nothing(path: str) -> bool:
+    """Say whether a name has no suffix of letters, like those of WRF."""
+    return _SUFFIX.search(os.path.basename(path)) is None
+
+
+def _is_netcdf(path: str) -> bool:
+    """Say whether a file begins as NetCDF or HDF5 files do; HDF5 may follow a block of others."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
+        with open(path, "rb") as file:
+            if file.read(len(_HDF5)).startswith((_HDF5, *_CLASSIC)):
+                return True
+            return any(file.seek(at) and file.read(len(_HDF5)) == _HDF5 for at in _BLOCKS)
+    except OSError:
+        return True  # looking at it again says what is wrong
 
 
 def _nonempty(paths: list[str], source: str, what: str) -> list[str]:

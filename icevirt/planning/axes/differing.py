@@ -1,6 +1,6 @@
 """Infer dimensions to concatenate along: those along which files lie beside each other.
 
-Labels that differ by rounding, or that belong to another grid, are no reason to concatenate: the
+Labels that differ by rounding, or that belong to another grid, do not count: the
 plan says what is wrong with these.
 """
 
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.file_order import decoded
-from icevirt.planning.times.units import units_of
 
 EVERY = "*"
 """In the place of a name: all coordinates of dimensions."""
@@ -61,23 +60,28 @@ def differing(
 
 
 def of_many(found: Sequence[LabelsByDimension], tolerance: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the dimensions along which any file lies beside the first."""
+    """Return the dimensions along which any file lies beside the first that has them."""
     distinct: dict[tuple[Any, ...], LabelsByDimension] = {}
     for each in found:
         key = tuple((name, raw, kind, repr(known)) for name, (raw, kind, known) in each.items())
         distinct.setdefault(key, each)
-    first, *others = distinct.values() if distinct else [{}]
-    names = [name for other in others for name in differing(first, other, tolerance)]
-    return tuple(dict.fromkeys(names))
+    firsts: dict[str, ComparedLabels] = {}
+    names: dict[str, None] = {}
+    for each in distinct.values():
+        names |= dict.fromkeys(differing(firsts, each, tolerance))
+        firsts = {**each, **firsts}
+    return tuple(names)
 
 
 def _apart(one: ComparedLabels, other: ComparedLabels, limit: float) -> bool:
     """Say whether labels lie beside each other, or follow one another with some in both."""
-    if units_of(one[2]) is not None or units_of(other[2]) is not None:
+    if any(" since " in str(each[2].get("units", "")) for each in (one, other)):
         return True  # of times, whatever they are: runs may overlap in any way
     left, right = (_numbers(each) for each in (one, other))
     if left is None or right is None:
         return True  # texts
+    if not (np.isfinite(left).all() and np.isfinite(right).all()):
+        return True  # the plan says what is wrong with these
     if len(left) == len(right) and within_rounding(left, right, limit):
         return False
     if not len(left) or not len(right) or left.min() > right.max() or right.min() > left.max():

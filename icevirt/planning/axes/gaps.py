@@ -24,7 +24,7 @@ from icevirt.model.json import JSON
 from icevirt.planning.axes.regular_axes import AxisSteps
 from icevirt.planning.combine.options import Missing
 from icevirt.planning.combine.variables import CombinedVariable
-from icevirt.planning.remedies import drop_fix, fix, listed, own_names
+from icevirt.planning.remedies import drop_fixes, fix, listed
 from icevirt.planning.times.units import missing_of
 
 _SHOWN = 5  # places in a message
@@ -90,9 +90,9 @@ def find(
             fill=fill,
         )
     if refused:
-        raise _refused(facts, members, refused)
+        raise _refused(facts, refused)
     if wrong:
-        raise _cannot(facts, members, wrong)
+        raise _cannot(facts, wrong)
     return found
 
 
@@ -122,9 +122,7 @@ def _called(member: CombinedVariable, box: NDArray[np.int64]) -> str:
     )
 
 
-def _refused(
-    facts: CatalogFacts, members: Sequence[CombinedVariable], absent: Sequence[_Absent]
-) -> CombineError:
+def _refused(facts: CatalogFacts, absent: Sequence[_Absent]) -> CombineError:
     """Return the error; files that lie in the first of the boxes and lack the array are named."""
     member, first = absent[0].member, absent[0].first
     count = math.prod(axis.count for axis in member.along)
@@ -148,7 +146,7 @@ def _refused(
         f" {names}{f', as well as {others} at some' if others else ''}",
         fixes=[
             fix("these steps read as missing values; no data is copied", missing="reserve"),
-            *_without(facts, members, [each.member for each in absent]),
+            *_without(facts, [each.member for each in absent]),
         ],
         do="You can also leave out files.",
         variable=member.path,
@@ -157,19 +155,8 @@ def _refused(
     )
 
 
-def _without(
-    facts: CatalogFacts, members: Sequence[CombinedVariable], gone: Sequence[CombinedVariable]
-) -> list[Fix]:
-    """Return the fix that leaves variables out, if that leaves any along these dimensions."""
-    if not any(_is_data(each) for each in members if each not in gone):
-        return []
-    rows = np.concatenate([each.rows for each in gone])
-    names = listed(own_names(facts.arrays, rows), _NAMED)
-    return [drop_fix(facts.arrays, rows, f"the dataset lacks {names}")]
-
-
-def _is_data(member: CombinedVariable) -> bool:
-    return bool(member.along) and member.schema.dimension_names != (paths.name(member.path),)
+def _without(facts: CatalogFacts, gone: Sequence[CombinedVariable]) -> list[Fix]:
+    return drop_fixes(facts.arrays, np.concatenate([each.rows for each in gone]))
 
 
 def _lengths(
@@ -189,7 +176,7 @@ def _lengths(
         if len(unknown):
             raise CombineError(
                 f"the number of steps of {member.path} that are missing in a file is unknown",
-                fixes=_without(facts, members, [member]),
+                fixes=_without(facts, [member]),
                 do="You can also leave the file out.",
                 variable=member.path,
                 file=facts.files.url[int(np.argmax(axis.cell == unknown[0]))],
@@ -232,11 +219,7 @@ def _fill(facts: CatalogFacts, member: CombinedVariable) -> tuple[JSON, str]:
     return wanted, ""
 
 
-def _cannot(
-    facts: CatalogFacts,
-    members: Sequence[CombinedVariable],
-    wrong: Sequence[tuple[CombinedVariable, str]],
-) -> CombineError:
+def _cannot(facts: CatalogFacts, wrong: Sequence[tuple[CombinedVariable, str]]) -> CombineError:
     """Return the error for variables whose steps cannot read as missing."""
     (member, why), gone = wrong[0], [each for each, _ in wrong]
     others = listed([each.path for each in gone[1:]], _NAMED)
@@ -257,7 +240,7 @@ def _cannot(
                 f" up to {8 * size:,} bytes; missing steps are NaN",
                 float_variables=[each.path for each in gone],
             ),
-            *_without(facts, members, gone),
+            *_without(facts, gone),
         ],
         do=do,
         variable=member.path,

@@ -18,14 +18,15 @@ from icevirt.archive.roles import coordinates_of
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix, IcevirtError
 from icevirt.model import paths
+from icevirt.planning.axes.coordinates import coordinate_of
 from icevirt.planning.axes.date_formats import Dates, iso_dates
 from icevirt.planning.axes.date_labels import shown_labels
 from icevirt.planning.axes.name_patterns import NamePattern, readable_paths
 from icevirt.planning.axes.name_proposals import date_patterns, field_patterns, relative
 from icevirt.planning.axes.new_dimensions import NewDimension, new_dimension
-from icevirt.planning.axes.placement import along
+from icevirt.planning.axes.placement import along, files_along
 from icevirt.planning.axes.relabeled_steps import relabeled, steps_along
-from icevirt.planning.remedies import fix
+from icevirt.planning.remedies import EVERY, fix
 from icevirt.planning.times.units import parse, units_of
 
 _SAMPLE = 32  # names that are compared before all are
@@ -38,21 +39,54 @@ _OF_MAKING = ("creat", "modif", "process", "produc", "issue", "history", "metada
 _OF_MEMBERS = ("realization", "realisation", "member", "ensemble", "variant")
 
 
-def label_fixes(facts: CatalogFacts, name: str | None = None) -> list[Fix]:
+def differing_dimensions(facts: CatalogFacts, tolerance: Mapping[str, float]) -> list[str]:
+    """Return the dimensions whose coordinates differ between files, in the order of their names.
+
+    They order files where nothing was inferred: a tolerance for all coordinates, or new names.
+    """
+    schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
+    dimensions = {each for schema in schemas for each in schema.dimension_names if each}
+    found = []
+    for name in sorted(dimensions):
+        there = files_along(facts, name)
+        held = coordinate_of(facts, name, there)
+        if held is None or len(there) < 2:
+            continue
+        ends = held.values.take(np.array([0, len(there) - 1]))
+        first, last = ends.flat[: ends.starts[1]], ends.flat[ends.starts[1] :]
+        near = tolerance.get(name, tolerance.get(EVERY, 0.0))
+        alike = len(first) == len(last) and (
+            bool((first == last).all())
+            if held.is_text
+            else np.allclose(first, last, rtol=0, atol=near, equal_nan=True)
+        )
+        if not (alike and held.counts_alike):
+            found.append(name)
+    return found
+
+
+def label_fixes(
+    facts: CatalogFacts, name: str | None = None, tolerance: Mapping[str, float] | None = None
+) -> list[Fix]:
     """Return ways to stack files along a new dimension, the best first.
 
     Args:
         facts: Of the files.
         name: Of the dimension, where the user said one.
+        tolerance: By which coordinates may differ.
     """
     if len(facts.files) < 2:
         return []
+    if not name and (known := differing_dimensions(facts, tolerance or {})):
+        return [fix(f"files follow one another along {', '.join(known)}", concat_dim=known)]
     look = _Look(facts, name)
+    if not name and (merged := [*islice(look.merging(), 1)]):
+        return merged
     if look.ragged:  # files of other lengths cannot be stacked
         return [] if name else [*look.following()]
     found = [*islice(look.variables(), 1), *look.dates(), *islice(look.attributes(), 1)]
     found = found or [*islice(look.members(), 1)] or [*islice(look.telling(), 1)]
-    return found if name else [*found, *look.beside(), *look.given_order()]
+    return found if name else [*found, *look.given_order()]
 
 
 class _Look:
@@ -105,7 +139,7 @@ class _Look:
             pattern = next((each for each in ways if self._fits(self._time, each, above)), "")
             if not pattern or (first and not _is_rival(first, pattern, form)):
                 continue
-            more = () if first else self._longer(above if "/" in form else names, form)
+            more = () if first or "/" in form else self._longer(names, form)
             for way in (pattern, *more):
                 if made := [*self._stacked(way)]:
                     first = first or pattern
@@ -149,21 +183,30 @@ class _Look:
                 concat_dim=self.ragged,
             )
 
-    def beside(self) -> Iterator[Fix]:
-        """Yield a time by which files of different variables lie beside each other."""
-        names = {paths.name(path) for path in self._facts.arrays.path.values}
-        for each in sorted(self._taken & names) if not self._is_alike else ():
-            if self._is_time(each) and along(self._facts, each).any():
-                yield fix(
-                    f"files are placed by {each}, those of different variables beside each other",
-                    concat_dim=[each],
-                )
+    def merging(self) -> Iterator[Fix]:
+        """Yield a dimension along which files hold different variables of the same steps."""
+        arrays = self._facts.arrays
+        held = np.bincount(arrays.path.codes, minlength=len(arrays.path.values))
+        everywhere = {
+            paths.name(path)
+            for path, count in zip(arrays.path.values, held.tolist(), strict=True)
+            if count == len(self._facts.files)
+        }
+        for each in sorted(everywhere, key=lambda name: (not self._is_time(name), name)):
+            rows = self._data[along(self._facts, each)[self._data]]
+            if len(rows) and np.bincount(arrays.path.codes[rows]).max() == 1:
+                price = "files hold different variables of the same steps, which are merged"
+                yield fix(price, concat_dim=[each])
 
     def given_order(self) -> Iterator[Fix]:
         """Yield what keeps files in their order along a time that they have, whatever it says."""
         arrays = self._facts.arrays
-        for each in sorted(self._taken) if self._is_alike else ():
-            if not self._is_time(each) or not along(self._facts, each).any():
+        for each in sorted(self._taken):
+            rows = along(self._facts, each)
+            if not self._is_time(each) or not rows.any():
+                continue
+            held = np.bincount(arrays.path.codes[rows])
+            if (held[held > 0] < len(self._facts.files)).any():  # files lack variables
                 continue
             has_labels = any(paths.name(path) == each for path in arrays.path.values)
             says = f"whatever {each} says" if has_labels else f"without a coordinate {each}"
@@ -293,6 +336,8 @@ def _is_rival(first: str, pattern: str, form: str) -> bool:
 
     Days of the year stand behind a letter: ``A2024001``, ``s20240011200206``.
     """
+    if ("%j" in form) == ("%j" in first):
+        return False
     before = pattern.partition("{")[0]
     same = (before, pattern.rpartition("}")[2]) == (
         first.partition("{")[0],

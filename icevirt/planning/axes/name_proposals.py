@@ -33,11 +33,11 @@ _FORMS = (
     *("%d%b%Y", "%d-%b-%Y", "%Y%b%d", "%Y-%b-%d", "%b%Y", "%b_%Y", "%b-%Y", "%B%Y", "%B_%Y"),
     *("%Y%b", "%Y_%b", "%Y-%b", "%Y-%m", "%Y_%m", "%Y.%m", "%Y/%m", "%Y%m", "%Y"),
 )
-_FOLDERS = (  # a year above the rest of the date, with other text between
-    (r"(?<![0-9])(?P<Y>Y)/(?P<m>M)/(?P<x>[^/]*?)(?<![0-9])(?P<d>D)(?![0-9])", "%Y/%m/%d"),
-    (r"(?<![0-9])(?P<Y>Y)/(?P<x>[^/]*?)(?<![0-9])(?P<m>M)(?P<d>D)(?![0-9])", "%Y/%m%d"),
-    (r"(?<![0-9])(?P<Y>Y)/(?P<x>[^/]*?)(?<![0-9])(?P<j>J)(?![0-9])", "%Y/%j"),
-)
+_APART = (  # parts of one date with other text between: years above days, cycles of forecasts
+    "<Y>/<~><m>/<~><d>", "<Y>/<~><m>/[^/]*?<d>", "<Y>/<~><m>", "<Y>/[^/]*?<m><d>", "<Y>/[^/]*?<j>",
+    r"<Y><m><d>[^0-9].*\bt<H>z",
+)  # fmt: skip
+_COARSE = ("%Y", "%Y/%m")
 _YEARS = "(?:1[89]|2[01])[0-9]{2}"
 _LATER = re.compile(
     r"(^|[^a-z])(c|p|e|v|ver|version|created?|prod(uced)?|proc(essed)?|rev)$", re.IGNORECASE
@@ -47,6 +47,8 @@ _NUMBERED = re.compile(r"(.*?)([0-9]+)([^0-9]*)", re.DOTALL)
 _MEMBERS = frozenset(
     ("m", "mem", "memb", "member", "r", "e", "ens", "ensemble", "real", "realization", "n")
 )
+_STEPS = frozenset(("f", "fh", "fhr", "step", "lead"))
+_SCENARIOS = frozenset(("ssp", "rcp"))
 _RIPF = re.compile(r"r[0-9]+i[0-9]+p[0-9]+(f[0-9]+)?")
 _MOST = 3  # parts of a name beside the date that may be labels
 
@@ -59,11 +61,12 @@ class _Span:
     start: int
     end: int
 
-    def key(self, name: str) -> tuple[bool, int, int, bool]:
+    def key(self, name: str) -> tuple[bool, bool, int, int, bool]:
         """What puts the likeliest first: when things happened, before when files were made."""
         before = re.split(r"[_\-./ ]", name[: self.start])[-1]
         is_other = ("%j" in self.form) != (before.lower() in {"s", "a"})
-        return bool(_LATER.search(before)), self.start, -self.end, is_other
+        is_coarse = self.form in _COARSE
+        return bool(_LATER.search(before)), is_coarse, self.start, -self.end, is_other
 
 
 def relative(names: Sequence[str], above: int = 0) -> list[str]:
@@ -89,12 +92,16 @@ def date_patterns(names: Sequence[str], dimension: str) -> Iterator[tuple[list[s
         for found in _regex(form).finditer(first)
         if not _is_constant_hour(form, names)
     ]
-    for text, form in _FOLDERS:
-        found = re.search(_spelled_folder(text), first)
-        if found is not None:
-            yield [_with_folders(first, found, form, dimension)], form
-    for span in sorted(spans, key=lambda each: each.key(first)):
-        yield [_short(first, span, dimension, near=near) for near in (True, False)], span.form
+    known = sorted(spans, key=lambda each: each.key(first))
+    whole = [each for each in known if each.form not in _COARSE and "/" not in each.form]
+    for template in _APART:
+        found = _apart(template).search(first)
+        if found is not None and (not whole or "<H>" in template):
+            yield [_spread(first, found, dimension)], "/"
+    for span in known:
+        ways = [(True, False), (False, False), (True, True)]
+        patterns = [_short(first, span, dimension, near=near, far=far) for near, far in ways]
+        yield patterns, span.form
 
 
 def _is_constant_hour(form: str, names: Sequence[str]) -> bool:
@@ -115,21 +122,36 @@ def _regex(form: str) -> re.Pattern[str]:
     return re.compile(f"(?<![0-9]){found}(?![0-9])")
 
 
-def _spelled_folder(text: str) -> str:
-    for letter, what in (("Y", _YEARS), ("M", "m"), ("D", "d"), ("J", "j")):
-        way = what if letter == "Y" else spelled(what, apart=False)
-        text = text.replace(f">{letter})", f">{way})")
-    return text
+def _apart(template: str) -> re.Pattern[str]:
+    def spell(found: re.Match[str]) -> str:
+        letter = found[1]
+        if letter == "~":
+            return "(?:[A-Za-z]+[=_-]?)?"
+        way = _YEARS if letter == "Y" else spelled(letter, apart=False)
+        ends = "" if template[found.end() : found.end() + 2] in {"<m", "<d"} else "(?![0-9])"
+        begins = "" if template[: found.start()].endswith(">") else "(?<![0-9])"
+        return f"{begins}(?P<{letter}>{way}){ends}"
+
+    return re.compile(re.sub("<(.)>", spell, template))
 
 
-def _short(name: str, span: _Span, dimension: str, *, near: bool) -> str:
-    """Return a pattern with the text before a date, or what is right before it and a wildcard."""
+def _short(name: str, span: _Span, dimension: str, *, near: bool, far: bool) -> str:
+    """Return a pattern of a date and the text around it, of which wildcards hold the most.
+
+    Args:
+        name: The first name.
+        span: The date in it.
+        dimension: What it labels.
+        near: Whether only the text right before it is kept.
+        far: Whether any text may follow it.
+    """
     folder = name.rfind("/", 0, span.start) + 1
     before = name[folder : span.start]
     found = re.search(r"(^|[_\-. ])[^_\-. ]{0,12}$", before)
     text = (found[0] if found else before[-1:]) if near else before
-    far = "*" if len(text) < len(before) else ""
-    return f"{far}{_literal(text)}{{{dimension}:{span.form}}}{_behind(name[span.end :])}"
+    more = "*" if len(text) < len(before) else ""
+    behind = "*" if far else _behind(name[span.end :])
+    return f"{more}{_literal(text)}{{{dimension}:{span.form}}}{behind}"
 
 
 def _behind(text: str) -> str:
@@ -142,18 +164,22 @@ def _behind(text: str) -> str:
     return _literal(here[:1]) + "*"
 
 
-def _with_folders(name: str, found: re.Match[str], form: str, dimension: str) -> str:
-    year, *rest = form.split("/")
-    parts = [f"{{{dimension}:{year}}}", *(f"{{{dimension}:{each}}}" for each in rest)]
-    between = found["x"]
-    near = re.search(r"[^A-Za-z]?[A-Za-z]*$|$", between)
-    text = (near[0] if near else "") if between else ""
-    far = "*" if len(text) < len(between) else ""
-    folder = name.rfind("/", 0, found.start()) + 1
-    before = name[folder : found.start()]
-    head = ("*" + _literal(before[-1:])) if before else ""
-    folders = "/".join(parts[:-1])
-    return f"{head}{folders}/{far}{_literal(text)}{parts[-1]}{_behind(name[found.end() :])}"
+def _spread(name: str, found: re.Match[str], dimension: str) -> str:
+    """Return a pattern of the parts of a date, and the text between them."""
+    parts = sorted((found.span(letter), letter) for letter in found.groupdict())
+    folder = name.rfind("/", 0, found.start("Y")) + 1
+    made, end = "", folder
+    for (start, stop), letter in parts:
+        between = name[end:start]
+        *folders, last = between.split("/")
+        near = re.search(r"(?<![A-Za-z])[^A-Za-z0-9]?[A-Za-z]*[=_-]?$", last)
+        text = near[0] if near else ""
+        kept = [_literal(each) if each.isalpha() or not each else "*" for each in folders]
+        last = ("*" if len(text) < len(last) else "") + _literal(text)
+        made += "/".join([*kept, last]) + f"{{{dimension}:%{letter}}}"
+        end = stop
+    made = re.sub(rf"(?<=%[Ymd])}}{{{re.escape(dimension)}:(?=%)", "", made)
+    return made + _behind(name[end:])
 
 
 def _literal(text: str) -> str:
@@ -224,12 +250,15 @@ def _labelled(column: Sequence[str], used: Collection[str]) -> tuple[str, str]:
     if len(around) != 1:
         return _named("", used, "{%s}")
     ((before, after),) = around
+    if before.lower() in _SCENARIOS:
+        return _named("scenario", used, "{%s}")
     return _named(before, used, f"{_literal(before)}{{%s:d}}{_literal(after)}")
 
 
 def _named(word: str, used: Collection[str], text: str) -> tuple[str, str]:
     plain = word.lower() if re.fullmatch("[A-Za-z]{3,}", word) else "member"
     name = "member" if plain in _MEMBERS else plain
+    name = "step" if word.lower() in _STEPS else name
     free = next(each for each in (name, "member", "case", *map("label_{}".format, range(99)))
                 if each not in used)  # fmt: skip
     return text.replace("%s", free), free

@@ -18,7 +18,7 @@ from icevirt.archive.plan import LeftOut
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError, Fix
-from icevirt.planning.axes import duplicates, overlaps
+from icevirt.planning.axes import candidates, duplicates, overlaps
 from icevirt.planning.axes.label_proposals import label_fixes
 from icevirt.planning.axes.new_dimensions import (
     NewDimension,
@@ -188,10 +188,22 @@ def _stacked(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:
 def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence[str]) -> None:
     there = _dimensions(facts.arrays)
     if len(facts.files) > 1 and not spec.concat_dim:
-        fixes = label_fixes(facts)
+        if grids := [*candidates.other_grids(facts)]:
+            raise CombineError(
+                f"{len(facts.files)} files of several grids: they have other lengths along"
+                f" {', '.join(grids)}, and their other coordinates are equal",
+                do="Build the files of each grid into a group of its own (--group). If the grids"
+                " are parts of one, name the dimension with concat_dim (--concat-dim).",
+                first=facts.files.url[0],
+                last=facts.files.url[len(facts.files) - 1],
+            )
+        fixes = [
+            *candidates.in_order_given(facts),
+            *label_fixes(facts, tolerance=spec.tolerance),
+            *candidates.with_equal_labels(facts),
+        ]
         raise CombineError(
-            f"{len(facts.files)} files but no dimension to concatenate along: the coordinates that"
-            " they have are equal in the first file and the last",
+            f"{len(facts.files)} files but no dimension to concatenate along",
             fixes=fixes,
             do=""
             if fixes

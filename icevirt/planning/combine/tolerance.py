@@ -88,8 +88,7 @@ def difference_of(one: NDArray[Any], other: NDArray[Any]) -> float:
     both = np.isnan(one.astype(kind)) & np.isnan(other.astype(kind))
     with np.errstate(invalid="ignore"):  # infinity less itself
         apart = np.abs(one.astype(kind) - other.astype(kind))
-    apart[both | (one == other)] = 0
-    return float(np.max(apart))
+    return float(np.max(np.where(both | (one == other), 0, apart)))  # of a scalar, too
 
 
 def _refusal(facts: CatalogFacts, member: CombinedVariable, at: int, why: str) -> CombineError:

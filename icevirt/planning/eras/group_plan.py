@@ -118,10 +118,9 @@ def _refused(error: CombineError, eras: Eras) -> CombineError:
     """Return the error with what can be done, the best first: groups last where they are many."""
     by_length = any(each.option == FOLLOWED for each in eras.choices)  # one array, nothing copied
     choices = sorted(eras.choices, key=lambda each: each.groups > (0 if by_length else _HANDY))
-    fixes = [choice.fix for choice in choices if choice.fix is not None]
-    return CombineError(
-        error.what, do=error.do, fixes=(*fixes, *error.fixes), **error.facts, eras=eras
-    )
+    fixes = [*error.fixes, *(choice.fix for choice in choices if choice.fix is not None)]
+    fixes.sort(key=lambda each: "scan_options" in each.arguments)  # variables that go come last
+    return CombineError(error.what, do=error.do, fixes=fixes, **error.facts, eras=eras)
 
 
 def _grouped(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:

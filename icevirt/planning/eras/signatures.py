@@ -21,7 +21,13 @@ from icevirt.archive.schema import ArraySchema, differences
 from icevirt.model.attributes import restore
 from icevirt.planning.times.units import units_of
 
-_UNITS = ("attribute units", "attribute calendar")
+_OF_TIMES = (
+    "attribute units",
+    "attribute calendar",
+    "attribute _FillValue",
+    "attribute missing_value",
+    "data type",
+)
 _ATTRIBUTE = "attribute "
 _NONE = "none"
 
@@ -74,11 +80,11 @@ def _first_stored(bases: Sequence[tuple[str, bool]]) -> NDArray[np.int64]:
 
 
 def _without_units(schema: ArraySchema, signature: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the units of times that can be recoded, and spell their calendar in one way."""
+    """Leave out how times are stored that can be recoded, and spell their calendar in one way."""
     units = units_of(schema.attributes.values) if schema.whole else None
     if units is None:
         return signature
-    kept = {name: value for name, value in signature.items() if name not in _UNITS}
+    kept = {name: value for name, value in signature.items() if name not in _OF_TIMES}
     return {**kept, "attribute calendar": [units.calendar, None]}
 
 

@@ -37,7 +37,7 @@ _LEFT_OUT = {
     "--spacing": "spacing",
     "--tolerance": "tolerance",
 }
-_FILES = 200_000  # with more, planning takes too long to do it again and again
+_FILES = 1_000_000  # that all trials together plan: with more files, there are fewer trials
 _TRIALS = 24
 _TOGETHER = 4  # fixes
 
@@ -55,9 +55,10 @@ def keep_working_fixes(
         spec: How they were to be combined.
         plan: Combines them, or raises an error.
     """
-    if not error.fixes or len(facts.files) > _FILES:
+    most = min(_TRIALS, _FILES // max(1, len(facts.files)))
+    if not error.fixes or not most:
         return
-    trials = _Trials(plan)
+    trials = _Trials(plan, most)
     found, left = trials.working(error, replace(facts, compare=None), spec, _TOGETHER)
     error.fixes = found
     if left is not None and not found:
@@ -65,8 +66,8 @@ def keep_working_fixes(
 
 
 class _Trials:
-    def __init__(self, plan: Plan) -> None:
-        self._plan, self._left = plan, _TRIALS
+    def __init__(self, plan: Plan, most: int) -> None:
+        self._plan, self._left = plan, most
 
     def working(
         self, error: IcevirtError, facts: CatalogFacts, spec: CombineSpec, depth: int

@@ -17,7 +17,7 @@ from icevirt.errors import CombineError
 from icevirt.model.attributes import restore
 from icevirt.planning.combine.cf_packing import packing_of, same_packing
 from icevirt.planning.partial.storage_cost import NUMBERS, signature
-from icevirt.planning.remedies import leave_out
+from icevirt.planning.remedies import drop_fixes
 
 _ATTRIBUTE = "attribute "
 _FILL = "attribute _FillValue"
@@ -59,7 +59,7 @@ def refusal(  # noqa: PLR0917 - the facts of one array
     return CombineError(
         f"{path} is encoded differently in {total - max(files.values())} of {total} files:"
         f" {', '.join(unlike)}",
-        do=f"Or leave the variable out with {leave_out(path)}.",
+        fixes=drop_fixes(facts.arrays, rows),
         variable=path,
         first=first,
         first_encoding=in_words(one, unlike),

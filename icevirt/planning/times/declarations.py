@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from icevirt.planning.times.units import bounds_of, missing_of, units_of
 _TYPES = frozenset(
     (*(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")
 )
+_UNITS = re.compile(r'"units": "(?:[^"\\]|\\.)*"')
 _COUNTING = ("units", "calendar", "scale_factor", "add_offset", "_Unsigned")
 
 
@@ -46,6 +49,7 @@ class Declarations:
         self._arrays, self._size = facts.arrays, len(facts.files)
         self._dimensions = frozenset(dimensions)
         self._said: dict[tuple[int, str], _Said] = {}
+        self._alike: dict[tuple[str, str], _Said] = {}  # by schema without units
         self.rows = {
             path: np.flatnonzero(facts.arrays.path.codes == code)
             for code, path in enumerate(facts.arrays.path.values)
@@ -64,7 +68,9 @@ class Declarations:
 
     def differs(self, path: str) -> bool:
         """Say whether files count or hold the numbers of a variable in several ways."""
-        return len({(repr(each.counting), each.held) for each in self._all(path)}) > 1
+        ways = ((repr(each.counting), each.held) for each in self._all(path))
+        first = next(ways)
+        return any(each != first for each in ways)
 
     def has_units(self, path: str) -> bool:
         """Say whether a file has units of the variable itself."""
@@ -93,10 +99,11 @@ class Declarations:
         theirs = np.full(self._size, -1, np.int64)
         if owner is not None:
             theirs[self._arrays.file[self.rows[owner]]] = codes[self.rows[owner]]
-        pair = np.stack([codes[rows], theirs[self._arrays.file[rows]]], axis=1)
-        pairs, number = np.unique(pair.astype(np.int64), axis=0, return_inverse=True)
+        count = len(self._arrays.schema.values) + 1
+        pair = codes[rows].astype(np.int64) * count + theirs[self._arrays.file[rows]] + 1
+        pairs, number = np.unique(pair, return_inverse=True)
         found = []
-        for own, other in pairs.tolist():
+        for own, other in zip((pairs // count).tolist(), (pairs % count - 1).tolist(), strict=True):
             said = self._of(path, own)
             more = self._of(owner, other).counting if owner is not None and other >= 0 else {}
             inherited = {name: more[name] for name in ("units", "calendar") if name in more}
@@ -110,8 +117,16 @@ class Declarations:
     def _of(self, path: str, code: int) -> _Said:
         known = self._said.get((code, path))
         if known is None:
-            schema = ArraySchema.loads(self._arrays.schema.values[code])
-            known = self._said[code, path] = self._read(schema, path)
+            rest, units = without_units(self._arrays.schema.values[code])
+            alike = self._alike.get((rest, path)) if units is not None else None
+            if alike is None:
+                schema = ArraySchema.loads(self._arrays.schema.values[code])
+                known = self._read(schema, path)
+                if "units" in known.counting:
+                    self._alike[rest, path] = known
+            else:
+                known = replace(alike, counting={**alike.counting, "units": units})
+            self._said[code, path] = known
         return known
 
     def _read(self, schema: ArraySchema, path: str) -> _Said:
@@ -131,6 +146,17 @@ class Declarations:
         )
 
 
+def without_units(text: str) -> tuple[str, str | None]:
+    """Return the text of a schema without its units, and these; None where that is not clear.
+
+    Files that count from their own date have schemas that differ in nothing else.
+    """
+    found = _UNITS.findall(text)
+    if len(found) != 1:
+        return text, None
+    return text.replace(found[0], "", 1), json.loads(f"{{{found[0]}}}")["units"]
+
+
 def declared(
     counts: Sequence[TimeUnits],
     storage: Sequence[tuple[ArraySchema, tuple[float, ...]]],
@@ -147,14 +173,18 @@ def declared(
     """
     kinds: dict[str, TimeStorage] = {}
     places: dict[str, int] = {}
+    known: dict[Hashable, int] = {}  # by identity, because most share their schema
     kind = []
     for units, (schema, missing) in zip(counts, storage, strict=True):
-        made = TimeStorage(
-            schema=schema, missing=missing, calendar=units.calendar, is_fine=units.is_fine
-        )
-        key = repr(made)
-        kinds[key] = made
-        kind.append(places.setdefault(key, len(places)))
+        same = id(schema), missing, units.calendar, units.is_fine
+        if same not in known:
+            made = TimeStorage(
+                schema=schema, missing=missing, calendar=units.calendar, is_fine=units.is_fine
+            )
+            key = repr(made)
+            kinds[key] = made
+            known[same] = places.setdefault(key, len(places))
+        kind.append(known[same])
     return DeclaredTimes(
         first=counts[int(number[0])],
         files=files,

@@ -25,7 +25,12 @@ from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 from icevirt.planning.remedies import scan_fix
-from icevirt.planning.times.declarations import Declarations, is_coordinate, spread
+from icevirt.planning.times.declarations import (
+    Declarations,
+    is_coordinate,
+    spread,
+    without_units,
+)
 from icevirt.planning.times.labels import LabelGroup, grouped
 from icevirt.planning.times.targets import DeclaredTimes, TimeTarget, bounds_target, target_of
 from icevirt.planning.times.units import counted
@@ -157,8 +162,13 @@ class _Pass:
         values = self._facts.arrays.schema.values
         first = ArraySchema.loads(values[int(codes[0])]).attributes
         used, number = np.unique(codes, return_inverse=True)
-        new = []
+        new: list[int] = []
+        known: dict[str, int] = {}  # by text without units
         for code in used.tolist():
+            rest, units = without_units(values[code])
+            if units is not None and rest in known:
+                new.append(known[rest])
+                continue
             schema = ArraySchema.loads(values[code])
             attributes = _counting_as(schema.attributes, target, first, names_units=names_units)
             if not declared.is_alike:
@@ -171,6 +181,8 @@ class _Pass:
                 )
             text = replace(schema, attributes=attributes).dumps()
             new.append(self._texts.setdefault(text, len(self._texts)))
+            if "units" in schema.attributes.values and names_units:
+                known[rest] = new[-1]
         self._codes[rows] = np.array(new, np.int32)[number.reshape(-1)]
 
     def _label_groups(self, path: str, declared: DeclaredTimes) -> list[LabelGroup] | None:

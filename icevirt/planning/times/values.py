@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.times import TimeUnits
-from icevirt.planning.times.units import MICROSECOND, REFORM
+from icevirt.planning.times.units import MICROSECOND, REFORM, SECOND
 
 _LONGEST = 1 << 62  # microseconds; 146,000 years
 _FINEST = float(1 << 63)  # nanoseconds
@@ -152,9 +152,14 @@ def _rounded(known: NDArray[np.float64], count: Count) -> NDArray[np.int64]:
     # whole units and the rest apart: a product of the two would lose the last digits
     micro = step // MICROSECOND
     whole = np.floor(known)
-    rest = np.rint((known - whole) * micro).astype(np.int64)
-    counted: NDArray[np.int64] = whole.astype(np.int64) * micro + rest + count.origin
-    return counted
+    part = (known - whole) * micro
+    rest = np.rint(part)
+    counted: NDArray[np.int64] = whole.astype(np.int64) * micro + rest.astype(np.int64)
+    # cftime rounds to whole seconds what is less than a microsecond away from them
+    within, is_coarse = counted % 1_000_000, step >= SECOND
+    counted -= is_coarse & (within == 1) & (part < rest)
+    counted += is_coarse & (within == 999_999) & (part > rest)
+    return counted + count.origin
 
 
 def microseconds(

@@ -92,6 +92,20 @@ def test_a_command_that_comes_first_is_told_and_prices_stand_in_a_column():
     ]
 
 
+def test_what_a_recipe_says_is_not_changed_by_a_command_alone():
+    def comment(made, *words):
+        return commands([made], ["build", *words])[0].partition("# ")[2]
+
+    drop, spacing = scan_fix("gone", drop_variables=["/x"]), build_fix("", without={"spacing": ""})
+    replaced = "gone; it replaces what the recipe says of drop-variable"
+    assert comment(drop, "-f", "r.toml") == replaced
+    assert comment(drop, "--file=r.toml") == replaced
+    assert comment(drop, "-f", "r.toml", "--drop-variable", "y") == "gone"
+    assert comment(drop, "a.nc", "repo") == "gone"
+    assert comment(spacing, "-f", "r.toml") == "; take spacing out of the recipe"
+    assert comment(RESERVE, "-f", "r.toml") == "they read as missing"
+
+
 # -- files -----------------------------------------------------------------------------------------
 
 

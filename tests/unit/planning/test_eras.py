@@ -165,6 +165,7 @@ def test_the_refusal_carries_the_eras_and_what_each_choice_costs():
     assert [each.flags for each in caught.value.fixes] == [
         ("--on-mismatch", "eras"),
         ("--float-variable", "/v"),  # the other scale does not hold every value
+        ("--drop-variable", "/v"),
     ]
 
 

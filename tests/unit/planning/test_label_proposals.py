@@ -51,7 +51,21 @@ NAMES = {
     ),
     "days of the year in folders": (("2024/001/x.nc", "2024/002/x.nc"), ["--labels {time:%Y}/{time:%j}/*"]),
     "month and day below a year": (("2024/a_0101.nc", "2024/a_0102.nc", "2025/a_0101.nc"),
-                                   ["--labels {time:%Y}/*_{time:%m%d}.nc"]),
+                                   ["--labels {time:%Y}/a_{time:%m%d}.nc"]),
+    "Hive folders": (
+        ("year=2020/month=01/x.nc", "year=2020/month=02/x.nc"),
+        ["--labels year={time:%Y}/month={time:%m}/*"],
+    ),
+    "cycles of a forecast": (
+        ("hrrr.20240101/conus/hrrr.t00z.f00.nc", "hrrr.20240101/conus/hrrr.t01z.f00.nc"),
+        ["--labels *{time:%Y%m%d}/conus/*t{time:%H}z*"],
+    ),
+    "a year above the date": (("2020/20200101.nc", "2021/20210101.nc"), ["--labels {time:%Y%m%d}.nc"]),
+    "endings that differ": (("a.20240101.nc", "a.20240102_p.nc"), ["--labels *.{time:%Y%m%d}*"]),
+    "scenarios": (
+        ("tas_MPI_ssp126.nc", "tas_MPI_ssp585.nc"), ["--labels tas_MPI_{scenario}.nc"],
+    ),
+    "steps": (("a.f003.nc", "a.f006.nc"), ["--labels a.f{step:d}.nc"]),
     "braces": (("{a}_20240101.nc", "{a}_20240102.nc"), ["--labels *_{time:%Y%m%d}.nc"]),
     "members": (("m1.nc", "m2.nc", "m10.nc"), ["--labels m{member:d}.nc"]),
     "levels": (("a_level10.nc", "a_level20.nc"), ["--labels a_level{level:d}.nc"]),

@@ -96,3 +96,52 @@ def test_the_refusal_counts_what_several_files_hold():
     assert [each.flags[-1] for each in caught.value.fixes] == [
         "newest", "version", "first", "last", "nested",
     ]  # fmt: skip
+
+
+def test_runs_that_overlap_are_divided_into_eras():
+    """What counts is settled first."""
+    files = [run(f"f{at}", np.arange(at * 2, at * 2 + 4), 1 + (at > 1), at) for at in range(4)]
+    made = plan(files, duplicates="last", on_mismatch="eras")
+    assert made.eras.count == 2
+    lengths = {each.path: each.shape[0] for each in made.arrays if each.path.endswith("/t")}
+    assert lengths == {"/era_0/t": 4, "/era_1/t": 6}
+    assert "4 steps of 2 files cut" in " ".join(made.notes) or "6 steps" in " ".join(made.notes)
+
+
+def test_runs_that_overlap_may_leave_steps_out():
+    files = [run(f"f{at}", np.arange(3) + first, 1, at) for at, first in enumerate((0, 2, 8))]
+    made = plan(files, duplicates="last", spacing={"time": 1}, missing="reserve")
+    found = shown(made, files)
+    assert found["time"].values.tolist() == [*range(11)]
+    assert found["t"].values[:, 0].tolist()[2:5] == [201, 301, 401]
+
+
+@pytest.mark.parametrize("rule", ["first", "last"])
+def test_boxes_are_cut_along_each_dimension(rule):
+    """Tiles that share rows, of runs that share steps."""
+    files = []
+    for at, (first, south) in enumerate([(0, 0), (2, 0), (0, 2), (2, 2)]):
+        times, rows = np.arange(first, first + 3), np.arange(south, south + 3)
+        values = np.add.outer(times * 100.0, rows) + at / 8
+        files.append(
+            File(
+                f"f{at}",
+                {
+                    "time": coord("time", times.astype(float)),
+                    "lat": coord("lat", rows.astype(float)),
+                    "t": data(("time", "lat"), values, chunks=(1, 1)),
+                },
+            )
+        )
+    found = shown(plan(files, "time", "lat", duplicates=rule), files)
+    wanted = {}
+    for at, each in enumerate(files if rule == "last" else files[::-1]):
+        number = at if rule == "last" else 3 - at
+        for time in each.variables["time"].values.tolist():
+            for lat in each.variables["lat"].values.tolist():
+                wanted[time, lat] = time * 100 + lat + number / 8
+    shape = (5, 5)
+    assert (
+        found["t"].values.tolist()
+        == np.reshape([wanted[key] for key in sorted(wanted)], shape).tolist()
+    )

@@ -84,7 +84,8 @@ def judged(archive: RandomArchive, folder: Path) -> Verdict:
         theirs = "xarray refuses" if theirs is None else "xarray combines"
         kind = f"stacked along a new dimension, {theirs}"
         return Verdict(kind=kind, reasons=reasons, detail=str(unknown), xarray=why, fixes=fixes)
-    if is_nested and (archive.split or second_of(archive)):
+    is_relabeled = archive.along == "none" and first_of(archive) in _labelled(call)
+    if is_relabeled or (is_nested and (archive.split or second_of(archive))):
         return Verdict(kind="fix not judged", reasons=reasons, xarray=why, fixes=fixes)
     if is_nested:
         files = _in_order(files, given, first_of(archive))
@@ -153,18 +154,16 @@ def _call(archive: RandomArchive) -> dict[str, Any]:
 
 def _dimensions(call: Mapping[str, Any]) -> set[str]:
     """Return the dimensions that a call names, those in patterns of labels too."""
+    return set(_names(call.get("concat_dim"))) | _labelled(call)
+
+
+def _labelled(call: Mapping[str, Any]) -> set[str]:
+    """Return the dimensions that a call gives labels."""
     labels = call.get("combine_options", {}).get("labels", {})
-    patterns = (
-        [labels]
-        if isinstance(labels, str)
-        else [each for each in labels.values() if isinstance(each, str)]
-    )
+    held = {"": labels} if isinstance(labels, str) else labels
+    patterns = [each for each in held.values() if isinstance(each, str)]
     told = {name for each in patterns for name in re.findall(r"\{([a-z]\w*)", each)}
-    return (
-        set(_names(call.get("concat_dim")))
-        | told
-        | set(labels if isinstance(labels, Mapping) else ())
-    )
+    return told | {name for name in held if name}
 
 
 def _names(given: Any) -> list[str]:

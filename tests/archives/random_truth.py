@@ -122,7 +122,7 @@ def _together(
         disputed=np.zeros(sizes, bool), along=tuple(dim for dim in dims if dim in places), dtypes={str(each) for each in kinds},
     )  # fmt: skip
     for file, variable in parts:
-        values = variable.transpose(*own).values.astype(dtype)
+        values = _texts(variable.transpose(*own).values).astype(dtype)
         where = []
         for dim in dims:
             if dim in places and dim in file.at:
@@ -140,6 +140,11 @@ def _together(
             made.values[target] = values
             made.held[target] = True
     return made
+
+
+def _texts(values: np.ndarray) -> np.ndarray:
+    """Return characters as text, which another format stores."""
+    return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
 
 
 def equal(mine: np.ndarray, their: np.ndarray) -> np.ndarray:
@@ -176,7 +181,7 @@ def _wrong(mine: xr.Variable, true: TrueVariable, options: Mapping[str, Any]) ->
     if mine.shape != true.values.shape:
         return f"shape {mine.shape}, true {true.values.shape}"
     is_text = true.values.dtype.kind == "O"
-    values = mine.values.astype(object) if is_text else mine.values
+    values = _texts(mine.values).astype(object) if is_text else mine.values
     ok = equal(values, true.values)
     chooses = options.get("duplicates", "refuse") != "refuse" or "tolerance" in options
     if true.disputed.any():
@@ -215,7 +220,7 @@ def wrong_eras(eras: list[xr.Dataset], expected: Mapping[str, TrueVariable]) -> 
                     f"{name} in era {number}: dimensions {variable.dims}, true {true.dims}"
                 )
                 continue
-            mine = variable.transpose(*true.dims).values.astype(true.values.dtype)
+            mine = _texts(variable.transpose(*true.dims).values).astype(true.values.dtype)
             where = [
                 _found(each, dim, expected, mine, true.values, at)
                 for at, dim in enumerate(true.dims)
@@ -246,7 +251,7 @@ def _found(
     if mine.shape[axis] == true.shape[axis]:
         return np.arange(mine.shape[axis])
     if dim in era.variables:
-        mine, true, axis = era[dim].values, expected[dim].values, 0
+        mine, true, axis = _texts(era[dim].values), expected[dim].values, 0
     rows, all_rows = np.moveaxis(mine, axis, 0), np.moveaxis(true, axis, 0)
     if rows.shape[1:] != all_rows.shape[1:]:
         return np.arange(len(rows))

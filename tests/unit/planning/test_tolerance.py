@@ -138,3 +138,8 @@ def test_one_tolerance_is_of_all_coordinates():
     assert tolerance_of(0.5) == {"*": 0.5}
     assert tolerance_of({"lat": 1}) == {"lat": 1.0}
     assert tolerance_of(None) == {}
+
+
+def test_scalars_have_a_difference():
+    assert difference_of(np.array(12.0), np.array(2.0)) == 10
+    assert difference_of(np.array(np.nan), np.array(np.nan)) == 0

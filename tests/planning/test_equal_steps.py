@@ -146,7 +146,7 @@ SAME = {
         for n, value in enumerate((0.0, -0.0))
     ],
     "along two dimensions": lambda d: [
-        write(d / f"{n}.nc", ([time], [level]), n, dims=("time", "level"))
+        write(d / f"{n}.nc", ([time], [level]), 0, dims=("time", "level"))
         for n, (time, level) in enumerate([(0.0, 1.0), (0.0, 2.0), (1.0, 1.0), (0.0, 2.0)])
     ],
     "values that are stored only": lambda d: [

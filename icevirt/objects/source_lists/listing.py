@@ -107,6 +107,8 @@ def _is_netcdf(path: str) -> bool:
             if file.read(len(_HDF5)).startswith((_HDF5, *_CLASSIC)):
                 return True
             return any(file.seek(at) and file.read(len(_HDF5)) == _HDF5 for at in _BLOCKS)
+    except FileNotFoundError:
+        return False  # a dangling link
     except OSError:
         return True  # looking at it again says what is wrong
 

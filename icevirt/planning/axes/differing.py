@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.schema import ArraySchema
+from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.file_order import decoded
 
@@ -20,6 +23,8 @@ EVERY = "*"
 
 ROUNDING = 1e-3
 """Of the distance between labels: what differs by less is the same grid."""
+
+_PAIRS = 16  # of files whose labels are read
 
 _ULPS = 4  # that a single label may differ by
 
@@ -71,6 +76,67 @@ def of_many(found: Sequence[LabelsByDimension], tolerance: Mapping[str, float]) 
         names |= dict.fromkeys(differing(firsts, each, tolerance))
         firsts = {**each, **firsts}
     return tuple(names)
+
+
+def dimension_apart(
+    facts: CatalogFacts,
+    group: NDArray[np.int64],
+    files: NDArray[np.int64],
+    dimensions: Sequence[str],
+) -> tuple[str, int, int] | None:
+    """Return a further dimension along which files of one group lie beside each other.
+
+    Such files are tiles of one step, and none repeats the other.
+
+    Args:
+        facts: Of all files.
+        group: (n,) The group of each of some files.
+        files: (n,) Rows of the files.
+        dimensions: Along which files are concatenated already.
+
+    Returns:
+        The name, and the rows of two files; None where there is no such dimension.
+    """
+    arrays = facts.arrays
+    if facts.values is None:
+        return None
+    own = np.array(
+        [ArraySchema.loads(text).dimension_names for text in arrays.schema.values], object
+    )
+    for code, path in enumerate(arrays.path.values):
+        name = paths.name(path)
+        if name in dimensions:
+            continue
+        mine = [names == (name,) for names in own.tolist()]
+        rows = np.flatnonzero((arrays.path.codes == code) & np.array(mine)[arrays.schema.codes])
+        row_of = np.full(len(facts.files), -1, np.int64)
+        row_of[arrays.file[rows]] = rows
+        row = row_of[files]
+        there = np.flatnonzero(row >= 0)
+        _, first = np.unique(group[there], return_index=True)
+        begin = np.zeros(int(group.max(initial=0)) + 1, np.int64)
+        begin[group[there][first]] = row[there][first]
+        one, other = begin[group[there]], row[there]
+        digests = arrays.digest.codes[one], arrays.digest.codes[other]
+        unlike = np.flatnonzero(digests[0] != digests[1])
+        pairs = np.stack([each[unlike] for each in digests], axis=1)
+        for at in unlike[np.sort(np.unique(pairs, axis=0, return_index=True)[1])[:_PAIRS]].tolist():
+            pair = int(one[at]), int(other[at])
+            labels = [_labels_of(facts, each) for each in pair]
+            if None not in labels and _apart(labels[0], labels[1], 0.0):  # type: ignore[arg-type]
+                return name, int(arrays.file[pair[0]]), int(arrays.file[pair[1]])
+    return None
+
+
+def _labels_of(facts: CatalogFacts, row: int) -> ComparedLabels | None:
+    arrays = facts.arrays
+    path = arrays.path if arrays.own_path is None else arrays.own_path
+    held = None if facts.values is None else facts.values(facts.url_of(row), path[row])
+    if held is None or held.dtype.kind not in "iuf":
+        return None
+    return comparable(
+        held.tobytes(), held.dtype.str, ArraySchema.loads(arrays.schema[row]).attributes
+    )
 
 
 def _apart(one: ComparedLabels, other: ComparedLabels, limit: float) -> bool:

@@ -19,6 +19,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import LeftOut
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
+from icevirt.planning.axes.differing import dimension_apart
 from icevirt.planning.axes.file_order import Runs
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.axes.overlaps import FileLabels, FilePieces, labels_of, merged, pieces_of
@@ -67,7 +68,8 @@ def settled(
         new: Where files lie along dimensions that they do not have.
 
     Raises:
-        CombineError: A rule is given, and nothing says which files hold the same steps.
+        CombineError: A rule is given, and nothing says which files hold the same steps; or files of
+            one step lie beside each other along a further dimension.
     """
     everything = np.arange(len(facts.files))
     found = {name: labels_of(facts, name) for name in dimensions}
@@ -88,6 +90,9 @@ def settled(
     number = np.unique(place, return_inverse=True)[1]
     often = np.flatnonzero(placed & (np.bincount(number)[number] > 1))
     alike = _Alike.among(facts, pieces, often, number, dimensions)
+    _refuse_tiles(
+        facts, alike.group, pieces.file[alike.rows], [*dimensions, *(n.name for n in new)]
+    )
     if len(alike.rows) and rule == "refuse":
         error = _refused(facts, pieces, alike, new, known)
         return ResolvedDuplicates(kept=everything, refused=error)
@@ -102,6 +107,27 @@ def settled(
     joined = merged(pieces.take(rows))
     return ResolvedDuplicates(
         kept=joined.file, left_out=left_out, cuts=cuts, pieces=joined, labels=known
+    )
+
+
+def _refuse_tiles(
+    facts: CatalogFacts,
+    group: NDArray[np.int64],
+    files: NDArray[np.int64],
+    dimensions: Sequence[str],
+) -> None:
+    """Refuse files that no rule may leave out: they hold other places of the same steps."""
+    if (found := dimension_apart(facts, group, files, dimensions)) is None:
+        return
+    name, first, other = found
+    raise CombineError(
+        f"files of one step along {', '.join(map(repr, dimensions))} lie beside each other along"
+        f" {name!r}",
+        fixes=[
+            fix("files are placed along each of these dimensions", concat_dim=[*dimensions, name])
+        ],
+        first=facts.files.url[first],
+        other=facts.files.url[other],
     )
 
 

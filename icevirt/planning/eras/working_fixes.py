@@ -14,7 +14,10 @@ import numpy as np
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.options import names
+from icevirt.archive.roles import coordinates_of
 from icevirt.errors import Fix, IcevirtError
+from icevirt.model import paths
+from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.combine.hints import is_named
 from icevirt.planning.combine.options import CombineOptions, CombineSpec, tolerance_of
 from icevirt.planning.remedies import together
@@ -84,6 +87,8 @@ class _Trials:
         found: list[Fix] = []
         left = None
         for each in error.fixes:
+            if not _keeps_meaning(each, facts):
+                continue
             try:
                 applied = _applied(each, facts, spec)
                 if applied is None or not self._left:
@@ -137,6 +142,21 @@ def _gone(option: str, chosen: dict[str, Any], spacing: dict[str, Any]) -> bool:
     else:
         chosen[called] = tuple(each for each in names(chosen.pop(called, ())) if each != name)
     return True
+
+
+def _keeps_meaning(fix: Fix, facts: CatalogFacts) -> bool:
+    """Say whether a fix keeps the coordinates of dimensions, and some data."""
+    dropped = tuple(fix.arguments.get("scan_options", {}).get("drop_variables", ()))
+    if not dropped:
+        return True
+    known = [
+        (path, schema.dimension_names, schema.attributes.values)
+        for path, schema in variables_of(facts)
+    ]
+    if any(names == (paths.name(path),) and is_named(path, dropped) for path, names, _ in known):
+        return False
+    data = {path for path, _, _ in known} - coordinates_of(known)
+    return not data or any(not is_named(path, dropped) for path in data)
 
 
 def _less(facts: CatalogFacts, names: tuple[str, ...]) -> CatalogFacts:

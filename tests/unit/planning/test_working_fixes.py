@@ -6,11 +6,12 @@ from icevirt.errors import CombineError
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.eras.working_fixes import keep_working_fixes
 from icevirt.planning.remedies import fix, scan_fix
-from unit.planning.scanned_facts import facts_of, step
+from unit.planning.scanned_facts import data, facts_of, step
 
 RESERVE = fix("reserved", missing="reserve")
 NATIVE = fix("stored", on_mismatch="native")
 DROP = scan_fix("gone", drop_variables=["/u"])
+VALUE = data("time", [1.0])
 UNKNOWN = fix("?", data_vars=["u"])
 
 
@@ -28,7 +29,10 @@ def kept(error, *rules):
                 raise later
 
     keep_working_fixes(
-        error, facts_of(step("a", 1.0), step("b", 2.0)), CombineSpec(build_id=""), plan
+        error,
+        facts_of(*(step(name, time, u=VALUE, w=VALUE) for name, time in (("a", 1.0), ("b", 2.0)))),
+        CombineSpec(build_id=""),
+        plan,
     )
     return error.fixes
 
@@ -52,9 +56,15 @@ def test_fixes_of_one_difference_after_another_are_one_fix():
 def test_variables_that_a_fix_drops_are_not_there_any_more():
     there = (lambda _, paths: "/time" in paths, refusal("u is odd"))
     assert kept(refusal("u is odd", DROP), there) == ()
-    drop = scan_fix("gone", drop_variables=["/time"])
-    gone = (lambda _, paths: "/time" in paths, refusal("time is odd"))
-    assert kept(refusal("time is odd", drop), gone) == (drop,)
+    gone = (lambda _, paths: "/u" in paths, refusal("u is odd"))
+    assert kept(refusal("u is odd", DROP), gone) == (DROP,)
+
+
+@pytest.mark.parametrize("names", [["/time"], ["/t", "/u", "/w"]], ids=["a coordinate", "all data"])
+def test_no_fix_drops_the_coordinate_of_a_dimension_or_all_data(names):
+    drop = scan_fix("gone", drop_variables=names)
+    odd = (lambda _, paths: names[0] in paths, refusal("odd"))
+    assert kept(refusal("odd", drop), odd) == ()
 
 
 def test_what_is_left_is_told_where_nothing_works():
@@ -70,12 +80,12 @@ def test_drops_of_many_variables_are_joined():
             lambda _, paths, name=name: name in paths,
             refusal(name, scan_fix(name, drop_variables=[name])),
         )
-        for name in ("/time", "/v")
+        for name in ("/u", "/w")
     ]
-    error = refusal("/time", scan_fix("/time", drop_variables=["/time"]))
+    error = refusal("/u", scan_fix("/u", drop_variables=["/u"]))
     fixes = kept(error, *rules)
     assert fixes, error.do
-    assert set(fixes[0].arguments["scan_options"]["drop_variables"]) <= {"/time", "/v"}
+    assert set(fixes[0].arguments["scan_options"]["drop_variables"]) == {"/u", "/w"}
 
 
 def test_an_option_may_have_to_go():

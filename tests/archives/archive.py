@@ -56,6 +56,7 @@ def archive(
     def add(make: Callable[[Path], None]) -> Archive:
         name = make.__name__.removeprefix("make_").replace("_", "-")
         made = Archive(name=name, kind=kind, tool=tool, make=make, oracle=oracle, **more)
+        assert name not in {each.name for each in CATALOG}, f"two archives are called {name}"
         CATALOG.append(made)
         return made
 

@@ -312,7 +312,7 @@ def make_glider_segments(folder):
     tool="parcels", options=("--concat-dim", "trajectory"), choose="--pad obs",
     oracle=one_after_another("trajectory"),
 )  # fmt: skip
-def make_trajectories(folder):
+def make_trajectories_of_drifters(folder):
     for run, steps in enumerate((4, 6)):
         xr.Dataset(
             {"lon": (("trajectory", "obs"), np.arange(2 * steps, dtype="f4").reshape(2, steps)),
@@ -326,7 +326,7 @@ def make_trajectories(folder):
     tool="netCDF4", options=("--concat-dim", "trajectory"), choose="--drop-variable",
     oracle=lambda files: one_after_another("trajectory")(files).drop_vars("status"),
 )  # fmt: skip
-def make_trajectories_with_plain_integers(folder):
+def make_trajectories_of_drifters_with_plain_integers(folder):
     for run, steps in enumerate((3, 5)):
         with netCDF4.Dataset(folder / f"run{run}.nc", "w") as file:
             file.createDimension("trajectory", 2)

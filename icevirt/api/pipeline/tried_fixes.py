@@ -29,6 +29,7 @@ _FILES = 10_000  # with more of them, plans and facts for the sake of a message 
 _ATTEMPTS = 24  # of all fixes of an error
 _DEEP = 8  # refusals after one another
 _OPTIONS = ("combine_options", "scan_options")
+_ORDER = frozenset(("duplicates", "combine"))
 _TRIED_SCAN_OPTIONS = frozenset(("drop_variables",))
 
 
@@ -156,6 +157,11 @@ def _holds(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return bool(other)
 
 
+def _places(fix: Fix) -> bool:
+    """Say whether a fix supposes along which dimension files follow one another."""
+    return "concat_dim" in fix.arguments or "labels" in fix.arguments.get("combine_options", {})
+
+
 class _Attempts:
     """Looks for arguments with which a plan is made, a limited number of times."""
 
@@ -186,6 +192,8 @@ class _Attempts:
             return None
         for further in error.fixes:
             both = together(fix, further)
+            if _places(fix) and not _ORDER.isdisjoint(further.arguments.get("combine_options", {})):
+                continue  # files of one place do not follow one another there at all
             if not (further.first or further.without) and both.arguments != fix.arguments:
                 found = self.completed(both, error.what, depth - 1)
                 if found is not None:

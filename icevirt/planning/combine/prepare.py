@@ -33,8 +33,10 @@ from icevirt.planning.combine.dimension_lengths import with_texts_alike
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.stacking import stacked
 from icevirt.planning.edits.renames import LabelEdits
-from icevirt.planning.remedies import fix
+from icevirt.planning.remedies import drop_fixes, fix, listed
 from icevirt.planning.times.recoding import recode_times
+
+_NAMED = 5  # variables in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -143,8 +145,28 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
         elif settled.left_out:
             found = found.only(settled.kept)
         found = replace(found, left_out=settled.left_out, cuts=settled.cuts, twice=settled.refused)
+        _refuse_losses(facts, found.facts)
     is_ruled = bool(new or spec.dimension_rules.lasting)
     return _stacked(found, spec) if is_ruled else found
+
+
+def _refuse_losses(before: CatalogFacts, after: CatalogFacts) -> None:
+    """Refuse to leave out the only files that hold a variable."""
+    if len(after.files) == len(before.files):
+        return
+    lost = sorted({*before.arrays.path.values} - {*after.arrays.path.values})
+    if lost:
+        gone = [before.arrays.path.values.index(each) for each in lost]
+        rows = np.flatnonzero(np.isin(before.arrays.path.codes, gone))
+        raise CombineError(
+            f"no file that counts holds {listed(lost, _NAMED)}: all their files are left out,"
+            " because other files hold the same steps",
+            fixes=drop_fixes(
+                before.arrays, np.flatnonzero(np.isin(before.arrays.path.codes, gone))
+            ),
+            variables=lost[:_NAMED],
+            file=before.url_of(rows[0]),
+        )
 
 
 def _new(

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema, differences
-from icevirt.errors import CombineError
+from icevirt.errors import CombineError, Fix
 from icevirt.model.attributes import restore
 from icevirt.planning.combine.cf_packing import packing_of, same_packing
 from icevirt.planning.partial.storage_cost import NUMBERS, signature
-from icevirt.planning.remedies import drop_fixes
+from icevirt.planning.remedies import drop_fixes, fix
 
 _ATTRIBUTE = "attribute "
 _FILL = "attribute _FillValue"
@@ -59,13 +59,27 @@ def refusal(  # noqa: PLR0917 - the facts of one array
     return CombineError(
         f"{path} is encoded differently in {total - max(files.values())} of {total} files:"
         f" {', '.join(unlike)}",
-        fixes=drop_fixes(facts.arrays, rows),
+        fixes=[
+            *_said_by_some(path, [schemas[code] for code in used], unlike),
+            *drop_fixes(facts.arrays, rows),
+        ],
         variable=path,
         first=first,
         first_encoding=in_words(one, unlike),
         other=second,
         other_encoding=in_words(other, unlike),
     )
+
+
+def _said_by_some(
+    path: str, schemas: Sequence[ArraySchema], unlike: Mapping[str, object]
+) -> list[Fix]:
+    """Return the fix that gives all files the units that only some of them say."""
+    said = {each.attributes.values.get("units") for each in schemas}
+    known = [each for each in said if isinstance(each, str) and each]
+    if {*unlike} != {"attribute units"} or len(known) != 1 or " since " in known[0]:
+        return []
+    return [fix(f"files that say no units hold {known[0]}, too", attrs={path: {"units": known[0]}})]
 
 
 def is_about_storage(error: CombineError) -> bool:

@@ -162,6 +162,14 @@ def _places(fix: Fix) -> bool:
     return "concat_dim" in fix.arguments or "labels" in fix.arguments.get("combine_options", {})
 
 
+def _contradicts(further: Fix, fix: Fix) -> bool:
+    """Say whether a fix shows that files do not follow one another as another one supposes."""
+    names = fix.arguments.get("concat_dim", ())
+    dropped = further.arguments.get("scan_options", {}).get("drop_variables", ())
+    is_order = not _ORDER.isdisjoint(further.arguments.get("combine_options", {}))
+    return (_places(fix) and is_order) or any(paths.name(each) in names for each in dropped)
+
+
 class _Attempts:
     """Looks for arguments with which a plan is made, a limited number of times."""
 
@@ -192,8 +200,8 @@ class _Attempts:
             return None
         for further in error.fixes:
             both = together(fix, further)
-            if _places(fix) and not _ORDER.isdisjoint(further.arguments.get("combine_options", {})):
-                continue  # files of one place do not follow one another there at all
+            if _contradicts(further, fix):
+                continue
             if not (further.first or further.without) and both.arguments != fix.arguments:
                 found = self.completed(both, error.what, depth - 1)
                 if found is not None:

@@ -97,7 +97,7 @@ OFFERED = {
         v(FIELD.astype("i2"), attrs={"scale_factor": 0.1}),
         ["--on-mismatch eras", "--float-variable /v"],
     ),
-    "a meaning": (v(attrs={"units": "degC"}), ["--on-mismatch eras"]),
+    "a meaning": (v(attrs={"units": "degC"}), ["--attr /v:units=degC", "--on-mismatch eras"]),
 }
 
 

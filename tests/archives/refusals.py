@@ -287,7 +287,7 @@ def make_steps_of_another_length(folder):
     "Files at irregular times, of which the command says that they are daily",
     tool="xarray",
     oracle=by_coords(),
-    options=("--concat-dim", "time", "--spacing=time=1D"),
+    options=("--concat-dim", "time", "--spacing", "time=1D"),
     choose="steps that no file holds get no place",
 )
 def make_irregular_steps(folder):

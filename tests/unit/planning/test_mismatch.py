@@ -105,7 +105,8 @@ OFFERED = {
 def test_what_is_offered_works_for_these_files(other, wanted):
     error = refused(v(), v(), other)
     assert offered(error) == wanted
-    options = [each.python for each in error.fixes]
+    # attributes are set before files are planned: archive 78 of the random ones is built with them
+    options = [each.python for each in error.fixes if "--attr" not in each.flags]
     for python in options:
         files = [
             step(f"f{n}", 2.0 * n, 2.0 * n + 1, t=None, v=each)

@@ -111,7 +111,11 @@ def joins_badly(
         return True
     if contiguous:
         return shape[axis] > 1 and cut_along(chunk, (axis,), itemsize)[axis] > 1
-    # a reference to each step's few values, like bounds, takes more room than they do; and where
-    # one chunk holds them all, the library cut it by the length of the file: months differ
-    few = prod(shape) <= _FEW * shape[axis]
-    return few or bool(shape[axis] % chunk[axis])
+    # where one chunk holds all few values, the library cut it by the length of the file: months
+    # differ
+    return has_few(shape, axis) or bool(shape[axis] % chunk[axis])
+
+
+def has_few(shape: tuple[int, ...], axis: int) -> bool:
+    """Say whether a reference to a step along an axis takes more room than its values do."""
+    return prod(shape) <= _FEW * shape[axis]

@@ -23,6 +23,9 @@ _NAMED = 5  # variables in a price
 EVERY = "*"
 """In the place of a name: all coordinates of dimensions."""
 
+_OF_VARIABLES = frozenset({"attrs", "data_vars", "float_variables", "tolerance"})
+"""Options that name variables, or map them to what is said of them."""
+
 _OTHERS = {  # whose flags are not their names
     "attrs": "--attr",
     "containers": "--container",
@@ -88,9 +91,12 @@ def of_arguments(
 
 
 def together(one: Fix, other: Fix) -> Fix:
-    """Return a fix that is both; what each says of lists and mappings is joined."""
+    """Return a fix that is both; what each says of lists and mappings is joined.
+
+    Variables that one of them leaves out are in no option of the other.
+    """
     return of_arguments(
-        _joined(one.arguments, other.arguments),
+        _less_dropped(_joined(one.arguments, other.arguments)),
         f"{one.price}; {other.price}",
         first=" && ".join(filter(None, (one.first, other.first))),
         without=tuple(dict.fromkeys((*one.without, *other.without))),
@@ -106,6 +112,44 @@ def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(first, list | tuple) and isinstance(second, list | tuple):
             found[name] = [*dict.fromkeys((*first, *second))]
     return found
+
+
+def _less_dropped(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments whose options of combining do not name variables that are left out."""
+    dropped = arguments.get("scan_options", {}).get("drop_variables", ())
+    combining = dict(arguments.get("combine_options", {}))
+    for option in _OF_VARIABLES & combining.keys():
+        combining[option] = _less(combining[option], dropped)
+        if not combining[option]:
+            del combining[option]
+    return {**arguments, "combine_options": combining}
+
+
+def _less(given: Any, dropped: Sequence[str]) -> Any:
+    """Return names, or a mapping of names or to names, without some of them."""
+    if isinstance(given, Mapping):
+        kept = {name: each for name, each in given.items() if not _is_among(name, dropped)}
+        lists = {name: _less(each, dropped) for name, each in kept.items() if _is_list(each)}
+        return {name: each for name, each in (kept | lists).items() if each or name not in lists}
+    return [name for name in given if not _is_among(name, dropped)] if _is_list(given) else given
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _is_among(name: str, dropped: Sequence[str]) -> bool:
+    """Say whether a name or a path means one of some variables, which are names or paths too."""
+    return any(
+        name == each
+        if name.startswith("/") and each.startswith("/")
+        else _last(name) == _last(each)
+        for each in dropped
+    )
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
 
 
 def drop_fix(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer], price: str) -> Fix:

@@ -14,6 +14,7 @@ import gc
 import importlib
 import multiprocessing
 import os
+import pickle
 import resource
 import signal
 import socket
@@ -92,12 +93,15 @@ class Child:
 
         Raises:
             TimeoutError: It takes longer.
+            ConnectionError: The child had ended before it took the work.
             EOFError: The child ended; or another OSError.
         """
-        self._line.send((work, args, kwargs))
+        # `send` of an object leaves a view of a BytesIO in the traceback of an error, and the two
+        # cannot be collected in any order
+        self._line.send_bytes(pickle.dumps((work, args, kwargs)))
         if not self._line.poll(seconds):
             raise TimeoutError
-        found: R = self._line.recv()
+        found: R = pickle.loads(self._line.recv_bytes())  # noqa: S301  # of our own child
         return found
 
     def has_ended(self) -> bool:
@@ -244,8 +248,8 @@ def _serve(line: Connection[Any, Any], output: Sequence[int]) -> NoReturn:
             os.close(each)
         with suppress(EOFError, BrokenPipeError, ConnectionResetError):
             while True:
-                work, args, kwargs = line.recv()
-                line.send(work(*args, **kwargs))
+                work, args, kwargs = pickle.loads(line.recv_bytes())  # noqa: S301  # of the parent
+                line.send_bytes(pickle.dumps(work(*args, **kwargs)))
         code = 0
     except BaseException:  # noqa: BLE001  # nothing of the process that forked it may run here
         traceback.print_exc()

@@ -55,9 +55,8 @@ class Apart:
             ScanCrashError: The child died, `ScanTimeoutError` if it took too long,
                 `ScanMemoryError` if the system ended it.
         """
-        child = self._ready(work.__module__)
         try:
-            found = child.ask(self._limits.seconds, _limited, self._limits, work, args, kwargs)
+            found = self._asked(work, args, kwargs)
         except TimeoutError:
             raise self._too_slow(url) from None
         except (EOFError, OSError):
@@ -65,6 +64,21 @@ class Apart:
         if isinstance(found, IcevirtError):
             raise found
         return found
+
+    def _asked[R](
+        self, work: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> R | IcevirtError:
+        """Ask a child, and another one where the first ended while it waited: no file did that."""
+
+        def ask() -> R | IcevirtError:
+            child = self._ready(work.__module__)
+            return child.ask(self._limits.seconds, _limited, self._limits, work, args, kwargs)
+
+        try:
+            return ask()
+        except ConnectionError:
+            self._stop()
+            return ask()
 
     def _ready(self, module: str) -> Child:
         """Return a child that waits for a file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,7 @@ import numpy as np
 
 from icevirt.model.json import JSON
 
+GZIP: JSON = {"name": "gzip", "configuration": {"level": 1}}  # a core codec of zarr v3
 _QUIET = {2: 0x7E00, 4: 0x7FC00000, 8: 0x7FF8000000000000}
 
 
@@ -50,6 +52,11 @@ def _float(value: Any) -> JSON:
     size = value.dtype.itemsize
     bits = int(value.view(f"u{size}"))
     return "NaN" if bits == _QUIET[size] else f"0x{bits:0{2 * size}x}"
+
+
+def squeezed(data: bytes) -> bytes:
+    """Compress with `GZIP`; the same bytes every time."""
+    return gzip.compress(data, 1, mtime=0)
 
 
 def vlen_bytes(texts: Sequence[bytes]) -> bytes:

@@ -98,6 +98,24 @@ def make_cdo_setreftime(folder):
           calendar="proleptic_gregorian")  # fmt: skip
 
 
+@archive("Months with bounds, of a fixed length, counted from the beginning of each month",
+         tool="xarray", oracle=by_coords())  # fmt: skip
+def make_bounds_of_one_step(folder):
+    for month, days in ((1, 31), (2, 28), (3, 31)):
+        held = {
+            "time": (
+                "time",
+                [days / 2],
+                {"units": f"days since 2001-{month:02}-01", "bounds": "time_bnds"},
+            ),
+            "time_bnds": (("time", "nv"), [[0.0, days]]),
+            "tas": (("time", "x"), np.full((1, 3), 280.0 + month)),
+        }
+        dataset = xr.Dataset(held)
+        form = "NETCDF3_64BIT" if month == 2 else "NETCDF4"
+        dataset.to_netcdf(folder / f"m{month}.nc", format=form)
+
+
 @archive("Units changed in some files, and their type with them", tool="ncap2 -s 'time=time*24'",
          oracle=by_coords())  # fmt: skip
 def make_ncap2_units(folder):

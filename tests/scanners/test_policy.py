@@ -1,5 +1,7 @@
 """What becomes of a variable is a person's choice, and what is left out is told."""
 
+import json
+
 import h5py
 import netCDF4
 import numpy as np
@@ -14,6 +16,7 @@ from icevirt.cli.main import app
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model.chunks import ChunkType
 from icevirt.scan.options import ScanOptions
+from scanners.kerchunk.kerchunk_files import references
 from scanners.materialise import materialise
 
 DATA = np.arange(240_000, dtype="<i4").reshape(100, 2400)
@@ -142,17 +145,46 @@ def test_a_name_that_is_not_there_is_an_error_and_a_pattern_is_none(path):
     ).arrays
 
 
-def test_a_scanner_that_cannot_store_says_so(tmp_path):
-    with netCDF4.Dataset(tmp_path / "a.nc", "w", format="NETCDF3_CLASSIC") as file:
+@pytest.mark.parametrize("unlimited", [False, True], ids=["fixed", "records"])
+def test_netcdf_3_has_the_same_policies(tmp_path, unlimited):
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w", format="NETCDF3_CLASSIC") as file:
+        file.createDimension("t", None if unlimited else 6)
         file.createDimension("x", 100_000)
-        file.createVariable("d", "i4", ("x",))[:] = np.arange(100_000)
-    with pytest.raises(UnsupportedError, match="'netcdf3' cannot store the values"):
-        icevirt.scan_file(tmp_path / "a.nc", scan_options={"variable_policy": {"d": "native"}})
-    assert kinds(
-        icevirt.scan_file(tmp_path / "a.nc", scan_options={"variable_policy": "reference"}).array(
-            "d"
+        file.createVariable("d", "i4", ("t", "x"))[:] = np.arange(600_000).reshape(6, -1)
+        file.createVariable("other", "f8", ("t", "x"))[:] = 0
+        file.createVariable("small", "i2", ("t",))[:] = range(6)
+
+    def scanned(policy, name):
+        found = icevirt.scan_file(path, scan_options={"variable_policy": {name: policy}})
+        return found, found.array(name)
+
+    found, stored = scanned("native", "d")
+    assert kinds(stored) == {"inline"}
+    assert "/d" in told(found, "stored-natively")
+    np.testing.assert_array_equal(materialise(stored), np.arange(600_000).reshape(6, -1))
+    _, one = scanned("inline", "small")
+    assert len(one.references) == 1
+    assert kinds(one) == {"inline"}
+    assert materialise(one).tolist() == [*range(6)]
+    for name in ("d", "small"):
+        assert kinds(scanned("reference", name)[1]) == {"virtual"}
+    with pytest.raises(UnsupportedError, match=r"policy .inline. has more"):
+        scanned("inline", "d")
+
+
+def test_a_scanner_that_cannot_store_says_so(tmp_path):
+    (tmp_path / "bytes").write_bytes(bytes(96))
+    held = references(str(tmp_path / "bytes"))
+    (tmp_path / "a.json").write_text(json.dumps({"version": 1, "refs": held}))
+    with pytest.raises(UnsupportedError, match="'kerchunk' cannot store the values"):
+        icevirt.scan_file(
+            tmp_path / "a.json",
+            scan_options={
+                "variable_policy": {"v": "native"},
+                "allow_references_to": [tmp_path.as_uri() + "/"],
+            },
         )
-    ) == {"virtual"}
 
 
 def test_the_policy_is_part_of_a_builds_identity():

@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple, Self
 
-from icevirt.archive.joining import Fact, is_character, itemsize_of, joins_badly
+from icevirt.archive.joining import Fact, has_few, is_character, itemsize_of, joins_badly
 from icevirt.archive.roles import coordinates_of, resolved
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import ArraySchema
@@ -154,6 +154,10 @@ class CombineHints:
             is_small = prod(array.shape) * itemsize <= affordable
             return bool(axes) or (bool(self.concat_dims) and is_small)
         called = self._called(names)
+        if prod(array.shape) * itemsize <= affordable and any(
+            array.shape[axis] == 1 and has_few(array.shape, axis) for axis in axes
+        ):
+            return True  # as those of files with more steps are: bounds, of which some are recoded
         return any(
             joins_badly(
                 array.shape,

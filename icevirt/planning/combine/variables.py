@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts, by_first_appearance
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
+from icevirt.model import paths
 from icevirt.planning.axes import duplicates
 from icevirt.planning.axes.placement import AxisPlacement, Placement
 from icevirt.planning.combine import data_vars
@@ -80,8 +81,8 @@ def members_of(
     """Yield the arrays of all files.
 
     Raises:
-        CombineError: An array decodes differently, has another grid, or is in two files for the
-            same box.
+        CombineError: An array decodes differently, has another grid, is in two files for the
+            same box, or is shorter than a padded dimension in all files.
     """
     place, given, options = cells.place, spec.dimension_rules, spec.options
     schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
@@ -96,6 +97,7 @@ def members_of(
         codes = facts.arrays.schema.codes[member.rows]
         # before what chunk shapes say, which is less
         _refuse_unlike_grids(facts, member, cells, spec)
+        _refuse_too_short(facts, member, spec, full)
         _refuse_unlike(facts, member.rows, path, schemas, codes, options, member.axes)
         _refuse_twice(facts, member, cells, given)
         before = _sharing(before, member)
@@ -379,3 +381,23 @@ def _refuse_unlike_grids(
             other=facts.url_of(member.rows[other]),
             other_shape=dict(zip(names, member.shapes[other].tolist(), strict=True)),
         )
+
+
+def _refuse_too_short(
+    facts: CatalogFacts, member: CombinedVariable, spec: CombineSpec, full: FullLengths
+) -> None:
+    """Refuse an array that is stored once, and only in files where a padded dimension is short."""
+    if member.axes:
+        return
+    names = member.schema.dimension_names
+    for axis, length in full.of_array(member.path, names).items():
+        longest = int(member.sizes[:, axis].max())
+        if names[axis] in spec.pad and longest < length:
+            name = paths.name(member.path)
+            raise CombineError(
+                f"{member.path} has {longest} steps along {names[axis]!r}, which is padded to"
+                f" {length}: no file of that length holds it",
+                fixes=[scan_fix(f"the dataset lacks {name}", drop_variables=[member.path])],
+                variable=member.path,
+                file=facts.url_of(member.rows[0]),
+            )

@@ -11,6 +11,8 @@ coordinate (CF 7.1).
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, Coded
+from icevirt.archive.joining import SMALL, itemsize_of
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
@@ -132,13 +135,29 @@ class _Pass:
             f"the times of {owner} have different reference dates, and its bounds {path} "
             "cannot be recoded because they are referenced, not stored",
             fixes=[
-                scan_fix("stores the bounds in the repository", variable_policy={path: "native"}),
+                *(
+                    [
+                        scan_fix(
+                            "stores the bounds in the repository", variable_policy={path: "inline"}
+                        )
+                    ]
+                    if self._is_small(path)
+                    else []
+                ),
                 scan_fix("the dataset has no bounds", drop_variables=[path]),
             ],
             variable=path,
             file=self._facts.files.url[one],
             units=counted(coordinate, one).text,
         )
+
+    def _is_small(self, path: str) -> bool:
+        """Say whether every file's values can be read as one chunk."""
+        arrays = self._facts.arrays
+        rows = self._declarations.rows[path]
+        size = itemsize_of(ArraySchema.loads(arrays.schema[int(rows[0])]).data_type)
+        shapes = {arrays.shape.values[code] for code in np.unique(arrays.shape.codes[rows])}
+        return all(math.prod(json.loads(text)) * size <= SMALL for text in shapes)
 
     def _made(self, declared: DeclaredTimes, target: TimeTarget) -> Recoding:
         files, size = declared.files, len(self._facts.files)

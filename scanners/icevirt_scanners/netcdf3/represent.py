@@ -17,10 +17,12 @@ from icevirt.archive.scanned import FactsBeside, ScannedArray
 from icevirt.errors import ScanError
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
+from icevirt.model.json import JSON
 from icevirt.scan.contract import ByteSource
+from icevirt.scan.policy import Policy
 from icevirt_scanners import blocks
 from icevirt_scanners.context import ScanContext
-from icevirt_scanners.encoding import PIECE, bytes_codec, hashed, spelt
+from icevirt_scanners.encoding import GZIP, PIECE, bytes_codec, hashed, spelt, squeezed
 from icevirt_scanners.netcdf3.header import fill_of
 from icevirt_scanners.netcdf3.layout import PlacedVariable
 
@@ -34,12 +36,11 @@ def represent(placed: PlacedVariable, attributes: Attributes, context: ScanConte
     Raises:
         UnsupportedError: Its values must be stored, and are too large for that.
     """
-    if _wants_whole(placed, context):
+    policy = context.options.policy_of(placed.path)
+    if _wants_whole(placed, context, policy):
         return _stored(placed, attributes, context)
-    lead, rest = ((), placed.shape) if placed.contiguous else ((1,), placed.shape[1:])
-    chunk = (*lead, *blocks.grid_of_block(rest, placed.kind.size))
-    table = blocks.virtual(placed.path, *_references(placed, chunk), context)
-    array = _array(placed, attributes, chunk, table, whole=False)
+    represented = _natively if policy is Policy.native else _referenced
+    array = represented(placed, attributes, context)
     wanted = context.wanted(array)
     if Fact.values in wanted:
         return replace(
@@ -50,24 +51,34 @@ def represent(placed: PlacedVariable, attributes: Attributes, context: ScanConte
     return array
 
 
+def _referenced(
+    placed: PlacedVariable, attributes: Attributes, context: ScanContext
+) -> ScannedArray:
+    lead, rest = ((), placed.shape) if placed.contiguous else ((1,), placed.shape[1:])
+    chunk = (*lead, *blocks.grid_of_block(rest, placed.kind.size))
+    table = blocks.virtual(placed.path, *_references(placed, chunk), context)
+    codecs = (bytes_codec(placed.kind.dtype, "big" if placed.kind.size > 1 else "little"),)
+    return _array(placed, attributes, chunk, codecs, table, whole=False)
+
+
 def _array(
     placed: PlacedVariable,
     attributes: Attributes,
     chunk: tuple[int, ...],
+    codecs: tuple[JSON, ...],
     table: ChunkTable,
     *,
     whole: bool,
     **more: Any,
 ) -> ScannedArray:
     kind = placed.kind
-    big = kind.size > 1 and not whole
     return ScannedArray(
         path=placed.path,
         dimension_names=placed.dimensions,
         shape=placed.shape,
         chunk_shape=chunk,
         data_type=kind.data_type,
-        codecs=(bytes_codec(kind.dtype, "big" if big else "little"),),
+        codecs=codecs,
         fill_value=spelt(fill_of(placed.variable.attributes, kind), kind.dtype),
         attributes=attributes,
         references=table,
@@ -77,8 +88,10 @@ def _array(
     )
 
 
-def _wants_whole(placed: PlacedVariable, context: ScanContext) -> bool:
-    if not placed.shape:
+def _wants_whole(placed: PlacedVariable, context: ScanContext, policy: Policy) -> bool:
+    if policy is Policy.reference:
+        return False
+    if not placed.shape or policy is Policy.inline:
         return True
     affordable = placed.nbytes <= context.budget.left
     if placed.is_coordinate:
@@ -91,7 +104,18 @@ def _wants_whole(placed: PlacedVariable, context: ScanContext) -> bool:
 
 
 def _stored(placed: PlacedVariable, attributes: Attributes, context: ScanContext) -> ScannedArray:
-    """Read the values as one chunk; those of coordinates, and single ones, are labels too."""
+    """Read the values as one chunk; those of coordinates, and single ones, are labels too.
+
+    Raises:
+        UnsupportedError: They are too large for that.
+    """
+    if context.options.policy_of(placed.path) is Policy.inline and placed.nbytes > SMALL:
+        raise context.refusal(
+            placed.path,
+            f"a variable with the policy 'inline' has more than {SMALL} bytes",
+            do='Use the policy "native", which stores it in chunks.',
+            nbytes=placed.nbytes,
+        )
     context.budget.spend(placed.nbytes, variable=placed.path, cause="stored whole")
     found = _read(placed, context.source)
     ndim = len(placed.shape)
@@ -103,7 +127,22 @@ def _stored(placed: PlacedVariable, attributes: Attributes, context: ScanContext
         more = {"labels": found.tobytes(), "labels_dtype": found.dtype.str}
     chunk = tuple(max(n, 1) for n in placed.shape)
     digest = hashed(placed.kind.data_type, placed.shape, [found.tobytes()])
-    return _array(placed, attributes, chunk, table, whole=True, digest=digest, **more)
+    codecs = (bytes_codec(placed.kind.dtype),)
+    return _array(placed, attributes, chunk, codecs, table, whole=True, digest=digest, **more)
+
+
+def _natively(placed: PlacedVariable, attributes: Attributes, context: ScanContext) -> ScannedArray:
+    """Read the values and store them in the chunks that a block of them would have."""
+    cause = "its policy is 'native'"
+    context.budget.spend(placed.nbytes, variable=placed.path, cause=cause)
+    context.tell(placed.path, "stored-natively", cause)
+    found = _read(placed, context.source)
+    chunk = blocks.grid_of_block(placed.shape, placed.kind.size)
+    index = blocks.all_chunks(tuple(n // edge for n, edge in zip(placed.shape, chunk, strict=True)))
+    runs = found.reshape(len(index), -1) if found.size else ()  # a chunk is a run of the block
+    table = ChunkTable.inlined(index=index, chunks=[squeezed(run.tobytes()) for run in runs])
+    codecs = (bytes_codec(placed.kind.dtype), GZIP)
+    return _array(placed, attributes, chunk, codecs, table, whole=False)
 
 
 def _references(

@@ -64,6 +64,19 @@ def test_a_padded_variable_is_as_long_as_the_dimension_of_the_group():
     }
 
 
+def test_what_is_stored_once_cannot_be_shorter_than_a_padded_dimension():
+    def v(length):
+        return data(("time", "z"), np.ones((1, length)), chunks=None)
+
+    files = [step("a", 1.0, v=v(2), depth=data(("z",), [1.0, 2.0])), step("b", 2.0, v=v(5))]
+    with pytest.raises(
+        CombineError, match="depth has 2 steps along 'z', which is padded to 5"
+    ) as no:
+        plan(files, pad=("z",), missing="reserve")
+    (fix,) = no.value.fixes
+    assert fix.flags == ("--drop-variable", "/depth")
+
+
 @pytest.mark.parametrize("table", [1 << 26, 0], ids=["looked up", "sorted"])
 def test_kinds_are_found_once(monkeypatch, table):
     from icevirt.planning.combine import dimension_lengths

@@ -16,7 +16,7 @@ from icevirt.cli import main
 from icevirt.cli.declared import grouped
 from icevirt.errors import CombineError
 from icevirt.planning.combine.options import CombineOptions
-from icevirt.planning.remedies import build_fix, choose, fix, leave_out, scan_fix
+from icevirt.planning.remedies import build_fix, choose, fix, leave_out, scan_fix, together
 from icevirt.scan.options import ScanOptions
 
 CHOSEN = {
@@ -220,3 +220,16 @@ def test_a_message_for_python_names_the_arguments_the_price_and_what_else_is_pos
     assert str(less) == "leave out spacing (--spacing), 'x y' of pad (--pad 'x y'): 2 steps"
     first = CombineError("no", fixes=[fix("it reads BLOSC", first="pip install hdf5plugin")])
     assert str(first) == "no. Run pip install hdf5plugin: it reads BLOSC"
+
+
+def test_two_fixes_together_say_nothing_of_variables_that_one_leaves_out():
+    one = fix("x", data_vars={"time": ["mask", "orbit"], "z": ["mask"]}, tolerance={"/mask": 1e-3})
+    both = together(one, scan_fix("y", drop_variables=["/mask"]))
+    assert both.arguments == {
+        "combine_options": {"data_vars": {"time": ["orbit"]}},
+        "scan_options": {"drop_variables": ["/mask"]},
+    }
+    gone = together(fix("x", data_vars=["mask"]), scan_fix("y", drop_variables=["/mask"]))
+    assert gone.arguments == {"scan_options": {"drop_variables": ["/mask"]}}
+    other = together(fix("x", data_vars=["/a/mask"]), scan_fix("y", drop_variables=["/b/mask"]))
+    assert other.arguments["combine_options"] == {"data_vars": ["/a/mask"]}

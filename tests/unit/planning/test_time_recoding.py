@@ -73,10 +73,14 @@ def test_bounds_without_units_follow_their_coordinate():
     assert shown(plan(files), files)["edges"].values.tolist() == [[-3.0, -2.0], [0.0, 1.0]]
 
 
-def test_bounds_that_are_referenced_cannot_follow():
-    more = {"edges": data(("time", "nv"), [[0.0, 1.0]])}
-    with pytest.raises(CombineError, match="its bounds /edges cannot be recoded"):
+@pytest.mark.parametrize(("count", "offered"), [(2, ["inline", "drop"]), (1 << 18, ["drop"])])
+def test_bounds_that_are_referenced_cannot_follow(count, offered):
+    more = {"edges": data(("time", "nv"), np.zeros((1, count)))}
+    with pytest.raises(CombineError, match="its bounds /edges cannot be recoded") as no:
         of(*(coord("time", [1.0], **since(day, bounds="edges")) for day in (5, 2)), **more)
+    found = [" ".join(each.flags) for each in no.value.fixes]
+    assert len(found) == len(offered)
+    assert all(word in text for word, text in zip(offered, found, strict=True))
 
 
 def test_bounds_with_units_count_for_themselves_in_the_calendar_of_their_coordinate():

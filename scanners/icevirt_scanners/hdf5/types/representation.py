@@ -23,6 +23,7 @@ from icevirt.archive.shares import Weight
 from icevirt.model.chunks import ChunkTable
 from icevirt.scan.policy import Policy
 from icevirt_scanners import blocks
+from icevirt_scanners.encoding import GZIP
 from icevirt_scanners.given import digest_of
 from icevirt_scanners.hdf5.files import FileContext
 from icevirt_scanners.hdf5.index.chunks import layout_of
@@ -30,7 +31,6 @@ from icevirt_scanners.hdf5.index.entries import ChunkEntries
 from icevirt_scanners.hdf5.raw.header import LAYOUT, only
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 from icevirt_scanners.hdf5.types.datatypes import bytes_codec
-from icevirt_scanners.hdf5.values import libhdf5_values
 from icevirt_scanners.hdf5.values.chunked import (
     check_decodable,
     offset_of,
@@ -176,7 +176,7 @@ def _natively(
         index = blocks.all_chunks(tuple(-(-length // edge) for length, edge in edges))
     table = store_chunks(variable, chunk, index, budget=context.budget, cause=cause)
     context.tell(variable.path, "stored-natively", cause)
-    codecs = (bytes_codec(variable.element), libhdf5_values.GZIP)
+    codecs = (bytes_codec(variable.element), GZIP)
     return variable.array(chunk, codecs, table, contiguous=contiguous)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator
 from math import prod
 from typing import Any
@@ -14,8 +13,6 @@ from h5py import h5d, h5s
 from icevirt.model.json import JSON
 from icevirt_scanners.encoding import PIECE, hashed, spelt, vlen_bytes
 from icevirt_scanners.hdf5.types.datatypes import Element
-
-GZIP: JSON = {"name": "gzip", "configuration": {"level": 1}}  # a core codec of zarr v3
 
 
 class UnfaithfulError(Exception):
@@ -62,11 +59,6 @@ def encode(values: np.ndarray[Any, Any], element: Element) -> bytes:
     if not element.text:
         return np.ascontiguousarray(values, element.dtype).tobytes()
     return vlen_bytes([text or b"" for text in values.reshape(-1).tolist()])
-
-
-def squeezed(data: bytes) -> bytes:
-    """Compress with `GZIP`; the same bytes every time."""
-    return gzip.compress(data, 1, mtime=0)
 
 
 def is_utf8(values: np.ndarray[Any, Any]) -> bool:

@@ -206,6 +206,30 @@ def test_no_two_classes_have_one_name():
     assert {name: found for name, found in homes.items() if len(found) > 1} == {}
 
 
+def test_no_generic_dataclass_is_made_through_a_subscript():
+    """Python 3.12.1 cannot make ``Kind[str]()`` of a class that is frozen and slotted."""
+    trees = {
+        path: ast.parse(path.read_text()) for folder in packages() for path in folder.glob("*.py")
+    }
+    generic = {
+        node.name
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and node.type_params
+    }
+    assert generic
+    made = [
+        f"{path}:{node.lineno}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Subscript)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in generic
+    ]
+    assert not made
+
+
 def test_architecture_md_names_files_that_are_there():
     """Each path in the walks and the map leads to a module or folder."""
     text = (ROOT / "ARCHITECTURE.md").read_text()

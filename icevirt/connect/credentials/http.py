@@ -136,7 +136,8 @@ def _read(returned: Any) -> HttpCredentials:
     return returned
 
 
-http_refreshable_credentials = CredentialKind[HttpCredentials]("http", {}, _read).refreshable
+_KIND: CredentialKind[HttpCredentials] = CredentialKind("http", {}, _read)
+http_refreshable_credentials = _KIND.refreshable
 
 
 def http_credentials(

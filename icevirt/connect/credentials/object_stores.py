@@ -159,7 +159,7 @@ def _read_gcs(returned: Any) -> GcsBearerCredential:
     return GcsBearerCredential(returned.bearer, expires_after=returned.expires_after)
 
 
-_GCS = CredentialKind[AnyGcsStaticCredential](
+_GCS: CredentialKind[AnyGcsStaticCredential] = CredentialKind(
     "gcs",
     {
         "service_account_file": partial(GcsServiceAccount, "service_account"),
@@ -266,7 +266,7 @@ def _read_azure(returned: Any) -> AnyAzureStaticCredential:
     raise TypeError(type(returned).__name__)
 
 
-_AZURE = CredentialKind[AnyAzureStaticCredential](
+_AZURE: CredentialKind[AnyAzureStaticCredential] = CredentialKind(
     "azure",
     {"access_key": _AccessKey, "sas_token": _SasToken, "bearer_token": _BearerToken},
     _read_azure,

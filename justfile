@@ -88,12 +88,16 @@ tamper:
 keeping examples="200":
     ICEVIRT_KEEPING_EXAMPLES={{examples}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/api/test_keeping_model.py
 
+# Build 2,000 random archives, and compare them with xarray and with what they hold (the tests do 100)
+random-archives count="2000":
+    ICEVIRT_ARCHIVES={{count}} uv run pytest -n 0 --timeout 0 tests/archives/test_random_archives.py
+
 # Measure a build of 400 files against VirtualiZarr with icechunk
 bench *args:
     uv run python bench/build_archive.py {{args}}
 
 # Run all long forms, a night's work
-nightly: fuzz races poison deaths build-deaths leaks signals tamper keeping
+nightly: fuzz races poison deaths build-deaths leaks signals tamper keeping random-archives
     HYPOTHESIS_PROFILE=nightly uv run pytest --tier all -n 2 --timeout 0 -o faulthandler_timeout=0
 
 # Run everything that .ci/run runs: the fast tests, then the others (docs/testing.md)

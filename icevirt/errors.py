@@ -9,7 +9,8 @@ the facts, ``args``, the pickle, or what a traceback prints of library errors th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any
 
@@ -32,12 +33,43 @@ class Fix:
     first: str = ""
     """A command to run before the call is repeated, like ``pip install hdf5plugin``."""
 
+    without: tuple[str, ...] = ()
+    """Options that the call had and that go, as a command has them: ``--spacing``, or ``--pad=x``
+    for what they say of a name."""
+
+    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """The arguments as values."""
+
+    def __post_init__(self) -> None:
+        """Remove the secrets of URLs, wherever the fix will be shown."""
+        for name in ("python", "price", "first"):
+            object.__setattr__(self, name, without_secrets(getattr(self, name)))
+        for name in ("flags", "without"):
+            object.__setattr__(self, name, tuple(map(without_secrets, getattr(self, name))))
+        object.__setattr__(self, "arguments", redacted(dict(self.arguments)))
+
     def __str__(self) -> str:
         """Return the arguments, the flags and the price."""
         flags = " ".join(map(quote, self.flags))
         first = f"run {self.first}" if self.first else ""
+        less = f"leave out {', '.join(map(_argument, self.without))}" if self.without else ""
         change = f"pass {self.python} ({flags})" if self.python else ""
-        return f"{' and '.join(filter(None, (first, change)))}: {self.price}"
+        return f"{' and '.join(filter(None, (first, less, change)))}: {self.price}"
+
+
+_PLURALS = {  # in Python, of options that a command repeats
+    "--attr": "attrs",
+    "--drop-variable": "drop_variables",
+    "--float-variable": "float_variables",
+    "--variable": "variables",
+}
+
+
+def _argument(option: str) -> str:
+    """Return an option as Python has it, then as a command has it."""
+    flag, _, name = option.partition("=")
+    called = _PLURALS.get(flag, flag.removeprefix("--").replace("-", "_"))
+    return f"{name!r} of {called} ({flag} {quote(name)})" if name else f"{called} ({flag})"
 
 
 class IcevirtError(Exception):

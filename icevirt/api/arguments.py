@@ -10,14 +10,17 @@ from icevirt.api.pipeline.target import digest_of
 from icevirt.archive import catalog
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
-from icevirt.errors import InvalidInputError
+from icevirt.errors import Fix, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.model.paths import problem
+from icevirt.planning.axes.date_labels import is_date
+from icevirt.planning.axes.name_patterns import NamePattern, is_pattern
 from icevirt.planning.axes.new_dimensions import Labels
 from icevirt.planning.axes.regular_axes import spacing_of
 from icevirt.planning.combine.hints import CombineHints
 from icevirt.planning.combine.options import LabelsLike, SpacingLike
+from icevirt.planning.remedies import build_fix
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
 from icevirt.storage.constructors import StorageLike, storage_of
@@ -83,6 +86,8 @@ def labels_of(given: LabelsLike | None, dimensions: Sequence[str]) -> dict[str, 
                 concat_dim=list(dimensions),
             )
         return dict(given)
+    if is_pattern(given):
+        return dict.fromkeys(_labelled(str(given), dimensions), given)
     if len(dimensions) != 1:
         raise InvalidInputError(
             "labels need a new dimension, but "
@@ -92,6 +97,25 @@ def labels_of(given: LabelsLike | None, dimensions: Sequence[str]) -> dict[str, 
             concat_dim=list(dimensions),
         )
     return {dimensions[0]: given}
+
+
+def _labelled(pattern: str, dimensions: Sequence[str]) -> tuple[str, ...]:
+    """Return the dimensions that a pattern of names labels."""
+    found = NamePattern.of(pattern).names
+    if unknown := [name for name in found if name not in dimensions]:
+        raise InvalidInputError(
+            "the pattern of the labels names dimensions that are not in concat_dim",
+            do="Add them to concat_dim (on the command line --concat-dim), or write * in their"
+            " place.",
+            unknown=unknown,
+            concat_dim=list(dimensions),
+        )
+    return found
+
+
+def dimensions_in(labels: LabelsLike | None) -> tuple[str, ...]:
+    """Return the dimensions that a pattern of names labels, where one was given."""
+    return NamePattern.of(str(labels)).names if is_pattern(labels) else ()
 
 
 def spacing_by(given: SpacingLike, dimensions: Sequence[str]) -> dict[str, str | float]:
@@ -108,19 +132,38 @@ def spacing_by(given: SpacingLike, dimensions: Sequence[str]) -> dict[str, str |
     ):
         raise InvalidInputError(
             "spacing must name one of the dimensions of concat_dim",
-            do='Name it: combine_options={"spacing": {"time": "6h"}} (--spacing time=6h).',
+            fixes=_spacings(by_dimension, dimensions),
+            do='It is written as combine_options={"spacing": {"time": "6h"}} (--spacing time=6h).',
             unknown=unknown,
             concat_dim=list(dimensions),
         )
     return {name: spacing_of(each) for name, each in by_dimension.items()}
 
 
+def _spacings(given: Mapping[str, str | float], dimensions: Sequence[str]) -> list[Fix]:
+    """Return fixes for the spacing of a dimension that is not there."""
+    if len(given) != 1:
+        return []
+    ((name, spacing),) = given.items()
+    return [
+        build_fix(
+            f"for steps along {each}",
+            without={"spacing": name},
+            combine_options={"spacing": {each: spacing}},
+        )
+        for each in dimensions[:2]
+    ] + [build_fix("steps that no file holds get no place", without={"spacing": name})]
+
+
 def as_choice(labels: Mapping[str, Labels]) -> dict[str, JSON] | None:
     """Return labels as a snapshot records them."""
-    found: dict[str, JSON] = {
-        name: each if isinstance(each, str) else list(each) for name, each in labels.items()
-    }
-    return found or None
+    return {name: _as_recorded(each) for name, each in labels.items()} or None
+
+
+def _as_recorded(labels: Labels) -> JSON:
+    if isinstance(labels, str) or not any(map(is_date, labels)):
+        return labels if isinstance(labels, str) else list(labels)  # type: ignore[arg-type]
+    return {"dates": [f"{each} {getattr(each, 'calendar', '')}".strip() for each in labels]}
 
 
 def identity_of(options: ScannerOptions, version: int = catalog.VERSION) -> str:

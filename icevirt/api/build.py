@@ -136,7 +136,7 @@ def built(
             choices=choices,
             options=options,
             spec=choices.spec(
-                options.concat_dims if choices.leave is None else options.concat_dims or None,
+                options.concat_dims if choices.inferring is None else options.concat_dims or None,
                 group=asked.group,
             ),
             nest=nest,

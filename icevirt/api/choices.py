@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.api.arguments import ConcatDim, dimensions_of, labels_of, spacing_by
+from icevirt.api.arguments import (
+    ConcatDim,
+    dimensions_in,
+    dimensions_of,
+    labels_of,
+    spacing_by,
+)
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.editing import Edits
 from icevirt.api.sources.catalog_inputs import inputs_of
@@ -57,7 +63,7 @@ class Choices:
             InvalidInputError: One is wrong, or they contradict one another.
         """
         scan, combine = ScanOptions.of(scan_options), CombineOptions.of(combine_options)
-        dimensions = dimensions_of(concat_dim)
+        dimensions = dimensions_of(concat_dim) or dimensions_in(combine.labels)
         data_vars = data_vars_of(combine.data_vars)
         if dimensions:
             refuse_unknown_dimensions(data_vars, dimensions)
@@ -99,8 +105,8 @@ class Choices:
         )
 
     @property
-    def leave(self) -> Collection[str] | None:
-        """Dimensions that are not inferred; None where none are."""
+    def inferring(self) -> Mapping[str, float] | None:
+        """How far coordinates may differ that are the same; None where nothing is inferred."""
         return self.tolerance if self.infers else None
 
     def spec(

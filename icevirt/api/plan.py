@@ -24,6 +24,7 @@ from icevirt.api.pipeline.outcome import digest_of_plan
 from icevirt.api.pipeline.replacing import Replacing, kept_of
 from icevirt.api.pipeline.stages import Scan, closed_catalog
 from icevirt.api.pipeline.target import Target, digest_of
+from icevirt.api.pipeline.tried_fixes import Planner
 from icevirt.api.renamed import names_replacements
 from icevirt.api.sources.inputs import Sources
 from icevirt.api.sources.reader_urls import published
@@ -33,7 +34,6 @@ from icevirt.archive.reports.plan import PlanDifference
 from icevirt.display.render import as_text
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source_access import SourceAccess, granted
-from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.scan.options import bad_files_allowed
 from icevirt.storage.constructors import StorageLike
@@ -151,7 +151,7 @@ def planned(
         running = stack.enter_context(executor_of(asked.executor, work=work_of(files)))
         read = None if asked.listed is None else asked.listed.closed
         if read is None:
-            scan, _ = scan_and_infer(running, scan, choices.leave)
+            scan, _ = scan_and_infer(running, scan, choices.inferring)
             options = scan.options
         spec = choices.spec(
             options.concat_dims,
@@ -167,8 +167,8 @@ def planned(
         if target is not None:
             spec = replace(spec, kept=kept_of(target))
         closed = closed_catalog(running, scan, read)
-        facts, spec = choices.edits.applied(closed.facts, spec)
-        made = combine_eras(facts, spec)
+        planner = Planner(executor=running, scan=scan, choices=choices, spec=spec)
+        facts, spec, made = planner.plan(closed)
         found = (text for _, text in closed.findings)
         made = replace(made, notes=(*made.notes, *found), bad_files=closed.bad)
         made = published(made, commit.publication.targets(facts, made))

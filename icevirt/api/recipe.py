@@ -12,6 +12,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,7 +73,7 @@ def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[s
             options.of(given.get(keyword))
         except InvalidInputError as error:
             raise InvalidInputError(
-                error.what, do=error.do, **error.facts, recipe=str(file)
+                error.what, do=error.do, fixes=error.fixes, **error.facts, recipe=str(file)
             ) from error
     return {key: value for key, value in given.items() if key in _parameters(call)}
 
@@ -279,7 +280,7 @@ def _value(name: str, value: Any) -> Any:
     match value:
         case np.generic():
             return _value(name, value.item())
-        case bool() | int() | float():
+        case bool() | int() | float() | date():
             return value
         case str():
             return _text(value)

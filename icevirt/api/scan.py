@@ -143,7 +143,7 @@ def scan_files(
         with clock.phase("executor"):
             running = kept.enter_context(executor_of(executor, work=work_of(files)))
         with clock.phase("scan"):
-            job, scanned = scan_and_infer(running, job, choices.leave)
+            job, scanned = scan_and_infer(running, job, choices.inferring)
     with clock.phase("read"):
         closed = scanned_catalog(job)
         report = _report(job, closed, scanned, running.name, clock)

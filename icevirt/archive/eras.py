@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from icevirt.errors import Fix
+
 type EraRule = Literal["refuse", "group"]
 """How to build an archive with several eras: refuse it, or make a group for each."""
 
@@ -90,6 +92,7 @@ class Choice:
     groups: int = 0
     bytes_stored: int = 0
     max_error: float | None = None  # by which values could be off; None where all survive exactly
+    fix: Fix | None = None  # the change of the call, where it surely works
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -130,17 +130,28 @@ class Labels:
         start = self.starts[value]
         return gather(self.data, start, self.starts[value + 1] - start)
 
-    def replaced(self, places: NDArray[np.integer], values: Sequence[NDArray[Any]]) -> Labels:
-        """Return the column with other values of the same types at some places."""
-        raws = [np.frombuffer(each.tobytes(), np.uint8) for each in values]
+    def with_values(
+        self, places: NDArray[np.integer], values: NDArray[Any], starts: NDArray[np.int64]
+    ) -> Labels:
+        """Return the column with other values at some places.
+
+        Args:
+            places: In this column.
+            values: The new ones, end to end.
+            starts: Where those of each place begin, and the last end.
+        """
         value = self.value.astype(np.int64)
-        value[places] = len(self.starts) - 1 + np.arange(len(raws))
-        sizes = np.cumsum([0, *map(len, raws)])[1:]
+        value[places] = len(self.starts) - 1 + np.arange(len(places))
+        number = {text: code for code, text in enumerate(self.dtype.values)}
+        codes = self.dtype.codes.astype(np.int64)
+        codes[places] = number.setdefault(values.dtype.str, len(number))
+        ends = self.starts[-1] + (starts[1:] - starts[0]) * values.itemsize
         return replace(
             self,
             value=value,
-            data=np.concatenate([self.data, *raws]),
-            starts=np.concatenate([self.starts, self.starts[-1] + sizes]),
+            data=np.concatenate([self.data, np.frombuffer(values.tobytes(), np.uint8)]),
+            starts=np.concatenate([self.starts, ends]),
+            dtype=Coded(codes, tuple(number)),
         )
 
     def of_rows(self, rows: NDArray[np.integer], count: int) -> Labels:
@@ -245,8 +256,29 @@ class BesideColumns:
     labels: Labels
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepCuts:
+    """Which steps count of files that overlap in part; a file with two such runs has two rows."""
+
+    source: NDArray[np.int64]  # (files,) equal for rows of one file
+    skip: Mapping[str, NDArray[np.int64]]  # (files,) by dimension: steps before the first
+    held: Mapping[str, NDArray[np.int64]]  # (files,) by dimension: steps of the whole file
+
+    def take(self, rows: NDArray[np.integer]) -> StepCuts:
+        """Return the given rows."""
+        return StepCuts(
+            source=self.source[rows],
+            skip={name: column[rows] for name, column in self.skip.items()},
+            held={name: column[rows] for name, column in self.held.items()},
+        )
+
+
 type Compare = Callable[[tuple[str, str], tuple[str, str]], Mapping[str, Any] | None]
 """Given URL and path of a variable in two files: the first difference as facts of an error."""
+
+
+type ReadValues = Callable[[str, str], NDArray[Any] | None]
+"""Given URL and path of a variable in a file: its values; None where they cannot be read."""
 
 
 class GroupsOf(Protocol):
@@ -265,6 +297,8 @@ class CatalogFacts:
     groups_of: GroupsOf  # read on demand
     places: Strings  # (m,) URLs of files, or of directories, that references lead to
     compare: Compare | None = None  # reads values of two files, to tell where they differ
+    values: ReadValues | None = None  # reads values of a file, to tell how far they differ
+    cuts: StepCuts | None = None  # (files,) where files overlap in part
 
     def url_of(self, row: int | np.integer) -> str:
         """Return the URL of the file of an array, given the row of the array."""
@@ -279,4 +313,6 @@ class CatalogFacts:
             groups_of=lambda row, *, saying="": groups_of(int(rows[row]), saying=saying),
             places=self.places,
             compare=self.compare,
+            values=self.values,
+            cuts=None if self.cuts is None else self.cuts.take(rows),
         )

@@ -1,4 +1,4 @@
-"""Describe arrays whose files differ: hybrid arrays, and time coordinates of several units.
+"""Describe hybrid arrays, whose files cut, compress or pack values in several ways.
 
 Some chunks of a hybrid array are references and others are stored. Chunks that lie in one file, on
 that file's own grid, and have the array's encoding stay references. All others are read from the
@@ -75,42 +75,14 @@ class Hybrid:
             for each in kept[1:]
         )
 
+    def edges(self, axis: int, otherwise: int) -> NDArray[np.int64]:
+        """Return how long each file's own chunks are along an axis."""
+        edges = [each.chunk_shape[axis] if each.chunk_shape else otherwise for each in self.schemas]
+        found: NDArray[np.int64] = np.array(edges, np.int64)[self.own]
+        return found
+
     def spread(self, at: NDArray[np.int64], of: NDArray[np.int64], size: int) -> Hybrid:
         """Return the rows ``of`` at the places ``at`` of columns with ``size`` rows."""
         plain, own = np.zeros(size, np.bool_), np.zeros(size, np.int32)
         plain[at], own[at] = self.plain[of], self.own[of]
         return replace(self, plain=plain, own=own)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeUnits:
-    """What the numbers of a time coordinate count (CF 4.4)."""
-
-    unit: str
-    reference: str
-    calendar: str  # "standard" where none is named
-    step: int  # microseconds of a unit
-    origin: int  # microseconds from 1970-01-01 to the reference, in the calendar
-
-    @property
-    def text(self) -> str:
-        """The ``units`` attribute."""
-        return f"{self.unit} since {self.reference}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Recoding:
-    """An array whose files count time differently, and what it counts in the dataset."""
-
-    target: TimeUnits
-    sources: tuple[TimeUnits, ...]  # that occur
-    source: NDArray[np.int32]  # (files,) which of them a file counts in
-    missing: tuple[float, ...]  # values that mean "no time"
-
-    def take(self, rows: NDArray[np.integer] | slice) -> Recoding:
-        """Return the recoding of some files, in their order."""
-        return replace(self, source=self.source[rows])
-
-    def of(self, file: int) -> TimeUnits:
-        """Return what a file counts in."""
-        return self.sources[int(self.source[file])]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import IntEnum, IntFlag
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +49,29 @@ def itemsize_of(data_type: JSON) -> int:
     return _itemsize(str(data_type))
 
 
+_NUMBERS = frozenset(
+    (
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float32", "float64"),
+    )
+)
+
+
+def fixed_dtype(data_type: object) -> np.dtype[Any] | None:
+    """Return the dtype of plain numbers, and of byte strings of one length; None for all else."""
+    if isinstance(data_type, str):
+        return np.dtype(data_type) if data_type in _NUMBERS else None
+    if isinstance(data_type, Mapping) and data_type.get("name") == "null_terminated_bytes":
+        return np.dtype(f"S{itemsize_of(data_type)}")
+    return None
+
+
+def is_character(data_type: object) -> bool:
+    """Say whether values are single characters."""
+    dtype = fixed_dtype(data_type)
+    return dtype is not None and dtype.str == "|S1"
+
+
 @lru_cache
 def _itemsize(name: str) -> int:
     try:
@@ -74,11 +98,17 @@ def joins_badly(
     itemsize: int,
     *,
     contiguous: bool,
+    padded: bool = False,
 ) -> bool:
-    """Say whether a small array has chunks that would fix its length along a joined axis."""
+    """Say whether a small array has chunks that would fix its length along a joined axis.
+
+    Along a ``padded`` axis lengths differ between files, and so do chunks as long as the file.
+    """
     nbytes = prod(shape) * itemsize
     if nbytes > SMALL:
         return False
+    if padded and chunk[axis] >= shape[axis]:
+        return True
     if contiguous:
         return shape[axis] > 1 and cut_along(chunk, (axis,), itemsize)[axis] > 1
     # a reference to each step's few values, like bounds, takes more room than they do; and where

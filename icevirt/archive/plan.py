@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from icevirt.archive.eras import Eras
 from icevirt.archive.facts import Coded, FileColumns
-from icevirt.archive.hybrid import AxisGrid, Hybrid, Recoding
+from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.joining import Form
 from icevirt.archive.reports.build import BadFile, ReferenceCounts
 from icevirt.archive.reports.card import card, line, listing, plural, volume
 from icevirt.archive.reports.plan import PlanCost, PlanDifference
 from icevirt.archive.schema import ArraySchema
+from icevirt.archive.times import Recoding
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8
 from icevirt.model.config.document import RepositoryConfig, SplitRule, VirtualChunkContainer
@@ -66,6 +67,8 @@ class PlannedArray:
     hybrid: Hybrid | None = None  # where some chunks are stored, or differ in length
     sources: Coded | None = None  # (k,) paths in the files, where these have other ones
     form: NDArray[np.uint8] | None = None  # (k,) of `Form`; None: as the catalog holds them
+    skips: NDArray[np.int64] | None = None  # (k, n) elements of the file before those that count
+    held: NDArray[np.int64] | None = None  # (k, n) elements of the whole file; None: ``lengths``
 
     @property
     def written(self) -> ReferenceCounts:
@@ -196,11 +199,33 @@ class WindowTask:
     hybrid: Hybrid | None = None  # (files of the item,)
     reads: tuple[tuple[str, NDArray[np.bool_]], ...] = ()  # path in, (files of the item,)
     form: NDArray[np.uint8] | None = None  # (files of the item,) of `Form`
+    skips: NDArray[np.int64] | None = None  # (files of the item, n) None: files are whole
+    held: NDArray[np.int64] | None = None  # (files of the item, n) elements of the whole file
 
     @property
     def grids(self) -> tuple[AxisGrid, ...]:
         """The chunks along each axis."""
         return grids_of(self.shape, self.chunk_shape, self.axes, self.hybrid)
+
+    @property
+    def in_files(self) -> NDArray[np.int64]:
+        """Elements of the whole files along the axes, (files of the item, n)."""
+        return self.lengths if self.held is None else self.held
+
+    def chunks_of_files(self, at: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Return which of the files' own chunks count along the axis at a place; None: all.
+
+        The first of them, and the last, (files of the item,).
+        """
+        if self.skips is None:
+            return None
+        axis = self.axes[at]
+        edges = np.full(len(self.takes), self.chunk_shape[axis], np.int64)
+        if self.hybrid is not None:
+            edges = self.hybrid.edges(axis, self.chunk_shape[axis])
+        skip = self.skips[:, at]
+        last = (skip + np.maximum(self.lengths[:, at], 1) - 1) // edges
+        return skip // edges, last
 
     def read_from(self, of: NDArray[np.bool_]) -> tuple[tuple[str, NDArray[np.bool_]], ...]:
         """Return paths of the array in some of the item's files, and which have it there."""
@@ -271,7 +296,12 @@ class WindowResult:
     node_id: bytes
     extents: Extents
     references: ReferenceCounts
-    replaced: int = 0  # references of the catalog whose chunks were stored instead
+    replaced: int = 0  # references of the catalog that are not written, or stored instead
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was written of the window, as no chunk of it was ever written."""
+        return not self.extents and not self.references.total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ and every array carries a chunk table that a zarr reader decodes to exactly what
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -59,15 +59,20 @@ class ScannedGroup:
     path: str
     attributes: Attributes = field(default_factory=Attributes)
 
-    def zarr_json(self, attributes: Attributes | None = None) -> bytes:
-        """Return the group's zarr.json, with other attributes where given."""
+    def zarr_json(
+        self, attributes: Attributes | None = None, *, variables: Sequence[str] = ()
+    ) -> bytes:
+        """Return the group's zarr.json, with other attributes where given.
+
+        ``variables`` are the names of its arrays in their order.
+        """
         shown = self.attributes if attributes is None else attributes
         return dump(
             {
                 "zarr_format": 3,
                 "node_type": "group",
                 "attributes": dict(shown.values),
-                **shown.extension(),
+                **shown.extension(variables),
             }
         )
 
@@ -196,8 +201,10 @@ class ScannedFile:
             AlreadyExistsError: A node is already there.
             InvalidInputError: No virtual chunk container of the repository covers the file.
         """
+        names = names_by_group(array.path for array in self.arrays)
         for scanned in self.groups:
-            session.add_group(paths.join(group, scanned.path), scanned.zarr_json())
+            made = scanned.zarr_json(variables=names.get(scanned.path, ()))
+            session.add_group(paths.join(group, scanned.path), made)
         for array in self.arrays:
             session.add_array(paths.join(group, array.path), array.zarr_json(), array.references)
 
@@ -213,6 +220,14 @@ class ScanOutcome:
     requests: int = 0  # to the file's server
     bytes_fetched: int = 0
     share: Share | None = None  # the scanned share, if not the whole file
+
+
+def names_by_group(arrays: Iterable[str]) -> dict[str, list[str]]:
+    """Return the names of arrays by the path of their group, in the order of the paths given."""
+    found: dict[str, list[str]] = {}
+    for path in arrays:
+        found.setdefault(paths.parent(path), []).append(paths.name(path))
+    return found
 
 
 def dump(document: Any) -> bytes:

@@ -178,7 +178,9 @@ class ValuesReader:
             mine = np.flatnonzero(part == number)
             if not len(mine):
                 continue
-            place = dict(zip(row[mine].tolist(), mine.tolist(), strict=True))
+            places: dict[int, list[int]] = {}  # a file may have several
+            for of, at in zip(row[mine].tolist(), mine.tolist(), strict=True):
+                places.setdefault(of, []).append(at)
             for each in self._objects.get(name, ()):
                 columns = ["row", "path", "schema", "values"]
                 table = read_table(self.storage, each, columns, coded=["path"])
@@ -186,9 +188,9 @@ class ValuesReader:
                     table = rows_of(table, np.flatnonzero(are(table["path"], path)))
                     taken = (table[name].to_pylist() for name in ("row", "schema", "values"))
                     for of, schema, raw in zip(*taken, strict=True):
-                        if schema and of in place:
+                        if schema and of in places:
                             ndim = len(ArraySchema.loads(schema).dimension_names)
-                            found[place[of]] = raw
+                            found |= dict.fromkeys(places[of], raw)
         held = [(place, raw) for place, raw in sorted(found.items()) if raw]
         if not held:
             return None

@@ -206,16 +206,20 @@ class _Finder:
         mine = np.concatenate(spans)
         last = blocks.columns["files"].numbers("<i4").max(initial=0)
         stride = 1 + max(int(last), int(files.row[mine].max()))
-        place = np.full(stride * len(batch.parts), -1, np.int64)
-        place[number * stride + files.row[mine]] = mine
-        for low, high in blocks.runs(catalog.BLOCK_REFS):
-            block = unpack_all(blocks.part(low, high), stride * batch.part[low:high])
-            at = place[block.file]
-            rows = np.flatnonzero(at >= 0)
-            if len(rows) == len(block):
-                yield replace(block, file=at.astype(np.int32))
-            elif len(rows):
-                yield part_of(block, rows, at[rows])
+        key = number * stride + files.row[mine]
+        while len(mine):
+            place = np.full(stride * len(batch.parts), -1, np.int64)
+            place[key] = mine
+            for low, high in blocks.runs(catalog.BLOCK_REFS):
+                block = unpack_all(blocks.part(low, high), stride * batch.part[low:high])
+                at = place[block.file]
+                rows = np.flatnonzero(at >= 0)
+                if len(rows) == len(block):
+                    yield replace(block, file=at.astype(np.int32))
+                elif len(rows):
+                    yield part_of(block, rows, at[rows])
+            again = place[key] != mine  # a file of which several boxes count has several places
+            mine, key = mine[again], key[again]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
-from icevirt.archive.blocks.cutting import cut, part_of
+from icevirt.archive.blocks.cutting import cut, joined, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.joining import Form, itemsize_of
@@ -168,22 +168,38 @@ def _cut(window: WindowTask, block: Block) -> Block:
         return block
     ndim = block.index.shape[1]
     size = itemsize_of(json.loads(window.zarr_json)["data_type"])
-    step = prod(window.chunk_shape[len(window.chunk_shape) - ndim + 1 :]) * size
-    rows = np.flatnonzero(is_cut)
-    kept = _inside(window, block, rows, step)
-    if len(kept) < len(rows):
-        taken = np.union1d(np.flatnonzero(~is_cut), kept)
-        block = part_of(block, taken, block.file[taken])
-        rows = np.flatnonzero(is_cut[taken])
-    return cut(block, rows, step, _extent(window, block, rows)) if len(rows) else block
+    row = prod(window.chunk_shape[len(window.chunk_shape) - ndim + 1 :]) * size
+    edge = _edges(window, ndim)[block.file]
+    parts = [np.flatnonzero(~is_cut)]
+    parts += [np.flatnonzero(is_cut & (edge == each)) for each in np.unique(edge[is_cut]).tolist()]
+    found = [part_of(block, parts[0], block.file[parts[0]])]
+    for some in parts[1:]:
+        step = row * int(edge[some[0]])
+        kept = _inside(window, block, some, step)
+        mine = part_of(block, kept, block.file[kept])
+        rows = np.arange(len(kept))
+        if len(kept):
+            found.append(cut(mine, rows, step, _extent(window, mine, edge[kept])))
+    return joined([each for each in found if len(each)] or found)
 
 
-def _extent(window: WindowTask, block: Block, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many steps of the first axis the file of each row has."""
+def _edges(window: WindowTask, ndim: int) -> NDArray[np.int64]:
+    """Return how long the chunks of each file are along its first axis."""
+    if window.hybrid is None:
+        edge = window.chunk_shape[len(window.chunk_shape) - ndim]
+        return np.full(len(window.takes), edge, np.int64)
+    own = [each.chunk_shape[0] if each.chunk_shape else 1 for each in window.hybrid.schemas]
+    found: NDArray[np.int64] = np.array(own, np.int64)[window.hybrid.own]
+    return found
+
+
+def _extent(window: WindowTask, block: Block, edge: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many chunks of its first axis the array has in the file of each row."""
     axis = len(window.chunk_shape) - block.index.shape[1]
-    if axis not in window.axes:
-        return np.full(len(rows), window.shape[axis], np.int64)
-    found: NDArray[np.int64] = window.lengths[block.file[rows], window.axes.index(axis)]
+    steps: NDArray[np.int64] = np.full(len(block), window.shape[axis])
+    if axis in window.axes:
+        steps = window.in_files[block.file, window.axes.index(axis)]
+    found: NDArray[np.int64] = -(-steps // edge)
     return found
 
 
@@ -201,7 +217,12 @@ def _inside(
     starts = window.starts[:, window.axes.index(axis)]
     begin = window.grids[axis].chunk_at(starts)[block.file[rows]]
     steps = block.length[rows].astype(np.int64) // step
-    first = begin + block.index[rows, 0].astype(np.int64) * steps
-    inside = (first < high) & (first + steps > low)
+    first = block.index[rows, 0].astype(np.int64) * steps
+    last = first + steps - 1
+    if (own := window.chunks_of_files(window.axes.index(axis))) is not None:
+        # what does not count is looked at with what does, so that each reference is counted once
+        lows, highs = (each[block.file[rows]] for each in own)
+        first, last = np.clip(first, lows, highs) - lows, np.clip(last, lows, highs) - lows
+    inside = (begin + first < high) & (begin + last >= low)
     kept: NDArray[np.int64] = rows[inside | (block.kind[rows] != ChunkType.virtual)]
     return kept

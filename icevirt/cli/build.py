@@ -18,7 +18,7 @@ from icevirt.cli.declared import (
     takes_options,
 )
 from icevirt.cli.output import CommandResult, Output, OutputOption, progress, show_error
-from icevirt.errors import CombineError
+from icevirt.errors import IcevirtError
 
 Mode = StrEnum("Mode", {"refuse": "w-", "overwrite": "w"})  # nodes that the group holds
 
@@ -108,11 +108,13 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     try:
         with progress(quiet=quiet) as listener:
             planned = icevirt.plan(**given, progress=listener)
-    except CombineError as error:
-        if (found := error.facts.get("eras")) is None:
+    except IcevirtError as error:
+        found = error.facts.get("eras")
+        if found is None and output is not Output.json:
             raise
         show_error(error)
-        return CommandResult(value=found, output=output, quiet=quiet, status=1)
+        value = error if output is Output.json else found
+        return CommandResult(value=value, output=output, quiet=quiet, status=1)
     if write_recipe is not None:
         icevirt.dump_recipe(given, write_recipe)
     return CommandResult(value=planned, output=output, quiet=quiet)

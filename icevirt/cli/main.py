@@ -1,7 +1,7 @@
 """Run the program: its commands, its version, and its error handling.
 
-An error of icevirt, or of stdout, is one line on stderr and exit status 1; a wrong command line is
-status 2; a traceback is a bug.
+An error of icevirt, or of stdout, is on stderr, with exit status 1: one line, or several if it
+proposes commands. A wrong command line is status 2; a traceback is a bug.
 """
 
 from __future__ import annotations

@@ -169,8 +169,15 @@ _FROM_FILE = ("regex:", "attribute:", "variable:")
 
 
 def _labels(given: object) -> tuple[str | None, str | list[str]]:
-    """Read labels from the files or a list with commas, after the dimension if it is named."""
+    """Read labels from the files or a list with commas, after the dimension if it is named.
+
+    A pattern of names says itself which parts are labels of which dimensions.
+    """
+    from icevirt.planning.axes.name_patterns import is_pattern
+
     text, name = str(given), None
+    if is_pattern(text):
+        return None, text
     if not text.startswith(_FROM_FILE) and "=" in text:
         name, _, text = text.partition("=")
     is_from_file = text.startswith(_FROM_FILE) or text == "preprocess"
@@ -180,12 +187,22 @@ def _labels(given: object) -> tuple[str | None, str | list[str]]:
 def labels_of(given: list[Any] | None) -> Any:
     """Return labels by dimension, or without its name for a single dimension."""
     pairs = given or []
+    if len(pairs) > 1:
+        pairs = [pair for each in pairs for pair in _by_dimension(*each)]
     named = [name for name, _ in pairs if name is not None]
     if len(set(named)) != len(pairs) and len(pairs) > 1:
         raise typer.BadParameter("each of several --labels needs its own dimension: DIM=LABELS")
     if named:
         return dict(pairs)
     return pairs[0][1] if pairs else None
+
+
+def _by_dimension(name: str | None, labels: Any) -> list[tuple[str | None, Any]]:
+    """Return labels once for each dimension that a pattern of names has."""
+    from icevirt.planning.axes.name_patterns import NamePattern, is_pattern
+
+    is_one = name is not None or not is_pattern(labels)
+    return [(each, labels) for each in ((name,) if is_one else NamePattern.of(labels).names)]
 
 
 def _data_vars(given: object) -> tuple[str | None, str]:

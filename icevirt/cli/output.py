@@ -94,18 +94,12 @@ def answering() -> Iterator[None]:
 
 
 def show_error(error: IcevirtError) -> None:
-    """Print an error on stderr: on one line, and below it the commands that solve it."""
-    from icevirt.display.fixes import commands
+    """Print an error on stderr: on one line; or with what solves it, on several."""
+    from icevirt.display.refusals import lines
     from icevirt.display.text import plain
 
-    if not error.fixes:
-        sys.stderr.write(f"icevirt: {plain(error)}\n")
-        return
-    ways = commands(error.fixes, sys.argv[1:])
-    head = "fix:" if len(ways) == 1 else "fix (one of):"
-    lines = [f"icevirt: {plain(error.summary)}", head, *(f"  {plain(each)}" for each in ways)]
-    lines += [plain(error.do)] if error.do else []
-    sys.stderr.write("\n".join(lines) + "\n")
+    said = lines(error, sys.argv[1:]) if error.fixes else [plain(error)]
+    sys.stderr.write(f"icevirt: {'\n'.join(said)}\n")
 
 
 @contextlib.contextmanager

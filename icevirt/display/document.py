@@ -20,6 +20,7 @@ from icevirt.archive.reports.verification import VerifyReport
 from icevirt.archive.scanned import ScannedFile
 from icevirt.display.plan import array_of
 from icevirt.display.scan import summary_of
+from icevirt.errors import IcevirtError
 from icevirt.model.json import JSON
 from icevirt.objects.authorize import entry_of
 from icevirt.planning.schedule.cost_estimate import costs_of
@@ -54,6 +55,23 @@ def document(value: Any) -> JSON:
     if isinstance(value, list | tuple):
         return [document(item) for item in value]
     return value  # type: ignore[no-any-return]
+
+
+@document.register
+def _refused(value: IcevirtError) -> JSON:
+    """Return an error; the eras that it is about lie on top, as where none is refused."""
+    facts = dict(value.facts)
+    eras = document(facts.pop("eras", None))
+    return {
+        **(eras if isinstance(eras, dict) else {}),
+        "error": {
+            "code": value.code,
+            "what": value.what,
+            "facts": {name: document(each) for name, each in facts.items()},
+            "do": value.do,
+        },
+        "fixes": [document(each) for each in value.fixes],
+    }
 
 
 @document.register

@@ -1,16 +1,47 @@
-"""Write the commands that solve an error, ready to paste into a shell."""
+"""Write the commands that solve an error, ready to paste into a shell.
+
+A command is the one that failed, with the options of the fix in the place of those that it had.
+Secrets of URLs are left out; where that happens, the command says that it is not complete.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from glob import glob
+import shlex
+from collections.abc import Iterator, Sequence
+from glob import escape, glob
+from itertools import groupby
 from os.path import basename, commonprefix, dirname
-from shlex import join
 
+from icevirt.display.text import plain
 from icevirt.errors import Fix
+from icevirt.objects.source_lists.globs import natural
+from icevirt.redaction import without_secrets
 
-_MANY = 3  # files that a command line repeats by name
+_MANY = 3  # files that a command line repeats by name, and folders with a pattern each
 _FILES = "FILES..."  # in the place of more, which no pattern matches
+_STDIN = "-"  # a list of sources
+_RECIPE = ("-f", "--file")
+_LITERAL = "--"  # what follows is no option
+_NO_SECRETS = "; put the secrets of the URLs back"
+
+_LISTS = ("--drop-variable", "--variable", "--float-variable", "--pad", "--allow-references-to")
+"""Options to which a fix adds names."""
+
+_MAPPINGS = (
+    "--attr",
+    "--labels",
+    "--publish-as",
+    "--rename",
+    "--spacing",
+    "--tolerance",
+    "--variable-policy",
+)
+"""Options of which a fix says something for some names."""
+
+_FROM_FILE = ("regex:", "attribute:", "variable:")  # labels without the name of their dimension
+
+type _Option = tuple[str, str | None]
+"""A flag and its value, None where it takes none."""
 
 
 def commands(fixes: Sequence[Fix], words: Sequence[str]) -> list[str]:
@@ -20,29 +51,119 @@ def commands(fixes: Sequence[Fix], words: Sequence[str]) -> list[str]:
         fixes: The fixes.
         words: The command that failed, without the name of the program.
     """
-    base = _with_patterns(words)
+    shown = [without_secrets(word) for word in words]
+    more = "" if shown == [*words] else _NO_SECRETS
+    at = shown.index(_LITERAL) if _LITERAL in shown else len(shown)
+    base, literal = _with_patterns(shown[:at]), _with_patterns(shown[at:])
     made = []
     for each in fixes:
-        again = join(["icevirt", *base, *each.flags]).replace(f"'{_FILES}'", _FILES)
-        made.append(f"{each.first} && {again}" if each.first else again)
+        again = ["icevirt", *_kept(base, each), *each.flags, *literal]
+        command = " ".join(map(quoted, again))
+        command = f"... | {command}" if _STDIN in shown else command
+        made.append(f"{plain(each.first)} && {command}" if each.first else command)
     width = max(map(len, made))
     return [
-        f"{command:<{width}}  # {each.price}" for command, each in zip(made, fixes, strict=True)
+        f"{command:<{width}}  # {plain(each.price)}{more}{_of_recipe(each, base)}"
+        for command, each in zip(made, fixes, strict=True)
     ]
+
+
+def _of_recipe(fix: Fix, words: Sequence[str]) -> str:
+    """Return what a recipe would have to say else: a command cannot take or add to what it says."""
+    if not any(word.partition("=")[0] in _RECIPE for word in words):
+        return ""
+    here = {word.partition("=")[0] for word in words}
+    gone = {each.partition("=")[0] for each in fix.without} - here
+    joined = {flag for flag, _ in _options(fix.flags) if flag in (*_LISTS, *_MAPPINGS)} - here
+    return "".join((
+        *(f"; take {flag[2:]} out of the recipe" for flag in sorted(gone)),
+        *(f"; it replaces what the recipe says of {flag[2:]}" for flag in sorted(joined - gone)),
+    ))  # fmt: skip
+
+
+def quoted(word: str) -> str:
+    """Return a word as a shell reads it; one that a terminal would obey is spelled out."""
+    if plain(word) == word:
+        return shlex.quote(word)
+    letters = (
+        f"\\{letter}"
+        if letter in "\\'"
+        else "".join(f"\\x{byte:02x}" for byte in letter.encode(errors="surrogateescape"))
+        if plain(letter) != letter
+        else letter
+        for letter in word
+    )
+    return f"$'{''.join(letters)}'"
+
+
+# -- options that the command had ----------------------------------------------------------------
+
+
+def _options(words: Sequence[str]) -> list[_Option]:
+    """Return the options of a fix; a value that begins with a dash stands behind a sign."""
+    found: list[_Option] = []
+    for word in words:
+        flag, sign, value = word.partition("=")
+        if word.startswith("--"):
+            found.append((flag, value if sign else None))
+        else:
+            found[-1] = found[-1][0], word
+    return found
+
+
+def _kept(words: Sequence[str], fix: Fix) -> Iterator[str]:
+    """Yield the words of a command, less the options that go or in whose place others come."""
+    others = _options(fix.flags)
+    gone = [each.partition("=") for each in fix.without]
+    takes_value = {_same(flag): True for flag, _, _ in gone}
+    takes_value |= {_same(flag): value is not None for flag, value in others}
+    at = 0
+    while at < len(words):
+        flag, sign, value = words[at].partition("=")
+        known = takes_value.get(_same(flag)) if flag.startswith("--") else None
+        end = at + (2 if known and not sign else 1)
+        held = value if sign else "".join(words[at + 1 : end])
+        goes = any(
+            each == flag and name in ("", held, _key(flag, held)) for each, _, name in gone
+        ) or any(_replaces(each, (flag, held)) for each in others)
+        if known is None or not goes:
+            yield from words[at:end]
+        at = end
+
+
+def _replaces(other: _Option, option: _Option) -> bool:
+    flag, value = option
+    if _same(other[0]) != _same(flag):
+        return False
+    if flag in _LISTS:
+        return other[1] == value
+    if flag in _MAPPINGS:
+        names = _key(flag, str(other[1])), _key(flag, str(value))
+        return names[0] == names[1] or (flag == "--labels" and "" in names)
+    return True
+
+
+def _same(flag: str) -> str:
+    """Return the flag of an option, also where it says no."""
+    return f"--{flag[2:].removeprefix('no-')}"
+
+
+def _key(flag: str, value: str) -> str:
+    """Return the name of which an option says something."""
+    if flag == "--labels" and value.startswith(_FROM_FILE):
+        return ""
+    return value.partition("=")[0] if "=" in value else ""
+
+
+# -- files ---------------------------------------------------------------------------------------
 
 
 def _with_patterns(words: Sequence[str]) -> list[str]:
     """Put a pattern in the place of many files in a row, as the shell had it before."""
     made: list[str] = []
-    at = 0
-    while at < len(words):
-        suffix = _suffix(words[at])
-        end = at + 1
-        while suffix and end < len(words) and _suffix(words[end]) == suffix:
-            end += 1
-        some = words[at:end]
-        made += some if len(some) <= _MANY else [_pattern(some, suffix)]
-        at = end
+    for suffix, run in groupby(words, _suffix):
+        some = list(run)
+        made += some if len(some) <= _MANY or not suffix else _shortened(some, suffix)
     return made
 
 
@@ -50,12 +171,25 @@ def _suffix(word: str) -> str:
     return "" if word.startswith("-") else basename(word).partition(".")[2].rpartition(".")[2]
 
 
-def _pattern(files: Sequence[str], suffix: str) -> str:
-    """Return a pattern that matches these files and no others, as the shell sorts them."""
+def _shortened(files: Sequence[str], suffix: str) -> list[str]:
+    """Return a pattern for each folder; what comes last may be a repository of the same suffix."""
+    for end in (len(files), len(files) - 1):
+        folders = [list(some) for _, some in groupby(files[:end], dirname)]
+        if len(folders) > _MANY:
+            continue
+        made = [some if len(some) <= _MANY else _patterns(some, suffix) for some in folders]
+        if all(made):
+            return [*(word for some in made for word in some), *files[end:]]
+    return [_FILES] if dirname(files[-1]) == dirname(files[-2]) else [_FILES, files[-1]]
+
+
+def _patterns(files: Sequence[str], suffix: str) -> list[str]:
+    """Return a pattern that matches these files and no others, in their order, if there is one."""
     folder = dirname(files[0])
     start = commonprefix([basename(each) for each in files])  # noqa: RUF071 - of names
     for name in (f"*.{suffix}", f"{start}*.{suffix}"):
         pattern = f"{folder}/{name}" if folder else name
-        if sorted(glob(pattern)) == sorted(files):
-            return pattern
-    return _FILES
+        is_plain = escape(f"{folder}{start}") == f"{folder}{start}"
+        if is_plain and sorted(glob(pattern), key=natural) == [*files]:
+            return [pattern]
+    return []

@@ -8,13 +8,16 @@ restores them, and undoes what was written differently for other readers (``repl
 numbers text, and opaque bytes base64, each with its dtype. NaN and infinities are written as zarr
 spells them in fill values, because bare ``NaN`` is not JSON. Float ``_FillValue`` is base64 of its
 little-endian bytes, as xarray expects.
+
+A group says there, too, in which order its variables stand in the files (``variables``), because
+a snapshot sorts nodes by path. The engine shows them so; it is left out where they are sorted.
 """
 
 from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +38,14 @@ def recorded_dtypes(document: Mapping[str, Any]) -> dict[str, str]:
     found = extension.get("attribute_dtypes") if isinstance(extension, Mapping) else None
     pairs = found.items() if isinstance(found, Mapping) else ()
     return {name: dtype for name, dtype in pairs if isinstance(dtype, str)}
+
+
+def recorded_order(document: Mapping[str, Any]) -> dict[str, int]:
+    """Return the places of variables that a group's zarr.json records; names of others lack."""
+    extension = document.get(EXTENSION)
+    found = extension.get("variables") if isinstance(extension, Mapping) else None
+    names = found if isinstance(found, list) else ()
+    return {name: at for at, name in enumerate(names) if isinstance(name, str)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +69,18 @@ class Attributes:
                 values[name] = _plain(value)
         return cls(values=values, dtypes=dtypes)
 
-    def extension(self) -> dict[str, JSON]:
-        """Return the zarr.json fields that carry the dtypes; empty where there are none."""
+    def extension(self, variables: Sequence[str] = ()) -> dict[str, JSON]:
+        """Return the zarr.json fields that carry the dtypes; empty where there are none.
+
+        A group's says the order of its ``variables``, unless they are sorted.
+        """
         extra: dict[str, JSON] = {}
         if self.dtypes:
             extra["attribute_dtypes"] = dict(self.dtypes)
         if self.replaced:
             extra["replaced_attributes"] = {k: list(pair) for k, pair in self.replaced.items()}
+        if list(variables) != sorted(variables):
+            extra["variables"] = list(variables)
         return {EXTENSION: {"must_understand": False, **extra}} if extra else {}
 
     def only(self, *names: str) -> Attributes:

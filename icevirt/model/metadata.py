@@ -72,6 +72,13 @@ def using(node: Node) -> Iterator[None]:
     except IcevirtError:
         raise
     except Exception as error:
+        if type(error).__name__ == _NOT_ENABLED:
+            raise FormatError(
+                "the chunks of an array differ in length, and zarr does not read these by default",
+                do='Call zarr.config.set({"array.rectilinear_chunks": True}), or set the'
+                " environment variable ZARR_ARRAY__RECTILINEAR_CHUNKS=True.",
+                path=node.path,
+            ) from error
         reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
         raise _unusable(node, reason) from error
 
@@ -87,6 +94,7 @@ def _unusable(node: Node, reason: str) -> FormatError:
     )
 
 
+_NOT_ENABLED = "RectilinearChunksDisabledError"  # of zarr 3.4
 _LONGEST = 500  # characters of a reason: hostile values are repeated in it
 
 

@@ -18,9 +18,12 @@ from icevirt.model.attributes import recorded_dtypes
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.reader_support import named
 from icevirt.planning.remedies import listed
+from icevirt.planning.times.units import SINCE_REFORM, bounds_of, calendar_called
 from icevirt.versioning.merge.kept_nodes import Loss
 
 _SHOWN = 10  # variables in a line
+_OF_TIMES = ("data_type", "fill_value", "units", "_FillValue", "missing_value")
+"""What may differ of times that mean the same."""
 
 
 type Edits = tuple[FileEdit, str]
@@ -42,14 +45,16 @@ def plan_changes(
     new = {array.path: array for array in plan.arrays}
     steps: dict[str, dict[tuple[int, int], list[str]]] = {}
     changes = [*_presence(old, new)]
+    documents = {path: json.loads(array.zarr_json) for path, array in new.items()}
+    times = _times(old) & _times(documents)
     for path, array in new.items():
         if path in old:
-            now = json.loads(array.zarr_json)
+            now = documents[path]
             # a build cuts chunks anew unless they are the chunks of the files
             of_files = array.mode in (ArrayMode.concat, ArrayMode.once)
             stored = of_files and not array.schema.whole
-            corrected = _is_corrected(array.source_path, edits)
-            changes += _of_array(path, old[path], now, stored=stored, corrected=corrected)
+            is_time = path in times and not _is_corrected(array.source_path, edits)
+            changes += _of_array(path, old[path], now, stored=stored, is_time=is_time)
             changes += _lengths(path, old[path], now, plan.concat_dim, steps)
     changes += _steps(steps)
     if 0 < len(plan.files) < files:
@@ -86,17 +91,20 @@ def _presence(old: Collection[str], new: Mapping[str, PlannedArray]) -> Iterator
 
 
 def _of_array(
-    path: str, old: Mapping[str, Any], new: Mapping[str, Any], *, stored: bool, corrected: bool
+    path: str, old: Mapping[str, Any], new: Mapping[str, Any], *, stored: bool, is_time: bool
 ) -> Iterator[PlanChange]:
     facts = [("data type", "data_type"), ("dimensions", "dimension_names")]
     for name, key in (*facts, ("fill value", "fill_value")):
         if old.get(key) != new.get(key):
-            yield _changed(path, name, old.get(key), new.get(key), stops=True)
+            stops = not (is_time and key in _OF_TIMES)
+            yield _changed(path, name, old.get(key), new.get(key), stops=stops)
     for name in DECODING:
         was, now = _attribute(old, name), _attribute(new, name)
         if was != now:
-            recounted = _is_reference_date(name, was, now) and not corrected
-            yield _changed(path, name, was, now, stops=not recounted)
+            stops = not (is_time and name in _OF_TIMES)
+            if name == "calendar" and is_time:
+                stops = not _agree(was, now)
+            yield _changed(path, name, was, now, stops=stops)
     if not stored:
         return
     grids = [each["chunk_grid"]["configuration"] for each in (old, new)]
@@ -115,11 +123,23 @@ def _attribute(document: Mapping[str, Any], name: str) -> Any:
     return value if dtype is None else f"{value} ({dtype})"
 
 
-def _is_reference_date(name: str, was: Any, now: Any) -> bool:
-    """Say whether times count from another date, which changes no time."""
-    return name == "units" and all(
-        isinstance(each, str) and " since " in each for each in (was, now)
-    )
+def _times(documents: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """Return the paths of times and of their bounds.
+
+    A build converts times to another date, unit or type where files need it, which changes no time.
+    """
+    found = set()
+    for path, document in documents.items():
+        attributes = document.get("attributes") or {}
+        units = attributes.get("units")
+        if isinstance(units, str) and " since " in units:
+            found |= {path, *bounds_of(path, attributes)}
+    return found
+
+
+def _agree(*calendars: Any) -> bool:
+    """Say whether calendars have the same dates."""
+    return {calendar_called(str(each or "standard")) for each in calendars} <= SINCE_REFORM
 
 
 def _is_corrected(path: str, edits: tuple[Edits, Edits]) -> bool:

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from shlex import quote
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import ArrayColumns
+from icevirt.archive.plan import WindowTask
+from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix
+from icevirt.model import paths
+
+_NAMED = 5  # variables in a price
 
 EVERY = "*"
 """In the place of a name: all coordinates of dimensions."""
 
-_SINGULAR = {"float_variables": "--float-variable", "drop_variables": "--drop-variable"}
+_OTHERS = {  # whose flags are not their names
+    "attrs": "--attr",
+    "containers": "--container",
+    "drop_variables": "--drop-variable",
+    "float_variables": "--float-variable",
+    "variables": "--variable",
+}
 
 
 def fix(price: str, *, first: str = "", concat_dim: Sequence[str] = (), **options: Any) -> Fix:
@@ -25,17 +41,130 @@ def fix(price: str, *, first: str = "", concat_dim: Sequence[str] = (), **option
         concat_dim: Names of dimensions.
         options: Options of `CombineOptions`.
     """
-    named = [f"concat_dim={_python(list(concat_dim))}"] if concat_dim else []
-    if options:
-        named.append(f"combine_options={_python(options)}")
-    flags = (*_flags("concat_dim", list(concat_dim)), *_flags_of(options))
-    return Fix(python=", ".join(named), flags=flags, price=price, first=first)
+    named: dict[str, Any] = {"concat_dim": list(concat_dim)} if concat_dim else {}
+    return build_fix(price, first=first, **named, combine_options=options)
 
 
 def scan_fix(price: str, *, first: str = "", **options: Any) -> Fix:
     """Return a fix by options of `ScanOptions`."""
-    made = f"scan_options={_python(options)}" if options else ""
-    return Fix(python=made, flags=_flags_of(options), price=price, first=first)
+    return build_fix(price, first=first, scan_options=options)
+
+
+def build_fix(
+    price: str, *, first: str = "", without: Mapping[str, str] | None = None, **arguments: Any
+) -> Fix:
+    """Return a fix by arguments of `icevirt.build`.
+
+    Args:
+        price: What it costs or means, as a clause.
+        first: A command to run before.
+        without: Options that the call has and that go, with the name of which they say something;
+            an empty text for all that they say.
+        arguments: Of `icevirt.build`, options as mappings; empty ones are left out.
+    """
+    gone = tuple(
+        f"{_flag(name)}={held}" if held else _flag(name) for name, held in (without or {}).items()
+    )
+    return of_arguments(arguments, price, first=first, without=gone)
+
+
+def of_arguments(
+    arguments: Mapping[str, Any], price: str, *, first: str = "", without: Sequence[str] = ()
+) -> Fix:
+    """Return a fix by arguments of `icevirt.build`: options are mappings, empty ones left out."""
+    given = {name: value for name, value in arguments.items() if value != {}}
+    flags = (
+        _flags_of(value) if name.endswith("_options") else tuple(_flags(name, value))
+        for name, value in given.items()
+    )
+    return Fix(
+        python=", ".join(f"{name}={_python(value)}" for name, value in given.items()),
+        flags=tuple(chain.from_iterable(flags)),
+        price=price,
+        first=first,
+        without=tuple(without),
+        arguments=given,
+    )
+
+
+def together(one: Fix, other: Fix) -> Fix:
+    """Return a fix that is both; what each says of lists and mappings is joined."""
+    return of_arguments(
+        _joined(one.arguments, other.arguments),
+        f"{one.price}; {other.price}",
+        first=" && ".join(filter(None, (one.first, other.first))),
+        without=tuple(dict.fromkeys((*one.without, *other.without))),
+    )
+
+
+def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    found = {**one, **other}
+    for name in one.keys() & other.keys():
+        first, second = one[name], other[name]
+        if isinstance(first, Mapping) and isinstance(second, Mapping):
+            found[name] = _joined(first, second)
+        elif isinstance(first, list | tuple) and isinstance(second, list | tuple):
+            found[name] = [*dict.fromkeys((*first, *second))]
+    return found
+
+
+def drop_fix(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer], price: str) -> Fix:
+    """Return a fix that leaves out the variables of some rows, by their names in the files."""
+    return scan_fix(price, drop_variables=own_names(arrays, rows))
+
+
+def drop_fixes(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer]) -> list[Fix]:
+    """Return the fix that leaves out the variables of some rows, if that leaves other data."""
+    gone = {arrays.path.values[code] for code in arrays.path.codes[np.asarray(rows)].tolist()}
+    size = len(arrays.schema.values)
+    pairs = np.unique(arrays.path.codes.astype(np.int64) * size + arrays.schema.codes)
+    for path, schema in (
+        (arrays.path.values[each // size], each % size) for each in pairs.tolist()
+    ):
+        names = ArraySchema.loads(arrays.schema.values[schema]).dimension_names
+        if path not in gone and names and names != (paths.name(path),):
+            lost = listed(own_names(arrays, rows), _NAMED)
+            return [drop_fix(arrays, rows, f"the dataset lacks {lost}")]
+    return []
+
+
+def drop_window_fix(window: WindowTask) -> Fix:
+    """Return a fix that leaves out the variable of which a task writes a part."""
+    names = list(dict.fromkeys(path for path, _ in window.reads)) or [window.source_path]
+    return scan_fix(f"the dataset lacks {window.source_path}", drop_variables=names)
+
+
+def instead(
+    option: str,
+    name: str,
+    there: Iterable[str],
+    *,
+    says: Any = None,
+    of: str = "combine_options",
+) -> list[Fix]:
+    """Return fixes for a name in an option that means nothing: a name like it, or without it.
+
+    Args:
+        option: That has the name.
+        name: Of nothing that is there.
+        there: What it could mean.
+        says: What the option says of the name; None where it is a list of names.
+        of: The argument that holds the option.
+    """
+    made = []
+    for other in difflib.get_close_matches(name, sorted(there), n=1):
+        value = [other] if says is None else {other: says}
+        arguments = {of: {option: value}}
+        made.append(
+            of_arguments(arguments, f"{other} is there", without=(f"{_flag(option)}={name}",))
+        )
+    return [*made, build_fix(f"nothing is called {name}", without={option: name})]
+
+
+def own_names(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer]) -> list[str]:
+    """Return what the variables of some rows are called in the files, each once."""
+    column = arrays.path if arrays.own_path is None else arrays.own_path
+    return [column.values[code] for code in column.used(column.codes[np.asarray(rows)]).tolist()]
 
 
 def choose(**options: Any) -> str:
@@ -53,21 +182,45 @@ def _written(made: Fix) -> str:
 
 
 def _python(value: Any) -> str:
-    """Return a value as Python and JSON write it."""
-    return json.dumps(value, ensure_ascii=False)
+    """Return a value as Python writes it, texts in double quotes."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        pairs = (f"{_python(name)}: {_python(held)}" for name, held in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_python, value))}]"
+    return repr(value.item() if hasattr(value, "item") else value)
 
 
 def _flags_of(options: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(chain.from_iterable(_flags(name, value) for name, value in options.items()))
 
 
+def _flag(name: str) -> str:
+    return _OTHERS.get(name, "--" + name.replace("_", "-"))
+
+
 def _flags(name: str, value: Any) -> Iterator[str]:
     """Yield the words by which a command takes the value of an option."""
-    flag = _SINGULAR.get(name, "--" + name.replace("_", "-"))
+    flag = _flag(name)
+    if isinstance(value, bool):
+        yield flag if value else f"--no-{flag[2:]}"
+        return
     if name == "labels":
-        value = {dimension: _label_word(each) for dimension, each in value.items()}
+        value = (
+            {dimension: _label_word(each) for dimension, each in value.items()}
+            if isinstance(value, Mapping)
+            else _label_word(value)
+        )
+    if name == "attrs":
+        value = [
+            f"{variable}:{attribute}={_json(held)}"
+            for variable, said in value.items()
+            for attribute, held in said.items()
+        ]
     for word in _words(value, sign=":" if name == "data_vars" else "="):
-        yield from (flag, word)
+        yield from (f"{flag}={word}",) if word.startswith("-") else (flag, word)
 
 
 def listed(names: Sequence[str], most: int) -> str:
@@ -78,6 +231,17 @@ def listed(names: Sequence[str], most: int) -> str:
 
 def _label_word(labels: str | Sequence[Any]) -> str:
     return labels if isinstance(labels, str) else ",".join(map(str, labels))
+
+
+def _json(value: Any) -> str:
+    """Return the value of an attribute; a text that JSON would read as something else is quoted."""
+    if not isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    try:
+        json.loads(value)
+    except ValueError:
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _words(value: Any, *, sign: str) -> Iterator[str]:

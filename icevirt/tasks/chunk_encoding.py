@@ -18,6 +18,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from icevirt.archive.hybrid import AxisGrid
+from icevirt.archive.joining import fixed_dtype
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkTable
@@ -27,13 +28,6 @@ if TYPE_CHECKING:
     import zarr
     from zarr.storage import MemoryStore
 
-_NUMBERS = {
-    name: np.dtype(name)
-    for name in (
-        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float32", "float64"),
-    )
-}
 _WORDS = ("NaN", "Infinity", "-Infinity")  # fill values that JSON has no numbers for
 _ORDERS: dict[str, Literal["<", ">"]] = {"little": "<", "big": ">"}
 
@@ -70,7 +64,8 @@ def encode_chunks(
     dtype = plain_dtype(document["data_type"], document["codecs"])
     fill = document["fill_value"]
     # what libraries of another version compressed could be other bytes
-    spelt = fill in _WORDS and len(document["codecs"]) == 1
+    spelt = fill in _WORDS or (dtype is not None and dtype.kind == "S")
+    spelt &= len(document["codecs"]) == 1
     if dtype is None or not (isinstance(fill, int | float) or spelt):
         chunks = _encode_by_zarr(document, values, at)
     else:
@@ -87,9 +82,13 @@ def inline_table(chunks: Mapping[tuple[int, ...], bytes], ndim: int) -> ChunkTab
 
 
 def fill_of(document: Mapping[str, Any]) -> Any:
-    """Return the fill value of an array of plain numbers; words mean NaN and infinities."""
-    fill = document["fill_value"]
-    return float(fill) if isinstance(fill, str) else fill
+    """Return the fill value of an array as a scalar."""
+    data_type, fill = document["data_type"], document["fill_value"]
+    if isinstance(data_type, str) and (not isinstance(fill, str) or fill in _WORDS):
+        return float(fill) if isinstance(fill, str) else fill
+    from zarr.core.dtype import get_data_type_from_json
+
+    return get_data_type_from_json(data_type, zarr_format=3).from_json_scalar(fill, zarr_format=3)
 
 
 class ChunkEncoder:
@@ -129,14 +128,15 @@ class ChunkEncoder:
 
 def plain_dtype(data_type: object, codecs: Sequence[Any]) -> np.dtype[Any] | None:
     """Return the dtype in its stored byte order where the codecs are ``bytes`` and ``zstd``."""
-    if not isinstance(data_type, str) or data_type not in _NUMBERS:
+    dtype = fixed_dtype(data_type)
+    if dtype is None:
         return None
     names = [codec.get("name") if isinstance(codec, Mapping) else codec for codec in codecs]
     if names not in (["bytes"], ["bytes", "zstd"]):
         return None
     configuration = codecs[0].get("configuration") if isinstance(codecs[0], Mapping) else None
     order = _ORDERS.get((configuration or {}).get("endian", "little"))
-    return None if order is None else _NUMBERS[data_type].newbyteorder(order)
+    return None if order is None else dtype.newbyteorder(order)
 
 
 def _encode_plain(

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.facts import FileColumns
-from icevirt.archive.hybrid import Hybrid
+from icevirt.archive.joining import fixed_dtype
 from icevirt.archive.plan import FileRows, WindowTask
+from icevirt.archive.schema import ArraySchema
 from icevirt.catalog.task_inputs import WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId12
@@ -34,8 +35,18 @@ from icevirt.planning.combine.cf_packing import (
     same_packing,
 )
 from icevirt.planning.partial.chunk_alignment import native_chunks, slabs
+from icevirt.planning.partial.stored_times import counts_differ
+from icevirt.planning.remedies import drop_window_fix
+from icevirt.planning.times.units import missing_of, units_of
+from icevirt.planning.times.values import InexactError, recoded
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.chunk_encoding import ChunkEncoder, chunks_of, decode_whole, inline_table
+from icevirt.tasks.chunk_encoding import (
+    ChunkEncoder,
+    chunks_of,
+    decode_whole,
+    fill_of,
+    inline_table,
+)
 from icevirt.tasks.source_values import Reading, SourceValues, checked
 
 
@@ -78,14 +89,14 @@ def rechunked(  # noqa: PLR0917 - one window and where it comes from
         window.lengths[takes],
         window.hybrid.plain[takes],
         box=[window.box[axis] for axis in axes],
-        own_edges=_own_edges(window, window.hybrid)[takes],
+        own_edges=window.hybrid.edges(axes[0], window.chunk_shape[axes[0]])[takes],
     )
     kept = referenced.take(~_among(referenced.index[:, list(axes)], chunks))
-    dtype = np.dtype(str(window.hybrid.target.data_type))
+    dtype = _dtype(window.hybrid.target)
     with SourceValues(files, how) as source:
         assembly = _Assembly(window, files, source, refs)
         document = json.loads(window.zarr_json)
-        encoder, fill = ChunkEncoder(document), _number(document["fill_value"], dtype)
+        encoder, fill = ChunkEncoder(document), fill_of(document)
         tables = [kept] if len(kept) else []
         for box in slabs(chunks, axes, window.box, window.grids, dtype.itemsize):
             parts = chunks_of(*assembly.values(box), box, window.grids, fill)
@@ -102,16 +113,10 @@ def _encoded(window: WindowTask, encoder: ChunkEncoder, chunk: NDArray[Any]) -> 
         path = window.source_path
         raise CombineError(
             f"the codecs of {path} do not reproduce the encoded values: {error}",
-            do="Build the files that differ into another group, or leave the variable out"
-            f" with drop_variables=[{path!r}].",
+            fixes=[drop_window_fix(window)],
+            do="You can also build the files that differ into another group.",
             variable=path,
         ) from error
-
-
-def _own_edges(window: WindowTask, hybrid: Hybrid) -> NDArray[np.int64]:
-    axis = window.axes[0]
-    edges = [each.chunk_shape or window.chunk_shape for each in hybrid.schemas]
-    return np.array([each[axis] for each in edges], np.int64)[hybrid.own]
 
 
 def _among(index: NDArray[np.uint32], chunks: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -132,15 +137,18 @@ class _Assembly:
         assert window.hybrid is not None
         self._window, self._hybrid, self._files = window, window.hybrid, files
         self._source, self._refs = source, refs
-        hybrid, self._dtype = window.hybrid, np.dtype(str(window.hybrid.target.data_type))
+        hybrid, self._dtype = window.hybrid, _dtype(window.hybrid.target)
         self._packing = packing_of(hybrid.target.attributes)
         self._alike = [
             each.data_type == hybrid.target.data_type
             and same_packing(packing_of(each.attributes), self._packing)
+            and not counts_differ([each, hybrid.target])
             for each in hybrid.schemas
         ]
         self._read: dict[int, bytes] = {}  # by file, of those that the scan read in one slab
-        self._fill = _number(hybrid.target.fill_value, self._dtype)
+        self._fill = fill_of(
+            {"data_type": hybrid.target.data_type, "fill_value": hybrid.target.fill_value}
+        )
 
     def values(self, box: Extents) -> tuple[NDArray[Any], tuple[int, ...]]:
         """Return the values in a box of chunks, and the element at which it begins."""
@@ -162,6 +170,7 @@ class _Assembly:
                 start = int(starts[place, at])
                 begin, end = max(low[axis], start), min(high[axis], int(ends[place, at]))
                 here[axis] = slice(begin - low[axis], end - low[axis])
+                start -= 0 if self._window.skips is None else int(self._window.skips[place, at])
                 inside[axis] = slice(begin - start, end - start)
             made[tuple(here)] = self._in_packing(place, self._of_file(place, tuple(inside)))
         return made, tuple(low)
@@ -169,12 +178,12 @@ class _Assembly:
     def _of_file(self, place: int, region: tuple[slice, ...]) -> NDArray[Any]:
         """Return a box of one file's share, as the file packs it."""
         schema = self._hybrid.schemas[int(self._hybrid.own[place])]
-        dtype = np.dtype(str(schema.data_type))
+        dtype = _dtype(schema)
         path, url = self._window.path_in(place), self._files.url[place]
         if schema.whole:
             shape = list(self._window.shape)
             for at, axis in enumerate(self._window.axes):
-                shape[axis] = int(self._window.lengths[place, at])
+                shape[axis] = int(self._window.in_files[place, at])
             return decode_whole(schema, tuple(shape), self._raw(place))[region]
         new = self._hybrid.new_axes
         values = self._source.read(place, path, region[new:])
@@ -201,7 +210,10 @@ class _Assembly:
         own = int(self._hybrid.own[place])
         if self._alike[own]:
             return values
-        theirs = packing_of(self._hybrid.schemas[own].attributes)
+        schema, target = self._hybrid.schemas[own], self._hybrid.target
+        if counts_differ([schema, target]):
+            return self._as_times(place, schema, values)
+        theirs = packing_of(schema.attributes)
         found = repacked(decoded(values, theirs), self._dtype, self._packing)
         if not isinstance(found, LostValues):
             return found
@@ -219,6 +231,35 @@ class _Assembly:
             of_the_array={name: str(value) for name, value in self._packing.items()},
         )
 
+    def _as_times(self, place: int, schema: ArraySchema, values: NDArray[Any]) -> NDArray[Any]:
+        """Return times as the array counts them.
+
+        Raises:
+            CombineError: One of them has no exact value there.
+        """
+        source, target = (
+            units_of(each.attributes.values) for each in (schema, self._hybrid.target)
+        )
+        assert source is not None
+        assert target is not None
+        try:
+            return recoded(
+                values,
+                source,
+                target,
+                dtype=self._dtype,
+                missing=missing_of(schema.attributes),
+                fill=self._packing.get("_FillValue"),
+            )
+        except InexactError as error:
+            path = self._window.source_path
+            raise CombineError(
+                f"a time of {path} cannot be converted to the units of the other files: {error}",
+                do="Build the deviating files into another group.",
+                variable=path,
+                file=self._files.url[place],
+            ) from error
+
 
 def _rows(block: Block) -> Iterator[tuple[int, bytes]]:
     for row in np.flatnonzero(block.kind == ChunkType.inline).tolist():
@@ -226,11 +267,10 @@ def _rows(block: Block) -> Iterator[tuple[int, bytes]]:
         yield int(block.file[row]), block.data[at : at + size].tobytes()
 
 
-def _number(fill: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the fill value of zarr.json as a number."""
-    from zarr.core.dtype import get_data_type_from_json
-
-    return get_data_type_from_json(dtype.name, zarr_format=3).from_json_scalar(fill, zarr_format=3)
+def _dtype(schema: ArraySchema) -> np.dtype[Any]:
+    dtype = fixed_dtype(schema.data_type)
+    assert dtype is not None, "the plan stores no values of other types"
+    return dtype
 
 
 def stored(table: ChunkTable, sink: Sink) -> ChunkTable:

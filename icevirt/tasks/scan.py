@@ -31,7 +31,8 @@ from icevirt.errors import (
 from icevirt.model import paths
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted, in_force
-from icevirt.planning.axes.coordinates import LabelsByDimension, comparable, differing
+from icevirt.planning.axes.differing import LabelsByDimension, comparable, differing
+from icevirt.planning.combine.hints import holds_labels
 from icevirt.scan.combined import combined
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
@@ -229,7 +230,7 @@ class EndsTask:
     """The two ends of a list of files whose dimensions are inferred."""
 
     ends: tuple[End, End]
-    leave: tuple[str, ...]  # dimensions that are not inferred
+    tolerance: tuple[tuple[str, float], ...]  # of coordinates that are the same
     options: ScannerOptions
     catalog: Storage | None  # None: nothing is recorded
     access: SourceAccess = field(default_factory=SourceAccess)  # to the servers of files
@@ -282,7 +283,7 @@ def _scan_ends(task: EndsTask, journal: ScanNotes | None = None) -> EndsFound:
         first, last = map(labels_of, task.ends)
         if first is None or last is None:
             return EndsFound(dimensions=None)
-        found = differing(first, last, task.leave)
+        found = differing(first, last, dict(task.tolerance))
         if task.catalog is None:
             return EndsFound(dimensions=found)
         options = replace(task.options, concat_dim=found)
@@ -312,4 +313,8 @@ def _labels(
 
 
 def _coordinates(scanned: ScannedFile) -> list[ScannedArray]:
-    return [each for each in scanned.arrays if each.dimension_names == (paths.name(each.path),)]
+    return [
+        each
+        for each in scanned.arrays
+        if holds_labels(each.path, each.dimension_names, each.data_type)
+    ]

@@ -20,6 +20,7 @@ from icevirt.archive import catalog
 from icevirt.archive.blocks.cutting import dumps, joined, loads, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.blocks.unpacking import unpack
+from icevirt.archive.facts import FileColumns
 from icevirt.archive.joining import Form
 from icevirt.archive.plan import ArrayMode, FileRows, ManifestTask, WindowTask
 from icevirt.catalog.arrow_columns import place_of, places_by_part
@@ -38,7 +39,10 @@ class Bound:
     axis: int  # counted from the last, -1
     low: int
     high: int
-    begin: NDArray[np.uint32] | None  # (files of the part,) None: all begin at 0
+    begin: NDArray[np.int64] | None  # (files of the part,) None: all begin at 0
+    own: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+    """(files of the part,) The first of a file's own chunks that counts, and the last. Others are
+    looked at with the nearest of them, so that each reference is counted once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,8 @@ class Needs:
         """Note what an item needs; windows whose values the plan holds need nothing."""
         files = item.files
         runs = places_by_part(files.part, len(files.parts))
-        for name, places in zip(files.parts, runs, strict=True):
+        named = zip(files.parts, runs, strict=True)
+        for name, places in ((name, each) for name, run in named for each in _layers(files, run)):
             need = _Need(
                 item=to,
                 boxes=_boxes(item, places),
@@ -96,6 +101,17 @@ class Needs:
             for run in runs
             if len(run)
         )
+
+
+def _layers(files: FileRows | FileColumns, run: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Yield the places of a part's files, of which several boxes may count, each file once."""
+    while True:
+        first = np.unique(files.row[run], return_index=True)[1]
+        if len(first) == len(run):
+            yield run
+            return
+        yield run[np.sort(first)]
+        run = np.delete(run, first)
 
 
 def _boxes(item: ManifestTask, places: NDArray[np.int64]) -> dict[str, tuple[Bound, ...]]:
@@ -123,11 +139,13 @@ def bounds_of(window: WindowTask, places: NDArray[np.int64]) -> tuple[Bound, ...
     ndim = len(window.box)
     bounds = []
     for axis, (low, high) in enumerate(window.box):
-        begin = None
+        begin = own = None
         if axis in window.axes:
-            starts = window.starts[places, window.axes.index(axis)]
-            begin = window.grids[axis].chunk_at(starts).astype(np.uint32)
-        bounds.append(Bound(axis=axis - ndim, low=low, high=high, begin=begin))
+            at = window.axes.index(axis)
+            begin = window.grids[axis].chunk_at(window.starts[places, at])
+            if (found := window.chunks_of_files(at)) is not None:
+                own = found[0][places], found[1][places]
+        bounds.append(Bound(axis=axis - ndim, low=low, high=high, begin=begin, own=own))
     return tuple(bounds)
 
 
@@ -149,6 +167,9 @@ def within(
         if bound.axis + block.index.shape[1] < 0:
             continue  # an axis that the file has not; it lies where its window is
         index = block.index[rows, bound.axis].astype(np.int64)
+        if bound.own is not None:
+            low, high = (each[place[rows]] for each in bound.own)
+            index = np.clip(index, low, high) - low
         if bound.begin is not None:
             index += bound.begin[place[rows]]
         rows = rows[(index >= bound.low) & (index < bound.high)]

@@ -30,6 +30,7 @@ from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning.equality import first_difference
+from icevirt.planning.remedies import scan_fix
 from icevirt.scan.contract import Oracle
 from icevirt.scan.registry import oracle_for
 from icevirt.tasks.limit_enforcement import in_worker
@@ -212,7 +213,7 @@ def checked(values: NDArray[Any], dtype: np.dtype[Any], *, path: str, url: str) 
     if values.dtype != dtype:
         raise CombineError(
             f"values of {path} are read as {values.dtype}, not as {dtype}",
-            do=f"Leave the variable out with drop_variables=[{path!r}].",
+            fixes=[scan_fix(f"the dataset lacks {path}", drop_variables=[path])],
             variable=path,
             file=url,
         )
@@ -238,6 +239,18 @@ class Differences:
             except Exception:  # noqa: BLE001 - whatever it is, it must not hide the refusal
                 self._known[one, other] = None
         return self._known[one, other]
+
+    def values(self, url: str, path: str) -> NDArray[Any] | None:
+        """Return the values of a variable in a file; None where they are many, or unreadable."""
+        try:
+            file = self._row(url)
+            shape = self._shape(file, path)
+            if shape is None or math.prod(shape) > _AT_ONCE:
+                return None
+            with SourceValues(self._facts.files, self._how, is_apart=True) as source:
+                return source.read(file, path, tuple(slice(0, length) for length in shape))
+        except Exception:  # noqa: BLE001 - whatever it is, it must not hide the refusal
+            return None
 
     def _first(self, source: SourceValues, *both: tuple[str, str]) -> dict[str, Any] | None:
         places = [(self._row(url), path) for url, path in both]

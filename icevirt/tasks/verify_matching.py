@@ -95,6 +95,30 @@ def row_of(wanted: ChunkToCompare, array: ScannedArray) -> int | None:
     return int(at[0]) if len(at) else None
 
 
+def part_of_chunk(
+    wanted: ChunkToCompare, array: ScannedArray
+) -> tuple[ScannedArray, tuple[int, ...]] | None:
+    """Return the array in chunks as long as the wanted bytes, if these are a part of its chunks.
+
+    Uncompressed chunks are cut along their first axis where files of several lengths share them.
+    """
+    table, edge = array.references, array.chunk_shape[0] if array.chunk_shape else 0
+    if len(array.codecs) != 1 or not edge:
+        return None
+    offset, length = table.offset.astype(np.int64), table.length.astype(np.int64)
+    inside = (offset <= wanted.offset) & (wanted.offset + wanted.length <= offset + length)
+    at = np.flatnonzero((table.kind == ChunkType.virtual) & inside)
+    if not len(at):
+        return None
+    row, size = int(at[0]), int(length[at[0]]) // edge
+    steps, begin = wanted.length // size, (wanted.offset - int(offset[row])) // size
+    if steps * size != wanted.length or begin % steps or edge % steps:
+        return None
+    first, *rest = table.index[row].tolist()
+    number = (first * edge + begin) // steps
+    return replace(array, chunk_shape=(steps, *array.chunk_shape[1:])), (number, *rest)
+
+
 def covers(wanted: ChunkToCompare, array: ScannedArray) -> bool:
     """Say whether the wanted bytes are part of an array that is one uncompressed block."""
     table = array.references

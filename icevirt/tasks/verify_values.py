@@ -37,19 +37,14 @@ from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
-from icevirt.planning.axes.time_recoding import (
-    InexactError,
-    bounds_of,
-    counting_array,
-    missing_of,
-    recoded,
-    units_of,
-)
 from icevirt.planning.combine.cf_packing import decoded, packing_in, packing_of, same_packing
-from icevirt.planning.combine.tolerance import difference_of, limit_for
+from icevirt.planning.combine.hints import covered_by
+from icevirt.planning.combine.tolerance import difference_of
 from icevirt.planning.edits.corrections import COUNTING
 from icevirt.planning.edits.renames import with_attributes
 from icevirt.planning.equality import same_values
+from icevirt.planning.times.units import bounds_of, counting_array, missing_of, units_of
+from icevirt.planning.times.values import InexactError, recoded
 from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.session import Session
 from icevirt.scan.contract import ByteSource, Oracle, ScannerOptions
@@ -68,6 +63,7 @@ from icevirt.tasks.verify_matching import (
     dimensions_of,
     group_of,
     is_elsewhere,
+    part_of_chunk,
     regions_of,
     row_of,
     shape_of,
@@ -225,6 +221,12 @@ class _Comparison:
                     return array, tuple(array.references.index[row].tolist())
                 if row is not None and self._group == paths.ROOT:
                     others.append(array.path)
+        for array in self._scan(None).arrays:
+            found = part_of_chunk(wanted, array)
+            if found is not None and wanted.array.endswith(array.path):
+                return found
+            if found is not None and self._group == paths.ROOT:
+                others.append(array.path)
         group = group_of(wanted.array, others)
         if group != paths.ROOT:
             self._group, self._scans = group, {}
@@ -314,7 +316,7 @@ class _Comparison:
         mine = mine.reshape(mine.shape[len(here) - len(there) :])
         in_file = self._group.rstrip("/") + variable
         raw = self._oracle.read_values(self._source, in_file, there)
-        theirs = self._recoded(raw, variable, root=path.removesuffix(self._called(variable)))
+        theirs = self._recoded(raw, variable, path)
         equal = same_values(mine, theirs) or self._mean_the_same(mine, theirs, path, variable)
         if equal is False and self._is_near(mine, theirs, variable, held):
             equal = True
@@ -383,7 +385,14 @@ class _Comparison:
         self, mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], variable: str, held: Any
     ) -> bool:
         """Say whether no value of an array differs by more than the tolerance of the build."""
-        limit = limit_for(self._tolerance, self._called(variable), dimensions_of(held))
+        limits = covered_by(
+            self._tolerance,
+            (
+                (self._called(each.path), each.dimension_names, each.attributes.values)
+                for each in self._scan(None).arrays
+            ),
+        )
+        limit = limits.get(self._called(variable))
         if limit is None or not mine.shape == theirs.shape == held.shape:
             return False
         own = next(each for each in self._scan(None).arrays if each.path == variable)
@@ -393,10 +402,10 @@ class _Comparison:
         return numbers and difference_of(one, other) <= limit
 
     def _recoded(
-        self, theirs: np.ndarray[Any, Any], variable: str, root: str
+        self, theirs: np.ndarray[Any, Any], variable: str, own_path: str
     ) -> np.ndarray[Any, Any]:
-        """Count times as the dataset does, where the file counts them from another date."""
-        arrays = self._scan(None).arrays
+        """Count times as the dataset does, where the file counts them in another way."""
+        arrays, root = self._scan(None).arrays, own_path.removesuffix(self._called(variable))
         coordinate = counting_array(arrays, variable)
         path = "" if coordinate is None else root + self._called(coordinate.path)
         if coordinate is None or self._session.find(path) is None:
@@ -405,11 +414,14 @@ class _Comparison:
         meant = self._meant(coordinate).values
         calendar = {name: meant[name] for name in ("calendar",) if name in meant}
         source, target = units_of(meant), units_of({**calendar, **dict(held.attrs)})
-        if source is None or target is None or source.calendar != target.calendar:
+        if source is None or target is None:
             return theirs
         own = next(each for each in arrays if each.path == variable)
+        dtype = np.dtype(open_array(self._session, own_path).dtype)
+        fill = self._packing(own_path, dtype).get("_FillValue")
+        missing = missing_of(own.attributes)
         try:
-            return recoded(theirs, source, target, missing=missing_of(own.attributes))
+            return recoded(theirs, source, target, dtype=dtype, missing=missing, fill=fill)
         except InexactError:
             return theirs  # and so they differ
 

@@ -17,32 +17,53 @@ from numpy.typing import NDArray
 from icevirt.archive.blocks.cutting import joined, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.plan import ArrayMode, WindowTask
+from icevirt.archive.schema import ArraySchema
 from icevirt.catalog.parquet import naming
 from icevirt.catalog.task_inputs import TaskFiles, WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.strings import copy_ranges
-from icevirt.planning.axes.time_recoding import recoded_values
 from icevirt.planning.equality import first_difference, same_values
+from icevirt.planning.remedies import drop_window_fix
+from icevirt.planning.times.recoding import recoded_values
 from icevirt.tasks.chunk_encoding import decode_whole, encode_chunks, fill_of, plain_dtype
 from icevirt.tasks.shuffle import Bound, bounds_of, within
 
 
-def window_table(refs: WindowBlocks, files: TaskFiles, window: WindowTask) -> ChunkTable:
+def window_table(
+    refs: WindowBlocks, files: TaskFiles, window: WindowTask
+) -> tuple[ChunkTable, int]:
     """Collect the references of a window: virtual and inline rows.
+
+    Returns:
+        They, and how many others there are of steps that do not count.
 
     Raises:
         FormatError: A value-bearing chunk of the plan is not there.
     """
     if window.values is not None:
-        return _clipped(_encoded(window, window.values), window)
+        return _clipped(_encoded(window, window.values), window), 0
     if window.mode is ArrayMode.join:
-        return _clipped(_joined(files, window, refs), window)
+        return _clipped(_joined(files, window, refs), window), 0
     block = _wanted(files, window, refs)
     if block is None:
-        return ChunkTable.empty(len(window.chunk_shape))
+        return ChunkTable.empty(len(window.chunk_shape)), 0
     with naming(files.rows.parts):
-        return _clipped(ChunkTable.concatenate([*_shifted(files, window, block)]), window)
+        rows = _counting(window, block)
+        dropped = len(block) - len(rows)
+        block = part_of(block, rows, block.file[rows]) if dropped else block
+        return _clipped(ChunkTable.concatenate([*_shifted(files, window, block)]), window), dropped
+
+
+def _counting(window: WindowTask, block: Block) -> NDArray[np.int64]:
+    """Return the rows of chunks that count; values that the scan read count in part."""
+    good = np.ones(len(block), np.bool_)
+    given = len(window.chunk_shape) - block.index.shape[1]
+    for at, axis in enumerate(window.axes):
+        if axis >= given and (own := window.chunks_of_files(at)) is not None:
+            index = block.index[:, axis - given].astype(np.int64)
+            good &= (index >= own[0][block.file]) & (index <= own[1][block.file])
+    return np.flatnonzero(good | window.whole[block.file])
 
 
 def _wanted(files: TaskFiles, window: WindowTask, refs: WindowBlocks) -> Block | None:
@@ -104,7 +125,10 @@ def _placed(window: WindowTask, block: Block) -> tuple[Block, NDArray[np.uint32]
     given = len(window.chunk_shape) - block.index.shape[1]  # new axes, before those of the file
     index = np.pad(block.index.astype(np.int64), ((0, 0), (given, 0)))
     for at, axis in enumerate(window.axes):
-        index[:, axis] += window.grids[axis].chunk_at(window.starts[:, at])[block.file]
+        begin = window.grids[axis].chunk_at(window.starts[:, at])
+        if axis >= given and (own := window.chunks_of_files(at)) is not None:
+            begin = begin - own[0]
+        index[:, axis] += begin[block.file]
     for at, axis in enumerate(window.axes):
         if axis >= given or ((times := window.lengths[block.file, at]) == 1).all():
             continue
@@ -187,9 +211,19 @@ def _locations(files: TaskFiles, rows: NDArray[np.int64], targets: Locations) ->
 
 def _file_shape(window: WindowTask, place: int) -> tuple[int, ...]:
     shape = list(window.shape)
-    for axis, length in zip(window.axes, window.lengths[place].tolist(), strict=True):
+    for axis, length in zip(window.axes, window.in_files[place].tolist(), strict=True):
         shape[axis] = length
     return tuple(shape)
+
+
+def _box(window: WindowTask, place: int) -> tuple[slice, ...]:
+    """Return which part of a file's values counts."""
+    box = [slice(None)] * len(window.shape)
+    if window.skips is not None:
+        columns = (window.axes, window.skips[place].tolist(), window.lengths[place].tolist())
+        for axis, skip, length in zip(*columns, strict=True):
+            box[axis] = slice(skip, skip + length)
+    return tuple(box)
 
 
 def _corner(window: WindowTask, place: int) -> tuple[int, ...]:
@@ -200,15 +234,18 @@ def _corner(window: WindowTask, place: int) -> tuple[int, ...]:
     return tuple(at)
 
 
-def _decoded(window: WindowTask, block: Block, row: int) -> NDArray[Any]:
+def _decoded(
+    window: WindowTask, block: Block, row: int, schema: ArraySchema | None = None
+) -> NDArray[Any]:
     """Return the values of one file, whose variable has the last axes of the array."""
-    assert window.whole_schema is not None
+    schema = schema or window.whole_schema
+    assert schema is not None
     place, at, size = (int(column[row]) for column in (block.file, block.offset, block.length))
     shape = _file_shape(window, place)
     given = len(shape) - block.index.shape[1]
     raw = block.data[at : at + size].tobytes()
-    values = decode_whole(window.whole_schema, (*[1] * given, *shape[given:]), raw)
-    return np.broadcast_to(values, shape)
+    values = decode_whole(schema, (*[1] * given, *shape[given:]), raw)
+    return np.broadcast_to(values, shape)[_box(window, place)]
 
 
 def _encoded(window: WindowTask, values: NDArray[Any], place: int | None = None) -> ChunkTable:
@@ -231,9 +268,11 @@ def _joined(files: TaskFiles, window: WindowTask, refs: WindowBlocks) -> ChunkTa
     origin: dict[tuple[int, ...], int] = {}
     for block in refs.of(files.rows, window, window.takes):
         for row, place in enumerate(block.file.tolist()):
-            values = _decoded(window, block, row)
-            if window.times is not None:
+            if window.times is None:
+                values = _decoded(window, block, row)
+            else:
                 path, url = window.source_path, files.url(place)
+                values = _decoded(window, block, row, window.times.storage(place).schema)
                 values = recoded_values(values, window.times, place, path=path, url=url)
             start = _corner(window, place)
             if start in pieces and values.size:
@@ -274,12 +313,15 @@ def _in_a_row(window: WindowTask, blocks: Iterator[Block]) -> NDArray[Any] | Non
     lacking = window.takes.copy()
     for block in blocks:
         place, size = block.file, row * window.lengths[block.file, 0]
-        alike = len(np.unique(place)) == len(place) and (block.length == size).all()
+        held = row * window.in_files[block.file, 0]
+        alike = len(np.unique(place)) == len(place) and (block.length == held).all()
         if not alike or not lacking[place].all():
             return None
         lacking[place] = False
-        at = row * window.starts[place, 0]
-        copy_ranges(block.data, block.offset.astype(np.int64), values, at, size)
+        at, begin = row * window.starts[place, 0], block.offset.astype(np.int64)
+        if window.skips is not None:
+            begin += row * window.skips[place, 0]
+        copy_ranges(block.data, begin, values, at, size)
     return None if lacking.any() else decode_whole(schema, window.shape, values.data)
 
 
@@ -321,10 +363,10 @@ def _refuse_unlike(
     if same_values(one, other) is not True:
         raise CombineError(
             f"two files hold different values of {window.source_path} for the same steps",
-            do="Leave one of them out, or leave the variable out with "
-            f"drop_variables=[{window.source_path!r}]; or, if the files differ along a "
-            "dimension that the variable lacks, add that dimension with data_vars (--data-vars "
-            f"DIMENSION:{window.source_path}).",
+            fixes=[drop_window_fix(window)],
+            do="You can also leave one of them out; or, if the files differ along a dimension that"
+            " the variable lacks, add that dimension with data_vars (--data-vars"
+            f" DIMENSION:{window.source_path}).",
             variable=window.source_path,
             first=files.url(places[0]),
             second=files.url(places[1]),

@@ -134,8 +134,17 @@ def _write(
         table, replaced[window.node_id] = _table(task, files, item.origin, refs, window)
         if len(table):
             tables[window.node_id] = with_names(table, task.named)
+    counted = (
+        _window_result(node, tables.get(node), count)
+        for node, count in replaced.items()
+        if node in tables or count
+    )
     result = WriteResult(
-        number=item.number, manifest_id=None, size_bytes=0, num_chunk_refs=0, windows=()
+        number=item.number,
+        manifest_id=None,
+        size_bytes=0,
+        num_chunk_refs=0,
+        windows=tuple(counted),
     )
     if tables:
         how = task.encoding
@@ -148,9 +157,6 @@ def _write(
             manifest_id=bytes(encoded.id),
             size_bytes=len(encoded.raw),
             num_chunk_refs=encoded.num_chunk_refs,
-            windows=tuple(
-                _window_result(node, table, replaced[node]) for node, table in tables.items()
-            ),
             chunk_ids=named,
         )
     task.record.put(record_path(item.number), dump_result(result))
@@ -164,16 +170,23 @@ def _table(
     refs: WindowBlocks,
     window: WindowTask,
 ) -> tuple[ChunkTable, int]:
-    """Return the chunks of a window, and how many references were replaced by stored chunks."""
+    """Return the chunks of a window, and how many references of the catalog are not among them."""
     sink = Sink(repo=task.repo, inline_threshold=task.inline_threshold)
     if window.hybrid is None:
-        return stored(window_table(refs, files, window), sink), 0
+        table, dropped = window_table(refs, files, window)
+        return stored(table, sink), dropped
     plain = replace(window, takes=window.takes & window.hybrid.plain)
-    table = stored(window_table(refs, files, plain), sink)
-    return rechunked(table, refs, origin or files.named(), window, sink, task.reading)
+    found, dropped = window_table(refs, files, plain)
+    table, replaced = rechunked(
+        stored(found, sink), refs, origin or files.named(), window, sink, task.reading
+    )
+    return table, replaced + dropped
 
 
-def _window_result(node_id: ObjectId8, table: ChunkTable, replaced: int) -> WindowResult:
+def _window_result(node_id: ObjectId8, table: ChunkTable | None, replaced: int) -> WindowResult:
+    if table is None:
+        none = ReferenceCounts()
+        return WindowResult(node_id=bytes(node_id), extents=(), references=none, replaced=replaced)
     virtual = table.kind == ChunkType.virtual
     return WindowResult(
         node_id=bytes(node_id),

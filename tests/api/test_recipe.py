@@ -245,7 +245,14 @@ names = texts.filter(bool)
 scalars = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | texts
 finite = scalars.filter(lambda value: value not in (float("inf"), -float("inf")))
 shares = st.integers(1, 9) | st.just("1%")
-labels = names | st.lists(scalars, min_size=1) | st.dictionaries(names, names, min_size=1)
+plain = names.filter(lambda text: "{" not in text)  # else it would be a pattern of names
+labels = (
+    plain
+    | st.just("{member}_{time:%Y%m}.nc")
+    | st.lists(scalars, min_size=1)
+    | st.lists(st.datetimes(), min_size=1)
+    | st.dictionaries(names, plain, min_size=1)
+)
 edits = st.dictionaries(
     names,
     st.dictionaries(names, st.none() | scalars | st.lists(scalars), min_size=1),

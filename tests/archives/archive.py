@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+import zarr
 
 DECODED = xr.coders.CFDatetimeCoder(time_unit="us")
 
@@ -27,7 +28,7 @@ class Archive:
     tool: str  # what wrote it
     make: Callable[[Path], None]  # writes the files into a folder
     oracle: Callable[[list[str]], xr.Dataset]  # xarray's answer
-    files: str = "*"  # the sources, as a pattern below the folder
+    files: str = "*"  # the sources, as a pattern below the folder; "" is the folder itself
     options: tuple[str, ...] = ()  # words that only a person can know
     choose: str | None = None  # a part of the command that the error prints, and that is run next
     refused: str | None = None  # why it stays refused: a pattern of the error
@@ -55,6 +56,7 @@ def archive(
     def add(make: Callable[[Path], None]) -> Archive:
         name = make.__name__.removeprefix("make_").replace("_", "-")
         made = Archive(name=name, kind=kind, tool=tool, make=make, oracle=oracle, **more)
+        assert name not in {each.name for each in CATALOG}, f"two archives are called {name}"
         CATALOG.append(made)
         return made
 
@@ -103,14 +105,15 @@ def built(run: Callable[..., tuple[object, str, str]], made: Archive, folder: Pa
 
 
 def opened(made: Archive, folder: Path) -> xr.Dataset:
-    """Open what was built, and load every value."""
-    return xr.open_dataset(
-        folder / "repo",
-        engine="icevirt",
-        decode_times=DECODED,
-        authorize_virtual_chunk_access={f"{(folder / 'in').as_uri()}/": None},
-        **made.opened,
-    ).load()
+    """Open what was built, with the setting that chunks of other lengths need; load every value."""
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        return xr.open_dataset(
+            folder / "repo",
+            engine="icevirt",
+            decode_times=DECODED,
+            authorize_virtual_chunk_access={f"{(folder / 'in').as_uri()}/": None},
+            **made.opened,
+        ).load()
 
 
 def chosen(error: str, part: str) -> list[str] | None:
@@ -165,5 +168,6 @@ def differences(ours: xr.Dataset, theirs: xr.Dataset, *, attrs: bool = True) -> 
 
 def _equal(mine: np.ndarray, their: np.ndarray) -> bool:
     if mine.dtype.kind in "OSUT" or their.dtype.kind in "OSUT":
-        return bool(np.array_equal(mine.astype(object), their.astype(object)))
+        pairs = zip(mine.astype(object).flat, their.astype(object).flat, strict=True)
+        return all(one == other or (one != one and other != other) for one, other in pairs)
     return bool(np.array_equal(mine, their, equal_nan=mine.dtype.kind in "fcmM"))

@@ -34,7 +34,7 @@ SCRIPT = """
 import json, os, signal, sys, time
 from pathlib import Path
 import icevirt
-from icevirt.api.pipeline import build_steps, stages
+from icevirt.api.pipeline import build_steps, stages, tried_fixes
 from icevirt.tasks import scan
 
 catalog, repo, moment, options = json.loads(sys.argv[1])
@@ -54,7 +54,7 @@ def met(*given, take=stages._take_facts):
 if moment == "first facts":
     scan.write_facts = after(scan.write_facts)
 if moment == "plan":
-    build_steps.combine_eras = die
+    tried_fixes.combine_eras = die
 if moment == "commit":
     build_steps.commit = die
 if moment == "meeting":

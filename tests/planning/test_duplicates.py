@@ -78,12 +78,22 @@ def _locations(repo):
     return icevirt.Repository.open(repo).readonly_session("main").all_virtual_chunk_locations()
 
 
-def test_files_that_overlap_in_part_are_no_duplicates(tmp_path, repo_path, in_process):
+def test_the_steps_that_one_file_lacks_are_kept(tmp_path, repo_path, in_process):
+    """Of files that overlap in part; where the newer file is the shorter one, two boxes count."""
     files = [str(tmp_path / f"{n}.nc") for n in range(2)]
     write_day(files[0], 0, steps=4)
     write_day(files[1], 0, steps=3)
-    with pytest.raises(CombineError, match="overlap"):
-        icevirt.build(files, repo_path, concat_dim="time", combine_options={"duplicates": "newest"})
+    how = {"concat_dim": "time", "combine_options": {"duplicates": "last"}}
+    report = icevirt.build(files, repo_path, **how)
+    assert any("3 steps of 1 file cut along 'time'" in each for each in report.findings)
+    ours = xr.open_dataset(
+        repo_path, engine="icevirt", authorize_virtual_chunk_access=report.containers
+    )
+    one, other = (xr.open_dataset(path) for path in files)
+    theirs = xr.concat([other, one.isel(time=[3])], "time", data_vars="minimal")
+    xr.testing.assert_equal(ours.load(), theirs.load())
+    with_access = {"authorize_virtual_chunk_access": report.containers}
+    assert not icevirt.verify(repo_path, full=True, **with_access).checked.differences
 
 
 @pytest.mark.parametrize("rule", ["first", "last"])

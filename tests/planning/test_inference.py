@@ -82,11 +82,54 @@ def test_nothing_is_inferred_from_files_of_the_same_coordinates(tmp_path):
         icevirt.plan(same)
 
 
-def test_coordinates_that_may_differ_say_nothing(tmp_path):
-    tiles = [write(tmp_path / f"t{n}.nc", [n], np.array([0, 1]) + n * 1e-9) for n in range(3)]
-    assert icevirt.plan(tiles, combine_options={"tolerance": {"x": 1e-6}}).concat_dim == ("y",)
-    with pytest.raises(CombineError, match="Pass concat_dim"):
-        icevirt.plan(tiles, combine_options={"tolerance": 1e-6})
+@pytest.mark.parametrize("tolerance", [1e-1, {"x": 1e-1}], ids=["of all", "of one"])
+def test_coordinates_within_the_tolerance_say_nothing(tolerance, tmp_path):
+    tiles = [write(tmp_path / f"t{n}.nc", [n], np.array([0, 1]) + n * 1e-2) for n in range(3)]
+    made = icevirt.plan(tiles, combine_options={"tolerance": tolerance})
+    assert made.concat_dim == ("y",)
+
+
+def test_rounding_says_nothing_and_the_error_gives_the_tolerance_that_holds(tmp_path):
+    tiles = [write(tmp_path / f"t{n}.nc", [n], np.array([0, 1]) + n * 1.5e-9) for n in range(3)]
+    with pytest.raises(CombineError, match=r"/x .*differ between files") as caught:
+        icevirt.plan(tiles)
+    (fix,) = caught.value.fixes
+    assert fix.flags == ("--tolerance", "x=4e-09")
+    assert icevirt.plan(tiles, combine_options={"tolerance": {"x": 4e-9}}).concat_dim == ("y",)
+
+
+def test_all_files_are_compared_where_the_first_and_the_last_say_nothing(tmp_path):
+    """As where variables lie in files of their own, and both ends are of one step."""
+    files = [write(tmp_path / f"t{n}.nc", [n], [0, 1]) for n in (0, 1)]
+    with xr.open_dataset(files[0]) as first:
+        first.rename(height="depth").to_netcdf(tmp_path / "z.nc")
+    how = {"combine_options": {"missing": "reserve"}}
+    assert icevirt.plan([*files, str(tmp_path / "z.nc")], **how).concat_dim == ("y",)
+
+
+def test_the_last_file_may_be_bad(tmp_path, repo_path):
+    days = write_days(tmp_path / "archive", 4)
+    with open(days[-1], "r+b") as file:
+        file.truncate(500)
+    icevirt.build(days, repo_path, scan_options={"max_bad_files": 1})
+    assert_same_dataset(opened(repo_path), expected_dataset(days[:3], "time"))
+
+
+def test_another_grid_is_no_tile(tmp_path):
+    """Rows of one lie between those of the other."""
+    files = [write(tmp_path / f"t{n}.nc", (np.arange(n) + 0.5) / n, [0, 1]) for n in (5, 6)]
+    with pytest.raises(CombineError, match=r"several grids.* along y \(5, 6\)"):
+        icevirt.plan(files)
+
+
+def test_a_dimension_is_proposed_where_none_is_inferred(tmp_path):
+    """New names may be those of dimensions, which the person then names, too."""
+    tiles = [write(tmp_path / f"t{n}.nc", [n], [0, 1]) for n in range(3)]
+    with pytest.raises(CombineError, match="3 files but no dimension") as caught:
+        icevirt.plan(tiles, combine_options={"rename": {"x": "lon"}})
+    assert [each.flags for each in caught.value.fixes] == [("--concat-dim", "y")]
+    options = {"rename": {"x": "lon"}}
+    assert icevirt.plan(tiles, concat_dim="y", combine_options=options).concat_dim == ("y",)
 
 
 def test_dimensions_that_change_together_are_refused_as_a_product_with_holes(tmp_path):

@@ -155,6 +155,28 @@ def test_chunks_of_different_lengths_go_the_same_ways(limit):
     assert written(catalog, plan, shuffled=True) == direct
 
 
+@pytest.mark.parametrize("limit", [1, 3, 500_000])
+@pytest.mark.parametrize("rule", ["first", "last"])
+def test_files_that_overlap_go_the_same_ways(limit, rule):
+    """Each reference of the catalog is written once or counted as cut, though files count twice."""
+    runs = [np.arange(at, at + 6) for at in (4, 8)] + [np.arange(20, 22), np.arange(24)]
+    files = [
+        file(n, lambda u, n=n: data(u, len(runs[n]), edge=2), time(runs[n]))
+        for n in range(len(runs))
+    ]
+    order = files if rule == "first" else files[::-1]
+    catalog, plan = planned(order, max_references=limit, duplicates=rule)
+    (array,) = (each for each in plan.arrays if each.path == "/tos")
+    assert len(array.files) > len(set(array.files.tolist()))
+    direct = written(catalog, plan, shuffled=False)
+    assert written(catalog, plan, shuffled=True) == direct
+    together = bundles(plan, list(drafts(plan)), FileRows.of(plan.files))
+    results = write_manifests.run_write(task_of(together, catalog, MemoryStorage()))
+    windows = [window for result in results for window in result.windows]
+    mine = [each for each in windows if each.node_id == bytes(array.node_id)]
+    assert sum(each.references.total + each.replaced for each in mine) == array.expected
+
+
 @pytest.mark.parametrize("limit", [1, 3, 40])
 def test_rows_that_are_sent_early_change_nothing(monkeypatch, limit):
     """A row is sent when it is large enough, or when a task holds too many references."""

@@ -157,9 +157,34 @@ def test_what_counts_something_else_is_refused(tmp_path, months, words, in_proce
         icevirt.build(files, str(tmp_path / "repo"), concat_dim="time")
 
 
-def test_a_time_between_two_numbers_is_refused(tmp_path, in_process):
+def test_a_time_that_no_integer_can_count_is_refused(tmp_path, in_process):
+    """Nanoseconds reach 292 years far."""
     files = [str(tmp_path / f"{number}.nc") for number in (1, 2)]
-    write_month(files[0], 1, units="days since 2001-01-01", dtype="f4")
-    write_month(files[1], 2, units="days since 1601-01-01 00:00:01", dtype="f4", steps=1)
-    with pytest.raises(CombineError, match="exact"):
+    write_month(files[0], 1, units="days since 1601-01-01", dtype="i4")
+    write_month(files[1], 2, units="milliseconds since 2001-01-01", dtype="i8", steps=1)
+    with netCDF4.Dataset(files[1], "r+") as file:
+        file["time"].units = "nanoseconds since 2001-01-01"
+    with pytest.raises(CombineError, match="no exact value"):
         icevirt.build(files, str(tmp_path / "repo"), concat_dim="time")
+
+
+def test_files_that_come_later_change_no_time_that_was_built(tmp_path, in_process):
+    """One step a file, as xarray writes them: the type stays, and the unit may be finer."""
+    files, repo = [], str(tmp_path / "repo")
+    coder, shown = xr.coders.CFDatetimeCoder(time_unit="ns"), []
+    for number, time in enumerate(np.arange("2001-01-01", "2001-01-02", 6, dtype="M8[h]")):
+        files.append(str(tmp_path / f"s{number}.nc"))
+        xr.Dataset(
+            {"v": (("time", "x"), np.full((1, 3), number, "f4"))}, {"time": [time.astype("M8[ns]")]}
+        ).to_netcdf(files[-1])
+        report = icevirt.build(files, repo, concat_dim="time", mode="w" if number else "w-")
+        ours = xr.open_dataset(
+            repo, engine="icevirt", decode_times=coder,
+            authorize_virtual_chunk_access=report.containers,
+        )  # fmt: skip
+        shown.append((ours.time.encoding["dtype"], ours.time.encoding["units"]))
+        assert ours.time.values.tolist() == [
+            xr.open_dataset(file, decode_times=coder).time.values[0].item() for file in files
+        ]
+    hours = "hours since 2001-01-01 00:00:00"
+    assert shown == [(np.int64, "days since 2001-01-01 00:00:00"), *[(np.int64, hours)] * 3]

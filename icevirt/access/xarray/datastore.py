@@ -6,7 +6,8 @@ Only reading values uses the zarr store.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Mapping
 from inspect import signature
 from typing import Any
 
@@ -24,6 +25,7 @@ from icevirt.access.xarray.attributes import shown
 from icevirt.access.xarray.eras import concatenated, eras_around, groups_with_eras, refuse_lacking
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.model import paths
+from icevirt.model.attributes import recorded_order
 from icevirt.model.metadata import document_of, using
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
 
@@ -122,13 +124,19 @@ class IcevirtDataStore(AbstractDataStore):
         }
 
     def get_variables(self) -> Mapping[str, Variable]:
-        """Return the arrays of the group as lazy, undecoded variables."""
+        """Return the arrays of the group as lazy, undecoded variables, in the files' order."""
         return {paths.name(node.path): self._variable(node) for node in self._arrays()}
 
-    def _arrays(self) -> Iterator[ArrayNode]:
-        for node in self._snapshot.below(self._group.path):
-            if isinstance(node, ArrayNode) and paths.parent(node.path) == self._group.path:
-                yield node
+    def _arrays(self) -> list[ArrayNode]:
+        """Return the arrays as the group orders them, those that it does not know last."""
+        found = [
+            node
+            for node in self._snapshot.below(self._group.path)
+            if isinstance(node, ArrayNode) and paths.parent(node.path) == self._group.path
+        ]
+        with using(self._group):
+            place = recorded_order(document_of(self._group))
+        return sorted(found, key=lambda node: place.get(paths.name(node.path), math.inf))
 
     def _variable(self, node: ArrayNode) -> Variable:
         array = array_of(self._store, node)

@@ -37,6 +37,7 @@ from icevirt.api.pipeline.stages import (
     write_all,
 )
 from icevirt.api.pipeline.target import Target, digest_of
+from icevirt.api.pipeline.tried_fixes import Planner
 from icevirt.api.sources.inputs import Inputs, NestedSources
 from icevirt.api.sources.reader_urls import published
 from icevirt.archive.options import declared
@@ -57,7 +58,6 @@ from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.model.json import JSON
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.planning.combine.options import CombineSpec
-from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.write_tasks import route_of
 from icevirt.repo.commits.build_commit import BUILD_ID
 from icevirt.scan.contract import ScannerOptions
@@ -177,7 +177,7 @@ def _attempt(
     last = target.last_build()
     if (found := _already_built(request, target, last, inputs, allowed, clock)) is not None:
         return found
-    if last is None or outcome.files_of(last) != of_files or how.leave is None:
+    if last is None or outcome.files_of(last) != of_files or how.inferring is None:
         target.refuse_occupied()  # else the same may be there: inferred dimensions say
     build_id = target.build_id(inputs)
     record = target.record(build_id)
@@ -312,7 +312,7 @@ def _run(  # noqa: PLR0917 - a build, and the last one
     clock: Clock,
 ) -> BuildReport:
     with clock.phase("scan"):
-        scan, scanned = scan_and_infer(executor, job.scan, request.choices.leave)
+        scan, scanned = scan_and_infer(executor, job.scan, request.choices.inferring)
         asked = {
             "asked": request.digest(job.target.group, of_files),
             "listing": of_files,
@@ -331,8 +331,8 @@ def _run(  # noqa: PLR0917 - a build, and the last one
         closed = closed_catalog(executor, job.scan)
         nest = None if request.nest is None else request.nest.by_url(job.scan.files)
         spec = replace(request.spec, build_id=job.build_id, nest=nest, kept=kept_of(job.target))
-        facts, applied = request.choices.edits.applied(closed.facts, spec)
-        plan = combine_eras(facts, applied)
+        planner = Planner(executor=executor, scan=job.scan, choices=request.choices, spec=spec)
+        facts, _, plan = planner.plan(closed)
         tell(
             "planned",
             files=len(plan.files),

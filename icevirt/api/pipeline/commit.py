@@ -21,6 +21,7 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.snapshot import ManifestFile, ManifestRef
 from icevirt.objects.source_access import in_force
 from icevirt.objects.source_lists.listing import changed_since
+from icevirt.planning.remedies import build_fix
 from icevirt.repo.commits.build_commit import BuiltArray, publish
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
@@ -58,8 +59,10 @@ def refuse_changed(files: Sequence[SourceFile]) -> None:
     if changed := changed_since(files):
         raise SourcesChangedError(
             f"{len(changed)} of {len(files)} files changed since the scan",
-            do="Build again when they no longer change, or with"
-            ' commit_options={"rescan_changed": True} (--rescan-changed); nothing was committed.',
+            fixes=[
+                build_fix("scans them again, a few times", commit_options={"rescan_changed": True})
+            ],
+            do="You can also build again when they no longer change; nothing was committed.",
             files=dict(islice(changed.items(), _SHOWN)),
         )
 
@@ -80,7 +83,7 @@ def commit(
     target, plan = replacing.target, replacing.plan
     manifests: dict[ObjectId8, list[ManifestRef]] = {array.node_id: [] for array in plan.arrays}
     for result in results:
-        for window in result.windows:
+        for window in (each for each in result.windows if not each.is_empty):
             key = ObjectId12(result.manifest_id or b"")
             manifests[ObjectId8(window.node_id)].append(
                 ManifestRef(object_id=key, extents=window.extents)

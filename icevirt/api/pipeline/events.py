@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from icevirt.archive.reports.build import BadFile, BuildReport, Progress
@@ -19,6 +20,7 @@ from icevirt.redaction import redacted
 LOG = logging.getLogger("icevirt")
 LOG.addHandler(logging.NullHandler())  # silent without a handler of the application
 _INTERVAL = 10.0  # seconds between two records of a phase in the log
+_FIXES = "fixes"  # a field that lines for people do not repeat: the error says it
 _NAMED = 100  # bad files, a record each
 
 
@@ -33,7 +35,7 @@ def tell(event: str, level: int = logging.INFO, /, **fields: Any) -> None:
     if not LOG.isEnabledFor(level):
         return
     shown = redacted(fields)
-    text = ", ".join(f"{name}={value}" for name, value in shown.items())
+    text = ", ".join(f"{name}={value}" for name, value in shown.items() if name != _FIXES)
     extra = {"event": event, "fields": shown}
     LOG.log(level, "%s", f"{event}: {text}" if text else event, extra=extra)
 
@@ -72,7 +74,8 @@ def telling_failures(what: str) -> Iterator[None]:
     try:
         yield
     except IcevirtError as error:
-        tell(f"{what}-failed", logging.ERROR, code=error.code, error=str(error))
+        fixes = {_FIXES: [asdict(each) for each in error.fixes]} if error.fixes else {}
+        tell(f"{what}-failed", logging.ERROR, code=error.code, error=str(error), **fixes)
         raise
     except BaseException as error:
         tell(f"{what}-failed", logging.ERROR, code=type(error).__name__, error=str(error))

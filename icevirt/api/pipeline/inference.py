@@ -6,7 +6,7 @@ scan of these two before all others, which takes what the dimensions need while 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import batched, chain, islice, takewhile
@@ -25,8 +25,15 @@ from icevirt.errors import IcevirtError
 from icevirt.execution.executor import Executor
 from icevirt.model import paths
 from icevirt.objects.source_access import in_force
-from icevirt.planning.axes.coordinates import LabelsByDimension, comparable, differing
-from icevirt.planning.combine.options import COORDINATES
+from icevirt.planning.axes.candidates import merging
+from icevirt.planning.axes.differing import (
+    ComparedLabels,
+    LabelsByDimension,
+    comparable,
+    differing,
+    of_many,
+)
+from icevirt.planning.combine.hints import holds_labels
 from icevirt.planning.schedule.balance_scans import pieces_of
 from icevirt.tasks.scan import End, EndsFound, EndsTask, run_scan_ends
 
@@ -34,30 +41,32 @@ _TRIED = 64  # files from each end, among which a good one is looked for
 
 
 def scan_and_infer(
-    executor: Executor, job: Scan, leave: Collection[str] | None
+    executor: Executor, job: Scan, tolerance: Mapping[str, float] | None
 ) -> tuple[Scan, int]:
     """Scan the files that are not in the catalog yet; infer the dimensions where none is named.
 
     Args:
         executor: Runs the tasks.
         job: The scan.
-        leave: Dimensions whose coordinates may differ; where all may, nothing is inferred. None:
+        tolerance: How far coordinates may differ that are the same. None: nothing is inferred, and
             the options of the scan hold.
 
     Returns:
         The scan with its dimensions, and the number of files scanned.
     """
-    if leave is None or COORDINATES in leave or job.options.concat_dims or len(job.files) < 2:
+    if tolerance is None or job.options.concat_dims or len(job.files) < 2:
         return job, scan_missing(executor, job)
     if job.version == BEFORE:  # a scan belongs to its dimensions, and begins when they are known
-        job = _along(job, _compared(executor, job, None, leave).dimensions)
+        job = _along(job, _compared(executor, job, None, tolerance).dimensions)
         return job, scan_missing(executor, job)
     known = begin_scan(job)
-    found = _compared(executor, job, known, leave)
+    found = _compared(executor, job, known, tolerance)
     later = job if found.dimensions is None else _along(job, found.dimensions)
     scanned = found.files + scan_missing(executor, later, job.settled() if found.files else known)
     if found.dimensions is None:  # no file near an end is good, or one ends its process
-        found = _compared(executor, job, job.settled(), leave)
+        found = _compared(executor, job, job.settled(), tolerance)
+    if not found.dimensions:
+        found = EndsFound(dimensions=_among_all(executor, job, tolerance))
     return _along(job, found.dimensions), scanned
 
 
@@ -69,7 +78,7 @@ def _along(job: Scan, dimensions: tuple[str, ...] | None) -> Scan:
 
 
 def _compared(
-    executor: Executor, job: Scan, known: CatalogLookup | None, leave: Collection[str]
+    executor: Executor, job: Scan, known: CatalogLookup | None, tolerance: Mapping[str, float]
 ) -> EndsFound:
     """Compare the first good file and the last; those that the catalog lacks are scanned."""
     places = range(len(job.files))
@@ -77,7 +86,7 @@ def _compared(
     if first.parts or last.parts:
         task = EndsTask(
             ends=(first, last),
-            leave=tuple(leave),
+            tolerance=tuple(tolerance.items()),
             options=job.options,
             catalog=None if known is None else job.catalog,
             access=in_force(),
@@ -87,7 +96,7 @@ def _compared(
         return found
     if first.labels is None or last.labels is None:
         return EndsFound(dimensions=None)
-    return EndsFound(dimensions=differing(first.labels, last.labels, leave))
+    return EndsFound(dimensions=differing(first.labels, last.labels, tolerance))
 
 
 def _end(executor: Executor, job: Scan, known: CatalogLookup | None, order: range) -> End:
@@ -126,19 +135,45 @@ def _facts(job: Scan, known: CatalogLookup, places: list[int]) -> CatalogFacts |
 
 def _labels(executor: Executor, job: Scan, facts: CatalogFacts) -> LabelsByDimension:
     """Return the labels of a file's dimensions; those that its scan did not take are taken now."""
-    arrays, rows, found = facts.arrays, [], []
-    for at in range(len(arrays.path)):
-        name, schema = paths.name(arrays.path[at]), ArraySchema.loads(arrays.schema[at])
-        if schema.dimension_names == (name,):
-            rows.append(at)
-            found.append((name, schema.attributes))
-    facts = replace(facts, arrays=arrays.take(np.array(rows, np.int64)))
-    along = replace(job.options, concat_dim=tuple(name for name, _ in found))
+    (found,) = _labels_of_all(executor, job, facts)
+    return found
+
+
+def _labels_of_all(executor: Executor, job: Scan, facts: CatalogFacts) -> list[LabelsByDimension]:
+    arrays = facts.arrays
+    schemas = [ArraySchema.loads(text) for text in arrays.schema.values]
+    kinds, kind = np.unique(
+        np.stack([arrays.path.codes, arrays.schema.codes]), axis=1, return_inverse=True
+    )
+    holds = [
+        holds_labels(
+            arrays.path.values[path], schemas[code].dimension_names, schemas[code].data_type
+        )
+        for path, code in kinds.T.tolist()
+    ]
+    rows = np.flatnonzero(np.array(holds, np.bool_)[kind.reshape(-1)])
+    facts = replace(facts, arrays=arrays.take(rows))
+    along = replace(
+        job.options, concat_dim=tuple(dict.fromkeys(map(paths.name, facts.arrays.path.values)))
+    )
     with suppress(IcevirtError):  # the plan says what is wrong with values that cannot be taken
         beside = BesideReader(job.catalog)
         facts = combined_facts(executor, replace(job, options=along), facts, beside)
-    return {
-        name: comparable(kept.tobytes(), kept.dtype.str, attributes)
-        for at, (name, attributes) in enumerate(found)
-        if (kept := facts.arrays.labels.get(at)) is not None
-    }
+    found: list[dict[str, ComparedLabels]] = [{} for _ in range(len(facts.files))]
+    for at, row in enumerate(rows.tolist()):
+        if (kept := facts.arrays.labels.get(at)) is not None:
+            attributes = schemas[arrays.schema.codes[row]].attributes
+            labels = comparable(kept.tobytes(), kept.dtype.str, attributes)
+            found[int(facts.arrays.file[at])][paths.name(facts.arrays.path[at])] = labels
+    return [*found]
+
+
+def _among_all(executor: Executor, job: Scan, tolerance: Mapping[str, float]) -> tuple[str, ...]:
+    """Compare all files that were scanned, where the first and the last say nothing."""
+    known = job.settled()
+    there = np.flatnonzero(known.part >= 0).tolist()
+    facts = _facts(job, known, there)
+    if facts is None:
+        return ()
+    labels = _labels_of_all(executor, job, facts)
+    return of_many(labels, tolerance) or (merging(facts) if len(facts.files) > 1 else ())

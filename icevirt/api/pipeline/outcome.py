@@ -100,7 +100,8 @@ def digest_of_plan(plan: BuildPlan) -> str:
         digest.update(np.ascontiguousarray(column).tobytes())
     for array in plan.arrays:
         digest.update(array.path.encode() + array.zarr_json)
-        for column in (array.files, array.starts, array.lengths):
+        skips = () if array.skips is None else (array.skips,)
+        for column in (array.files, array.starts, array.lengths, *skips):
             digest.update(np.ascontiguousarray(column).tobytes())
     return digest.hexdigest()
 
@@ -176,7 +177,7 @@ def _summaries(plan: BuildPlan, results: list[WriteResult]) -> tuple[ArraySummar
     counts: dict[bytes, ReferenceCounts] = defaultdict(ReferenceCounts)
     manifests: dict[bytes, int] = defaultdict(int)
     for result in results:
-        for window in result.windows:
+        for window in (each for each in result.windows if not each.is_empty):
             counts[window.node_id] += window.references
             manifests[window.node_id] += 1
     return tuple(

@@ -21,6 +21,7 @@ from icevirt.model.snapshot import ArrayNode, GroupNode
 from icevirt.planning.combine.data_vars import Kept, data_vars_of
 from icevirt.planning.edits.file_edits import recorded
 from icevirt.planning.plan_diff import changes_of_others, plan_changes
+from icevirt.planning.remedies import build_fix
 from icevirt.repo.assets import Assets
 from icevirt.repo.history.walks import last_changes, only_rearranged
 from icevirt.repo.reader import has_same_values
@@ -110,9 +111,13 @@ class Replacing:
         if found is not None and found.stopping:
             raise PlanChangedError(
                 f"the plan differs from what the group holds: {'; '.join(found.stopping)}",
-                do='To accept these changes, pass commit_options={"allow_changes": True}'
-                " (--allow-changes)."
-                " Otherwise build into another group or on another branch.",
+                fixes=[
+                    build_fix(
+                        "what is listed is removed or changed; older snapshots keep it",
+                        commit_options={"allow_changes": True},
+                    )
+                ],
+                do="You can also build into another group or on another branch.",
                 group=self.claim.group,
                 last_build=found.snapshot_id,
                 tip=str(self.target.tip),

@@ -28,6 +28,7 @@ from icevirt.catalog.parquet import damaged
 from icevirt.catalog.scan_notes import describe_scan, note_asked
 from icevirt.errors import (
     BuildError,
+    Fix,
     FormatError,
     InvalidInputError,
     ScanError,
@@ -39,6 +40,7 @@ from icevirt.execution.executor import Executor, reporter
 from icevirt.ids import ObjectId12
 from icevirt.objects.source_access import in_force
 from icevirt.planning.combine.needs import LackingFacts, resolved
+from icevirt.planning.remedies import instead, listed, scan_fix
 from icevirt.planning.schedule.balance_scans import dealt, pieces_of
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.write_tasks import Route, bundles, route_of, write_items
@@ -66,6 +68,7 @@ from icevirt.wire.manifests.manifest import ManifestEncoding
 _TASKS_PER_SLOT = 4
 _ATTEMPTS = 3  # to take facts that another process deletes
 _SHOWN = 5  # bad files in a message
+_NAMED = 3  # bad files in a remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +188,8 @@ def closed_catalog(
     if not job.tolerates(closed):
         raise _too_many(closed.bad, len(job.files))
     reading = Reading(group=job.options.group, limits=job.limits, access=in_force())
-    facts = replace(closed.facts, compare=Differences(closed.facts, reading))
+    differences = Differences(closed.facts, reading)
+    facts = replace(closed.facts, compare=differences, values=differences.values)
     if job.version == schema.VERSION:
         facts = combined_facts(executor, job, facts, closed.beside)
     return replace(closed, facts=facts)
@@ -231,7 +235,10 @@ def _refuse_stored(facts: CatalogFacts, is_referenced: Callable[[str], bool]) ->
         if is_referenced(path := arrays.path.values[code]):
             raise UnsupportedError(
                 "a variable that its policy wants referenced has to be stored",
-                do='Let it be "native" or "inline", or leave it out with drop_variables.',
+                fixes=[
+                    scan_fix("its values are copied", variable_policy={path: "native"}),
+                    scan_fix(f"the dataset lacks {path}", drop_variables=[path]),
+                ],
                 variable=path,
                 cause="its values order the files",
             )
@@ -243,7 +250,7 @@ def _take_facts(executor: Executor, job: Scan, facts: CatalogFacts, lacking: Lac
     order = np.lexsort((lacking.file, files.part[lacking.file]))
     rows = lacking.file[order]
     cuts = np.flatnonzero(np.diff(files.part[rows])) + 1
-    options = replace(job.options, equal=lacking.equal)
+    options = replace(job.options, equal=lacking.equal, tolerant=lacking.tolerant)
 
     def tasks() -> Iterator[FactsTask]:
         for run in np.split(order, cuts):
@@ -354,9 +361,17 @@ def _refuse_unknown(options: ScannerOptions, closed: ClosedCatalog) -> None:
     """Refuse names of variables that no file has; one that some lack may be meant for the rest."""
     there = {*closed.facts.arrays.path.values, *closed.left_out}
     if unknown := options.unknown(there):
+        fixes = [
+            each
+            for name in unknown[:1]
+            for option in ("variables", "drop_variables")
+            if name in getattr(options, option)
+            for each in instead(option, name, there, of="scan_options")
+        ]
         raise InvalidInputError(
             "no file has this variable",
-            do="Name an existing variable, or omit the name.",
+            fixes=fixes,
+            do="You can also name another variable that is there.",
             unknown=list(unknown),
             there=sorted(there),
         )
@@ -364,16 +379,16 @@ def _refuse_unknown(options: ScannerOptions, closed: ClosedCatalog) -> None:
 
 def _too_many(bad: tuple[BadFile, ...], total: int) -> ScanError:
     first = bad[0].error.rstrip(".")
-    if len(bad) == total:
-        do = "Check that these are the files you meant."
-    else:
-        do = (
-            "Repair or remove them, or leave them out with"
-            f' scan_options={{"max_bad_files": {len(bad)}}} (--max-bad-files {len(bad)}).'
-        )
+    names = listed([file.url.rpartition("/")[2] for file in bad], _NAMED)
+    fixes: list[Fix] = []
+    do = "Check that these are the files you meant."
+    if len(bad) < total:
+        do = "You can also repair or remove them."
+        fixes = [scan_fix(f"leaves out {names}", max_bad_files=len(bad))]
     unreadable = sum(each.code == StorageError.code for each in bad)  # the storage failed
     return ScanError(
         f"{len(bad)} of {total} files cannot be scanned; the first: {first}",
+        fixes=(*bad[0].fixes, *fixes),
         do=do,
         bad_files=[file.url for file in bad[:_SHOWN]],
         **({"unreadable": unreadable} if unreadable else {}),

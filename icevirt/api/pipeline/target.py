@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Literal
 
 from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.archive.plan import BuildPlan
 from icevirt.errors import (
     AlreadyExistsError,
+    Fix,
     InvalidInputError,
     ObjectNotFoundError,
     RefNotFoundError,
@@ -21,6 +23,7 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import Node, Snapshot
 from icevirt.planning.containers import merged
+from icevirt.planning.remedies import build_fix
 from icevirt.repo import creation, layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.layout import WORK
@@ -69,7 +72,8 @@ class Target:
             if branch != repo_updates.MAIN:
                 raise RefNotFoundError(
                     "a new repository has only the branch 'main'",
-                    do="Build into 'main', or create repository and branch first.",
+                    fixes=[build_fix("commits to main", commit_options={"branch": "main"})],
+                    do="You can also create repository and branch first.",
                     branch=branch,
                 )
         else:
@@ -124,12 +128,21 @@ class Target:
         if node is not None:
             raise AlreadyExistsError(
                 "the group of the repository is not empty",
-                do='Pass mode="w" (--mode w) to replace what the last build of this group made, or'
-                " choose another group.",
+                fixes=self._ways(),
                 repo=self.storage.url,
                 group=self.group,
                 found=node.path,
             )
+
+    def _ways(self) -> list[Fix]:
+        """Return how to build though the group holds something: in its place, or beside it."""
+        there = {node.path for node in self.snapshot().below(paths.ROOT)}
+        stem = "/build" if self.group == paths.ROOT else self.group
+        free = next(name for at in count(2) if (name := f"{stem}_{at}") not in there)
+        made = [build_fix("keeps what is there, and makes another group", group=free)]
+        if self.last_build() is not None:
+            made.insert(0, build_fix("replaces what the last build of this group made", mode="w"))
+        return made
 
     def record(self, build_id: str) -> Below:
         """Return where a build keeps what it needs to be resumed."""

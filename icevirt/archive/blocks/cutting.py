@@ -117,11 +117,13 @@ def loads(raw: bytes) -> Block:
 
 
 def cut(block: Block, rows: NDArray[np.int64], step: int, extent: NDArray[np.int64]) -> Block:
-    """Return the block with some rows cut to runs of ``step`` bytes, one step of the first axis.
+    """Return the block with some rows cut to runs of ``step`` bytes, along the first axis.
+
+    HDF5 keeps the last chunk of an axis at full length; what lies behind the axis is left out.
 
     Args:
         block: References of one array.
-        rows: (k,) Rows that are runs of whole steps.
+        rows: (k,) Rows that are runs of whole steps: of chunks of the array.
         step: Bytes of a step, not encoded.
         extent: (k,) Steps that the array has in the file of each row.
 
@@ -141,11 +143,11 @@ def cut(block: Block, rows: NDArray[np.int64], step: int, extent: NDArray[np.int
 def _cut_virtual(
     block: Block, rows: NDArray[np.int64], step: int, extent: NDArray[np.int64]
 ) -> Block:
-    times = _steps(block.length[rows].astype(np.int64), step, block.index[rows, 0], extent)
-    made = part_of(block, np.repeat(rows, times), np.repeat(block.file[rows], times))
-    within = np.arange(len(made)) - np.repeat(np.cumsum(times) - times, times)
+    times, kept = _steps(block.length[rows].astype(np.int64), step, block.index[rows, 0], extent)
+    made = part_of(block, np.repeat(rows, kept), np.repeat(block.file[rows], kept))
+    within = np.arange(len(made)) - np.repeat(np.cumsum(kept) - kept, kept)
     index = made.index.copy()
-    index[:, 0] = index[:, 0].astype(np.int64) * np.repeat(times, times) + within
+    index[:, 0] = index[:, 0].astype(np.int64) * np.repeat(times, kept) + within
     return replace(
         made,
         index=index,
@@ -163,8 +165,10 @@ def _cut_stored(
         at, size = int(block.offset[row]), int(block.length[row])
         raw = _decompressed(block.data[at : at + size].tobytes(), step * int(most))
         own = block.index[row : row + 1, 0]
-        (count,) = _steps(np.array([len(raw)]), step, own, most).tolist()
-        for number in range(count):
+        (count,), (kept,) = (
+            each.tolist() for each in _steps(np.array([len(raw)]), step, own, most)
+        )
+        for number in range(kept):
             piece = raw[number * step : (number + 1) * step]
             data.append(gzip.compress(piece, _GZIP_LEVEL, mtime=0))
             index.append([int(block.index[row, 0]) * count + number, *block.index[row, 1:]])
@@ -202,8 +206,15 @@ def _steps(
     step: int,
     index: NDArray[np.uint32],
     extent: NDArray[np.int64] | np.int64,
-) -> NDArray[np.int64]:
-    """Return how many steps runs have, given their bytes and their numbers along the axis."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return how many steps runs have, and how many of them lie within the axis.
+
+    Args:
+        sizes: Of the runs, in bytes.
+        step: Bytes of a step.
+        index: Numbers of the runs along the axis.
+        extent: How many steps the axis has in their files.
+    """
     if (sizes % step).any():
         raise FormatError(
             "a run of contiguous values has no whole number of steps",
@@ -211,10 +222,10 @@ def _steps(
             step=step,
         )
     times: NDArray[np.int64] = sizes // step
-    ends = (index.astype(np.int64) + 1) * times
-    if (beyond := ends > extent).any():
+    left = extent - index.astype(np.int64) * times
+    if (beyond := left <= 0).any():
         raise FormatError(
             "a run of contiguous values lies beyond the steps of its file",
-            end=int(ends[int(np.argmax(beyond))]),
+            run=int(index[int(np.argmax(beyond))]),
         )
-    return times
+    return times, np.minimum(times, left)

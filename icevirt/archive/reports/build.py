@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from icevirt.archive.reports.card import card, line, listing, plural, table, volume
+from icevirt.errors import Fix
 from icevirt.model.json import JSON
 
 if TYPE_CHECKING:
@@ -49,11 +50,25 @@ class BadFile:
     error: str
 
     @property
+    def fixes(self) -> tuple[Fix, ...]:
+        """How plugins of HDF5 are allowed, where they would read it."""
+        return (_PLUGINS,) if _ALLOW in self.error else ()
+
+    @property
     def remedy(self) -> str:
         """What to do about it, in the words of Python."""
+        if self.fixes:
+            return f"pip install hdf5plugin, and set {_ALLOW}=1"
         return _REMEDIES.get(self.code, "repair, replace or remove the file")
 
 
+_ALLOW = "ICEVIRT_HDF5_PLUGINS"  # the variable that allows plugins, which errors name
+_PLUGINS = Fix(
+    python="",
+    flags=(),
+    price="decodes and stores these values; plugins are programs, so trust the files",
+    first=f"pip install hdf5plugin && export {_ALLOW}=1",
+)
 _REMEDIES = {
     "timeout": 'scan_options={"file_timeout": seconds} gives it more time',
     "oom": 'scan_options={"file_memory": "8GiB"} gives it more memory',

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
 import shlex
 import stat
 from collections.abc import Iterable
+from itertools import islice
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.urls import as_local_path, file_url, is_url
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
 from icevirt.objects.answers import change
 from icevirt.objects.source import metadata_of
-from icevirt.objects.source_lists.globs import files_below, files_matching, is_pattern
+from icevirt.objects.source_lists.globs import files_below, files_matching, is_pattern, natural
 from icevirt.objects.source_lists.remote_listing import changed_remotely, remote_files
 
 SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5", ".he5", ".hdf")
 """Which files of a directory are taken. A file that is named, or matches a glob, always is."""
 
+_SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]*$")
+_HDF5, _CLASSIC = b"\x89HDF\r\n\x1a\n", (b"CDF\x01", b"CDF\x02", b"CDF\x05")
+_BLOCKS = (512, 1024, 2048)  # bytes, at which HDF5 may begin
+
+_LOOKED_AT = 10_000  # names in a folder, when one of them may be meant
 _NAME = "Name files, directories or globs to build from."
 
 
@@ -26,7 +34,8 @@ def list_sources(
 ) -> tuple[SourceFile, ...]:
     """List the files that globs, directories, paths and URLs name, in that order.
 
-    Directories are searched with everything below them, for the usual suffixes. ``**`` in a glob
+    Directories are searched with everything below them, for the usual suffixes, and for files
+    without any that begin as such files do. ``**`` in a glob
     crosses directories. Both stand for their files in natural order of the names. Symbolic links
     are followed: the file they lead to is what is referenced, their own name is what is sorted.
     A file that is named twice, or by two hard links, counts at its first place.
@@ -73,17 +82,63 @@ def _text(source: object) -> str:
 def _paths(text: str) -> list[str]:
     path = metadata_of(as_local_path(text))
     if os.path.isdir(path):
-        below = [each for each in files_below(path) if each.lower().endswith(SUFFIXES)]
+        below = [
+            each
+            for each in files_below(path)
+            if each.lower().endswith(SUFFIXES) or (_says_nothing(each) and _is_netcdf(each))
+        ]
         return _nonempty(below, text, "the directory holds no NetCDF or HDF5 files")
     if is_pattern(text) and not os.path.lexists(path):
         return _nonempty(files_matching(path), text, "the pattern matches no file")
     return [path]
 
 
+def _says_nothing(path: str) -> bool:
+    """Say whether a name has no suffix of letters, like those of WRF."""
+    return _SUFFIX.search(os.path.basename(path)) is None
+
+
+def _is_netcdf(path: str) -> bool:
+    """Say whether a file begins as NetCDF or HDF5 files do; HDF5 may follow a block of others."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
+        with open(path, "rb") as file:
+            if file.read(len(_HDF5)).startswith((_HDF5, *_CLASSIC)):
+                return True
+            return any(file.seek(at) and file.read(len(_HDF5)) == _HDF5 for at in _BLOCKS)
+    except FileNotFoundError:
+        return False  # a dangling link
+    except OSError:
+        return True  # looking at it again says what is wrong
+
+
 def _nonempty(paths: list[str], source: str, what: str) -> list[str]:
     if not paths:
-        raise InvalidInputError(what, do="Check the path.", source=source)
+        raise InvalidInputError(what, do=_nearby(as_local_path(source)), source=source)
     return paths
+
+
+def _nearby(path: str) -> str:
+    """Return what is there instead: the folder that exists, and how its files are called."""
+    folder = path
+    while folder and not os.path.isdir(folder):
+        above = os.path.dirname(folder)
+        if above == folder:
+            break
+        folder = above
+    try:
+        with os.scandir(folder or ".") as entries:
+            names = sorted((each.name for each in islice(entries, _LOOKED_AT)), key=natural)
+    except OSError:
+        return "Check the path."
+    wanted = os.path.relpath(path, folder or ".").split(os.sep)[0]
+    near = difflib.get_close_matches(wanted, names, n=1) or names[:1]
+    shown = folder or "the working directory"
+    if not near:
+        return f"Check the path: {shown} is empty."
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    return f"Check the path: {shown} holds {near[0]}{more}."
 
 
 def _stat(path: str) -> os.stat_result:
@@ -100,7 +155,7 @@ def _stat(path: str) -> os.stat_result:
             ) from error
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             raise NotFoundError(
-                "no such file or directory", do="Check the path.", source=path
+                "no such file or directory", do=_nearby(path), source=path
             ) from error
         raise StorageError(
             "a source cannot be read", do="Repair or remove it.", path=path, cause=error.strerror

@@ -1,4 +1,4 @@
-"""Place each file along the dimensions: order, coordinates, gaps, duplicates, time units.
+"""Place each file along the dimensions: order, coordinates, gaps, duplicates.
 
 Variables are combined in `combine`.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,37 +13,12 @@ from icevirt.archive.facts import CatalogFacts, Labels
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
+from icevirt.planning.axes.dates import written
 from icevirt.planning.axes.file_order import Keys, Runs, decoded, decoding
-from icevirt.planning.axes.time_recoding import (
-    InexactError,
-    microseconds,
-    missing_of,
-    parse,
-    units_of,
-)
+from icevirt.planning.times.units import missing_of, parse, units_of
+from icevirt.planning.times.values import InexactError, microseconds
 
 _NUMBERS, _TEXTS = "iufb", "US"
-
-type LabelsByDimension = Mapping[str, tuple[object, ...]]
-"""Labels of the dimensions of a file that have some, in the order of the file."""
-
-
-def differing(
-    first: LabelsByDimension, last: LabelsByDimension, leave: Collection[str]
-) -> tuple[str, ...]:
-    """Infer dimensions to concatenate along: those whose labels differ between two files.
-
-    Dimensions to ``leave`` may differ anyway. What is inferred must hold for all files, or the plan
-    is refused: it places every file by its coordinates, and compares what lacks a dimension.
-    """
-    return tuple(
-        name for name in first if name in last and name not in leave and first[name] != last[name]
-    )
-
-
-def comparable(labels: bytes, dtype: str, attributes: Attributes) -> tuple[object, ...]:
-    """Return labels as `differing` compares them, with what a time's numbers mean."""
-    return labels, dtype, *(attributes.values.get(name) for name in ("units", "calendar"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -207,22 +182,3 @@ def _missing(raw: NDArray[Any], attributes: Attributes) -> NDArray[np.bool_]:
         for numbers in (raw, decoded(raw, unsigned)):
             gone |= np.isin(numbers, np.array(meaning))
     return gone | np.isnan(raw) if raw.dtype.kind == "f" else gone
-
-
-def written(values: NDArray[Any], attributes: Attributes) -> list[str]:
-    """Return labels as people write them: times as dates, where the calendar is the usual one."""
-    attrs = attributes.values
-    units = units_of(attrs)
-    offset = attrs.get("add_offset")
-    if isinstance(offset, int | float) and values.dtype.kind in "iuf":
-        values = values + offset
-    if units is None:
-        return [str(value) for value in values.tolist()]
-    if units.calendar not in ("standard", "proleptic_gregorian"):
-        return [f"{value} {units.text}" for value in values.tolist()]
-    try:
-        times, _ = microseconds(values, units)
-    except InexactError:
-        return [f"{value} {units.text}" for value in values.tolist()]
-    dates = map(str, times.astype("datetime64[us]"))
-    return [date.removesuffix(".000000").removesuffix("T00:00:00") for date in dates]

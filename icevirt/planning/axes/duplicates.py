@@ -1,15 +1,15 @@
-"""Resolve files that hold the same steps, such as a product published twice.
+"""Resolve files that hold the same steps, such as a product published twice, or rolling forecasts.
 
-Duplicates are files that hold the same variables and have equal labels along all concatenated
-dimensions. A rule decides which of them is kept; without a rule they are refused. Files that
-overlap in part are no duplicates, and the plan refuses them.
+Duplicates are files that hold the same variables, and in part or in whole the same labels along all
+concatenated dimensions. A rule decides which of them counts for a step; without a rule they are
+refused. Of a file that wins some of its steps, these remain.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import LeftOut
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError
-from icevirt.planning.axes.coordinates import coordinate_of
-from icevirt.planning.axes.file_order import Keys, Runs
+from icevirt.errors import CombineError, Fix
+from icevirt.planning.axes.differing import dimension_apart
+from icevirt.planning.axes.file_order import Runs
 from icevirt.planning.axes.new_dimensions import NewDimension
-from icevirt.planning.axes.placement import data_along, files_along, numbered
-from icevirt.planning.remedies import choose, leave_out
+from icevirt.planning.axes.overlaps import FileLabels, FilePieces, labels_of, merged, pieces_of
+from icevirt.planning.axes.placement import data_along, numbered
+from icevirt.planning.remedies import choose, fix, leave_out
 
 _SHOWN = 5  # files in a message
 
@@ -31,11 +32,25 @@ type Duplicates = Literal["refuse", "first", "last", "newest", "version"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepsCut:
+    """What was cut of files that hold some steps that another file holds too."""
+
+    dimension: str
+    files: int
+    steps: int
+    first: str  # URL
+    ends: tuple[str, ...]  # the labels of the steps cut first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedDuplicates:
     """Which files are kept, and what is wrong with those that are not settled."""
 
-    kept: NDArray[np.int64]  # rows of the files, in their order
+    kept: NDArray[np.int64]  # rows of the files, in their order; one for each piece
     left_out: tuple[LeftOut, ...] = ()
+    cuts: tuple[StepsCut, ...] = ()
+    pieces: FilePieces | None = None  # that are kept, where files overlap in part
+    labels: Mapping[str, FileLabels] = field(default_factory=dict)  # by dimension
     refused: CombineError | None = None
 
 
@@ -53,73 +68,121 @@ def settled(
         new: Where files lie along dimensions that they do not have.
 
     Raises:
-        CombineError: A rule is given, and nothing says which files hold the same steps.
+        CombineError: A rule is given, and nothing says which files hold the same steps; or files of
+            one step lie beside each other along a further dimension.
     """
     everything = np.arange(len(facts.files))
-    found = [(name, _labels(facts, name)) for name in dimensions]
-    known = [(name, keys) for name, keys in found if keys is not None]
+    found = {name: labels_of(facts, name) for name in dimensions}
+    known = {name: labels for name, labels in found.items() if labels is not None}
     if len(known) < len(found) and rule != "refuse" and len(facts.files) > 1:
         raise CombineError(
             "duplicates cannot compare steps: some files have a dimension without its coordinate",
             do="Omit duplicates.",
-            dimensions=[name for name, keys in found if keys is None],
+            dimensions=[name for name, labels in found.items() if labels is None],
             duplicates=rule,
         )
     if len(known) < len(found) or not (found or new):
         return ResolvedDuplicates(kept=everything)
-    columns = [*(each.cell for each in new), *(keys.column for _, keys in known)]
-    place = numbered(columns, len(facts.files))
+    pieces = pieces_of(len(facts.files), known)
+    columns = [*(each.cell[pieces.file] for each in new), *pieces.cell.values()]
+    place = numbered(columns, len(pieces.file))
     placed = np.all([column >= 0 for column in columns], axis=0)
     number = np.unique(place, return_inverse=True)[1]
-    often = placed & (np.bincount(number)[number] > 1)
-    alike = _alike(facts, np.flatnonzero(often), place, dimensions)
-    if alike and rule == "refuse":
-        return ResolvedDuplicates(kept=everything, refused=_refused(facts, alike, new, known))
-    preference = _preference(facts, rule)
-    kept = np.ones(len(facts.files), np.bool_)
-    left_out = []
-    for rows in alike:
-        best = max(rows, key=preference)
-        for row in rows:
-            if row != best:
-                kept[row] = False
-                left_out.append(LeftOut(url=facts.files.url[row], kept=facts.files.url[best]))
-    return ResolvedDuplicates(kept=np.flatnonzero(kept), left_out=tuple(left_out))
+    often = np.flatnonzero(placed & (np.bincount(number)[number] > 1))
+    alike = _Alike.among(facts, pieces, often, number, dimensions)
+    _refuse_tiles(
+        facts, alike.group, pieces.file[alike.rows], [*dimensions, *(n.name for n in new)]
+    )
+    if len(alike.rows) and rule == "refuse":
+        error = _refused(facts, pieces, alike, new, known)
+        return ResolvedDuplicates(kept=everything, refused=error)
+    best = alike.best(facts, pieces, rule)
+    kept = best < 0
+    kept[best[alike.rows]] = True
+    rows = np.flatnonzero(kept)
+    left_out = _left_out(facts, pieces, best, rows)
+    cuts = tuple(_cuts(facts, pieces, rows, known))
+    if not pieces.skip:
+        return ResolvedDuplicates(kept=rows, left_out=left_out)
+    joined = merged(pieces.take(rows))
+    return ResolvedDuplicates(
+        kept=joined.file, left_out=left_out, cuts=cuts, pieces=joined, labels=known
+    )
+
+
+def _refuse_tiles(
+    facts: CatalogFacts,
+    group: NDArray[np.int64],
+    files: NDArray[np.int64],
+    dimensions: Sequence[str],
+) -> None:
+    """Refuse files that no rule may leave out: they hold other places of the same steps."""
+    if (found := dimension_apart(facts, group, files, dimensions)) is None:
+        return
+    name, first, other = found
+    raise CombineError(
+        f"files of one step along {', '.join(map(repr, dimensions))} lie beside each other along"
+        f" {name!r}",
+        fixes=[
+            fix("files are placed along each of these dimensions", concat_dim=[*dimensions, name])
+        ],
+        first=facts.files.url[first],
+        other=facts.files.url[other],
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Labels:
-    """The labels of files along one dimension."""
+class _Alike:
+    """FilePieces of which others hold the same variables at the same place."""
 
-    column: NDArray[np.int64]  # (files,) equal where labels are; -1: the file lacks some
-    row: NDArray[np.int64]  # (files,) among the keys
-    keys: Keys
+    rows: NDArray[np.int64]  # of the pieces, those of a group one behind the other
+    group: NDArray[np.int64]  # of each
+
+    @classmethod
+    def among(
+        cls,
+        facts: CatalogFacts,
+        pieces: FilePieces,
+        rows: NDArray[np.int64],
+        place: NDArray[np.int64],
+        dimensions: Sequence[str],
+    ) -> _Alike:
+        """Find them among some pieces, given the place of all."""
+        none = np.zeros(0, np.int64)
+        if not len(rows):
+            return cls(none, none)
+        held = _variables(facts, np.unique(pieces.file[rows]), dimensions)[pieces.file[rows]]
+        rows, held = rows[held >= 0], held[held >= 0]
+        group = np.unique(numbered([place[rows], held], len(rows)), return_inverse=True)[1]
+        often = np.bincount(group)[group] > 1 if len(rows) else none.astype(np.bool_)
+        rows, group = rows[often], group[often]
+        first = np.full(int(group.max(initial=-1)) + 1, len(rows))
+        np.minimum.at(first, group, np.arange(len(rows)))
+        order = np.lexsort((rows, first[group]))
+        return cls(rows[order], first[group][order])
+
+    def best(self, facts: CatalogFacts, pieces: FilePieces, rule: Duplicates) -> NDArray[np.int64]:
+        """Return which piece counts in the place of each of all pieces; -1 where it is alone."""
+        best = np.full(len(pieces.file), -1, np.int64)
+        if not len(self.rows):
+            return best
+        preference = _preference(facts, rule)
+        files = np.unique(pieces.file[self.rows])
+        ranked = np.array(sorted(files.tolist(), key=preference), np.int64)
+        rank = np.zeros(len(facts.files), np.int64)
+        rank[ranked] = np.arange(len(ranked))
+        order = np.lexsort((rank[pieces.file[self.rows]], self.group))
+        last = np.append(np.diff(self.group[order]) != 0, True)
+        winner = np.full(int(self.group.max()) + 1, -1, np.int64)
+        winner[self.group[order][last]] = self.rows[order][last]
+        best[self.rows] = winner[self.group]
+        return best
 
 
-def _labels(facts: CatalogFacts, dimension: str) -> _Labels | None:
-    """Return the labels of files along a dimension; None where there are none."""
-    there = files_along(facts, dimension)
-    found = coordinate_of(facts, dimension, there)
-    if found is None:
-        return None
-    keys = found.keys()
-    column, row = (np.full(len(facts.files), -1, np.int64) for _ in range(2))
-    gone = np.concatenate([[0], np.cumsum(keys.missing)])[keys.runs.starts]
-    known = (keys.runs.lengths > 0) & (np.diff(gone) == 0)
-    column[there] = np.where(known, keys.runs.numbers(), -1)
-    row[there] = np.arange(len(there))
-    return _Labels(column, row, keys)
-
-
-def _alike(
-    facts: CatalogFacts,
-    rows: NDArray[np.int64],
-    place: NDArray[np.int64],
-    dimensions: Sequence[str],
-) -> list[list[int]]:
-    """Return groups of files of one place that hold the same variables, in the order given."""
-    if not len(rows):
-        return []
+def _variables(
+    facts: CatalogFacts, rows: NDArray[np.int64], dimensions: Sequence[str]
+) -> NDArray[np.int64]:
+    """Number what some files hold along all dimensions, equal sets alike; -1 where nothing."""
     data = np.ones(len(facts.arrays.file), np.bool_)
     for dimension in dimensions:
         data &= data_along(facts, dimension)
@@ -130,42 +193,143 @@ def _alike(
     order = np.lexsort((code, file))
     starts = np.searchsorted(file[order], np.arange(len(rows) + 1))
     held = Runs(code[order], starts, np.zeros(len(rows), np.int32))
-    alike: dict[tuple[int, int], list[int]] = {}
-    keys = zip(place[rows].tolist(), held.numbers().tolist(), strict=True)
-    for row, key, length in zip(rows.tolist(), keys, held.lengths.tolist(), strict=True):
-        if length:
-            alike.setdefault(key, []).append(row)
-    return [group for group in alike.values() if len(group) > 1]
+    found = np.full(len(facts.files), -1, np.int64)
+    found[rows] = np.where(held.lengths > 0, held.numbers(), -1)
+    return found
+
+
+def _left_out(
+    facts: CatalogFacts, pieces: FilePieces, best: NDArray[np.int64], kept: NDArray[np.int64]
+) -> tuple[LeftOut, ...]:
+    """Return the files of which nothing is kept, and those that have their first steps."""
+    gone = np.ones(len(facts.files), np.bool_)
+    gone[pieces.file[kept]] = False
+    rows = np.flatnonzero(gone[pieces.file])
+    files, first = np.unique(pieces.file[rows], return_index=True)
+    others = pieces.file[best[rows[first]]]
+    url = facts.files.url
+    return tuple(
+        LeftOut(url=url[file], kept=url[other])
+        for file, other in zip(files.tolist(), others.tolist(), strict=True)
+    )
+
+
+def _cuts(
+    facts: CatalogFacts,
+    pieces: FilePieces,
+    kept: NDArray[np.int64],
+    labels: Mapping[str, FileLabels],
+) -> list[StepsCut]:
+    """Return what is cut of files that keep some of their steps, in the first dimension cut."""
+    lost = np.ones(len(pieces.file), np.bool_)
+    lost[kept] = False
+    stays = np.zeros(len(facts.files), np.bool_)
+    stays[pieces.file[kept]] = True
+    rows = np.flatnonzero(lost & stays[pieces.file])
+    if not len(rows):
+        return []
+    name = next(iter(pieces.skip))
+    skip, count = pieces.skip[name][rows], pieces.count[name][rows]
+    file = int(pieces.file[rows[0]])
+    mine = rows[pieces.file[rows] == file]
+    end = int((pieces.skip[name] + pieces.count[name])[mine].max())
+    return [
+        StepsCut(
+            dimension=name,
+            files=len(np.unique(pieces.file[rows])),
+            steps=int(count.sum()),
+            first=facts.files.url[file],
+            ends=tuple(labels[name].ends(file, int(skip[0]), end - int(skip[0]))),
+        )
+    ]
 
 
 def _refused(
     facts: CatalogFacts,
-    alike: Sequence[Sequence[int]],
+    pieces: FilePieces,
+    alike: _Alike,
     new: Sequence[NewDimension],
-    known: Sequence[tuple[str, _Labels]],
+    known: Mapping[str, FileLabels],
 ) -> CombineError:
     """Return the error, which names the first group of files and their steps."""
-    rows = alike[0]
-    steps = {each.name: str(each.axis.name(int(each.cell[rows[0]]))) for each in new}
-    for name, labels in known:
-        places = labels.keys.runs.places(labels.row[rows[:1]])
-        ends = labels.keys.shown(places[[0, -1]])
-        steps[name] = ends[0] if len(places) == 1 else f"{ends[0]} to {ends[1]}"
-    names = [name for name, _ in known] or [each.name for each in new]
-    where = ", ".join(f"{name}={step}" for name, step in steps.items())
-    nested = (  # which takes no labels that files tell
-        "; or, to keep all of them in the order given, whatever their coordinates say, pass"
-        f" {choose(combine='nested')}."
+    rows = alike.rows[alike.group == alike.group[0]]
+    files = pieces.file[rows].tolist()
+    steps = {each.name: str(each.axis.name(int(each.cell[files[0]]))) for each in new}
+    partly = any(
+        pieces.count[name][row] < known[name].keys.runs.lengths[known[name].row[pieces.file[row]]]
+        for name in pieces.skip
+        for row in rows.tolist()
     )
-    more = "" if len(alike) == 1 else f"; {len(alike) - 1} other steps have the same problem"
+    if partly:
+        return _overlapping(facts, pieces, alike, known, steps)
+    for name, labels in known.items():
+        ends = labels.ends(files[0])
+        steps[name] = ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+    names = [*known] or [each.name for each in new]
+    where = ", ".join(f"{name}={step}" for name, step in steps.items())
+    groups = len(np.unique(alike.group))
+    more = "" if groups == 1 else f"; {groups - 1} other steps have the same problem"
+    lost = len(alike.rows) - groups
     return CombineError(
         f"{len(rows)} files hold the same variables at the same step along"
         f" {', '.join(map(repr, names))}: {where}{more}",
-        do=f"Choose one with {choose(duplicates='newest')}, or version, first or last"
-        f"{'.' if new else nested}",
-        files=[facts.files.url[row] for row in rows[:_SHOWN]],
+        fixes=_rules(f"{lost} {'file is' if lost == 1 else 'files are'} left out", names, new),
+        files=[facts.files.url[row] for row in files[:_SHOWN]],
         step=steps,
     )
+
+
+def _overlapping(
+    facts: CatalogFacts,
+    pieces: FilePieces,
+    alike: _Alike,
+    known: Mapping[str, FileLabels],
+    steps: Mapping[str, str],
+) -> CombineError:
+    """Return the error about files that overlap in part."""
+    rows = alike.rows[alike.group == alike.group[0]]
+    name = next(iter(pieces.skip))
+    labels = known[name]
+    one, other = (int(pieces.file[row]) for row in rows[:2])
+    shared = np.isin(pieces.cell[name], pieces.cell[name][pieces.file == one])
+    mine = np.flatnonzero((pieces.file == other) & shared)
+    count = int(pieces.count[name][mine].sum())
+    again = np.ones(len(alike.rows), np.bool_)
+    again[np.unique(alike.group, return_index=True)[1]] = False
+    twice = int(pieces.count[name][alike.rows[again]].sum())
+    files = len(np.unique(pieces.file[alike.rows]))
+    where: dict[str, Any] = {"at": dict(steps)} if steps else {}
+    both = f"{count} step{'' if count == 1 else 's'}"
+    each = "" if files == 2 else f"; {twice} steps of {files} files are held more than once"
+    return CombineError(
+        f"two files overlap along {name!r}: both hold {both}{each}",
+        fixes=_rules(f"{twice} {'step is' if twice == 1 else 'steps are'} cut", [*known], steps),
+        first=facts.files.url[one],
+        first_range=labels.ends(one),
+        second=facts.files.url[other],
+        second_range=labels.ends(other),
+        both=labels.ends(other, int(pieces.skip[name][mine[0]]), count),
+        **where,
+    )
+
+
+def _rules(cost: str, dimensions: Sequence[str], new: object) -> list[Fix]:
+    """Return the rules that settle which file counts."""
+    found = [
+        fix(f"{cost}; the file counts that was modified last", duplicates="newest"),
+        fix(f"{cost}; the file counts with the highest number in its name", duplicates="version"),
+        fix(f"{cost}; the file counts that stands first among the sources", duplicates="first"),
+        fix(f"{cost}; the file counts that stands last among the sources", duplicates="last"),
+    ]
+    if not new and len(dimensions) == 1:  # nested lists take no labels that files tell
+        found.append(
+            fix(
+                "nothing is cut; files follow one another in the order given, and steps repeat",
+                combine="nested",
+                concat_dim=dimensions,
+            )
+        )
+    return found
 
 
 def _preference(facts: CatalogFacts, rule: Duplicates) -> Callable[[int], Any]:
@@ -217,14 +381,25 @@ def remedy(facts: CatalogFacts, files: tuple[int, int], dimensions: Sequence[str
     )
 
 
-def describe_duplicates(left_out: Sequence[LeftOut], rule: Duplicates) -> list[str]:
-    """Return a line that says what was left out, if anything was."""
-    if not left_out:
-        return []
-    first = left_out[0]
-    files = "1 file" if len(left_out) == 1 else f"{len(left_out)} files"
-    text = (
-        f"{files} left out because other files hold the same steps (duplicates={rule!r}); the "
-        f"first: {first.url}, kept: {first.kept}"
-    )
-    return [text]
+def describe_duplicates(
+    left_out: Sequence[LeftOut], rule: Duplicates, cuts: Sequence[StepsCut] = ()
+) -> list[str]:
+    """Return lines that say what was left out, if anything was."""
+    found = []
+    if left_out:
+        first = left_out[0]
+        found.append(
+            f"{_counted(len(left_out), 'file')} left out because other files hold the same steps"
+            f" (duplicates={rule!r}); the first: {first.url}, kept: {first.kept}"
+        )
+    found += [
+        f"{_counted(each.steps, 'step')} of {_counted(each.files, 'file')} cut along"
+        f" {each.dimension!r} because other files hold them too (duplicates={rule!r}); the first:"
+        f" {' to '.join(dict.fromkeys(each.ends))} of {each.first}"
+        for each in cuts
+    ]
+    return found
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.errors import CombineError
+from icevirt.errors import CombineError, Fix
 from icevirt.model.strings import Strings
-from icevirt.planning.remedies import choose
+from icevirt.planning.remedies import fix
 
 
 def decoded(raw: NDArray[np.generic], attributes: Mapping[str, object]) -> NDArray[np.generic]:
@@ -128,7 +128,9 @@ class Keys:
         )
 
 
-def order_files(urls: Sequence[str] | Strings, keys: Keys | None, *, dimension: str) -> Order:
+def order_files(
+    urls: Sequence[str] | Strings, keys: Keys | None, *, dimension: str, alone: bool = True
+) -> Order:
     """Order files by their labels along ``dimension``; without labels, keep the order.
 
     Files follow one another as in xarray's ``combine_by_coords``: sorted by their first labels,
@@ -139,6 +141,7 @@ def order_files(urls: Sequence[str] | Strings, keys: Keys | None, *, dimension: 
         keys: The labels of each file, no two files with the same ones; None where there is no
             such coordinate.
         dimension: Its name.
+        alone: Whether files are placed along no other dimension.
 
     Raises:
         CombineError: A label is missing, the labels of a file are not sorted, or two files overlap.
@@ -148,12 +151,14 @@ def order_files(urls: Sequence[str] | Strings, keys: Keys | None, *, dimension: 
             rows=np.arange(len(urls)), reason=f"in the given order: no coordinate {dimension!r}"
         )
     return Order(
-        rows=_by_labels(urls, keys, dimension),
+        rows=_by_labels(urls, keys, dimension, alone=alone),
         reason=f"ordered by the values of {dimension!r}",
     )
 
 
-def _by_labels(urls: Sequence[str] | Strings, keys: Keys, dimension: str) -> NDArray[np.int64]:
+def _by_labels(
+    urls: Sequence[str] | Strings, keys: Keys, dimension: str, *, alone: bool
+) -> NDArray[np.int64]:
     lengths, flat = keys.runs.lengths, keys.runs.flat
     filled, empty = np.flatnonzero(lengths), np.flatnonzero(lengths == 0)
     if len(filled) < 2:  # nothing follows anything
@@ -165,10 +170,14 @@ def _by_labels(urls: Sequence[str] | Strings, keys: Keys, dimension: str) -> NDA
         return urls[int(filled[int(np.searchsorted(starts, label, side="right")) - 1])]
 
     if keys.missing.any():
+        at = int(np.argmax(keys.missing))
+        begin = int(starts[int(np.searchsorted(starts, at, side="right")) - 1])
         raise CombineError(
             f"the coordinate of {dimension!r}, which orders files, contains NaN or its fill value",
-            do=f"Leave the file out, or repair it; or {_AS_GIVEN}.",
-            file=url_at(int(np.argmax(keys.missing))),
+            fixes=_as_given(dimension) if alone else [],
+            do="You can also leave the file out, or repair it.",
+            file=url_at(at),
+            position=at - begin,
             dimension=dimension,
         )
     inside = np.ones(len(flat) - 1, np.bool_)
@@ -180,7 +189,8 @@ def _by_labels(urls: Sequence[str] | Strings, keys: Keys, dimension: str) -> NDA
         raise CombineError(
             f"the steps of a file along {dimension!r} are not sorted, or not in the direction of "
             "other files",
-            do=f"Repair the file or leave it out; or {_AS_GIVEN}.",
+            fixes=_as_given(dimension) if alone else [],
+            do="You can also repair the file, or leave it out.",
             file=url_at(at),
             dimension=dimension,
             steps=keys.shown(np.array([at, at + 1])),
@@ -204,7 +214,12 @@ def _by_labels(urls: Sequence[str] | Strings, keys: Keys, dimension: str) -> NDA
     return np.concatenate([filled[order[::-1] if falling else order], empty])
 
 
-_AS_GIVEN = (
-    f"keep all files in the order given with {choose(combine='nested')}, which looks at no"
-    " coordinate"
-)
+def _as_given(dimension: str) -> list[Fix]:
+    """Return the fix that keeps files where they stand among the sources."""
+    return [
+        fix(
+            f"files follow one another in the order given, whatever {dimension} says",
+            combine="nested",
+            concat_dim=[dimension],
+        )
+    ]

@@ -10,6 +10,7 @@ shows for them, nothing can be reserved.
 from __future__ import annotations
 
 import math
+from base64 import standard_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,17 +18,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.joining import fixed_dtype
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError
+from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.planning.axes.regular_axes import AxisSteps
-from icevirt.planning.axes.time_recoding import missing_of
 from icevirt.planning.combine.options import Missing
 from icevirt.planning.combine.variables import CombinedVariable
-from icevirt.planning.remedies import choose, leave_out
+from icevirt.planning.remedies import drop_fixes, fix, listed
+from icevirt.planning.times.units import missing_of
 
 _SHOWN = 5  # places in a message
+_NAMED = 5  # variables
+_UTF32 = "fixed_length_utf32"
+_UNUSED = {  # NC_FILL of netcdf.h
+    "int8": -127,
+    "uint8": 255,
+    "int16": -32_767,
+    "uint16": 65_535,
+    "int32": -2_147_483_647,
+    "uint32": 4_294_967_295,
+    "int64": -9_223_372_036_854_775_806,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,7 +72,7 @@ def find(
     Raises:
         CombineError: There are some, and they were not asked to be reserved, or cannot be.
     """
-    found = {}
+    found, refused, wrong = {}, [], []
     for member in members:
         counts = tuple(axis.count for axis in member.along)
         there = _places(member, counts)
@@ -73,17 +86,35 @@ def find(
         flat = wanted + np.searchsorted(rank, wanted, side="right")
         first = np.stack(np.unravel_index(flat, counts), axis=1)
         if missing and rule == "refuse":
-            raise _refused(facts, member, missing, first)
+            refused.append(_Absent(member=member, missing=missing, first=first))
+            continue
         called = _called(member, first[0]) if missing else ""
+        fill, why = ("NaN", "") if member.as_floats else _fill(facts, member)
+        if why:
+            wrong.append((member, why))
+            continue
         found[member.path] = Gap(
             missing=missing,
             of=math.prod(counts),
             along=tuple(axis.dimension for axis in member.along),
             first=called,
             lengths=_lengths(facts, members, member),
-            fill="NaN" if member.as_floats else _fill(facts, member),
+            fill=fill,
         )
+    if refused:
+        raise _refused(facts, refused)
+    if wrong:
+        raise _cannot(facts, wrong)
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Absent:
+    """A variable that some boxes lack."""
+
+    member: CombinedVariable
+    missing: int  # boxes
+    first: NDArray[np.int64]  # (some, axes) of them
 
 
 def _places(member: CombinedVariable, counts: Sequence[int]) -> NDArray[np.int64]:
@@ -103,23 +134,41 @@ def _called(member: CombinedVariable, box: NDArray[np.int64]) -> str:
     )
 
 
-def _refused(
-    facts: CatalogFacts, member: CombinedVariable, missing: int, first: NDArray[np.int64]
-) -> CombineError:
+def _refused(facts: CatalogFacts, absent: Sequence[_Absent]) -> CombineError:
     """Return the error; files that lie in the first of the boxes and lack the array are named."""
+    member, first = absent[0].member, absent[0].first
     count = math.prod(axis.count for axis in member.along)
     names = ", ".join(repr(axis.dimension) for axis in member.along)
+    others = listed([each.member.path for each in absent[1:]], _NAMED)
     lacking = np.ones(len(facts.files), np.bool_)
     for axis, cell in zip(member.along, first[0].tolist(), strict=True):
         lacking &= axis.cell == cell
+    of_files = (
+        {
+            "first": facts.files.url[int(np.argmax(lacking))],
+            "first_has": f"no {member.path}",
+            "other": facts.url_of(member.rows[0]),
+            "other_has": member.path,
+        }
+        if lacking.any()
+        else {"first": None}
+    )
     return CombineError(
-        f"variable {member.path} is missing at {missing} of {count} positions along {names}",
-        do=f"Reserve these steps with {choose(missing='reserve')}, so that they read as missing; or"
-        f" leave those files out, or the variable with {leave_out(member.path)}.",
+        f"variable {member.path} is missing at {absent[0].missing} of {count} positions along"
+        f" {names}{f', as well as {others} at some' if others else ''}",
+        fixes=[
+            fix("these steps read as missing values; no data is copied", missing="reserve"),
+            *_without(facts, [each.member for each in absent]),
+        ],
+        do="You can also leave out files.",
         variable=member.path,
         missing=[_called(member, box) for box in first],
-        first=facts.files.url[int(np.argmax(lacking))] if lacking.any() else None,
+        **of_files,
     )
+
+
+def _without(facts: CatalogFacts, gone: Sequence[CombinedVariable]) -> list[Fix]:
+    return drop_fixes(facts.arrays, np.concatenate([each.rows for each in gone]))
 
 
 def _lengths(
@@ -139,7 +188,8 @@ def _lengths(
         if len(unknown):
             raise CombineError(
                 f"the number of steps of {member.path} that are missing in a file is unknown",
-                do="Leave the file out, or build the group from the files that have it.",
+                fixes=_without(facts, [member]),
+                do="You can also leave the file out.",
                 variable=member.path,
                 file=facts.files.url[int(np.argmax(axis.cell == unknown[0]))],
             )
@@ -153,20 +203,22 @@ def steps_of_label(member: CombinedVariable) -> AxisSteps | None:
     return next((each for each in steps if each.path == member.path), None)
 
 
-def _fill(facts: CatalogFacts, member: CombinedVariable) -> JSON:
-    """Return the fill value with which unwritten chunks read as missing."""
+def _fill(facts: CatalogFacts, member: CombinedVariable) -> tuple[JSON, str]:
+    """Return the fill value with which unwritten chunks read as missing, or why there is none."""
     wanted = missing_value(member.schema)
+    if member.spells and len(member.schema.dimension_names) - 1 in member.ragged:
+        wanted = ""  # readers end texts at a NUL
     if member.schema.dimension_names == (paths.name(member.path),):
-        raise _cannot(facts, member, "it is a coordinate")
+        return None, "it is a coordinate"
     if wanted is None:
-        raise _cannot(facts, member, "it has no _FillValue that its data type can hold")
+        return None, "it has no _FillValue that its data type can hold"
     used, codes = np.unique(facts.arrays.schema.codes[member.rows], return_inverse=True)
     schemas = [ArraySchema.loads(facts.arrays.schema.values[code]) for code in used.tolist()]
     other = np.array([not _equal(each.fill_value, wanted) for each in schemas])[codes]
     if not other.any():
-        return member.schema.fill_value
+        return member.schema.fill_value, ""
     if member.whole.all():
-        return wanted  # of values that are stored, what is missing is stored too
+        return wanted, ""  # of values that are stored, what is missing is stored too
     counts = facts.arrays.virtual[member.rows] + facts.arrays.inline[member.rows]
     whole = (1,) * member.shapes.shape[1]
     edges = np.array([each.chunk_shape or whole for each in schemas], np.int64)
@@ -174,34 +226,62 @@ def _fill(facts: CatalogFacts, member: CombinedVariable) -> JSON:
     sparse = other & ~member.whole & member.alike & (counts < full)
     if sparse.any():
         has = schemas[int(codes[int(np.argmax(sparse))])].fill_value
-        raise _cannot(
-            facts,
-            member,
+        return None, (
             f"some of its chunks were never written and read as {has!r}, not as its missing value "
-            f"{wanted!r}",
+            f"{wanted!r}"
         )
-    return wanted
+    return wanted, ""
 
 
-def _cannot(facts: CatalogFacts, member: CombinedVariable, why: str) -> CombineError:
-    do = f"Leave out these files, or the variable with {leave_out(member.path)}"
+def _cannot(facts: CatalogFacts, wrong: Sequence[tuple[CombinedVariable, str]]) -> CombineError:
+    """Return the error for variables whose steps cannot read as missing."""
+    (member, why), gone = wrong[0], [each for each, _ in wrong]
+    others = listed([each.path for each in gone[1:]], _NAMED)
+    names = listed([each.path for each in gone], _NAMED)
+    size = sum(math.prod(map(int, each.shapes.max(axis=0))) * len(each.rows) for each in gone)
+    do = ""
     if any(axis.is_new for axis in member.along):
-        do += "; or, if it is the same in all files, name in data_vars (--data-vars) only the"
-        do += " other variables that get the new dimension"
+        do = (
+            "If it is the same in all files, name in data_vars (--data-vars) only the other"
+            " variables that get the new dimension."
+        )
     return CombineError(
-        f"steps of variable {member.path} cannot be reserved, because {why}",
-        do=f"{do}.",
+        f"steps of variable {member.path} cannot be reserved, because {why}"
+        f"{f'; neither can steps of {others}' if others else ''}",
+        fixes=[
+            fix(
+                f"{names} {'is' if len(gone) == 1 else 'are'} stored in the repository as floats,"
+                f" up to {8 * size:,} bytes; missing steps are NaN",
+                float_variables=[each.path for each in gone],
+            ),
+            *_without(facts, gone),
+            *_with_missing_values(gone),
+        ],
+        do=do,
         variable=member.path,
         first=facts.url_of(member.rows[0]),
     )
 
 
+def _with_missing_values(gone: Sequence[CombinedVariable]) -> list[Fix]:
+    """Return the fix that takes what netCDF calls unwritten for missing, of integers."""
+    unused = {each.path: _UNUSED.get(str(each.schema.data_type)) for each in gone}
+    if None in unused.values() or any(missing_value(each.schema) is not None for each in gone):
+        return []
+    said = {path: {"_FillValue": value} for path, value in unused.items()}
+    values = listed([f"{value} in {paths.name(path)}" for path, value in unused.items()], _NAMED)
+    return [fix(f"{values} reads as missing, wherever it stands", attrs=said)]
+
+
 def missing_value(schema: ArraySchema) -> JSON:
     """Return the value that readers take for "missing", as zarr spells it; None if there is none.
 
-    It is the ``_FillValue`` or ``missing_value``; of floats that have neither, NaN.
+    It is the ``_FillValue`` or ``missing_value``; of floats that have neither, NaN. Texts that have
+    neither read as empty.
     """
     kind = schema.data_type
+    if (text := _missing_text(schema)) is not None:
+        return text
     try:
         dtype = np.dtype(kind) if isinstance(kind, str) else None
     except TypeError:
@@ -217,6 +297,20 @@ def missing_value(schema: ArraySchema) -> JSON:
             held = dtype.type(value)
             return "NaN" if np.isnan(held) else float(held)
     return "NaN" if dtype.kind == "f" else None
+
+
+def _missing_text(schema: ArraySchema) -> str | None:
+    """Return the text that means "missing"; None for arrays of something else."""
+    held = (schema.attributes.values.get(name) for name in ("_FillValue", "missing_value"))
+    text = next((each for each in held if isinstance(each, str)), "")
+    kind = schema.data_type
+    if kind == "string" or (isinstance(kind, Mapping) and kind.get("name") == _UTF32):
+        return text
+    dtype = fixed_dtype(kind)
+    if dtype is None or dtype.kind != "S":
+        return None
+    raw = text.encode()
+    return standard_b64encode(raw if len(raw) <= dtype.itemsize else b"").decode()
 
 
 def _equal(one: JSON, other: JSON) -> bool:

@@ -1,15 +1,17 @@
 """Place files along dimensions that no file has, such as scenario or member.
 
 Labels come from the user, or from the files: their names, a global attribute, or a variable with
-one value. With ``combine="nested"`` the user's nested lists place the files, outermost list first,
+one value. Labels that are dates become times as CF counts them.
+
+With ``combine="nested"`` the user's nested lists place the files, outermost list first,
 and new dimensions need no labels.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -20,14 +22,28 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
+from icevirt.planning.axes.date_formats import Dates
+from icevirt.planning.axes.date_labels import (
+    calendar_of,
+    counted_labels,
+    is_date,
+    listed_dates,
+    plain_date,
+    shown_labels,
+)
+from icevirt.planning.axes.file_labels import labels_of_files, refuse_unlabelled
 from icevirt.planning.axes.file_order import decoded
-from icevirt.planning.axes.placement import AxisPlacement
-from icevirt.planning.axes.time_recoding import InexactError, common, missing_of, recoded, units_of
-from icevirt.planning.remedies import choose
+from icevirt.planning.axes.placement import NOWHERE, AxisPlacement
+from icevirt.planning.remedies import choose, scan_fix
+from icevirt.planning.times.declarations import declared, storage_of
+from icevirt.planning.times.labels import labels_in_one
+from icevirt.planning.times.units import missing_of, units_of
+from icevirt.planning.times.values import InexactError
 
-type Labels = Sequence[str | int | float] | str
-"""Of each file in the order given; or ``regex:PATTERN`` with one group, matched in the file's URL;
-or ``attribute:NAME`` of the file's root group; or ``variable:NAME`` with one value."""
+type Labels = Sequence[str | int | float | date] | str
+"""Of each file in the order given, dates too; or a pattern of names, like
+``{member}_{time:%Y%m}.nc``; or ``regex:PATTERN`` with one group, matched in the file's URL; or
+``attribute:NAME`` of the file's root group; or ``variable:NAME`` with one value."""
 _VARIABLE = "variable:"
 _KINDS = {"i": "int64", "f": "float64", "U": "string"}
 _NOT_OF_LABELS = ("_FillValue", "missing_value", "coordinates", "bounds", "climatology")
@@ -44,30 +60,46 @@ class NewDimension:
     attributes: Attributes = field(default_factory=Attributes)
     variable: str | None = None  # path of the variable that becomes its coordinate, if one does
     label_variable: str | None = None  # path of the variable that holds the labels
+    is_new: bool = True  # no file has the dimension; else each has one step, and the cell may lack
 
     @property
     def axis(self) -> AxisPlacement:
         """The cells of the files."""
+        new, named = (
+            "stacked along the new dimension",
+            "labels in the place of the files' own along",
+        )
         return AxisPlacement(
             dimension=self.name,
             cell=self.cell,
             count=self.count,
-            reason=f"stacked along the new dimension {self.name!r}",
-            names=() if self.values is None else self.values,
-            is_new=True,
+            reason=f"{new if self.is_new else named} {self.name!r}",
+            names=() if self.values is None else shown_labels(self.values, self.attributes),
+            is_new=self.is_new,
         )
 
     def take(self, rows: NDArray[np.int64]) -> NewDimension:
         """Return the dimension of some files; labels that none of them has are gone."""
         used, cell = np.unique(self.cell[rows], return_inverse=True)
+        lacking = int((used == NOWHERE).sum())  # the first of them, if any file lacks the dimension
+        used, cell = used[lacking:], cell.astype(np.int64) - lacking
         values = None if self.values is None else self.values[used]
-        return replace(self, cell=cell.astype(np.int64), count=len(used), values=values)
+        return replace(self, cell=cell, count=len(used), values=values)
 
 
-def new_dimension(facts: CatalogFacts, name: str, labels: Labels) -> NewDimension:
+def new_dimension(
+    facts: CatalogFacts, name: str, labels: Labels, said: Mapping[str, Any] | None = None
+) -> NewDimension:
     """Return a dimension with the labels of the files.
 
     Labels that are listed keep their order; those that files tell are sorted.
+
+    Args:
+        facts: Of the files.
+        name: Of the dimension.
+        labels: As given.
+        said: Attributes that the user sets; the calendar is that of dates in texts, and times are
+            counted in the units.
 
     Raises:
         InvalidInputError: There are too few or too many, or the pattern is not valid.
@@ -77,11 +109,30 @@ def new_dimension(facts: CatalogFacts, name: str, labels: Labels) -> NewDimensio
     refuse_known(facts, name, variable)
     if variable is not None:
         return _by_variable(facts, name, variable)
+    return labelled(facts, name, labels, said or {})
+
+
+def labelled(
+    facts: CatalogFacts, name: str, labels: Labels, said: Mapping[str, Any]
+) -> NewDimension:
+    """Return a dimension with labels that are listed, or that names or attributes of files tell.
+
+    Raises:
+        InvalidInputError: There are too few or too many, or the pattern is not valid.
+        CombineError: A file does not tell its label.
+    """
+    calendar = calendar_of(said)
     if isinstance(labels, str):
-        values = _typed(_from_files(facts, labels, name))
+        values, attributes = counted_labels(
+            labels_of_files(facts, labels, name, calendar=calendar), said
+        )
         distinct, cell = np.unique(values, return_inverse=True)
         return NewDimension(
-            name=name, values=distinct, count=len(distinct), cell=cell.astype(np.int64)
+            name=name,
+            values=distinct,
+            count=len(distinct),
+            cell=cell.astype(np.int64),
+            attributes=attributes,
         )
     listed = list(labels)
     if len(listed) != len(facts.files):
@@ -91,10 +142,15 @@ def new_dimension(facts: CatalogFacts, name: str, labels: Labels) -> NewDimensio
             "are left out.",
             labels=listed[:10],
         )
+    values, attributes = counted_labels(array_of_labels(listed), said)
     number: dict[Any, int] = {}
-    cell = np.array([number.setdefault(each, len(number)) for each in listed], np.int64)
+    cell = np.array([number.setdefault(each, len(number)) for each in values.tolist()], np.int64)
     return NewDimension(
-        name=name, values=array_of_labels(list(number)), count=len(number), cell=cell
+        name=name,
+        values=np.array(list(number), values.dtype),
+        count=len(number),
+        cell=cell,
+        attributes=attributes,
     )
 
 
@@ -105,16 +161,18 @@ def variable_of(labels: Labels) -> str | None:
     return None
 
 
-def array_of_labels(values: Sequence[Any]) -> NDArray[Any]:
-    """Return labels as texts, whole numbers, or numbers.
+def array_of_labels(values: Sequence[Any]) -> NDArray[Any] | Dates:
+    """Return labels as texts, whole numbers, numbers or dates.
 
     Raises:
         InvalidInputError: They are of several kinds.
     """
+    if values and all(map(is_date, values)):
+        return listed_dates([plain_date(each) for each in values])
     made = np.array(values)
     if made.dtype.kind not in _KINDS or made.ndim != 1:
         raise InvalidInputError(
-            "labels must be all strings, all integers or all numbers",
+            "labels must be all strings, all integers, all numbers or all dates",
             do="Correct them.",
             labels=list(values)[:10],
         )
@@ -124,17 +182,24 @@ def array_of_labels(values: Sequence[Any]) -> NDArray[Any]:
 def refuse_known(facts: CatalogFacts, name: str, variable: str | None) -> None:
     """Refuse a name that dimensions or variables have, but for the variable of the labels."""
     schemas = (ArraySchema.loads(text) for text in facts.arrays.schema.values)
-    taken = {each for schema in schemas for each in schema.dimension_names}
-    taken |= {
-        paths.name(path)
-        for path in facts.arrays.path.values
-        if variable not in (path, paths.name(path))
-    }
-    if name in taken:
+    if any(name in schema.dimension_names for schema in schemas):
         raise CombineError(
             "labels need a new dimension, but the files already have this one",
             do="Name a new dimension with concat_dim (--concat-dim), or omit its labels.",
             concat_dim=name,
+        )
+    taken = [
+        path
+        for path in facts.arrays.path.values
+        if paths.name(path) == name and variable not in (path, name)
+    ]
+    if taken:
+        raise CombineError(
+            "labels make a new coordinate, but the files already have a variable of its name",
+            fixes=[scan_fix(f"{taken[0]} is left out", drop_variables=taken)],
+            do="You can also name another dimension, or rename the variable.",
+            concat_dim=name,
+            variable=taken[0],
         )
 
 
@@ -152,7 +217,11 @@ def nested_places(
 
 
 def nested_dimension(
-    facts: CatalogFacts, name: str, place: NDArray[np.int64], labels: Labels | None
+    facts: CatalogFacts,
+    name: str,
+    place: NDArray[np.int64],
+    labels: Labels | None,
+    said: Mapping[str, Any] | None = None,
 ) -> NewDimension:
     """Return a new dimension along which files lie where a person put them.
 
@@ -161,7 +230,7 @@ def nested_dimension(
         CombineError: The files have the dimension already.
     """
     count = int(place.max(initial=-1)) + 1
-    values = None
+    values, attributes = None, Attributes()
     refuse_known(facts, name, None)
     if labels is not None:
         if isinstance(labels, str) or len(labels) != count:
@@ -172,71 +241,11 @@ def nested_dimension(
                 f" {choose(combine='by_coords')}.",
                 labels=labels if isinstance(labels, str) else list(labels)[:10],
             )
-        values = array_of_labels(list(labels))
+        values, attributes = counted_labels(array_of_labels(list(labels)), said or {})
     everything = np.arange(len(facts.files))
-    return NewDimension(name=name, cell=place, count=count, values=values).take(everything)
-
-
-# -- by name and attribute -----------------------------------------------------------------------
-
-
-def _from_files(facts: CatalogFacts, labels: str, dimension: str) -> list[str]:
-    kind, _, what = labels.partition(":")
-    if kind == "regex":
-        return _from_names(facts, what, dimension)
-    if kind != "attribute" or not what:
-        raise InvalidInputError(
-            "labels are missing: neither a list nor a source of labels was given",
-            do="Pass a list, 'regex:PATTERN' with one group, 'attribute:NAME' or 'variable:NAME'.",
-            labels=labels,
-        )
-    found = []
-    for row in range(len(facts.files)):
-        held = facts.groups_of(row)[0].attributes.values.get(what)
-        if not isinstance(held, str | int | float):
-            raise _lacking_label(facts, row, dimension, f"it has no global attribute {what!r}")
-        found.append(str(held))
-    return found
-
-
-def _from_names(facts: CatalogFacts, pattern: str, dimension: str) -> list[str]:
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise InvalidInputError(
-            "not a regular expression", do="Correct it.", pattern=pattern, cause=str(error)
-        ) from error
-    if compiled.groups != 1:
-        raise InvalidInputError(
-            "the pattern of the labels must have exactly one group",
-            do="Put the label part in parentheses.",
-            pattern=pattern,
-        )
-    found = []
-    for row, url in enumerate(facts.files.url):
-        match = compiled.search(url)
-        if match is None or match[1] is None:
-            raise _lacking_label(facts, row, dimension, f"its name does not match {pattern!r}")
-        found.append(match[1])
-    return found
-
-
-def _lacking_label(facts: CatalogFacts, row: int, dimension: str, why: str) -> CombineError:
-    return CombineError(
-        f"a file has no label along {dimension!r}: {why}",
-        do="Leave the file out, or pass a list of labels.",
-        file=facts.files.url[row],
-    )
-
-
-def _typed(texts: Sequence[str]) -> NDArray[Any]:
-    """Return numbers where all labels are some; a leading zero makes no other number of one."""
-    for kind in (int, float):
-        try:
-            return array_of_labels([kind(text) for text in texts])
-        except ValueError:
-            continue
-    return array_of_labels(list(texts))
+    return NewDimension(
+        name=name, cell=place, count=count, values=values, attributes=attributes
+    ).take(everything)
 
 
 # -- by variable ---------------------------------------------------------------------------------
@@ -247,22 +256,14 @@ def _by_variable(facts: CatalogFacts, dimension: str, name: str) -> NewDimension
     path, rows = _rows_of(facts, dimension, name)
     arrays = facts.arrays
     held = [arrays.labels.at(place) for place in arrays.labels.places(rows).tolist()]
-    kinds = {each.dtype for each in held}
     for row, each in enumerate(held):
         if len(each) != 1:
-            raise _lacking_label(facts, row, dimension, f"{path} has {len(each)} values")
-    if len(kinds) > 1 and not all(each.kind == "U" for each in kinds):
-        raise CombineError(
-            f"labels along {dimension!r} have several data types",
-            do="Leave files out, or pass a list of labels.",
-            variable=path,
-            data_types=sorted(map(str, kinds)),
-        )
+            raise refuse_unlabelled(facts, row, dimension, f"{path} has {len(each)} values")
     schemas = {
         code: ArraySchema.loads(arrays.schema.values[code])
         for code in dict.fromkeys(arrays.schema.codes[rows].tolist())
     }
-    raw, attributes = _counted_alike(np.concatenate(held), arrays.schema.codes[rows], schemas, path)
+    raw, attributes = _counted_alike(held, arrays.schema.codes[rows], schemas, path, dimension)
     labels = decoded(raw, attributes.values)
     _refuse_missing(facts, raw, attributes, path, dimension)
     _, first, cell = np.unique(labels, return_index=True, return_inverse=True)
@@ -283,7 +284,7 @@ def _rows_of(facts: CatalogFacts, dimension: str, name: str) -> tuple[str, NDArr
     arrays = facts.arrays
     fitting = [path for path in arrays.path.values if name in (path, paths.name(path))]
     if not fitting:
-        raise _lacking_label(facts, 0, dimension, f"it has no variable {name!r}")
+        raise refuse_unlabelled(facts, 0, dimension, f"it has no variable {name!r}")
     path = min(fitting, key=lambda each: (each.count("/"), each))
     rows = np.flatnonzero(arrays.path.codes == arrays.path.values.index(path))
     row_of = np.full(len(facts.files), -1, np.int64)
@@ -291,51 +292,61 @@ def _rows_of(facts: CatalogFacts, dimension: str, name: str) -> tuple[str, NDArr
     for file in np.flatnonzero(arrays.labels.places(row_of) < 0)[:1].tolist():
         lacks = row_of[file] < 0
         why = f"it has no variable {name!r}" if lacks else f"{path} has more than one value"
-        raise _lacking_label(facts, file, dimension, why)
+        raise refuse_unlabelled(facts, file, dimension, why)
     return path, row_of
 
 
 def _counted_alike(
-    raw: NDArray[Any],
+    held: Sequence[NDArray[Any]],
     codes: NDArray[np.integer],
     schemas: Mapping[int, ArraySchema],
     path: str,
+    dimension: str,
 ) -> tuple[NDArray[Any], Attributes]:
-    """Bring times of files that count from different dates to one count."""
+    """Bring times of files that count from different dates, or in several types, to one count."""
     first = next(iter(schemas.values())).attributes
-    units = {code: units_of(each.attributes.values) for code, each in schemas.items()}
-    known = [each for each in units.values() if each is not None]
-    meanings = {_meaning(each.attributes) for each in schemas.values()}
-    if len(meanings) == 1:
-        return raw, first
-    target = common(known) if len(known) == len(units) else None
-    if target is None:
+    kinds = {each.dtype for each in held}
+    is_typed = len(kinds) == 1 or all(each.kind == "U" for each in kinds)
+    if is_typed and len({_meaning(each.attributes) for each in schemas.values()}) == 1:
+        return np.concatenate(held), first
+    counts = [units_of(each.attributes.values) for each in schemas.values()]
+    known = [each for each in counts if each is not None]
+    if len(known) < len(counts):
+        raise _unlike_labels(path, dimension, kinds, schemas)
+    storage = [(storage_of(each), missing_of(each.attributes)) for each in schemas.values()]
+    number = np.searchsorted(np.array([*schemas]), codes, sorter=np.argsort([*schemas]))
+    number = np.argsort([*schemas])[number]
+    said = declared(known, storage, number, np.arange(len(codes)))
+    try:
+        raw, target = labels_in_one(said, held)
+    except InexactError as error:
         raise CombineError(
-            f"labels of {path} have different units in the files",
+            f"a time of {path} cannot be converted to the units of the other files: {error}",
             do="Pass a list of labels.",
             variable=path,
-            units=sorted({str(each.attributes.values.get("units")) for each in schemas.values()}),
-        )
-    out = raw.copy()
-    for code, schema in schemas.items():
-        mine, source = codes == code, units[code]
-        assert source is not None
-        try:
-            missing = missing_of(schema.attributes)
-            out[mine] = recoded(raw[mine], source, target, missing=missing)
-        except InexactError as error:
-            raise CombineError(
-                f"a time of {path} cannot be converted to the units of the other files: {error}",
-                do="Pass a list of labels.",
-                variable=path,
-            ) from error
-    return out, replace(first, values={**first.values, "units": target.text})
+        ) from error
+    if target is None:
+        raise _unlike_labels(path, dimension, kinds, schemas)
+    return raw, replace(first, values={**first.values, "units": target.units.text})
+
+
+def _unlike_labels(
+    path: str, dimension: str, kinds: Iterable[Any], schemas: Mapping[int, ArraySchema]
+) -> CombineError:
+    return CombineError(
+        f"labels of {path} along {dimension!r} have different units, calendars or data types",
+        do="Leave files out, or pass a list of labels.",
+        variable=path,
+        units=sorted({str(each.attributes.values.get("units")) for each in schemas.values()}),
+        data_types=sorted(map(str, kinds)),
+    )
 
 
 def _meaning(attributes: Attributes) -> tuple[Any, ...]:
     """Return what decides about the meaning of a label."""
     names = ("units", "calendar", "scale_factor", "add_offset", "_Unsigned")
-    return tuple(repr(attributes.values.get(name)) for name in names)
+    counting = tuple(repr(attributes.values.get(name)) for name in names)
+    return (*counting, missing_of(attributes))
 
 
 def _refuse_missing(
@@ -347,4 +358,4 @@ def _refuse_missing(
     if raw.dtype.kind == "f":
         gone |= np.isnan(raw)
     if gone.any():
-        raise _lacking_label(facts, int(np.argmax(gone)), dimension, f"{path} is missing there")
+        raise refuse_unlabelled(facts, int(np.argmax(gone)), dimension, f"{path} is missing there")

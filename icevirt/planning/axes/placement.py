@@ -21,9 +21,9 @@ from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.planning.axes.coordinates import coordinate_of
 from icevirt.planning.axes.file_order import Runs, order_files
-from icevirt.planning.axes.regular_axes import AxisSteps, steps_of
-from icevirt.planning.axes.time_recoding import bounds_of
+from icevirt.planning.axes.regular_axes import AxisSteps, steps_of, without_spacing
 from icevirt.planning.remedies import choose
+from icevirt.planning.times.units import bounds_of
 
 NOWHERE = -1
 """The cell of a file that has no array with the dimension."""
@@ -105,13 +105,55 @@ def place_files(
         CombineError: Labels are missing (NaN), repeat, or the files' ranges overlap.
     """
     alone = len(dimensions) == 1
+    apart = not alone and not known and _apart(facts, dimensions)
     axes = [
         known[dimension]
         if dimension in known
-        else _by_labels(facts, dimension, alone=alone, spacing=regular.get(dimension))
+        else _by_labels(facts, dimension, alone=alone or apart, spacing=regular.get(dimension))
         for dimension in dimensions
     ]
-    return Placement.of(axes, len(facts.files))
+    return Placement.of(_in_step(facts, axes) if apart else axes, len(facts.files))
+
+
+def _apart(facts: CatalogFacts, dimensions: Sequence[str]) -> bool:
+    """Say whether no array has two of the dimensions, as in ragged arrays (CF 9.3.3)."""
+    wanted = {*dimensions}
+    schemas = map(ArraySchema.loads, facts.arrays.schema.values)
+    return all(len(wanted & {*each.dimension_names}) < 2 for each in schemas)
+
+
+def _in_step(facts: CatalogFacts, axes: Sequence[AxisPlacement]) -> list[AxisPlacement]:
+    """Return axes of which those without labels follow the one that has some.
+
+    Raises:
+        CombineError: Several files have the same label, so that the others have no order.
+    """
+    leader = next((axis for axis in axes if len(axis.names)), None)
+    if leader is None:
+        return [*axes]
+    found = []
+    for axis in axes:
+        there = np.flatnonzero(axis.cell != NOWHERE)
+        ranked, rank = np.unique(leader.cell[there], return_inverse=True)
+        if len(axis.names):
+            found.append(axis)
+            continue
+        if len(ranked) < len(there) or NOWHERE in ranked:
+            raise _unknown_positions(axis.dimension)
+        cell = _spread(len(facts.files), there, rank.astype(np.int64))
+        reason = f"along {axis.dimension!r} in the order of {leader.dimension!r}"
+        found.append(replace(axis, cell=cell, reason=reason))
+    return found
+
+
+def _unknown_positions(dimension: str) -> CombineError:
+    return CombineError(
+        f"the positions of files along {dimension!r} are unknown: some files have the "
+        "dimension without its coordinate",
+        do=f"Pass nested lists of files with {choose(combine='nested')}, or leave the dimension"
+        " out of concat_dim.",
+        dimension=dimension,
+    )
 
 
 def placed_axis(facts: CatalogFacts, dimension: str, place: NDArray[np.int64]) -> AxisPlacement:
@@ -144,19 +186,15 @@ def _by_labels(
         return _in_order(facts, dimension)
     found = coordinate_of(facts, dimension, there)
     if found is None and not alone:
-        raise CombineError(
-            f"the positions of files along {dimension!r} are unknown: some files have the "
-            "dimension without its coordinate",
-            do=f"Pass nested lists of files with {choose(combine='nested')}, or leave the dimension"
-            " out of concat_dim.",
-            dimension=dimension,
-        )
+        raise _unknown_positions(dimension)
     keys = None if found is None else found.keys()
     groups = np.arange(len(there)) if keys is None else keys.runs.numbers()
     firsts = np.unique(groups, return_index=True)[1]
     held = None if found is None else found.values.take(firsts)
     urls = facts.files.url[there[firsts]]
-    order = order_files(urls, None if keys is None else keys.take(firsts), dimension=dimension)
+    order = order_files(
+        urls, None if keys is None else keys.take(firsts), dimension=dimension, alone=alone
+    )
     rank = np.empty(len(firsts), np.int64)
     rank[order.rows] = np.arange(len(firsts))
     steps = None
@@ -164,7 +202,7 @@ def _by_labels(
         if found is None or held is None or found.is_text:
             raise CombineError(
                 f"{dimension!r} cannot be made regular: it has no numeric coordinate",
-                do="Leave spacing out.",
+                fixes=[without_spacing(dimension)],
                 dimension=dimension,
             )
         ordered = replace(found, values=held.take(order.rows))

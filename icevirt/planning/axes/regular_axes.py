@@ -8,24 +8,21 @@ units and the data type of the coordinate.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.hybrid import TimeUnits
-from icevirt.errors import CombineError, InvalidInputError
+from icevirt.archive.times import TimeUnits
+from icevirt.errors import CombineError, Fix, InvalidInputError
 from icevirt.model.strings import Strings
 from icevirt.planning.axes.coordinates import Coordinate
-from icevirt.planning.axes.time_recoding import (
-    InexactError,
-    microseconds,
-    missing_of,
-    recoded,
-    units_of,
-)
+from icevirt.planning.remedies import build_fix, fix
+from icevirt.planning.times.units import MICROSECOND, missing_of, units_of
+from icevirt.planning.times.values import InexactError, Times, encoded_times, microseconds
 
+_SPARSEST = 100  # steps for each that a file holds: more are a mistake
 _TOLERANCE = 1e-6  # of a step, for numbers that are no times
 _LONGEST = 100_000_000  # steps: more are a mistake of the spacing
 _SHOWN = 10  # steps in a note
@@ -112,25 +109,31 @@ def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension
         what = "is packed" if lengths.all() else "is empty in a file"
         raise CombineError(
             f"the coordinate of {dimension!r} cannot be made regular, because it {what}",
-            do="Leave spacing out.",
+            fixes=[without_spacing(dimension)],
             file=urls[int(np.argmin(lengths))],
         )
-    grid = _of_times(held, raw, units, spacing) if units else _of_numbers(raw, spacing, dimension)
+    grid = (
+        _of_times(held, raw, units, spacing, dimension)
+        if units
+        else _of_numbers(raw, spacing, dimension)
+    )
     begins = np.cumsum(lengths) - lengths
     odd = np.zeros(len(raw), np.bool_)
     odd[1:] = np.diff(grid.at) != 1
     odd[begins] = False
+    other = _fitting(raw, begins, units, dimension)
     for wrong, what in ((~grid.fits, "is not a whole number of steps after the first"),
                         (odd, "follows a step that is missing within the file")):  # fmt: skip
         if wrong.any():
             row = int(np.argmax(wrong))
             raise CombineError(
                 f"a label of {dimension!r} {what}, so the axis is not regular",
-                do="Correct the spacing, leave the file out, or leave spacing out.",
+                fixes=[*other, without_spacing(dimension)],
+                do="You can also leave the file out.",
                 file=urls[int(np.searchsorted(begins, row, side="right")) - 1],
                 label=raw[row].item(),
-                first=raw[0].item(),
-                regular=spacing,
+                first_label=raw[0].item(),
+                spacing=spacing,
                 units=str(attrs.get("units", "")),
             )
     return AxisSteps(
@@ -149,28 +152,78 @@ class _Grid:
     values: NDArray[Any]  # (steps,)
 
 
-def _of_times(held: Coordinate, raw: NDArray[Any], units: TimeUnits, spacing: str | float) -> _Grid:
-    step = _duration(spacing) if isinstance(spacing, str) else round(spacing * units.step)
+def without_spacing(dimension: str) -> Fix:
+    """Return the fix that leaves the spacing of a dimension out."""
+    return build_fix("steps that no file holds get no place", without={"spacing": dimension})
+
+
+def _fitting(
+    raw: NDArray[Any], begins: NDArray[np.int64], units: TimeUnits | None, dimension: str
+) -> list[Fix]:
+    """Return the fix by the widest spacing on which all labels of times lie, if there is one."""
+    if units is None:
+        return []
+    try:
+        times, there = microseconds(raw, units, missing=())
+    except InexactError:
+        return []
+    apart = np.diff(times)
+    inside = np.ones(len(apart), np.bool_)
+    inside[begins[1:] - 1] = False
+    step = int(np.gcd.reduce(np.abs(apart))) if there.all() and len(apart) else 0
+    if not step or (np.abs(apart[inside]) != step).any():
+        return []
+    count = int(abs(times[-1] - times[0])) // step + 1
+    if count > _SPARSEST * len(times):
+        return []
+    return [
+        fix(
+            f"{count - len(times):,} of {count:,} steps have no file and read as missing",
+            spacing={dimension: _written(step)},
+        )
+    ]
+
+
+def _written(step: int) -> str:
+    """Return microseconds as a person says them."""
+    unit, size = max(
+        ((name, size) for name, size in _UNITS.items() if not step % size and name != "w"),
+        key=lambda each: each[1],
+    )
+    return f"{step // size}{unit}"
+
+
+def _of_times(
+    held: Coordinate, raw: NDArray[Any], units: TimeUnits, spacing: str | float, dimension: str
+) -> _Grid:
+    step = (
+        _duration(spacing)
+        if isinstance(spacing, str)
+        else round(spacing * units.step / MICROSECOND)
+    )
     try:
         times, there = microseconds(raw, units, missing=missing_of(held.attributes))
         step = -step if times[-1] < times[0] else step
         at, rest = np.divmod(times - times[0], step)
         every = np.arange(_count(at, held.path), dtype=np.int64) * step + times[0]
-        # between microseconds and any unit a double is exact for some hundred years
-        source = replace(units, unit="microseconds", reference="1970-01-01", step=1, origin=0)
-        wide = every.astype(np.float64) if raw.dtype.kind == "f" else every
-        values = recoded(wide, source, units)
+        none = np.zeros_like(every)
+        exact = Times(microseconds=every, rest=none, there=np.ones(len(every), np.bool_))
+        wide = np.dtype(np.float64 if raw.dtype.kind == "f" else np.int64)
+        values = encoded_times(exact, units, wide, None)
+        lost = microseconds(values, units)[0] != every
     except InexactError as error:
         raise CombineError(
             f"a step that is missing has no value in {held.path}: {error}",
-            do="Leave spacing out, or correct its spacing.",
+            fixes=[without_spacing(dimension)],
+            do="You can also correct the spacing.",
             variable=held.path,
         ) from error
     narrow = values.astype(raw.dtype)
-    if (narrow != values).any():
+    if (lost | (narrow != values)).any():
         raise CombineError(
             f"a step that is missing has no exact value in the data type of {held.path}",
-            do="Leave spacing out, or correct its spacing.",
+            fixes=[without_spacing(dimension)],
+            do="You can also correct the spacing.",
             variable=held.path,
             data_type=str(raw.dtype),
         )

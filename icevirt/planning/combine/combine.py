@@ -13,13 +13,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.facts import CatalogFacts, StepCuts
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
-from icevirt.archive.scanned import ScannedGroup
+from icevirt.archive.scanned import ScannedGroup, names_by_group
 from icevirt.model import paths
 from icevirt.model.config.document import SplitRule
 from icevirt.planning import reader_support
-from icevirt.planning.axes import duplicates, time_recoding
+from icevirt.planning.axes import duplicates
 from icevirt.planning.axes import gaps as holes
 from icevirt.planning.axes.placement import Placement, as_given
 from icevirt.planning.combine import tolerance
@@ -28,11 +28,13 @@ from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.plan_variable import planned
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.combine.stacking import coordinate
+from icevirt.planning.combine.unlike_files import refuse_counts_within_files
 from icevirt.planning.combine.variables import CombinedVariable, members_of, placed
 from icevirt.planning.containers import containers_for
 from icevirt.planning.partial.storage_cost import describe_storage as hybrids_told
 from icevirt.planning.partial.storage_cost import refuse_expensive
 from icevirt.planning.schedule.manifest_units import split_rules
+from icevirt.planning.times.recoding import describe_recodings
 
 _NEIGHBOURS = 4  # arrays before one that are looked at for equal columns
 
@@ -55,14 +57,18 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
     else:
         members.clear()
         members.extend(members_of(facts, cells, spec))
+    refuse_counts_within_files(facts, cells)
     gaps = holes.find(facts, members, rule=spec.options.missing)
     arrays: tuple[PlannedArray, ...] = ()
+    limits = tolerance.limits_of(facts, spec.tolerance)
     for member in members:
         recoded = times.get(member.path)
         recoded = None if recoded is None else recoded.take(cells.rows)
         gap = gaps.get(member.path)
         given = prepared.given.get(member.path, ())
-        made = planned(facts, member, cells, spec, gap=gap, times=recoded, given=given)
+        made = planned(
+            facts, member, cells, spec, gap=gap, times=recoded, given=given, limits=limits
+        )
         arrays += (_sharing(arrays, made),)
     refuse_expensive(arrays, spec)
     arrays += tuple(
@@ -75,24 +81,26 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         for each in prepared.new
         if each.values is not None and each.variable is None
     )
-    return BuildPlan(
+    plan = BuildPlan(
         build_id=spec.build_id,
         group=paths.canonical(spec.group),
         concat_dim=spec.concat_dim,
         files=facts.files.take(cells.rows),
-        groups=_groups(facts, cells, spec),
+        groups=_groups(facts, cells, spec, arrays),
         arrays=arrays,
         containers=containers_for(facts.places),
         split_rules=split_rules_of(arrays),
         notes=(
             *(axis.reason for axis in cells.axes if axis.reason),
             *(a.steps.describe(a.dimension) for a in cells.axes if a.has_gaps and a.steps),
-            *time_recoding.describe_recodings(times),
-            *duplicates.describe_duplicates(prepared.left_out, spec.options.duplicates),
+            *describe_recodings(times),
+            *duplicates.describe_duplicates(
+                prepared.left_out, spec.options.duplicates, prepared.cuts
+            ),
             *holes.describe_gaps(gaps),
             *_describe_padding(members),
             *hybrids_told(arrays),
-            *tolerance.describe_tolerance(facts, members, spec.tolerance),
+            *tolerance.describe_tolerance(facts, members, limits),
             *_describe_static(facts, arrays),
             *reader_support.describe_readers(
                 {each.path: reader_support.readers_of_json(each.zarr_json) for each in arrays}
@@ -100,6 +108,25 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         ),
         left_out=prepared.left_out,
     )
+    return plan if facts.cuts is None else _each_once(plan, facts.cuts.take(cells.rows))
+
+
+def _each_once(plan: BuildPlan, cuts: StepCuts) -> BuildPlan:
+    """Let a plan of pieces of files hold each file once."""
+    _, first, number = np.unique(cuts.source, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(first), np.int64)
+    rank[order] = np.arange(len(first))
+    row = rank[number]
+    arrays = tuple(
+        replace(
+            each,
+            files=row[each.files],
+            times=None if each.times is None else each.times.take(first[order]),
+        )
+        for each in plan.arrays
+    )
+    return replace(plan, files=plan.files.take(first[order]), arrays=arrays)
 
 
 def _sharing(others: Sequence[PlannedArray], array: PlannedArray) -> PlannedArray:
@@ -129,9 +156,10 @@ def _describe_padding(members: Sequence[CombinedVariable]) -> list[str]:
     """Return a line for the arrays of which some files hold less along a dimension."""
     found: dict[tuple[str, int, int, int], list[str]] = {}
     for member in members:
-        for axis in member.ragged:
+        for axis, longest in zip(member.ragged, member.full, strict=True):
+            if member.spells and axis == len(member.schema.dimension_names) - 1:
+                continue  # no reader sees how many characters there was room for
             lengths = member.along_axes((axis,))[:, 0]
-            longest = int(lengths.max())
             short = int((lengths < longest).sum())
             name = member.schema.dimension_names[axis] or ""
             found.setdefault((name, short, len(lengths), longest), []).append(member.path)
@@ -156,11 +184,14 @@ def _describe_static(facts: CatalogFacts, arrays: tuple[PlannedArray, ...]) -> l
 # -- groups ------------------------------------------------------------------------------------
 
 
-def _groups(facts: CatalogFacts, cells: Placement, spec: CombineSpec) -> dict[str, bytes]:
+def _groups(
+    facts: CatalogFacts, cells: Placement, spec: CombineSpec, arrays: Sequence[PlannedArray]
+) -> dict[str, bytes]:
     """Return the groups of the dataset; groups of later files count unless "override" was chosen.
 
     Where files hold different arrays they may have different groups, and all are looked at.
     """
+    names = names_by_group(_in_order(facts, cells, spec, arrays))
     rows = cells.rows
     is_uniform = len(facts.arrays.file) == len(facts.files) * len(facts.arrays.path.values)
     if spec.options.combine_attrs == "override" and is_uniform:
@@ -173,7 +204,29 @@ def _groups(facts: CatalogFacts, cells: Placement, spec: CombineSpec) -> dict[st
         paths.join(spec.group, path): groups[0].zarr_json(
             combine_attributes(
                 [each.attributes for each in groups], spec.options.combine_attrs, path=path
-            )
+            ),
+            variables=names.get(paths.join(spec.group, path), ()),
         )
         for path, groups in found.items()
     }
+
+
+def _in_order(
+    facts: CatalogFacts, cells: Placement, spec: CombineSpec, arrays: Sequence[PlannedArray]
+) -> list[str]:
+    """Return the paths of arrays in the order of the first file, then those of later files only.
+
+    Arrays that no file has (labels of new dimensions) come last, as in xarray's ``concat``.
+    """
+    codes, file = facts.arrays.path.codes, facts.arrays.file
+    first = np.flatnonzero(file == cells.rows[0]) if len(cells.rows) else np.zeros(0, np.int64)
+    later = np.ones(len(facts.arrays.path.values), np.bool_)
+    later[codes[first]] = False
+    more = np.flatnonzero(later[codes]) if later.any() else first[:0]
+    more = more[np.argsort(cells.place[file[more]], kind="stable")]
+    in_order = dict.fromkeys(codes[np.concatenate([first, more])].tolist())
+    place = {
+        paths.join(spec.group, facts.arrays.path.values[code]): at
+        for at, code in enumerate(in_order)
+    }
+    return sorted((each.path for each in arrays), key=lambda path: place.get(path, len(place)))

@@ -8,7 +8,10 @@ from typing import Literal
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
-from icevirt.planning.remedies import choose
+from icevirt.planning.remedies import fix, listed
+
+_NAMED = 5  # attributes
+_LONGEST = 60  # letters of a value
 
 type CombineAttrs = Literal["override", "drop", "identical", "no_conflicts", "drop_conflicts"]
 
@@ -37,11 +40,11 @@ def combine_attributes(
         case "drop":
             return Attributes()
         case "identical":
-            _refuse_unless(all(_items(each) == _items(found[0]) for each in found), policy, path)
+            _refuse_unless(not (odd := _unequal(found)), policy, path, found, odd)
             return found[0]
         case "no_conflicts":
             merged, conflicts = _merge(found)
-            _refuse_unless(not conflicts, policy, path, conflicts)
+            _refuse_unless(not conflicts, policy, path, found, conflicts)
             return merged
         case "drop_conflicts":
             merged, conflicts = _merge(found)
@@ -70,13 +73,37 @@ def _merge(found: Sequence[Attributes]) -> tuple[Attributes, list[str]]:
     return Attributes(values=values, dtypes=dtypes, replaced=replaced), conflicts
 
 
-def _refuse_unless(fine: bool, policy: str, path: str, conflicts: Sequence[str] = ()) -> None:
-    if not fine:
-        raise CombineError(
-            "the files' attributes differ",
-            do=f"Keep the first file's with {choose(combine_attrs='override')}, or use"
-            " drop_conflicts.",
-            path=path,
-            attributes=list(conflicts) or "any",
-            combine_attrs=policy,
-        )
+def _unequal(found: Sequence[Attributes]) -> list[str]:
+    """Return the names of attributes that some lack or that differ."""
+    items = [_items(each) for each in found]
+    names = dict.fromkeys(name for each in items for name in each)
+    return [name for name in names if any(each.get(name) != items[0].get(name) for each in items)]
+
+
+def _refuse_unless(
+    fine: bool, policy: str, path: str, found: Sequence[Attributes], conflicts: Sequence[str]
+) -> None:
+    if fine:
+        return
+    name = conflicts[0]
+    items = [_items(each).get(name) for each in found]
+    other = next((each for each in items if each != items[0]), None)
+    raise CombineError(
+        f"attributes differ between files in {path}: {listed(conflicts, _NAMED)}",
+        fixes=[
+            fix("attributes that differ are left out", combine_attrs="drop_conflicts"),
+            fix("the first file says what attributes are", combine_attrs="override"),
+        ],
+        path=path,
+        attributes=list(conflicts),
+        values=[_shown(items[0]), _shown(other)],
+        combine_attrs=policy,
+    )
+
+
+def _shown(item: object) -> str:
+    if not isinstance(item, tuple):
+        return "no such attribute"
+    value, dtype = item
+    text = repr(value) if dtype is None else f"{value!r} ({dtype})"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -21,11 +21,12 @@ import numpy as np
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.roles import coordinates_of
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, InvalidInputError
+from icevirt.errors import CombineError, Fix, InvalidInputError
 from icevirt.model import paths
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.axes.placement import AxisPlacement
-from icevirt.planning.remedies import choose, leave_out
+from icevirt.planning.remedies import fix, listed, of_arguments, scan_fix
+from icevirt.planning.times.units import units_of
 
 type DataVarsLike = str | Iterable[str] | Mapping[str, str | Iterable[str]] | None
 type DataVars = Mapping[str, tuple[str, ...]]
@@ -35,6 +36,7 @@ type Named = tuple[str, Sequence[str | None]]
 EVERY = ""
 ALL, MINIMAL = "all", "minimal"
 _WORDS = (ALL, MINIMAL)
+_SHOWN = 3  # names in a price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +149,9 @@ class Declared:
         self, facts: CatalogFacts, new: Sequence[NewDimension], rules: DimensionRules
     ) -> None:
         self._facts = facts
-        self._new = {each.name: each for each in new}
+        self._new = {each.name: each for each in new if each.is_new}
         self._rules = rules
+        self._of_one_label: dict[str, frozenset[str]] = {}
         self.schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
         refuse_unknown_dimensions(rules.asked, rules.dimensions)
         refuse_unknown_names(rules.asked, facts.arrays.path.values)
@@ -163,7 +166,9 @@ class Declared:
         return tuple(
             name
             for name in self._rules.dimensions
-            if name not in own and self._gets(name, path, own)
+            if name not in own
+            and self._gets(name, path, own)
+            and not self._is_lone(name, path, own)
         )
 
     def _gets(self, dimension: str, path: str, own: Sequence[str | None]) -> bool:
@@ -191,6 +196,43 @@ class Declared:
             path,
             is_new=axis is not None,
             is_coordinate=path in self._coordinates,
+        )
+
+    def _is_lone(self, dimension: str, path: str, own: Sequence[str | None]) -> bool:
+        """Say whether one label has a field alone that gets the dimension by default only."""
+        axis, kept = self._new.get(dimension), self._rules.kept
+        if axis is None or said(self._rules.lasting, dimension) is not None:
+            return False
+        is_label = any(path in (e.variable, e.label_variable) for e in self._new.values())
+        is_placed = not {*own}.isdisjoint((*self._rules.dimensions, *self._times))
+        is_kept = dimension in kept.dimensions.get(path, ())
+        return not (is_label or is_placed or is_kept) and path in self._alone(axis)
+
+    def _alone(self, axis: NewDimension) -> frozenset[str]:
+        """Return the paths of arrays that the files of one label hold, and no others.
+
+        They say nothing of the new dimension, unless all arrays are of that kind.
+        """
+        if axis.name not in self._of_one_label:
+            arrays = self._facts.arrays
+            cell, paths_there = axis.cell[arrays.file], arrays.path.values
+            one = np.zeros(len(paths_there), np.int64)
+            one[arrays.path.codes] = cell
+            others = np.bincount(arrays.path.codes[cell != one[arrays.path.codes]])
+            is_shared = np.zeros(len(paths_there), np.bool_)
+            is_shared[: len(others)] = others > 0
+            alone = frozenset(np.array(paths_there, object)[~is_shared].tolist())
+            shared = {*paths_there} - alone - self._coordinates
+            self._of_one_label[axis.name] = alone if shared else frozenset()
+        return self._of_one_label[axis.name]
+
+    @cached_property
+    def _times(self) -> frozenset[str]:
+        """The dimensions along which values vary in time: fields that have one are data."""
+        return frozenset(
+            paths.name(path)
+            for path, schema in variables_of(self._facts)
+            if units_of(schema.attributes.values) is not None
         )
 
     @cached_property
@@ -236,46 +278,64 @@ def lacking(
     )
 
 
-def refusal(
-    facts: CatalogFacts,
-    array: Named,
-    rows: tuple[int, int],
-    axis: AxisPlacement | None,
-    rules: DimensionRules,
-) -> CombineError:
-    """Return the error for two files that hold other values of an array, or were not compared.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unequal:
+    """An array whose values differ between two files, or were not compared."""
+
+    array: Named
+    rows: tuple[int, int]  # of the array in the two files
+    axis: AxisPlacement | None  # that it lacks; None where the files do not lie apart
+    uneven: tuple[str, ...] = ()  # dimensions whose lengths differ
+
+    @property
+    def path(self) -> str:
+        """Of the array."""
+        return self.array[0]
+
+    @property
+    def is_coordinate(self) -> bool:
+        """Whether it is the coordinate of a dimension, which cannot get another one."""
+        return tuple(self.array[1]) == (paths.name(self.path),)
+
+
+def refusal(facts: CatalogFacts, found: Sequence[Unequal], rules: DimensionRules) -> CombineError:
+    """Return the error for arrays that must be equal in all files and are not.
 
     Args:
         facts: Of all files.
-        array: Its path and dimensions.
-        rows: Of the array in the two files.
-        axis: That it lacks; None where the files do not lie apart.
+        found: The arrays; two files of the first are compared.
         rules: That give dimensions.
     """
+    array, rows, axis = found[0].array, found[0].rows, found[0].axis
     arrays, path = facts.arrays, array[0]
+    fixes = fixes_of(found, rules)
+    more = {"others": [each.path for each in found[1:]]} if found[1:] else {}
     digests = [arrays.digest[row] for row in rows]
     urls = [facts.url_of(row) for row in rows]
     own = [path if arrays.own_path is None else arrays.own_path[row] for row in rows]
     lacks = "concatenated dimension" if axis is None else f"dimension {axis.dimension!r}"
+    is_placed = axis is None and not {*rules.dimensions}.isdisjoint(array[1])
     if not all(digests):
         return CombineError(
             f"variable {path} does not have the {lacks}, so its values must be equal in all"
             " files, but the scan did not compare them",
-            do=_sentence(
-                f"{how_given(array, axis, rules)}leave it out with {leave_out(path)}{_named(axis)}"
-            ),
+            do=_named(axis),
+            fixes=fixes,
             variable=path,
+            **more,
             first=urls[0],
             other=urls[1],
         )
     seen = None if facts.compare is None else facts.compare(*zip(urls, own, strict=True))
     return CombineError(
-        f"variable {path} does not have the {lacks}, and its values differ between files",
-        do=_sentence(
-            f"{how_given(array, axis, rules)}leave it out with {leave_out(path)}, pass a "
-            "tolerance for its values, or build the files of each grid into a group of its own."
-        ),
+        f"two files hold different values of {path} for the same steps"
+        if is_placed
+        else f"variable {path} does not have the {lacks}, and its values differ between files",
+        do="If they differ by rounding, pass tolerance (--tolerance NAME=DIFFERENCE); if these are"
+        " different grids, build the files of each into a group of its own.",
+        fixes=fixes,
         variable=path,
+        **more,
         first=urls[0],
         other=urls[1],
         **({} if seen is None else seen),
@@ -284,34 +344,57 @@ def refusal(
 
 def _named(axis: AxisPlacement | None) -> str:
     if axis is None or not axis.is_new:
-        return "."
-    return ", or list in data_vars the variables that get the dimension; all others are compared."
-
-
-def how_given(array: Named, axis: AxisPlacement | None, rules: DimensionRules, **more: Any) -> str:
-    """Return how the array gets the dimension, with ``more`` options; a coordinate cannot."""
-    path, names = array
-    if axis is None or tuple(names) == (paths.name(path),):
         return ""
-    fix = remedy(rules, path, axis.dimension, is_new=axis.is_new, **more)
-    if axis.dimension not in rules.kept.dimensions.get(path, (axis.dimension,)):
-        fix += (
-            ' and commit_options={"allow_changes": True} (--allow-changes), because the last build'
-            " made it without"
+    return "Or list in data_vars the variables that get the dimension; all others are compared."
+
+
+def fixes_of(found: Sequence[Unequal], rules: DimensionRules) -> list[Fix]:
+    """Return how arrays that are not equal in all files get the dimension, or are left out."""
+    fixes = []
+    given = [each for each in found if each.axis is not None and not each.is_coordinate]
+    if len(given) == len(found):
+        along = dict.fromkeys(each.axis.dimension for each in given if each.axis is not None)
+        price = (
+            f"{listed([_short(each.path) for each in given], _SHOWN)} get the dimension"
+            if len(given) > 1
+            else f"{_short(given[0].path)} gets the dimension"
         )
-    return f"give it the dimension with {fix}, "
+        price += f" {', '.join(map(repr, along))}: a value for each step"
+        pad = list(dict.fromkeys(name for each in given for name in each.uneven))
+        more: dict[str, Any] = {"pad": pad} if pad else {}
+        if pad:
+            price += ", its end read as missing where a file has less"
+        made = fix(price, data_vars=remedy(rules, given), **more)
+        if any(_made_without(each, rules) for each in given):
+            allowed = {**made.arguments, "commit_options": {"allow_changes": True}}
+            made = of_arguments(allowed, f"{price}, which the last build made without")
+        fixes.append(made)
+    they = "these variables are" if len(found) > 1 else f"{_short(found[0].path)} is"
+    fixes.append(scan_fix(f"{they} left out", drop_variables=[each.path for each in found]))
+    return fixes
 
 
-def remedy(rules: DimensionRules, path: str, dimension: str, *, is_new: bool, **more: Any) -> str:
-    """Return what to paste so that a variable gets a dimension too, and no other one changes."""
+def _made_without(found: Unequal, rules: DimensionRules) -> bool:
+    assert found.axis is not None
+    name = found.axis.dimension
+    return name not in rules.kept.dimensions.get(found.path, (name,))
+
+
+def remedy(rules: DimensionRules, found: Sequence[Unequal]) -> Any:
+    """Return the data_vars with which variables get a dimension too, and no other one changes."""
     by_dimension = {
         each: words for each in rules.dimensions if (words := said(rules.lasting, each))
     }
-    before = by_dimension.get(dimension, _recorded(rules, dimension) if is_new else ())
-    by_dimension[dimension] = (*(word for word in before if word != MINIMAL), _short(path))
+    for each in found:
+        assert each.axis is not None
+        dimension = each.axis.dimension
+        recorded = _recorded(rules, dimension) if each.axis.is_new else ()
+        before = by_dimension.get(dimension, recorded)
+        kept = (word for word in before if word != MINIMAL)
+        by_dimension[dimension] = tuple(dict.fromkeys((*kept, _short(each.path))))
     if len(rules.dimensions) == 1:
-        return choose(data_vars=by_dimension[dimension], **more)
-    return choose(data_vars=by_dimension, **more)
+        return list(by_dimension[rules.dimensions[0]])
+    return {name: list(words) for name, words in by_dimension.items()}
 
 
 def _recorded(rules: DimensionRules, dimension: str) -> tuple[str, ...]:
@@ -324,7 +407,3 @@ def _short(path: str) -> str:
     """Return the name of a variable where its path says no more."""
     name = paths.name(path)
     return name if path.count("/") == 1 and ":" not in name and name not in _WORDS else path
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:]

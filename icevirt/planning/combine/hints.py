@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple, Self
 
-from icevirt.archive.joining import Fact, itemsize_of, joins_badly
-from icevirt.archive.roles import coordinates_of
+from icevirt.archive.joining import Fact, is_character, itemsize_of, joins_badly
+from icevirt.archive.roles import coordinates_of, resolved
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
-from icevirt.model.json import JSON
 from icevirt.planning.combine.data_vars import gets
+from icevirt.planning.combine.dimension_lengths import dimensions_of_texts
 
 _COMPARED = 64 * 1024  # bytes of an array that is compared though it is stacked
-_TOLERATED = 1 << 18  # values of a variable that are compared with a tolerance
+_TOLERATED = 1 << 20  # values of a variable that are compared with a tolerance
 _CHARACTERS_READ = 1 << 24  # of a coordinate
-_CHARACTERS: tuple[JSON, ...] = (
-    {"name": "null_terminated_bytes", "configuration": {"length_bytes": 1}},
-)
 
 
 class Recorded(NamedTuple):
@@ -51,7 +48,7 @@ class Recorded(NamedTuple):
             shape=shape,
             chunk_shape=chunk_shape,
             itemsize=itemsize_of(schema.data_type),
-            is_character=schema.data_type in _CHARACTERS,
+            is_character=is_character(schema.data_type),
             whole=schema.whole,
             contiguous=schema.contiguous,
         )
@@ -156,10 +153,30 @@ class CombineHints:
         if not names or names == (paths.name(path),):
             is_small = prod(array.shape) * itemsize <= affordable
             return bool(axes) or (bool(self.concat_dims) and is_small)
+        called = self._called(names)
         return any(
-            joins_badly(array.shape, array.chunk_shape, axis, itemsize, contiguous=array.contiguous)
+            joins_badly(
+                array.shape,
+                array.chunk_shape,
+                axis,
+                itemsize,
+                contiguous=array.contiguous,
+                padded=called[axis] in self.pad,
+            )
             for axis in axes
         )
+
+    def with_uneven_texts(self, arrays: Iterable[Recorded]) -> CombineHints:
+        """Return the hints for arrays of which some are texts with room for fewer characters."""
+        known = [*arrays]
+        texts = dimensions_of_texts((each.dimension_names, each.is_character) for each in known)
+        held: dict[str, set[tuple[str, int]]] = {}
+        for each in known:
+            if each.is_character and each.shape and (name := each.dimension_names[-1]) in texts:
+                held.setdefault(each.path, set()).add((str(name), each.shape[-1]))
+        uneven = {name for found in held.values() if len(found) > 1 for name, _ in found}
+        called = self._called(sorted(uneven))
+        return replace(self, pad=(*self.pad, *map(str, called))) if uneven else self
 
     def _called(self, names: Sequence[str | None]) -> tuple[str | None, ...]:
         """Return dimensions as they will be called."""
@@ -231,6 +248,49 @@ class CombineHints:
             return False
         is_coordinate = tuple(names) == (paths.name(path),)
         return is_named(path, self.tolerant) or ("*" in self.tolerant and is_coordinate)
+
+
+def holds_labels(path: str, names: Sequence[str | None], data_type: object) -> bool:
+    """Say whether a variable is the coordinate of a dimension; texts may be rows of characters."""
+    own = paths.name(path)
+    if tuple(names) == (own,):
+        return True
+    return len(names) == 2 and names[0] == own and is_character(data_type)
+
+
+def covered_by(
+    tolerance: Mapping[str, float],
+    variables: Iterable[tuple[str, Sequence[str | None], Mapping[str, Any]]],
+) -> dict[str, float]:
+    """Return the variables that tolerances cover, by path.
+
+    A path counts before a name, that before the coordinate whose bounds a variable holds, and that
+    before what holds for all coordinates: those of dimensions, those that the attribute
+    ``coordinates`` names, and the bounds of all.
+    """
+    if not tolerance:
+        return {}
+    known = list(variables)
+    there: dict[str, set[str]] = {}
+    for path, _, _ in known:
+        there.setdefault(paths.name(path), set()).add(path)
+    found: dict[str, float] = {}
+    every = tolerance.get("*")
+    coordinates = coordinates_of(known) if every is not None else frozenset()
+    owners: dict[str, str] = {}  # of bounds
+    for path, _, attributes in known:
+        for name in ("bounds", "climatology"):
+            if isinstance(word := attributes.get(name), str):
+                held = resolved(paths.parent(path), word, there)
+                owners.setdefault(held or "", path)
+    for path in {path for path, _, _ in known}:
+        owner = owners.get(path, path)
+        keys = (path, paths.name(path), owner, paths.name(owner))
+        limit = next((tolerance[key] for key in keys if key in tolerance), None)
+        limit = every if limit is None and path in coordinates else limit
+        if limit is not None:
+            found[path] = limit
+    return found
 
 
 def is_named(path: str, names: tuple[str, ...]) -> bool:

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import ArrayColumns, BesideColumns, CatalogFacts, Coded, Counts, Labels
 from icevirt.archive.joining import Fact, Form, cut_along
 from icevirt.archive.schema import ArraySchema
+from icevirt.planning.combine.common_chunks import common_edges, common_fills
 from icevirt.planning.combine.data_vars import listing_groups, variables_of
-from icevirt.planning.combine.hints import CombineHints, Recorded
+from icevirt.planning.combine.hints import CombineHints, Recorded, covered_by
 
 type IsReferenced = Callable[[str], bool]
 """Given the path of an array: whether a policy wants its chunks to be references."""
@@ -32,6 +33,7 @@ class LackingFacts:
     path: Coded  # (n,)
     fact: NDArray[np.uint8]  # (n,) of `Fact`
     equal: tuple[str, ...]  # paths of arrays that must be equal though files are stacked
+    tolerant: tuple[str, ...] = ()  # names and paths of arrays whose values are compared
 
 
 class _ArrayKind(NamedTuple):
@@ -40,15 +42,28 @@ class _ArrayKind(NamedTuple):
     array: Recorded
     schema: ArraySchema
 
-    def cut(self, hints: CombineHints) -> tuple[str, int]:
-        """Return the schema of its chunks, and into how many each recorded one is cut."""
+    def cut(self, hints: CombineHints, edge: int | None) -> tuple[str, int, int]:
+        """Return the schema of its chunks, into how many each recorded one is cut, and of how many.
+
+        Args:
+            hints: How files are combined.
+            edge: Of chunks along the first axis that fit files of several lengths.
+        """
         array = self.array
-        if not array.contiguous:
-            return self.schema.dumps(), 1
+        if not array.contiguous and edge is None:
+            return self.schema.dumps(), 1, 1
         axes = hints.joined_axes(array.dimension_names)
-        edges = cut_along(array.chunk_shape, axes, array.itemsize)
+        edges = (
+            cut_along(array.chunk_shape, axes, array.itemsize)
+            if edge is None
+            else (edge, *array.chunk_shape[1:])
+        )
         times = array.chunk_shape[0] // edges[0] if edges else 1
-        return replace(self.schema, chunk_shape=edges, contiguous=False).dumps(), times
+        schema = replace(self.schema, chunk_shape=edges, contiguous=False).dumps()
+        if edge is None or array.shape[0] % array.chunk_shape[0] == 0:
+            return schema, times, 1
+        # the last chunk is as long as all others, but ends behind the values
+        return schema, array.shape[0] // edge, -(-array.shape[0] // array.chunk_shape[0])
 
 
 def resolved(
@@ -69,7 +84,11 @@ def resolved(
         affordable: Bytes of values that may be stored of a file.
     """
     arrays = facts.arrays
+    hints = _covering(facts, hints)
     kinds, kind = _kinds(arrays)
+    hints = hints.with_uneven_texts(each.array for each in kinds)
+    for at, fill in common_fills(arrays, kinds, kind).items():
+        kinds[at] = kinds[at]._replace(schema=replace(kinds[at].schema, fill_value=fill))
     equal = _equal(facts, hints)
     of_kind = np.array(
         [
@@ -95,7 +114,10 @@ def resolved(
             path=arrays.path.take(rows),
             fact=lacking[rows],
             equal=tuple(sorted(equal)),
+            tolerant=hints.tolerant,
         )
+    if not hints.concat_dims:  # labels of variables with one value, which may become a dimension's
+        wanted |= _recorded(arrays) & np.uint8(Fact.labels)
     return replace(facts, arrays=_made(arrays, beside, found, wanted, (kinds, kind), hints))
 
 
@@ -128,6 +150,18 @@ def _equal(facts: CatalogFacts, hints: CombineHints) -> frozenset[str]:
         for path, schema in variables_of(facts)
     )
     return hints.equal_in_files(variables, listing_groups(facts))
+
+
+def _covering(facts: CatalogFacts, hints: CombineHints) -> CombineHints:
+    """Return hints whose tolerances name what they cover: of coordinates, their bounds too."""
+    if not hints.tolerant:
+        return hints
+    variables = [
+        (path, schema.dimension_names, schema.attributes.values)
+        for path, schema in variables_of(facts)
+    ]
+    covered = covered_by(dict.fromkeys(hints.tolerant, 0.0), variables)
+    return replace(hints, tolerant=tuple(sorted({*hints.tolerant, *covered})))
 
 
 def _recorded(arrays: ArrayColumns) -> NDArray[np.uint8]:
@@ -193,14 +227,18 @@ def _made(  # noqa: PLR0917 - what is known of the arrays
     """Return the arrays with what is wanted of them, and nothing else."""
     everything = np.arange(len(arrays.file))
     has_values = ((wanted & Fact.values) > 0) & (found.values >= 0)
-    cuts = [each.cut(hints) for each in kinds[0]]
+    joined = np.zeros(len(kinds[0]), np.bool_)
+    joined[kinds[1][has_values]] = True
+    common = common_edges(arrays, kinds[0], kinds[1], joined, hints)
+    cuts = [each.cut(hints, common.get(at)) for at, each in enumerate(kinds[0])]
     number: dict[str, int] = {}
-    of_kind = np.array([number.setdefault(text, len(number)) for text, _ in cuts], np.int64)
+    of_kind = np.array([number.setdefault(text, len(number)) for text, *_ in cuts], np.int64)
     of_beside = np.array(
         [number.setdefault(text, len(number)) for text in beside.schema.values], np.int64
     )
     schema = of_kind[kinds[1]]
-    times = np.array([count for _, count in cuts], np.int64)[kinds[1]]
+    times = np.array([count for _, count, _ in cuts], np.int64)[kinds[1]]
+    among = np.array([count for *_, count in cuts], np.int64)[kinds[1]]
     form = np.where(times > 1, Form.cut, Form.recorded).astype(np.uint8)
     at = found.values[has_values]
     schema[has_values] = of_beside[beside.schema.codes[at]]
@@ -209,9 +247,9 @@ def _made(  # noqa: PLR0917 - what is known of the arrays
     nbytes[has_values] = beside.nbytes[at]
 
     def counted(column: Counts, values: NDArray[np.int64], times: NDArray[np.int64]) -> Counts:
-        return Counts(np.where(has_values, values, column[everything] * times))
+        return Counts(np.where(has_values, values, column[everything] * times // among))
 
-    none, once = np.zeros_like(nbytes), np.ones_like(nbytes)
+    none, once = np.zeros_like(nbytes), among
     return replace(
         arrays,
         schema=Coded(schema, tuple(number)).take(everything),

@@ -9,11 +9,15 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
+
 from icevirt.archive.edits import FileChanges, FileFacts
 from icevirt.archive.options import Names, Option, Options, count, mapping, names, one_of
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
+from icevirt.planning.axes.date_labels import is_date, plain_date
 from icevirt.planning.axes.duplicates import Duplicates
+from icevirt.planning.axes.name_patterns import NamePattern, is_pattern
 from icevirt.planning.axes.new_dimensions import Labels
 from icevirt.planning.axes.regular_axes import spacing_of
 from icevirt.planning.combine.combine_attrs import CombineAttrs
@@ -56,8 +60,8 @@ def _data_vars(given: Any) -> DataVarsLike:
 
 
 def _labels(given: Any) -> LabelsLike | None:
-    if given is None or isinstance(given, str):
-        return given
+    if given is None:
+        return None
     if isinstance(given, Mapping):
         return {str(name): _labels_of_one(each) for name, each in given.items()}
     return _labels_of_one(given)
@@ -65,13 +69,17 @@ def _labels(given: Any) -> LabelsLike | None:
 
 def _labels_of_one(given: Any) -> Labels:
     if isinstance(given, str):
+        if is_pattern(given):
+            NamePattern.of(given)
         return given
     if not isinstance(given, Sequence) and not hasattr(given, "__array__"):
         raise InvalidInputError(
-            "labels are texts or numbers, one for each file, or say where files hold them",
-            do='Pass a list, "regex:PATTERN", "attribute:NAME" or "variable:NAME".',
+            "labels are texts, numbers or dates, one for each file, or say where files hold them",
+            do='Pass a list, a pattern of names like "{member}_{time:%Y%m}.nc", "regex:PATTERN",'
+            ' "attribute:NAME" or "variable:NAME".',
         )
-    return list(given)
+    listed = list(np.asarray(given)) if hasattr(given, "__array__") else list(given)
+    return [plain_date(each) if is_date(each) else each for each in listed]
 
 
 def _tolerance(given: Any) -> ToleranceLike:
@@ -166,10 +174,11 @@ class CombineOptions(Options):
         LabelsLike | None,
         Option(
             "Stack the files along the concatenated dimension as a new one with these labels: a"
-            " list in the order of the files; regex:PATTERN with one group that is found in the"
-            " file's URL; attribute:NAME of the file; variable:NAME with one value in each file;"
-            " or preprocess, for what that function returns. Files of one label are merged. By"
-            " dimension where there are several.",
+            " list in the order of the files, dates too; a pattern of names with dimensions and"
+            " date formats, like {member}_{time:%Y%m%d}.nc; regex:PATTERN with one group that is"
+            " found in the file's URL; attribute:NAME of the file; variable:NAME with one value in"
+            " each file; or preprocess, for what that function returns. Files of one label are"
+            " merged. By dimension where there are several.",
             _labels,
         ),
     ] = None
@@ -308,6 +317,11 @@ class CombineSpec:
     nest: Mapping[str, tuple[int, ...]] | None = None  # URL -> place along each of concat_dim
     kept: Kept = field(default_factory=Kept)
     max_references: int = MAX_REFERENCES  # of one manifest
+
+    def said_of(self, dimension: str) -> dict[str, Any]:
+        """Return attributes that the user sets for the coordinate of a dimension in all files."""
+        attrs = self.options.attrs or {}
+        return {**attrs.get(dimension, {}), **attrs.get(f"/{dimension}", {})}
 
     @property
     def pad(self) -> tuple[str, ...]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, by_first_appearance
-from icevirt.archive.hybrid import AxisGrid, Hybrid, Recoding
+from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.plan import ArrayMode, PlannedArray, grids_of
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import DECODING, ArraySchema
+from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
@@ -22,16 +24,18 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.planning.axes.gaps import Gap, steps_of_label
 from icevirt.planning.axes.placement import AxisPlacement, Placement
-from icevirt.planning.axes.regular_axes import AxisSteps
-from icevirt.planning.combine import data_vars
+from icevirt.planning.axes.regular_axes import AxisSteps, without_spacing
+from icevirt.planning.combine import shares
 from icevirt.planning.combine.cf_packing import PACKING
 from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.options import CombineSpec
-from icevirt.planning.combine.tolerance import largest_difference, limit_of
+from icevirt.planning.combine.rounding import fixes_of
+from icevirt.planning.combine.tolerance import largest_difference
+from icevirt.planning.combine.unlike_files import unequal_refusal
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.partial_references import Decision, Place, decide
 from icevirt.planning.partial.storage_cost import hybrid_counts, hybrid_window, with_grid
-from icevirt.planning.remedies import choose, leave_out
+from icevirt.planning.remedies import drop_fix, fix
 from icevirt.planning.schedule.manifest_units import window_of
 
 JOINED_CHUNK_BYTES = 4 << 20
@@ -58,15 +62,19 @@ def planned(
     gap: Gap | None = None,
     times: Recoding | None = None,
     given: Sequence[str] = (),
+    limits: Mapping[str, float] = MappingProxyType({}),
 ) -> PlannedArray:
     """Plan one array; ``gap`` holds the boxes without a file, ``times`` its units.
 
-    ``given`` are the dimensions that it does not have in the files.
+    ``given`` are the dimensions that it does not have in the files; ``limits`` say how far values
+    may differ that must be equal, by path.
 
     Raises:
         CombineError: Its files do not fit together.
     """
-    share = _share(facts, member, cells, spec, gap, recoded=times is not None)
+    if not member.axes:
+        _refuse_unequal(facts, member, cells, spec, limits.get(member.path))
+    share = _share(facts, member, gap, recoded=times is not None)
     rows = member.rows[share.of]
     schema = _with_attributes(facts, member, spec)
     schema = schema if gap is None else gap.readable(schema)
@@ -111,6 +119,8 @@ def planned(
         expected=_expected(facts.arrays, member, share, rows, edges, grid, hybrid),
         hybrid=hybrid,
         form=None if facts.arrays.form is None else facts.arrays.form[rows],
+        skips=share.skips,
+        held=share.held,
     )
     return array if steps is None else _given(array, steps)
 
@@ -148,16 +158,20 @@ def _decision(  # noqa: PLR0917 - the facts of one array
             f"{member.path} would be repeated for several steps of a file along "
             f"{', '.join(map(repr, given))}, so its values would have to be stored: "
             f"{made.hybrid.why}",
-            do=f"Leave {member.path} out of data_vars, or build the deviating files into another"
-            " group.",
+            fixes=[drop_fix(facts.arrays, member.rows, f"the dataset lacks {member.path}")],
+            do=f"You can also leave {member.path} out of data_vars, or build the files that differ"
+            " into another group.",
             variable=member.path,
         )
     begins = np.unique(share.starts, axis=0)
     if len(begins) < len(share.starts):
         raise CombineError(
             f"several files hold {member.path} for the same steps, in different encodings",
-            do=f"Choose one with {choose(duplicates='newest')}, or version; or leave the variable"
-            f" out with {leave_out(member.path)}.",
+            fixes=[
+                fix("one file of each step counts, by its time of change", duplicates="newest"),
+                fix("one file of each step counts, by its name", duplicates="version"),
+                drop_fix(facts.arrays, member.rows, f"the dataset lacks {member.path}"),
+            ],
             variable=member.path,
             why=made.hybrid.why,
         )
@@ -173,7 +187,12 @@ def _decision(  # noqa: PLR0917 - the facts of one array
 
 def _as_stored(schema: ArraySchema, target: ArraySchema, member: CombinedVariable) -> ArraySchema:
     """Return the schema of a hybrid array: encoded like ``target``, described by its attributes."""
-    if not member.as_floats:
+    if target.decode_signature(stored=False) != member.schema.decode_signature(stored=False):
+        if not member.as_floats:  # times that files count differently
+            names = ("units", "calendar", *PACKING)
+            kept = schema.attributes.without(*names)
+            return replace(target, attributes=kept | target.attributes.only(*names))
+    elif not member.as_floats:
         return replace(
             schema,
             codecs=target.codecs,
@@ -198,6 +217,8 @@ def _given(array: PlannedArray, steps: AxisSteps) -> PlannedArray:
         starts=nowhere,
         lengths=nowhere,
         whole=array.whole[:1],
+        skips=None,
+        held=None,
         times=None,
         expected=math.prod(array.grid),
         values=steps.values,
@@ -216,8 +237,6 @@ def _sources(arrays: ArrayColumns, rows: NDArray[np.integer], path: str) -> Code
 def _share(
     facts: CatalogFacts,
     member: CombinedVariable,
-    cells: Placement,
-    spec: CombineSpec,
     gap: Gap | None,
     *,
     recoded: bool,
@@ -225,7 +244,6 @@ def _share(
     """Return where the files' shares begin; all files of a cell begin at one place."""
     shape = first = member.sizes[int(member.size[0])].tolist()
     if not member.axes:
-        _refuse_unequal(facts, member, cells, spec)
         nowhere = np.zeros((1, 0), np.int64)
         return _Share(
             mode=ArrayMode.once,
@@ -249,10 +267,19 @@ def _share(
             begins, total = axis.steps.begins, len(axis.steps.values)
         starts[:, at] = begins[cell[:, at]]
         shape[member.axes[at]] = total
-    for ragged in member.ragged:
-        shape[ragged] = int(member.sizes[:, ragged].max())
+    for ragged, length in zip(member.ragged, member.full, strict=True):
+        shape[ragged] = length
     # also the only file that is left may count time otherwise than the dataset
     alone = len(of) == 1 and not recoded and shape == first
+    skips = held = None
+    if facts.cuts is not None:
+        names = [axis.dimension for axis in member.along]
+        alone = False
+        boxes = shares.boxes_of(facts, member.rows[of], names, starts, lengths)
+        if not member.whole.all():  # values that are joined are compared cell by cell
+            boxes = shares.joined(boxes, len(names))
+        of, starts, lengths = of[boxes.rows], boxes.starts, boxes.lengths
+        skips, held = boxes.needed
     if (lengths == lengths[:1]).all():  # nearly always; it then takes no room
         lengths = np.broadcast_to(lengths[:1].copy(), lengths.shape)
     return _Share(
@@ -262,6 +289,8 @@ def _share(
         starts=starts,
         lengths=lengths,
         shape=tuple(shape),
+        skips=skips,
+        held=held,
     )
 
 
@@ -274,7 +303,10 @@ def _refuse_other_steps(
         raise CombineError(
             f"variable {member.path} has another length along {axis.dimension!r} than the "
             "coordinate that defines the missing steps",
-            do=f"Leave it out with {leave_out(member.path)}, or leave spacing out.",
+            fixes=[
+                without_spacing(axis.dimension),
+                drop_fix(facts.arrays, member.rows, f"the dataset lacks {member.path}"),
+            ],
             variable=member.path,
             file=facts.url_of(member.rows[row]),
             length=int(member.lengths[row, at]),
@@ -298,7 +330,8 @@ def _lengths_of_cells(facts: CatalogFacts, member: CombinedVariable, at: int) ->
         raise CombineError(
             f"files at one position along {axis.dimension!r} have different lengths of "
             f"{member.path}",
-            do="Build the files of each length into a group of its own.",
+            fixes=[drop_fix(facts.arrays, member.rows, f"the dataset lacks {member.path}")],
+            do="You can also build the files of each length into a group of its own.",
             variable=member.path,
             place=axis.name(int(cell[one])),
             first=facts.url_of(member.rows[one]),
@@ -328,20 +361,23 @@ def _with_attributes(
 
 
 def _refuse_unequal(
-    facts: CatalogFacts, member: CombinedVariable, cells: Placement, spec: CombineSpec
+    facts: CatalogFacts,
+    member: CombinedVariable,
+    cells: Placement,
+    spec: CombineSpec,
+    limit: float | None,
 ) -> None:
     """Refuse static arrays that hold other values in other files; the first file's are used."""
     codes = facts.arrays.digest.codes[member.rows]
     unlike = codes != codes[0]
-    limit = limit_of(spec.tolerance, member)
     if unlike.any() and limit is not None:
         largest_difference(facts, member, limit)
         return
     if unlike.any() or (len(codes) > 1 and not facts.arrays.digest[int(member.rows[0])]):
-        rows = int(member.rows[0]), int(member.rows[int(np.argmax(unlike)) or 1])
-        names = member.schema.dimension_names
-        axis = data_vars.lacking(facts, names, rows, cells.axes)
-        raise data_vars.refusal(facts, (member.path, names), rows, axis, spec.dimension_rules)
+        error = unequal_refusal(facts, cells, spec)
+        rounding = fixes_of(facts, member.path, spec.concat_dim, spec.tolerance)
+        error.fixes = (*rounding, *error.fixes)
+        raise error
 
 
 def _edges(member: CombinedVariable, share: _Share) -> list[int]:
@@ -389,7 +425,9 @@ def _expected(  # noqa: PLR0917 - the facts of one array
     whole = member.whole[share.of]
     if member.schema.whole or not whole.any():
         return int(counts.sum())
-    chunks = np.prod(-(-member.sizes // np.array(edges, np.int64)), axis=1)[member.size[share.of]]
+    sizes = member.shapes[share.of]
+    sizes[:, share.axes] = share.lengths
+    chunks = np.prod(-(-sizes // np.array(edges, np.int64)), axis=1)
     return int(np.where(whole, chunks, counts).sum())
 
 

@@ -6,6 +6,7 @@ units of times, and which of several files with the same steps counts.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts
-from icevirt.archive.hybrid import Recoding
 from icevirt.archive.plan import LeftOut
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError
-from icevirt.planning.axes import duplicates, time_recoding
+from icevirt.archive.times import Recoding
+from icevirt.errors import CombineError, Fix
+from icevirt.planning.axes import candidates, duplicates, overlaps
+from icevirt.planning.axes.label_proposals import label_fixes, odd_names
 from icevirt.planning.axes.new_dimensions import (
     NewDimension,
     nested_dimension,
@@ -25,10 +27,16 @@ from icevirt.planning.axes.new_dimensions import (
     new_dimension,
 )
 from icevirt.planning.axes.placement import Placement, place_files, placed_axis
+from icevirt.planning.axes.relabeled_steps import relabeled
 from icevirt.planning.combine.data_vars import Declared
+from icevirt.planning.combine.dimension_lengths import with_texts_alike
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.stacking import stacked
 from icevirt.planning.edits.renames import LabelEdits
+from icevirt.planning.remedies import drop_fixes, fix, listed
+from icevirt.planning.times.recoding import recode_times
+
+_NAMED = 5  # variables in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,6 +47,7 @@ class PreparedFacts:
     new: tuple[NewDimension, ...]  # (files,) that no file has, in the order of the spec
     times: Mapping[str, Recoding]  # (files,) by path, where files count time differently
     left_out: tuple[LeftOut, ...]
+    cuts: tuple[duplicates.StepsCut, ...] = ()
     nest: NDArray[np.int64] | None = None  # (files, dimensions) places that a person gave
     given: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # first axes, by path
     label_edits: LabelEdits | None = None
@@ -46,9 +55,22 @@ class PreparedFacts:
 
     def only(self, rows: NDArray[np.int64]) -> PreparedFacts:
         """Return some of the files, in the order given."""
+        return self._taken(rows, self.facts.only(rows))
+
+    def cut(self, settled: duplicates.ResolvedDuplicates) -> PreparedFacts:
+        """Return the pieces of files that are kept where files overlap in part.
+
+        Raises:
+            CombineError: A variable is shorter or longer along a dimension than its coordinate.
+        """
+        assert settled.pieces is not None
+        facts = overlaps.cut(self.facts, settled.pieces, settled.labels)
+        return self._taken(settled.pieces.file, facts)
+
+    def _taken(self, rows: NDArray[np.int64], facts: CatalogFacts) -> PreparedFacts:
         return replace(
             self,
-            facts=self.facts.only(rows),
+            facts=facts,
             new=tuple(each.take(rows) for each in self.new),
             times={path: each.take(rows) for path, each in self.times.items()},
             nest=None if self.nest is None else self.nest[rows],
@@ -61,7 +83,7 @@ class PreparedFacts:
         Raises:
             CombineError: The bounds of a coordinate would have to be recoded and cannot be.
         """
-        facts, times = time_recoding.recode_times(self.facts, spec.concat_dim)
+        facts, times = recode_times(self.facts, spec.concat_dim)
         twice = self.twice
         if twice is None and self.nest is None:
             twice = duplicates.settled(
@@ -103,38 +125,67 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
             time has no exact value in the units of the others.
         InvalidInputError: There are too few or too many labels, or of several kinds.
     """
+    facts = with_texts_alike(facts)
     nest = (
         nested_places(facts, spec.concat_dim, spec.nest)
         if spec.options.combine == "nested"
         else None
     )
-    new = _new(facts, spec, nest)
+    facts, new = _new(facts, spec, nest)
     existing = tuple(name for name in spec.concat_dim if name not in {e.name for e in new})
     _check_dimensions(facts, spec, existing)
-    facts, times = time_recoding.recode_times(facts, spec.concat_dim)
+    facts, times = recode_times(facts, spec.concat_dim)
     found = PreparedFacts(
         facts=facts, new=new, times=times, left_out=(), nest=nest, label_edits=spec.label_edits
     )
     if nest is None:
         settled = duplicates.settled(facts, existing, spec.options.duplicates, new)
-        found = found.only(settled.kept) if settled.left_out else found
-        found = replace(found, left_out=settled.left_out, twice=settled.refused)
+        if settled.pieces is not None:
+            found = found.cut(settled)
+        elif settled.left_out:
+            found = found.only(settled.kept)
+        found = replace(found, left_out=settled.left_out, cuts=settled.cuts, twice=settled.refused)
+        _refuse_losses(facts, found.facts)
     is_ruled = bool(new or spec.dimension_rules.lasting)
     return _stacked(found, spec) if is_ruled else found
 
 
+def _refuse_losses(before: CatalogFacts, after: CatalogFacts) -> None:
+    """Refuse to leave out the only files that hold a variable."""
+    if len(after.files) == len(before.files):
+        return
+    lost = sorted({*before.arrays.path.values} - {*after.arrays.path.values})
+    if lost:
+        gone = [before.arrays.path.values.index(each) for each in lost]
+        rows = np.flatnonzero(np.isin(before.arrays.path.codes, gone))
+        raise CombineError(
+            f"no file that counts holds {listed(lost, _NAMED)}: all their files are left out,"
+            " because other files hold the same steps",
+            fixes=drop_fixes(
+                before.arrays, np.flatnonzero(np.isin(before.arrays.path.codes, gone))
+            ),
+            variables=lost[:_NAMED],
+            file=before.url_of(rows[0]),
+        )
+
+
 def _new(
     facts: CatalogFacts, spec: CombineSpec, nest: NDArray[np.int64] | None
-) -> tuple[NewDimension, ...]:
-    """Return the dimensions that the files do not have: those with labels, or nested ones."""
+) -> tuple[CatalogFacts, tuple[NewDimension, ...]]:
+    """Return the dimensions that have labels, or that nested files lack, and what these replace."""
     there = _dimensions(facts.arrays)
-    return tuple(
-        new_dimension(facts, name, spec.labels[name])
-        if nest is None
-        else nested_dimension(facts, name, nest[:, at], spec.labels.get(name))
-        for at, name in enumerate(spec.concat_dim)
-        if name in spec.labels or (nest is not None and name not in there)
-    )
+    found: list[NewDimension] = []
+    for at, name in enumerate(spec.concat_dim):
+        labels, said = spec.labels.get(name), spec.said_of(name)
+        if nest is not None:
+            if labels is not None or name not in there:
+                found.append(nested_dimension(facts, name, nest[:, at], labels, said))
+        elif labels is not None and name in there:
+            facts, made = relabeled(facts, name, labels, said)
+            found.append(made)
+        elif labels is not None:
+            found.append(new_dimension(facts, name, labels, said))
+    return facts, tuple(found)
 
 
 def _stacked(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:
@@ -145,30 +196,79 @@ def _stacked(found: PreparedFacts, spec: CombineSpec) -> PreparedFacts:
         if each.name not in there:
             raise CombineError(
                 f"no variable gets the dimension {each.name!r}",
-                do="Name the variables that get it in data_vars (--data-vars NAME), or omit the "
-                "dimension.",
+                fixes=[
+                    fix(
+                        "every data variable gets it, those that are equal in all files, too",
+                        data_vars="all" if len(spec.concat_dim) == 1 else {each.name: ["all"]},
+                    )
+                ],
+                do="You can also name the variables that get it in data_vars (--data-vars NAME).",
                 dimensions=there,
             )
-    facts, times = time_recoding.recode_times(facts, spec.concat_dim)
+    facts, times = recode_times(facts, spec.concat_dim)
     return replace(found, facts=facts, times={**found.times, **times}, given=given)
 
 
 def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence[str]) -> None:
     there = _dimensions(facts.arrays)
     if len(facts.files) > 1 and not spec.concat_dim:
+        if grids := [*candidates.other_grids(facts)]:
+            raise CombineError(
+                f"{len(facts.files)} files of several grids: they have other lengths along"
+                f" {', '.join(grids)}, and their other coordinates are equal",
+                do="Build the files of each grid into a group of its own (--group). If the grids"
+                " are parts of one, name the dimension with concat_dim (--concat-dim).",
+                first=facts.files.url[0],
+                last=facts.files.url[len(facts.files) - 1],
+            )
+        known = (
+            *candidates.in_order_given(facts),
+            *label_fixes(facts, tolerance=spec.tolerance),
+            *candidates.with_equal_labels(facts),
+        )
+        fixes = [*{frozenset(each.flags): each for each in reversed(known)}.values()][::-1]
         raise CombineError(
             f"{len(facts.files)} files but no dimension to concatenate along",
-            do="Pass concat_dim (on the command line --concat-dim).",
+            fixes=fixes,
+            do=odd_names(facts)
+            or "Pass concat_dim (on the command line --concat-dim); labels say where files lie"
+            " along a dimension that they do not have."
+            if not fixes
+            else "",
+            first=facts.files.url[0],
+            last=facts.files.url[len(facts.files) - 1],
             dimensions=there,
         )
     for name in existing:
         if name not in there:
+            labels = label_fixes(facts, name) if len(spec.concat_dim) == 1 else []
             raise CombineError(
                 f"no variable has the dimension {name!r}",
-                do="Name a dimension that the files have; to stack them along a new one, pass"
-                " labels.",
+                fixes=(*_similar(name, there, spec), *labels, *_stacked_as_given(name, spec)),
+                do="You can also name another dimension that the files have. To stack them along a"
+                " new one, pass labels.",
                 dimensions=there,
             )
+
+
+def _similar(name: str, there: Sequence[str], spec: CombineSpec) -> list[Fix]:
+    """Return the fix by a dimension that files have and whose name is like one that none has."""
+    others = [each for each in there if each not in spec.concat_dim]
+    return [
+        fix(
+            f"files have the dimension {other}",
+            concat_dim=[other if each == name else each for each in spec.concat_dim],
+        )
+        for other in difflib.get_close_matches(name, others, n=1)
+    ]
+
+
+def _stacked_as_given(name: str, spec: CombineSpec) -> list[Fix]:
+    """Return the fix by a new dimension without labels, if it is the only one."""
+    if len(spec.concat_dim) > 1 or spec.options.combine == "nested":
+        return []
+    price = f"files are stacked along a new dimension {name}, in the order given"
+    return [fix(price, combine="nested")]
 
 
 def _dimensions(arrays: ArrayColumns) -> list[str]:

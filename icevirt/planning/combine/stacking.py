@@ -26,7 +26,7 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.combine.data_vars import Declared
-from icevirt.planning.remedies import leave_out
+from icevirt.planning.remedies import scan_fix
 
 _TEXT: tuple[JSON, ...] = ({"name": "vlen-utf8"},)
 _NUMBERS: tuple[JSON, ...] = ({"name": "bytes", "configuration": {"endian": "little"}},)
@@ -150,7 +150,7 @@ def _with_axes(schema: ArraySchema, names: tuple[str, ...], path: str) -> ArrayS
     if name not in ("bytes", "vlen-utf8", "vlen-bytes"):
         raise CombineError(
             f"variable {path} uses the codec {name!r}, which cannot take another axis",
-            do=f"Leave it out with {leave_out(path)}.",
+            fixes=[scan_fix(f"the dataset lacks {path}", drop_variables=[path])],
             variable=path,
         )
     edges = schema.chunk_shape

@@ -16,26 +16,21 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
-from icevirt.model import paths
 from icevirt.planning.axes.file_order import decoded
-from icevirt.planning.combine.options import COORDINATES
+from icevirt.planning.combine.data_vars import variables_of
+from icevirt.planning.combine.hints import covered_by
 from icevirt.planning.combine.variables import CombinedVariable
 
 
-def limit_of(tolerance: Mapping[str, float], member: CombinedVariable) -> float | None:
-    """Return how far a variable may differ; None where it may not at all."""
-    return limit_for(tolerance, member.path, member.schema.dimension_names)
-
-
-def limit_for(
-    tolerance: Mapping[str, float], path: str, dimensions: Sequence[str | None]
-) -> float | None:
-    """Return how far the variable at a path below the dataset's group may differ, if it may."""
-    name = paths.name(path)
-    for key in (path, name, *([COORDINATES] if tuple(dimensions) == (name,) else [])):
-        if key in tolerance:
-            return tolerance[key]
-    return None
+def limits_of(facts: CatalogFacts, tolerance: Mapping[str, float]) -> dict[str, float]:
+    """Return how far variables may differ, by path; others may not at all."""
+    return covered_by(
+        tolerance,
+        (
+            (path, schema.dimension_names, schema.attributes.values)
+            for path, schema in variables_of(facts)
+        ),
+    )
 
 
 def largest_difference(facts: CatalogFacts, member: CombinedVariable, limit: float) -> float:
@@ -65,7 +60,7 @@ def describe_tolerance(
 ) -> Iterator[str]:
     """Yield a line for each variable whose values differ within the tolerance."""
     for member in members if tolerance else ():
-        limit = limit_of(tolerance, member)
+        limit = tolerance.get(member.path)
         codes = facts.arrays.digest.codes[member.rows]
         if limit is None or member.axes or not (codes != codes[0]).any():
             continue
@@ -92,7 +87,7 @@ def difference_of(one: NDArray[Any], other: NDArray[Any]) -> float:
     kind = np.float64 if one.dtype.kind == "f" else np.longdouble
     both = np.isnan(one.astype(kind)) & np.isnan(other.astype(kind))
     with np.errstate(invalid="ignore"):  # infinity less itself
-        apart = np.abs(one.astype(kind) - other.astype(kind))
+        apart = np.asarray(np.abs(one.astype(kind) - other.astype(kind)))  # also of one value
     apart[both | (one == other)] = 0
     return float(np.max(apart))
 

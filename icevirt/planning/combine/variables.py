@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,9 +20,13 @@ from icevirt.planning.axes import duplicates
 from icevirt.planning.axes.placement import AxisPlacement, Placement
 from icevirt.planning.combine import data_vars
 from icevirt.planning.combine.data_vars import DimensionRules
+from icevirt.planning.combine.dimension_lengths import FullLengths
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
-from icevirt.planning.partial.storage_cost import is_packing, is_storage, permits, signature
-from icevirt.planning.remedies import choose, leave_out
+from icevirt.planning.combine.unlike_files import ways_to_fit
+from icevirt.planning.partial import mismatch
+from icevirt.planning.partial.storage_cost import permits, signature
+from icevirt.planning.partial.stored_times import converts
+from icevirt.planning.remedies import scan_fix
 
 _ROWS = 1 << 20  # that are sorted at a time
 
@@ -43,6 +47,8 @@ class CombinedVariable:
     cell: NDArray[np.int64]  # (files, n) ascending
     again: NDArray[np.bool_]  # (files,) whether one before it holds the same in the same cells
     ragged: tuple[int, ...]  # axes whose lengths differ, which are padded at their ends
+    full: tuple[int, ...]  # lengths of these in the dataset
+    spells: bool  # whether the last axis counts the characters of texts
     alike: NDArray[np.bool_]  # (files,) whether the values mean what the schema says
     as_floats: bool  # whether it is to be stored as decoded floats
 
@@ -79,16 +85,17 @@ def members_of(
     """
     place, given, options = cells.place, spec.dimension_rules, spec.options
     schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
+    full = FullLengths.of(facts, spec.pad)
     before: CombinedVariable | None = None
     for path, rows in by_path(facts):
         codes = facts.arrays.schema.codes[rows]
         used = facts.arrays.schema.used(codes).tolist()
         if len({schemas[c].dimension_names for c in used}) > 1:
             _refuse_unlike(facts, rows, path, schemas, codes, CombineOptions(), ())
-        member = _member(facts, rows, path, schemas, cells, place, spec)
+        member = _member(facts, rows, path, schemas, cells, place, spec, full)
         codes = facts.arrays.schema.codes[member.rows]
         # before what chunk shapes say, which is less
-        _refuse_unlike_grids(facts, member, cells, given)
+        _refuse_unlike_grids(facts, member, cells, spec)
         _refuse_unlike(facts, member.rows, path, schemas, codes, options, member.axes)
         _refuse_twice(facts, member, cells, given)
         before = _sharing(before, member)
@@ -137,6 +144,7 @@ def _member(  # noqa: PLR0917 - the facts of one array
     cells: Placement,
     place: NDArray[np.int64],
     spec: CombineSpec,
+    full: FullLengths,
 ) -> CombinedVariable:
     names = schemas[int(facts.arrays.schema.codes[rows[0]])].dimension_names
     along = tuple(axis for axis in cells.axes if axis.dimension in names)
@@ -163,6 +171,11 @@ def _member(  # noqa: PLR0917 - the facts of one array
     shapes, size = facts.arrays.shape.renumbered(rows)
     distinct = [json.loads(facts.arrays.shape.values[code]) for code in shapes.tolist()]
     sizes = np.array(distinct, np.int64).reshape(len(shapes), len(names))
+    ragged = {
+        axis: length
+        for axis, length in full.of_array(path, names).items()
+        if along and axis not in axes and (sizes[:, axis] != length).any()
+    }
     return CombinedVariable(
         path=path,
         rows=rows,
@@ -175,11 +188,9 @@ def _member(  # noqa: PLR0917 - the facts of one array
         axes=axes,
         cell=cell,
         again=_again(facts, rows, cell, size, comparable=bool(whole.all())),
-        ragged=tuple(
-            axis
-            for axis, name in enumerate(names)
-            if along and name in spec.pad and (sizes[:, axis] != sizes[0, axis]).any()
-        ),
+        ragged=tuple(ragged),
+        full=tuple(ragged.values()),
+        spells=bool(names) and names[-1] in full.texts,
         alike=_spread(alike, codes),
         as_floats=spec.options.as_floats(path),
     )
@@ -210,13 +221,16 @@ def _most(
     keys: Sequence[str],
     codes: NDArray[np.integer],
 ) -> tuple[ArraySchema, NDArray[np.bool_]]:
-    """Return the schema of those that most values have, and which schemas decode alike."""
+    """Return the schema in whose packing all values survive, else most have; and who has it."""
     sizes = np.array([math.prod(json.loads(text)) for text in facts.arrays.shape.values])
     volume = np.bincount(codes, sizes[facts.arrays.shape.codes[rows]], len(schemas))
     best: dict[str, float] = {}
     for key, size in zip(keys, volume.tolist(), strict=True):
         best[key] = best.get(key, 0.0) + size
-    most = max(best, key=lambda key: best[key])
+    distinct = [schemas[keys.index(key)] for key in best]
+    # where one packing holds what all others hold, no value can be lost in it
+    hold = [k for k, holds in zip(best, mismatch.holding(distinct), strict=True) if holds]
+    most = max(hold or best, key=lambda key: best[key])
     alike = np.array([key == most for key in keys])
     order = sorted(range(len(schemas)), key=lambda at: int(np.argmax(codes == at)))
     mine = [schemas[at] for at in order if alike[at]]
@@ -227,7 +241,7 @@ def _axis(path: str, names: Sequence[str | None], dimension: str) -> int:
     if names.count(dimension) > 1:
         raise CombineError(
             f"variable {path} has the concatenated dimension twice",
-            do=f"Leave it out with {leave_out(path)}.",
+            fixes=[scan_fix(f"the dataset lacks {path}", drop_variables=[path])],
             variable=path,
             dimensions=list(names),
         )
@@ -262,6 +276,7 @@ def _refuse_twice(
     """Refuse an array that two files hold for the same box, unless its values can be compared."""
     if not member.axes:
         return
+    _refuse_repeated(facts, member, cells, given)
     lengths = member.lengths
     twice = np.zeros(len(member.rows), np.bool_)
     twice[1:] = (member.cell[1:] == member.cell[:-1]).all(axis=1) & ~member.again[1:]
@@ -271,9 +286,9 @@ def _refuse_twice(
         rows = int(member.rows[second - 1]), int(member.rows[second])
         axis = data_vars.lacking(facts, member.schema.dimension_names, rows, cells.axes)
         if axis is not None and member.size[second - 1] == member.size[second]:
-            raise data_vars.refusal(
-                facts, (member.path, member.schema.dimension_names), rows, axis, given
-            )
+            array = member.path, member.schema.dimension_names
+            unequal = data_vars.Unequal(array=array, rows=rows, axis=axis)
+            raise data_vars.refusal(facts, [unequal], given)
         names = [axis.dimension for axis in member.along]
         files = int(facts.arrays.file[rows[0]]), int(facts.arrays.file[rows[1]])
         raise CombineError(
@@ -286,6 +301,35 @@ def _refuse_twice(
         )
 
 
+def _refuse_repeated(
+    facts: CatalogFacts, member: CombinedVariable, cells: Placement, given: DimensionRules
+) -> None:
+    """Refuse values that several files repeat and that differ, where the scan compared them.
+
+    Digests are of bytes, and -0 is 0: what they call different is looked at in two files.
+    """
+    codes, schemas = facts.arrays.digest.codes[member.rows], facts.arrays.schema.codes[member.rows]
+    differ = (codes[1:] != codes[:-1]) & (schemas[1:] == schemas[:-1])
+    if facts.compare is None or not differ.any():
+        return
+    unknown = [code for code, text in enumerate(facts.arrays.digest.values) if not text]
+    differ &= ~np.isin(codes[1:], unknown) & ~np.isin(codes[:-1], unknown)
+    differ &= (member.cell[1:] == member.cell[:-1]).all(axis=1)
+    differ &= member.size[1:] == member.size[:-1]
+    if not differ.any():
+        return
+    second = 1 + int(np.argmax(differ))
+    rows = int(member.rows[second - 1]), int(member.rows[second])
+    own = facts.arrays.path if facts.arrays.own_path is None else facts.arrays.own_path
+    one, other = ((facts.url_of(row), own[row]) for row in rows)
+    if facts.compare(one, other) is None:
+        return
+    names = member.schema.dimension_names
+    axis = data_vars.lacking(facts, names, rows, cells.axes)
+    unequal = data_vars.Unequal(array=(member.path, names), rows=rows, axis=axis)
+    raise data_vars.refusal(facts, [unequal], given)
+
+
 def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
     facts: CatalogFacts,
     rows: NDArray[np.integer],
@@ -296,53 +340,26 @@ def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
     axes: Sequence[int],
 ) -> None:
     """Refuse arrays that decode differently; files that share a schema are compared once."""
-    distinct = by_first_appearance(codes, len(schemas))
-    stored = [schemas[c] for c in distinct.tolist() if not schemas[c].whole]
-    for group, kind in ((stored, True), ([schemas[c] for c in distinct.tolist()], False)):
+    distinct = by_first_appearance(codes, len(schemas)).tolist()
+    stored = [code for code in distinct if not schemas[code].whole]
+    for group, kind in ((stored, True), (distinct, False)):
         for other in group[1:]:
             unlike = differences(
-                group[0].decode_signature(stored=kind), other.decode_signature(stored=kind)
+                schemas[group[0]].decode_signature(stored=kind),
+                schemas[other].decode_signature(stored=kind),
             )
-            shown = "; ".join(f"{name} {a!r} and {b!r}" for name, (a, b) in unlike.items())
-            if unlike and not permits(options, path, axes, unlike):
-                raise CombineError(
-                    f"{path} is encoded differently in some files: {shown}",
-                    do=_remedy(facts, rows, path, unlike, axes),
-                    variable=path,
-                    first=facts.url_of(rows[int(np.argmax(codes == schemas.index(group[0])))]),
-                    other=facts.url_of(rows[int(np.argmax(codes == schemas.index(other)))]),
-                )
-
-
-def _remedy(
-    facts: CatalogFacts,
-    rows: NDArray[np.integer],
-    path: str,
-    unlike: Mapping[str, object],
-    axes: Sequence[int],
-) -> str:
-    groups = (
-        "Build the deviating files into another group, or leave the variable out with"
-        f" {leave_out(path)}"
-    )
-    if not axes or not (is_packing(unlike) or is_storage(unlike)):
-        return f"{groups}."
-    native = (
-        f"{groups}; {choose(on_mismatch='native')} stores the files that differ, within"
-        " max_native_bytes"
-    )
-    if not is_packing(unlike):
-        return f"{native}."
-    sizes = np.array([math.prod(json.loads(text)) for text in facts.arrays.shape.values])
-    count = int(sizes[facts.arrays.shape.codes[rows]].sum())
-    return (
-        f"{native}, if every value survives exactly; {choose(float_variables=[path])} stores"
-        f" decoded floats, {4 * count:,} bytes of values as float32 and twice that as float64."
-    )
+            pair = group[0], other
+            both = schemas[group[0]], schemas[other]
+            if (
+                unlike
+                and not permits(options, path, axes, unlike)
+                and not converts(options, path, axes, unlike, both)
+            ):
+                raise mismatch.refusal(facts, path, rows, schemas, codes, pair, stored=kind)
 
 
 def _refuse_unlike_grids(
-    facts: CatalogFacts, member: CombinedVariable, cells: Placement, given: DimensionRules
+    facts: CatalogFacts, member: CombinedVariable, cells: Placement, spec: CombineSpec
 ) -> None:
     """Refuse lengths that differ along axes along which files are not placed."""
     first = member.sizes[int(member.size[0])]
@@ -352,24 +369,10 @@ def _refuse_unlike_grids(
         other = int(np.argmax(unlike.any(axis=1)[member.size]))
         names = [name or f"axis {n}" for n, name in enumerate(member.schema.dimension_names)]
         differing = [names[axis] for axis in np.flatnonzero(unlike.any(axis=0)).tolist()]
-        pad = choose(pad=differing)
-        do = (
-            "Build the files of each grid into a group of its own; or, if values are missing at"
-            f" the ends, pad them with {pad}."
-        )
-        if not member.axes:  # it is stored once, and so must be equal: nothing is to be padded
-            rows = int(member.rows[0]), int(member.rows[other])
-            dimensions = member.schema.dimension_names
-            axis = data_vars.lacking(facts, dimensions, rows, cells.axes)
-            how = data_vars.how_given((member.path, dimensions), axis, given, pad=differing)
-            do = (
-                f"{how + 'its ends padded; or ' if how else ''}leave it out with"
-                f" {leave_out(member.path)}, or build the files of each grid into a group"
-                " of its own."
-            )
         raise CombineError(
             f"the grids of variable {member.path} differ along {', '.join(differing)}",
-            do=do[0].upper() + do[1:],
+            do="Or build the files of each grid into a group of its own.",
+            fixes=ways_to_fit(facts, cells, spec, member.path),
             variable=member.path,
             first=facts.url_of(member.rows[0]),
             first_shape=dict(zip(names, first.tolist(), strict=True)),

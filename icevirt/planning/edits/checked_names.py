@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import InvalidInputError
+from icevirt.errors import Fix, InvalidInputError
 from icevirt.model import paths
 from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.combine.options import COORDINATES, CombineSpec
 from icevirt.planning.edits.file_edits import FileEdit
+from icevirt.planning.remedies import build_fix, instead
 
 
 def refuse_unknown_edits(
@@ -66,7 +67,10 @@ def refuse_unknown_edits(
         if (what, name) not in known:
             file = int(np.argmax(of_file == number))
             all_names = names | made if what == "attrs" else names
-            raise _unknown(name, what, all_names, facts.files.url[file] if of_each else None)
+            url = facts.files.url[file] if of_each else None
+            new = dict(edits[number].rename).get(name)
+            fixes = [] if of_each or new is None else instead("rename", name, all_names, says=new)
+            raise _unknown(name, what, all_names, url, fixes)
 
 
 def _names(
@@ -99,7 +103,9 @@ def _above(path: str) -> Iterator[str]:
         yield path
 
 
-def _unknown(name: str, what: str, names: set[str], url: str | None) -> InvalidInputError:
+def _unknown(
+    name: str, what: str, names: set[str], url: str | None, fixes: Sequence[Fix]
+) -> InvalidInputError:
     near = difflib.get_close_matches(name, sorted(names), n=1)
     kind = "variable or dimension" if what == "rename" else "variable"
     called = "" if what != "attrs" else ", after renaming and dropping"
@@ -108,6 +114,7 @@ def _unknown(name: str, what: str, names: set[str], url: str | None) -> InvalidI
         if url is None
         else f"preprocess changes {name!r} in files that have no such {kind}{called}",
         do=f"Did you mean {near[0]!r}?" if near else "Name one that exists.",
+        fixes=fixes,
         there=sorted(names)[:50],
         **({} if url is None else {"file": url}),
     )
@@ -138,13 +145,15 @@ def refuse_void_options(facts: CatalogFacts, spec: CombineSpec, new: Iterable[st
         if name not in dimensions or name in spec.concat_dim:
             raise InvalidInputError(
                 f"pad names {name!r}, which is not a dimension that pad can fill",
-                do="Name one of the other dimensions.",
+                fixes=instead("pad", name, dimensions - {*spec.concat_dim}),
                 there=sorted(dimensions - {*spec.concat_dim}),
             )
     if void := sorted({*spec.spacing} & {*new}):
         raise InvalidInputError(
             "spacing does not apply to dimensions whose positions come from labels",
-            do="Leave them out of spacing.",
+            fixes=[
+                build_fix(f"labels place the files along {void[0]}", without={"spacing": void[0]})
+            ],
             dimensions=void,
         )
     tolerated = [name for name in spec.tolerance if name != COORDINATES]
@@ -157,7 +166,12 @@ def refuse_void_options(facts: CatalogFacts, spec: CombineSpec, new: Iterable[st
             if not fitting:
                 raise InvalidInputError(
                     f"{option} names {name!r}, but no file has this variable",
-                    do="Name one that exists.",
+                    fixes=instead(
+                        option,
+                        name,
+                        _fitting(held, spec, along=along),
+                        says=spec.tolerance[name] if option == "tolerance" else None,
+                    ),
                     there=sorted({path for path, _ in held}),
                 )
             joined = [any(each in spec.concat_dim for each in names) for names in fitting]
@@ -165,7 +179,18 @@ def refuse_void_options(facts: CatalogFacts, spec: CombineSpec, new: Iterable[st
                 raise InvalidInputError(
                     f"{option} is for variables {'with' if along else 'without'} a concatenated"
                     f" dimension, and {name!r} has {'none' if along else 'one'}",
-                    do=f"Leave it out of {option}.",
+                    fixes=[build_fix("it does nothing there", without={option: name})],
                     variable=name,
                     concat_dim=list(spec.concat_dim),
                 )
+
+
+def _fitting(
+    held: Iterable[tuple[str, Sequence[str | None]]], spec: CombineSpec, *, along: bool
+) -> set[str]:
+    """Return the names of variables with, or without, a concatenated dimension."""
+    return {
+        paths.name(path)
+        for path, names in held
+        if any(each in spec.concat_dim for each in names) == along
+    }

@@ -8,17 +8,19 @@ for some of them without any way to see which; so it is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from icevirt.archive.schema import DECODING
-from icevirt.errors import CombineError, InvalidInputError
+from icevirt.errors import CombineError, Fix, InvalidInputError
+from icevirt.model import paths
 from icevirt.model.attributes import Attributes, restore
 from icevirt.model.json import JSON
-from icevirt.planning.axes.time_recoding import BOUNDS, DURATIONS, parse
 from icevirt.planning.combine.cf_packing import PACKING
+from icevirt.planning.remedies import of_arguments
+from icevirt.planning.times.units import BOUNDS, DURATIONS, parse
 
 COUNTING = ("units", "calendar")
 """What bounds inherit from their coordinate (CF 7.1)."""
@@ -86,7 +88,8 @@ class Corrections:
         return CombineError(
             f"{self._option} would set {name}={json.loads(text)[0]!r} of {path}, but the files have"
             " different values of this attribute, so their values would change in different ways",
-            do=_remedy(name, of_each=self._of_each),
+            fixes=[] if self._of_each else _without(path, name, known),
+            do=_remedy(of_each=self._of_each),
             variable=path,
             attribute=name,
             first=one,
@@ -102,20 +105,25 @@ def _decodes(attributes: Attributes, name: str) -> bool:
     return isinstance(units, str) and (" since " in units or units in DURATIONS)
 
 
-def _remedy(name: str, *, of_each: bool) -> str:
+def _without(path: str, name: str, said: Iterable[Statement]) -> list[Fix]:
+    """Return the fix that lets files say themselves from which date their times count."""
+    calendars = {each[2] if isinstance(each, tuple) else None for each in said}
+    if len(calendars) > 1 or None in calendars:
+        return []
+    gone = tuple(f"--attr={called}:{name}" for called in (path, paths.name(path)))
+    price = "times with different reference dates are converted exactly"
+    return [of_arguments({}, price, without=gone)]
+
+
+def _remedy(*, of_each: bool) -> str:
     if of_each:
         return (
             "Let the function look at file.variables[...].attrs, and correct only the files whose"
             " attribute is wrong."
         )
-    which = (
-        "Leave it out: icevirt converts times with different reference dates exactly."
-        if name in (*COUNTING, *BOUNDS)
-        else "Leave it out."
-    )
     return (
-        f"{which} If the attribute is wrong in some files, correct only these with preprocess, a"
-        " function that gets the attributes of each file."
+        "If the attribute is wrong in some files, correct only these with preprocess, a function"
+        " that gets the attributes of each file."
     )
 
 

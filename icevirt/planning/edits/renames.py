@@ -27,10 +27,11 @@ from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 from icevirt.planning.axes.new_dimensions import NewDimension
-from icevirt.planning.axes.time_recoding import bounds_of
 from icevirt.planning.combine.combine_attrs import CombineAttrs, combine_attributes
 from icevirt.planning.edits.corrections import COUNTING, Corrections, statement, typed
 from icevirt.planning.edits.file_edits import FileEdit
+from icevirt.planning.remedies import drop_fix
+from icevirt.planning.times.units import bounds_of
 
 _NAMING = (*LISTS, *KEYED, "ancillary_variables")
 """Attributes that name variables (attributes of coordinates, and CF 3.4)."""
@@ -220,7 +221,11 @@ def _refuse_twice(facts: CatalogFacts, arrays: ArrayColumns) -> None:
         one, other = order[twice[0]], order[twice[0] + 1]
         raise CombineError(
             f"two variables of a file would get one name: {arrays.path[one]}",
-            do="Choose another name, or drop one of them with drop_variables.",
+            fixes=[
+                drop_fix(arrays, [row], f"the dataset lacks {arrays.own_path[row]}")
+                for row in (other, one)
+            ],
+            do="You can also choose another name.",
             file=facts.url_of(one),
             variables=[arrays.own_path[one], arrays.own_path[other]],
         )

@@ -19,7 +19,7 @@ from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.scanned import ScannedGroup, dump
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, IcevirtError
+from icevirt.errors import CombineError, IcevirtError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes import duplicates
@@ -28,14 +28,26 @@ from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts, prepare
 from icevirt.planning.edits.checked_names import refuse_void_options
 from icevirt.planning.eras.partition import EVERYWHERE, EraPartition, comparable, part
-from icevirt.planning.eras.report import TOLD, described, impossible, stored_natively
+from icevirt.planning.eras.report import (
+    FOLLOWED,
+    TOLD,
+    as_floats,
+    described,
+    followed,
+    impossible,
+    raised,
+    stored_natively,
+)
+from icevirt.planning.eras.working_fixes import keep_working_fixes
+from icevirt.planning.partial.mismatch import is_about_storage
 from icevirt.planning.partial.storage_cost import refuse_expensive
-from icevirt.planning.remedies import choose, listed
+from icevirt.planning.remedies import build_fix, listed
 
 MAX_GROUPS = 1000
 """Groups that eras may become; with more of them each file is a group of its own, or nearly."""
 
 _NAMED = 5  # eras in a note
+_HANDY = 5  # groups that a reader puts up with where there is another way
 _CHANGES = 50  # that the attributes of a group tell
 
 
@@ -46,42 +58,72 @@ def combine_eras(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
         CombineError: They do not, without changing values. Where that is because files decode
             unlike, ``error.facts["eras"]`` is an `Eras`.
     """
+    try:
+        return _combined(facts, spec)
+    except (CombineError, InvalidInputError) as error:
+        keep_working_fixes(error, facts, spec, plan_once)
+        raise
+
+
+def plan_once(facts: CatalogFacts, spec: CombineSpec) -> None:
+    """Combine files; what is said of their eras where they are refused is not looked for."""
     prepared = prepare(facts, spec)
     refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
-    if spec.options.on_mismatch == "eras":
-        return _grouped(prepared, spec)
+    combine = _grouped if spec.options.on_mismatch == "eras" else combined
+    combine(prepared, spec)
+
+
+def _combined(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
+    prepared = prepare(facts, spec)
+    refuse_void_options(prepared.facts, spec, [each.name for each in prepared.new])
+    in_groups = spec.options.on_mismatch == "eras"
     try:
-        return combined(prepared, spec)
+        return _grouped(prepared, spec) if in_groups else combined(prepared, spec)
     except CombineError as error:
-        parted = part(prepared, spec)
-        if parted.count < 2:
-            raise
+        parted = None if in_groups else part(prepared, spec)
+        if parted is None or parted.count < 2:
+            raise _solvable(error, prepared, spec) from error.__cause__
         eras = described(prepared, parted, spec)
         few = parted.count <= TOLD  # each of many eras is a way to store the others
-        natively = tuple(stored_natively(prepared, spec)) if few else ()
-        grouped = tuple(_tried(each, prepared, spec) if few else each for each in eras.choices)
-        raise _refused(error, replace(eras, choices=(*grouped, *natively))) from error
+        natively = tuple((stored_natively if few else as_floats)(prepared, parted, spec))
+        following = tuple(followed(prepared, spec, None)) if is_about_storage(error) else ()
+        grouped = tuple(_tried(each, prepared, spec, few=few) for each in eras.choices)
+        choices = (*grouped, *following, *natively)
+        raise _refused(error, replace(eras, choices=choices)) from error
 
 
-def _tried(choice: Choice, prepared: PreparedFacts, spec: CombineSpec) -> Choice:
+def _solvable(error: CombineError, prepared: PreparedFacts, spec: CombineSpec) -> CombineError:
+    """Return an error about what would be stored with what spares it, or allows it."""
+    stored = error.facts.get("bytes_needed")
+    if stored is None:
+        return error
+    following = () if spec.options.on_mismatch == "eras" else followed(prepared, spec, stored)
+    fixes = [*(each.fix for each in following if each.fix), raised(stored, spec)]
+    return CombineError(error.what, do=error.do, fixes=fixes, **error.facts)
+
+
+def _tried(choice: Choice, prepared: PreparedFacts, spec: CombineSpec, *, few: bool) -> Choice:
     """Return a choice, and where it is groups which cannot be built, why."""
-    if not choice.groups:
+    if choice.groups > MAX_GROUPS:
+        return replace(choice, fix=None)
+    if not (choice.groups and few):
         return choice
     options = replace(spec.options, on_mismatch="eras")
     try:
         _grouped(prepared, replace(spec, options=options))
     except IcevirtError as error:
         # what could be done must not hide why the files were refused
-        return replace(choice, does=impossible(error), groups=0)
+        return replace(choice, does=impossible(error), groups=0, fix=None)
     return choice
 
 
 def _refused(error: CombineError, eras: Eras) -> CombineError:
-    groups = any(choice.groups for choice in eras.choices)
-    how = choose(on_mismatch="eras")
-    do = f"Build a group for each of the {eras.count} eras with {how}. {error.do}"
-    do = do if groups else error.do
-    return CombineError(error.what, do=do, **error.facts, eras=eras)
+    """Return the error with what can be done, the best first: groups last where they are many."""
+    by_length = any(each.option == FOLLOWED for each in eras.choices)  # one array, nothing copied
+    choices = sorted(eras.choices, key=lambda each: each.groups > (0 if by_length else _HANDY))
+    fixes = [*error.fixes, *(choice.fix for choice in choices if choice.fix is not None)]
+    fixes.sort(key=lambda each: "scan_options" in each.arguments)  # variables that go come last
+    return CombineError(error.what, do=error.do, fixes=fixes, **error.facts, eras=eras)
 
 
 def _grouped(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
@@ -99,7 +141,10 @@ def _grouped(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
     if spec.spacing and not parted.contiguous:
         raise CombineError(
             "missing steps cannot be reserved because eras interleave",
-            do="Leave spacing out: then there are no such steps.",
+            fixes=[
+                build_fix("steps that no file holds get no place", without={"spacing": name})
+                for name in spec.spacing
+            ],
             spacing=dict(spec.spacing),
             eras=eras,
         )
@@ -158,13 +203,16 @@ def _group_of(spec: CombineSpec, number: int) -> str:
 def _plan(
     prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec, number: int
 ) -> BuildPlan:
-    mine = replace(prepared.only(parted.rows(number)), left_out=())
+    mine = replace(prepared.only(parted.rows(number)), left_out=(), cuts=())
     try:
         # times that no unit of all files could count may have one of this era's
         return combined(mine.counted_again(spec), spec)
     except CombineError as error:
         raise CombineError(
-            f"{paths.name(spec.group)}: {error.what}", do=error.do, **error.facts
+            f"{paths.name(spec.group)}: {error.what}",
+            do=error.do,
+            fixes=error.fixes,
+            **error.facts,
         ) from error
 
 
@@ -200,7 +248,9 @@ def _together(
         arrays=arrays,
         split_rules=split_rules_of(arrays),
         notes=(
-            *duplicates.describe_duplicates(prepared.left_out, spec.options.duplicates),
+            *duplicates.describe_duplicates(
+                prepared.left_out, spec.options.duplicates, prepared.cuts
+            ),
             *_notes(names, plans),
         ),
         left_out=prepared.left_out,
@@ -244,9 +294,7 @@ def _placed(array: PlannedArray, place: NDArray[np.int64], size: int) -> Planned
     """Return an array of one era's plan as one of the plan of all files."""
     times = array.times
     if times is not None:
-        source = np.zeros(size, times.source.dtype)
-        source[place] = times.source
-        times = replace(times, source=source)
+        times = times.spread(place, size)
     return replace(array, files=place[array.files], times=times)
 
 

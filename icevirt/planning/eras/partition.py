@@ -162,6 +162,8 @@ def _varying(
         names = ArraySchema.loads(arrays.schema.values[int(used[0])]).dimension_names
         along = any(dimension in names for dimension in spec.concat_dim)
         found = signatures.of_schema[codes]
+        if not along:  # stored once, however it is encoded
+            found = signatures.values[found]
         here = np.zeros(places, np.bool_)
         here[place] = True
         alike = frozenset.intersection(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ from icevirt.archive.eras import Absence, Change, Choice, Era, Eras, Run
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.hybrid import Hybrid
 from icevirt.archive.plan import BuildPlan, PlannedArray
-from icevirt.archive.schema import ArraySchema
-from icevirt.errors import IcevirtError
+from icevirt.archive.schema import ArraySchema, differences
+from icevirt.errors import Fix, IcevirtError
 from icevirt.model import paths
-from icevirt.planning.axes.coordinates import written
+from icevirt.planning.axes.dates import written
 from icevirt.planning.axes.file_order import decoded
 from icevirt.planning.axes.placement import NOWHERE
 from icevirt.planning.combine.combine import combined
@@ -25,15 +26,19 @@ from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.eras import signatures
 from icevirt.planning.eras.partition import EraPartition, EraVariable
-from icevirt.planning.partial.storage_cost import max_error
-from icevirt.planning.remedies import listed
+from icevirt.planning.partial.mismatch import holds, other_missing
+from icevirt.planning.partial.storage_cost import is_packing, is_storage, max_error, size_of
+from icevirt.planning.remedies import fix, listed
 
 TOLD = 100
 """Eras, and runs of files within another one, that a report describes; further ones are counted."""
 _EXAMPLES = 5  # files in a line
 _OPTION = 'on_mismatch="native"'
+FOLLOWED = 'chunk_grid="rectilinear"'
 _UNLIMITED = 1 << 62
 _NAMED = 3  # variables in a line
+READERS = 'readers must set zarr.config.set({"array.rectilinear_chunks": True})'
+"""What chunks of different lengths ask of readers."""
 
 
 def described(
@@ -49,22 +54,44 @@ def described(
         apart=tuple(found.apart()),
         more_apart=max(0, len(found.inner) - limit),
         absences=tuple(found.absences()),
-        choices=choices(parted.count),
+        choices=choices(parted.count, as_one=_opens_as_one(prepared, parted)),
         ordered=parted.ordered,
     )
 
 
-def choices(count: int) -> tuple[Choice, ...]:
-    """Return what can be done about a number of eras."""
+def _opens_as_one(prepared: PreparedFacts, parted: EraPartition) -> bool:
+    """Say whether the eras have an order, and differ only in how values are stored."""
+    labels = {*map(paths.name, prepared.facts.arrays.path.values), *(n.name for n in prepared.new)}
+    if not (parted.contiguous or parted.dimension in labels):
+        return False
+    for variable in parted.variables:
+        numbers = np.unique(variable.number[variable.number >= 0]).tolist()
+        first, *others = (parted.signatures.facts[number] for number in numbers)
+        if not all(
+            is_storage(unlike) or is_packing(unlike)
+            for unlike in map(partial(differences, first), others)
+        ):
+            return False
+    return True
+
+
+def choices(count: int, *, as_one: bool = True) -> tuple[Choice, ...]:
+    """Return what can be done about a number of eras; ``as_one``: the engine opens them as one."""
     if count < 2:
         return ()
     return (
         Choice(option='on_mismatch="refuse"', does="nothing is built (the default)"),
         Choice(
             option='on_mismatch="eras"',
-            does=f"{count} groups, era_0 to era_{count - 1}, which the engine shows as one dataset"
-            ' with eras="concat"; nothing more is stored',
+            does=f"{count} groups, era_0 to era_{count - 1}"
+            + (', which the engine shows as one dataset with eras="concat"' if as_one else "")
+            + "; nothing more is stored",
             groups=count,
+            fix=fix(
+                f"no data is copied; {count} groups"
+                + (', which eras="concat" opens as one dataset' if as_one else ""),
+                on_mismatch="eras",
+            ),
         ),
     )
 
@@ -224,29 +251,82 @@ def _labels(facts: CatalogFacts, dimension: str, files: set[int]) -> dict[int, t
     return found
 
 
-def stored_natively(prepared: PreparedFacts, spec: CombineSpec) -> Iterator[Choice]:
+def stored_natively(
+    prepared: PreparedFacts, _: EraPartition, spec: CombineSpec
+) -> Iterator[Choice]:
     """Yield what storing deviating files would cost, and where values are packed unlike, floats."""
-    options = replace(spec.options, on_mismatch="native", max_native_bytes=_UNLIMITED)
-    spec = replace(spec, options=options)
-    try:
-        plan = combined(prepared, spec)
-    except IcevirtError as error:
+    plan = _planned(prepared, spec, on_mismatch="native")
+    if isinstance(plan, IcevirtError):
         # an estimate must not hide why the files were refused
-        yield Choice(option=_OPTION, does=impossible(error))
+        yield Choice(option=_OPTION, does=impossible(plan))
         return
     errors = {array.source_path: max_error(hybrid) for array, hybrid in _hybrids(plan)}
     packed = [path for path, error in errors.items() if error is not None]
+    unsure = [
+        array.source_path
+        for array, hybrid in _hybrids(plan)
+        if array.source_path in packed
+        and not all(holds(hybrid.target, each) for each in hybrid.schemas)
+    ]
     does = "chunks of deviating files are stored in the same arrays; every value survives exactly"
     if packed:
         does += f", or the build stops: {listed(packed, _NAMED)} is packed differently"
+    price = f"stores {size_of(_bytes(plan))} of values; one array for all files"
+    if any(
+        other_missing(hybrid.target, each)
+        for _, hybrid in _hybrids(plan)
+        for each in hybrid.schemas
+    ):
+        price += "; stops where a value equals the missing value of other files"
     yield Choice(
         option=_OPTION,
         does=does,
         bytes_stored=_bytes(plan),
         max_error=max((error for error in errors.values() if error is not None), default=None),
+        fix=None if unsure else _fix(price, _bytes(plan), spec, on_mismatch="native"),
     )
     if packed:
-        yield from _as_floats(prepared, spec, packed)
+        yield from _as_floats(prepared, spec, unsure or packed)
+
+
+def followed(prepared: PreparedFacts, spec: CombineSpec, stored: int | None) -> Iterator[Choice]:
+    """Yield what chunks of different lengths would cost, if they spare some of what is stored."""
+    if spec.options.chunk_grid == "rectilinear":
+        return
+    plan = _planned(prepared, spec, chunk_grid="rectilinear")
+    if isinstance(plan, IcevirtError) or (stored is not None and _bytes(plan) >= stored):
+        return
+    count = _bytes(plan)
+    cost = f"stores {size_of(count)} of values" if count else "no data is copied"
+    yield Choice(
+        option=FOLLOWED,
+        does="chunks follow the files; readers set zarr's array.rectilinear_chunks",
+        bytes_stored=count,
+        fix=_fix(f"{cost}; {READERS}", count, spec, chunk_grid="rectilinear"),
+    )
+
+
+def raised(stored: int, spec: CombineSpec) -> Fix:
+    """Return the fix that allows to store what chunks of one length take."""
+    return _fix(f"stores {size_of(stored)} of values", stored, spec)
+
+
+def _fix(price: str, stored: int, spec: CombineSpec, **options: Any) -> Fix:
+    """Return the fix that also allows as many bytes to be stored as it takes."""
+    if stored > spec.options.max_native_bytes:
+        options["max_native_bytes"] = stored
+    return fix(price, **options)
+
+
+def _planned(
+    prepared: PreparedFacts, spec: CombineSpec, **options: Any
+) -> BuildPlan | IcevirtError:
+    """Return the plan with other options, whatever it stores; or why there is none."""
+    try:
+        changed = replace(spec.options, max_native_bytes=_UNLIMITED, **options)
+        return combined(prepared, replace(spec, options=changed))
+    except IcevirtError as error:
+        return error
 
 
 def impossible(error: IcevirtError) -> str:
@@ -254,21 +334,38 @@ def impossible(error: IcevirtError) -> str:
     return f"is not possible: {error.what}. {error.do}".strip()
 
 
+def as_floats(prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec) -> Iterator[Choice]:
+    """Yield what floats would take where files are packed in several ways, as many as there are."""
+    packed = []
+    for variable in parted.variables:
+        numbers = np.unique(variable.number[variable.number >= 0]).tolist()
+        first, *others = (parted.signatures.facts[number] for number in numbers)
+        if any(is_packing(differences(first, other)) for other in others):
+            packed.append(variable.path)
+    if packed:
+        yield from _as_floats(prepared, spec, packed)
+
+
 def _as_floats(
     prepared: PreparedFacts, spec: CombineSpec, packed: Sequence[str]
 ) -> Iterator[Choice]:
-    options = spec.options
-    options = replace(options, float_variables=(*options.float_variables, *packed))
-    try:
-        plan = combined(prepared, replace(spec, options=options))
-    except IcevirtError:
-        return  # they do not decode to floats
-    yield Choice(
-        option=f"{_OPTION}, float_variables={list(packed[:_NAMED])!r}"
-        + (f" and {len(packed) - _NAMED} more" if len(packed) > _NAMED else ""),
-        does="all values of these variables are stored as decoded floats, exactly",
-        bytes_stored=_bytes(plan),
-    )
+    floats = [*spec.options.float_variables, *packed]
+    for more in ({}, {"on_mismatch": "native"}):  # others may need it
+        options: dict[str, Any] = {"float_variables": floats, **more}
+        plan = _planned(prepared, spec, **options)
+        if isinstance(plan, IcevirtError):
+            continue  # they do not decode to floats
+        count = _bytes(plan)
+        cost = size_of(count) if count else "what the scan has read"
+        price = f"stores {cost}: all values of {listed(packed, _NAMED)} as floats"
+        yield Choice(
+            option=f"{_OPTION}, float_variables={list(packed[:_NAMED])!r}"
+            + (f" and {len(packed) - _NAMED} more" if len(packed) > _NAMED else ""),
+            does="all values of these variables are stored as decoded floats, exactly",
+            bytes_stored=count,
+            fix=_fix(price, count, spec, **options),
+        )
+        return
 
 
 def _hybrids(plan: BuildPlan) -> Iterator[tuple[PlannedArray, Hybrid]]:

@@ -19,9 +19,15 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import ArrayColumns
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.model.attributes import restore
-from icevirt.planning.axes.time_recoding import units_of
+from icevirt.planning.times.units import units_of
 
-_UNITS = ("attribute units", "attribute calendar")
+_OF_TIMES = (
+    "attribute units",
+    "attribute calendar",
+    "attribute _FillValue",
+    "attribute missing_value",
+    "data type",
+)
 _ATTRIBUTE = "attribute "
 _NONE = "none"
 
@@ -33,6 +39,7 @@ class Signatures:
     of_schema: NDArray[np.int64]  # (schemas,) number of the signature
     admits: tuple[frozenset[int], ...]  # by number: those that files of one array may have with it
     facts: tuple[Mapping[str, Any], ...]  # by number
+    values: NDArray[np.int64]  # by number: one of those whose values mean the same
 
     @classmethod
     def of(cls, arrays: ArrayColumns) -> Signatures:
@@ -60,15 +67,24 @@ class Signatures:
             of_schema=np.array(codes, np.int64),
             admits=tuple(map(frozenset, admits)),
             facts=tuple(facts),
+            values=_first_stored(bases),
         )
 
 
+def _first_stored(bases: Sequence[tuple[str, bool]]) -> NDArray[np.int64]:
+    """Return the first number of each base, of chunks that are referenced where there are any."""
+    first: dict[str, int] = {}
+    for number in sorted(range(len(bases)), key=lambda number: bases[number][1]):
+        first.setdefault(bases[number][0], number)
+    return np.array([first[base] for base, _ in bases], np.int64)
+
+
 def _without_units(schema: ArraySchema, signature: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the units of times that can be recoded, and spell their calendar in one way."""
+    """Leave out how times are stored that can be recoded, and spell their calendar in one way."""
     units = units_of(schema.attributes.values) if schema.whole else None
     if units is None:
         return signature
-    kept = {name: value for name, value in signature.items() if name not in _UNITS}
+    kept = {name: value for name, value in signature.items() if name not in _OF_TIMES}
     return {**kept, "attribute calendar": [units.calendar, None]}
 
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import CatalogFacts, Coded
+from icevirt.archive.facts import CatalogFacts, Coded, by_first_appearance
 from icevirt.archive.hybrid import AxisGrid, Hybrid
+from icevirt.archive.joining import fixed_dtype, itemsize_of
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
@@ -31,6 +32,7 @@ from icevirt.planning.partial.chunk_alignment import (
     values_in,
 )
 from icevirt.planning.partial.storage_cost import remedy, signature
+from icevirt.planning.partial.stored_times import counts_differ, stored_times
 from icevirt.planning.remedies import leave_out
 
 _LOSSY = (
@@ -39,12 +41,6 @@ _LOSSY = (
     "numcodecs.bitround",
     "numcodecs.zfpy",
     "numcodecs.astype",
-)
-_NUMBERS = frozenset(
-    (
-        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float32", "float64"),
-    )
 )
 _FLOAT_CODECS: tuple[JSON, ...] = (
     {"name": "bytes", "configuration": {"endian": "little"}},
@@ -63,6 +59,8 @@ class Place:
     lengths: NDArray[np.int64]  # (k, n)
     shape: tuple[int, ...]  # of the array
     new: int = 0  # axes that the files do not have; they are the first ones
+    skips: NDArray[np.int64] | None = None  # (k, n) elements of the file before those that count
+    held: NDArray[np.int64] | None = None  # (k, n) elements of the whole file
 
     def grids(self, edges: Sequence[int]) -> list[AxisGrid]:
         """Return the grids of the concatenated axes."""
@@ -150,6 +148,11 @@ class _ArrayFiles:
         """Whether values mean the same in all files."""
         return bool((self.by_values == self.by_values[0]).all())
 
+    def schemas_in_order(self) -> list[ArraySchema]:
+        """Return the schemas in the order in which files have them."""
+        first = by_first_appearance(self.own, len(self.schemas))
+        return [self.schemas[at] for at in first.tolist()]
+
     def candidates(self) -> list[int]:
         """Return one schema of each encoding that the array may have, the largest first."""
         if not (~self.whole).any():
@@ -172,9 +175,11 @@ def _best(files: _ArrayFiles, joined: tuple[tuple[int, ...], tuple[JSON, ...]]) 
     """Return the decision that stores least."""
     edges, codecs = joined
     kept = files.candidates()
+    shape = files.schemas[kept[0]].chunk_shape if kept else edges
     if files.member.as_floats:
-        shape = files.schemas[kept[0]].chunk_shape if kept else edges
         return _measured(files, _as_floats(files), shape)
+    if counts_differ(files.schemas):
+        return _measured(files, _as_times(files), shape)
     if not kept:
         target = replace(files.member.schema, codecs=codecs, chunk_shape=edges)
         return _measured(files, target, edges)
@@ -204,6 +209,8 @@ def _measured(
     fits = same | (files.whole & files.home[files.own] & (kind is not None))
     try:
         aligned = lines_up(grids, place.starts, place.lengths)
+        on_grid = _on_own_grid(files)
+        aligned &= on_grid
         own = _own_edges(files, edges)
         alike = bool(fits.all() and (own[same] == edges[place.axes[0]]).all())
         # values that the scan read fill chunks up, where they begin on the grid
@@ -213,7 +220,7 @@ def _measured(
         bounds = None if files.free is None else _bounds(files, edges, same)
         if bounds is not None:
             grids = [replace(grids[0], bounds=bounds)]
-        plain = same & ~files.whole & lines_up(grids, place.starts, place.lengths)
+        plain = same & ~files.whole & on_grid & lines_up(grids, place.starts, place.lengths)
         chunks = native_chunks(grids, place.starts, place.lengths, plain, own_edges=own)
         replaced = native_chunks(
             grids, place.starts[plain], place.lengths[plain], plain[plain], own_edges=own[plain]
@@ -223,7 +230,7 @@ def _measured(
     counts = [-(-n // e) for n, e in zip(place.shape, edges, strict=True)]
     beside = math.prod(n for axis, n in enumerate(counts) if axis not in place.axes)
     arrays, held = files.facts.arrays, files.rows[plain]
-    itemsize = np.dtype(str(target.data_type)).itemsize if _is_number(target) else 8
+    itemsize = itemsize_of(target.data_type)
     return Decision(
         edges=edges,
         hybrid=Hybrid(
@@ -240,6 +247,18 @@ def _measured(
             why=_why(files, target, plain, fits, edges),
         ),
     )
+
+
+def _on_own_grid(files: _ArrayFiles) -> NDArray[np.bool_]:
+    """Say which files count from where one of their own chunks begins, on every axis."""
+    place = files.place
+    good = np.ones(len(files.own), np.bool_)
+    if place.skips is None:
+        return good
+    for at, axis in enumerate(place.axes):
+        own = [each.chunk_shape[axis] if each.chunk_shape else 1 for each in files.schemas]
+        good &= place.skips[:, at] % np.array(own, np.int64)[files.own] == 0
+    return good
 
 
 def _own_edges(files: _ArrayFiles, edges: Sequence[int]) -> NDArray[np.int64]:
@@ -270,15 +289,17 @@ def _bounds(files: _ArrayFiles, edges: Sequence[int], same: NDArray[np.bool_]) -
 
 
 def _is_number(schema: ArraySchema) -> bool:
-    return isinstance(schema.data_type, str) and schema.data_type in _NUMBERS
+    return isinstance(schema.data_type, str) and fixed_dtype(schema.data_type) is not None
 
 
 def _refuse_impossible(files: _ArrayFiles, found: Decision) -> None:
     """Refuse what cannot be read, or not be encoded without loss."""
     target, path = found.hybrid.target, files.member.path
     cause = None
-    if not all(_is_number(each) for each in (target, *files.schemas)):
-        cause = "they hold more than plain numbers"
+    if any(fixed_dtype(each.data_type) is None for each in (target, *files.schemas)):
+        cause = "they are neither numbers nor characters"
+    elif not _is_number(target) and not files.alike_at_all:
+        cause = "files hold texts of different types or attributes"
     for codec in target.codecs:
         name = codec.get("name") if isinstance(codec, Mapping) else codec
         if name in _LOSSY:
@@ -297,10 +318,10 @@ def _refuse_impossible(files: _ArrayFiles, found: Decision) -> None:
 
 def _as_floats(files: _ArrayFiles) -> ArraySchema:
     """Return the schema of decoded values: the float type that holds the values of all files."""
+    packings = {_types(each): each for each in files.schemas if _is_number(each)}
     kinds = {
         decoded(np.zeros(1, str(each.data_type)), packing_of(each.attributes)).dtype
-        for each in files.schemas
-        if _is_number(each)
+        for each in packings.values()
     }
     path = files.member.path
     dtype = np.result_type(*kinds) if kinds else np.dtype("U1")
@@ -320,6 +341,26 @@ def _as_floats(files: _ArrayFiles) -> ArraySchema:
         fill_value="NaN",
         attributes=plain | missing,
     )
+
+
+def _types(schema: ArraySchema) -> tuple[str, ...]:
+    """Return what decides the type of decoded values; the values of scales do not."""
+    packing = packing_of(schema.attributes)
+    return str(schema.data_type), *(f"{k} {np.asarray(v).dtype}" for k, v in packing.items())
+
+
+def _as_times(files: _ArrayFiles) -> ArraySchema:
+    """Return the schema of times that files count differently."""
+    order = files.schemas_in_order()
+    made = stored_times(order, files.member.schema)
+    if made is None:
+        path = files.member.path
+        raise CombineError(
+            f"the times of {path} are of calendars that differ",
+            do=f"Leave the variable out with {leave_out(path)}.",
+            variable=path,
+        )
+    return replace(made, codecs=_FLOAT_CODECS)
 
 
 # -- what it takes -----------------------------------------------------------------------------

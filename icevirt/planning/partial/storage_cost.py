@@ -27,6 +27,14 @@ from icevirt.planning.combine.options import CombineOptions, CombineSpec
 from icevirt.planning.remedies import choose, leave_out
 from icevirt.planning.schedule.manifest_units import window_of
 
+NUMBERS = frozenset(
+    (
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float32", "float64"),
+    )
+)
+"""Data types whose values can be stored anew."""
+
 _STORAGE = frozenset(("chunk shape", "codecs", "fill value"))
 _PACKED = frozenset(("data type", *(f"attribute {name}" for name in PACKING)))
 WINDOW_BYTES = 256 << 20
@@ -40,6 +48,8 @@ def permits(
     unlike: Mapping[str, tuple[Any, Any]],
 ) -> bool:
     """Say whether files that differ in these facts of decoding may make one array."""
+    if not axes and is_storage(unlike):
+        return True  # equal values, as their digests tell, are stored once: the first file's
     if options.chunk_grid == "rectilinear" and len(axes) == 1 and set(unlike) == {"chunk shape"}:
         (axis,), (one, other) = axes, unlike["chunk shape"]
         if [*one[:axis], *one[axis + 1 :]] == [*other[:axis], *other[axis + 1 :]]:
@@ -92,8 +102,9 @@ def refuse_expensive(arrays: Sequence[PlannedArray], spec: CombineSpec) -> None:
         f"{size_of(total)} of values in {len(costs)} variables cannot be referenced and would be"
         f" stored, more than max_native_bytes={spec.options.max_native_bytes}; {path}:"
         f" {size_of(worst.nbytes)} in {worst.chunks:,} chunks, because {worst.why}",
-        do=remedy(path),
+        do=f"Or leave the variable out with {leave_out(path)}.",
         variable=path,
+        bytes_needed=total,
         bytes_to_store={path: hybrid.nbytes for path, hybrid in costs[:10]},
     )
 

@@ -151,10 +151,13 @@ def bundle(
         pile: Their drafts.
         files: Those of the plan, with their names where the catalog has not the same.
     """
-    needed = np.zeros(len(files), np.bool_)
+    needed = np.zeros(len(files), np.int64)
     for cut in (cut for draft in pile for cut in draft.cuts):
-        needed[cut.array.files[cut.of]] = True
-    rows = np.flatnonzero(needed)
+        places = cut.array.files[cut.of]
+        needed[places] = np.maximum(needed[places], 1)
+        if cut.array.skips is not None:  # two boxes of a file are two files to the items
+            needed = np.maximum(needed, np.bincount(places, minlength=len(files)))
+    rows = np.repeat(np.arange(len(files)), needed)
     mine = files.take(rows)
     origin = None if plan.origin is None else plan.origin.take(rows)
     spread = _Spread(rows)
@@ -197,6 +200,8 @@ class _Spread:
 def _window(cut: ManifestWindow, spread: _Spread) -> WindowTask:
     array, of = cut.array, cut.of
     at = np.searchsorted(spread.rows, array.files[of])
+    if array.skips is not None:
+        at += _earlier(array.files[of])
     takes = spread.column(np.ones(len(array.files), np.bool_), at, of)
     return WindowTask(
         source_path=array.source_path,
@@ -217,8 +222,19 @@ def _window(cut: ManifestWindow, spread: _Spread) -> WindowTask:
         values=array.values,
         hybrid=None if array.hybrid is None else array.hybrid.spread(at, of, len(spread.rows)),
         form=None if array.form is None else spread.column(array.form, at, of),
+        skips=None if array.skips is None else spread.column(array.skips, at, of),
+        held=None if array.held is None else spread.column(array.held, at, of),
         reads=() if array.sources is None else _reads(array.sources, spread, (at, of), takes),
     )
+
+
+def _earlier(files: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many rows before each one are of the same file."""
+    order = np.argsort(files, kind="stable")
+    held = files[order]
+    found = np.empty(len(files), np.int64)
+    found[order] = np.arange(len(files)) - np.searchsorted(held, held)
+    return found
 
 
 def _reads(

@@ -37,8 +37,22 @@ from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.context import LEAVE_OUT, ScanContext
 from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
 
-# by a part of what h5py says about damage: the error and its remedy
+_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, EOFError)
+
+ALLOW = "ICEVIRT_HDF5_PLUGINS"
+"""Environment variable: ``1`` lets libhdf5 look for plugins, and imports hdf5plugin if it can."""
+
+REMEDY = (
+    "It needs a plugin, and hdf5plugin holds most: where you trust the files, run pip install"
+    f" hdf5plugin and set {ALLOW}=1 for all processes that scan. Or leave the variable out with"
+    " drop_variables."
+)
+LACKS_FILTER = "this libhdf5 lacks a filter of values that must be read"
+
+# by a part of what h5py says: the error and its remedy
 _CAUSES = {
+    "find plugin": (LACKS_FILTER, REMEDY),
+    "is not registered": (LACKS_FILTER, REMEDY),
     "truncated": ("the file is truncated", "Fetch it again, or leave it out."),
     "already open for": (
         "the file was not closed by its writer",
@@ -50,17 +64,6 @@ _CAUSES = {
     ),
     "": ("the file is damaged", "Fetch it again, or leave it out."),
 }
-_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, EOFError)
-
-ALLOW = "ICEVIRT_HDF5_PLUGINS"
-"""Environment variable: ``1`` lets libhdf5 look for plugins, and imports hdf5plugin if it can."""
-
-REMEDY = (
-    "Where you trust files and plugins: install the filter's plugin (pip install hdf5plugin holds"
-    f" most) and set {ALLOW}=1 for all processes that scan. Or leave the variable out with"
-    " drop_variables."
-)
-
 _lock = threading.Lock()
 _kept: list[bytes] = []  # the directories, while there are none
 _depth = 0  # scans that run
@@ -208,7 +211,8 @@ class explained:  # noqa: N801  # used like a function; a generator would cost m
             ) from error
         cause = str(error).strip("'\"") or type(error).__name__
         what, do = next((known for part, known in _CAUSES.items() if part in cause), _CAUSES[""])
-        raise ScanError(what, do=do, **self._facts, cause=cause) from error
+        kind = UnsupportedError if what is LACKS_FILTER else ScanError
+        raise kind(what, do=do, **self._facts, cause=cause) from error
 
 
 class RangeReader(io.RawIOBase):

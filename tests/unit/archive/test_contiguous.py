@@ -59,7 +59,14 @@ def test_each_step_holds_its_own_bytes(runs, times, stored):
 def test_what_lies_beyond_the_file_is_refused(stored):
     block = block_of(values_of(4), 2, stored=stored)
     with pytest.raises(FormatError, match=r"beyond|does not end"):
-        cut_of(block, 3)
+        cut_of(block, 2)
+
+
+def test_what_lies_behind_the_end_of_the_axis_is_left_out():
+    """HDF5 keeps the last chunk at full length."""
+    found = cut_of(block_of(values_of(6), 2, stored=False), 4)
+    assert found.index[:, 0].tolist() == [0, 1, 2, 3]
+    assert found.offset.tolist() == [0, 6, 12, 18]
 
 
 @pytest.mark.parametrize("stored", [False, True])

@@ -110,6 +110,9 @@ def test_labels_of_some_rows_follow_them(labels):
 def test_labels_are_replaced_where_they_stand(labels):
     """Others stay, also the one that shared its bytes."""
     _, column = labels
-    changed = column.replaced(column.places(np.array([2, 5])), [np.ones(3), np.array([9], "i2")])
+    changed = column
+    for row, values in ((2, np.ones(3)), (5, np.array([9], "i2"))):
+        at, starts = column.places(np.array([row])), np.array([0, len(values)])
+        changed = changed.with_values(at, values, starts)
     assert [len(changed.get(row)) for row in (1, 2, 4, 5)] == [2, 3, 20, 1]
     assert (changed.get(2).tolist(), changed.get(5).tolist()) == ([1, 1, 1], [9])

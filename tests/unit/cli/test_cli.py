@@ -13,6 +13,7 @@ from icevirt.archive.options import declared
 from icevirt.archive.reports.build import Progress
 from icevirt.cli import main
 from icevirt.errors import CombineError
+from icevirt.planning.remedies import fix
 from unit.display import samples
 
 RUNNER = CliRunner()
@@ -273,6 +274,16 @@ LABELS = {
         ["a", "b"],
         {"a": "regex:x=(.)", "b": "variable:y"},
     ),
+    "in names, which say their dimensions": (
+        "--labels a={m},{t:%Y}.nc",
+        None,
+        "a={m},{t:%Y}.nc",
+    ),
+    "in names, beside others": (
+        "--concat-dim m --concat-dim t --concat-dim i --labels {m}_{t:%Y}.nc --labels i=attribute:i",
+        ["m", "t", "i"],
+        {"m": "{m}_{t:%Y}.nc", "t": "{m}_{t:%Y}.nc", "i": "attribute:i"},
+    ),
     "with a sign in a pattern": ("--concat-dim m --labels regex:m=(.)", ["m"], "regex:m=(.)"),
 }
 
@@ -282,7 +293,7 @@ def test_dimensions_and_their_labels_are_repeated(calls, line, dims, labels):
     result = RUNNER.invoke(main.app, ["build", "a.nc", "r", *line.split()])
     assert result.exit_code == 0, result.output
     ((_, _, options),) = calls
-    assert (options["concat_dim"], options["combine_options"]["labels"]) == (dims, labels)
+    assert (options.get("concat_dim"), options["combine_options"]["labels"]) == (dims, labels)
 
 
 DATA_VARS = {
@@ -311,3 +322,49 @@ def test_labels_of_one_dimension_are_given_once(calls):
     line = "build a.nc r --concat-dim a --labels a=1 --labels a=2"
     assert RUNNER.invoke(main.app, line.split()).exit_code == 2
     assert not calls
+
+
+# -- errors that propose commands ----------------------------------------------------------------
+
+
+@pytest.fixture
+def refusing(monkeypatch):
+    """Let planning and building be refused, with a way out."""
+
+    def refuse(*_, **__):
+        raise CombineError(
+            "two files differ",
+            fixes=[fix("stores 31 MB", on_mismatch="native")],
+            do="Or not.",
+            first="https://me:hunter2@host/a.nc",
+        )
+
+    monkeypatch.setitem(vars(icevirt), "plan", refuse)
+    monkeypatch.setitem(vars(icevirt), "build", refuse)
+
+
+def test_a_refused_build_prints_the_command_that_solves_it_without_secrets(refusing, run):
+    url = "https://me:hunter2@host/a.nc?sig=hunter2"
+    status, out, error = run("build", url, "repo", "--on-mismatch=refuse", "--quiet")
+    assert (status, out) == (1, "")
+    assert error.splitlines() == [
+        "icevirt: two files differ",
+        "  first  https://host/a.nc",
+        "fix:",
+        (
+            "  icevirt build 'https://host/a.nc?...' repo --quiet --on-mismatch native"
+            "  # stores 31 MB; put the secrets of the URLs back"
+        ),
+        "Or not.",
+    ]
+
+
+def test_a_refused_plan_is_a_document_for_programs_and_lines_for_people(refusing, run):
+    status, out, error = run("plan", "a.nc", "-o", "json")
+    assert status == 1
+    assert json.loads(out)["error"]["what"] == "two files differ"
+    assert [each["flags"] for each in json.loads(out)["fixes"]] == [["--on-mismatch", "native"]]
+    assert "  icevirt plan a.nc -o json --on-mismatch native  # stores 31 MB\n" in error
+    status, out, error = run("plan", "a.nc")
+    assert (status, out) == (1, "")
+    assert "  icevirt plan a.nc --on-mismatch native  # stores 31 MB\n" in error

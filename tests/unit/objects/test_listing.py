@@ -200,3 +200,22 @@ def test_relative_paths_and_home_are_understood(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", os.fspath(tmp_path))
     assert listed(["a.nc"], tmp_path) == listed("~/*.nc", tmp_path) == ["a.nc"]
     assert listed(Path(), tmp_path) == ["a.nc"]
+
+
+@pytest.mark.parametrize(
+    ("source", "there"),
+    [
+        ("in/a*.nc4", "in holds a.nc and 1 more."),
+        ("in/b.cn", "in holds b.nc and 1 more."),
+        ("inn/*.nc", "holds in and 1 more."),
+        ("empty", "empty is empty."),
+    ],
+)
+def test_a_source_that_is_not_there_is_told_what_is(tmp_path, source, there):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "empty").mkdir()
+    for name in ("a.nc", "b.nc"):
+        (tmp_path / "in" / name).touch()
+    with pytest.raises((InvalidInputError, NotFoundError)) as caught:
+        list_sources(str(tmp_path / source))
+    assert str(caught.value).endswith(there)

@@ -16,9 +16,9 @@ from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import ArraySchema
 from icevirt.model.attributes import Attributes
 from icevirt.model.strings import Strings
-from icevirt.planning.axes.time_recoding import recoded
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.eras.group_plan import combine_eras
+from icevirt.planning.times.recoding import recoded_values
 
 BYTES = ({"name": "bytes", "configuration": {"endian": "little"}},)
 ZLIB = (*BYTES, {"name": "numcodecs.zlib", "configuration": {"level": 4}})
@@ -43,11 +43,12 @@ class Variable:
     def schema(self) -> ArraySchema:
         """Return what is alike in many files."""
         kind = self.values.dtype
-        text = {"name": "fixed_length_utf32", "configuration": {"length_bytes": kind.itemsize}}
+        name = {"U": "fixed_length_utf32", "S": "null_terminated_bytes"}.get(kind.kind)
+        text = {"name": name, "configuration": {"length_bytes": kind.itemsize}}
         return ArraySchema(
             dimension_names=self.dims,
             chunk_shape=self.chunks,
-            data_type=text if kind.kind == "U" else kind.name,
+            data_type=kind.name if name is None else text,
             codecs=BYTES if self.chunks is None else self.codecs,
             fill_value=self.fill,
             attributes=Attributes.of(self.attrs),
@@ -191,8 +192,8 @@ def shown(made: BuildPlan, files: Sequence[File]) -> xr.Dataset:
         if array.sources is not None:
             sources = [array.sources[at] for at in range(len(array.files))]
         boxes = [
-            _held(rows[file], array, file, source)
-            for file, source in zip(array.files.tolist(), sources, strict=True)
+            _held(rows[file], array, file, source)[_counting(array, at)]
+            for at, (file, source) in enumerate(zip(array.files.tolist(), sources, strict=True))
         ]
         whole = np.full(array.shape, _fill(array), boxes[0].dtype)
         for box, starts, lengths in zip(boxes, array.starts, array.lengths, strict=True):
@@ -209,9 +210,17 @@ def _held(file: File, array: PlannedArray, row: int, source: str) -> np.ndarray:
     known = {(p if p.startswith("/") else f"/{p}"): each for p, each in file.variables.items()}
     values = known[source].values
     if array.times is not None:
-        times = array.times
-        values = recoded(values, times.of(row), times.target, missing=times.missing)
+        values = recoded_values(values, array.times, row, path=source, url=file.url)
     return values.reshape((1,) * (len(array.shape) - values.ndim) + values.shape)
+
+
+def _counting(array: PlannedArray, at: int) -> tuple[slice, ...]:
+    """Return which part of a file's values counts."""
+    box = [slice(None)] * len(array.shape)
+    if array.skips is not None:
+        for axis, skip, length in zip(array.axes, array.skips[at], array.lengths[at], strict=True):
+            box[axis] = slice(int(skip), int(skip) + int(length))
+    return tuple(box)
 
 
 def _fill(array: PlannedArray) -> Any:

@@ -130,7 +130,7 @@ def test_files_without_comparable_labels_have_no_coordinate(other):
         (
             [1],
             {"units": "days since 2000-01-01", "calendar": "noleap"},
-            ["1 days since 2000-01-01"],
+            ["2000-01-02"],
         ),
         ([1.5], {"units": "K", "add_offset": 1.0}, ["2.5"]),
         ([1e300], {"units": "days since 2000-01-01"}, ["1e+300 days since 2000-01-01"]),

@@ -51,8 +51,8 @@ def test_numbers_in_names_are_compared_as_numbers():
 
 
 def test_files_of_other_variables_are_no_duplicates():
-    """They merge; neither are files of overlapping steps."""
-    files = [step("aa", 1.0), step("ab", 1.0, t=None, u=data("time", [1.0])), step("ac", 1.0, 2.0)]
+    """They merge."""
+    files = [step("aa", 1.0), step("ab", 1.0, t=None, u=data("time", [1.0])), step("ac", 2.0)]
     assert kept(files, "newest") == (["aa", "ab", "ac"], {})
 
 
@@ -69,7 +69,7 @@ def test_a_missing_label_is_equal_to_none():
 def test_the_refusal_names_step_files_and_remedies():
     days = {"units": "days since 2000-01-01"}
     files = [
-        step(f"a{n}", 0.0, 1.0, time=coord("time", [0.0 + n // 2, 1.0 + n // 2], **days))
+        step(f"a{n}", 0.0, 1.0, time=coord("time", [n // 2 * 2.0, n // 2 * 2.0 + 1.0], **days))
         for n in range(4)
     ]
     error = settled(facts_of(*files), ("time",), "refuse", ()).refused

@@ -67,7 +67,11 @@ def test_a_fill_value_that_no_file_uses_becomes_the_missing_one():
         ("i2", {"_FillValue": np.int32(70_000)}, None),
         ("i2", {"_FillValue": np.int32(70_000), "missing_value": np.int16(-1)}, -1),
         ("u1", {"_FillValue": np.int8(-1)}, None),
-        ("U3", {"_FillValue": "no"}, None),
+        ("U3", {"_FillValue": "no"}, "no"),
+        ("U3", {}, ""),
+        ("S1", {"missing_value": " "}, "IA=="),
+        ("S2", {"_FillValue": "none"}, ""),  # longer than its texts
+        ("S1", {}, ""),
         ("?", {}, None),
     ],
 )
@@ -103,3 +107,30 @@ def test_boxes_of_two_dimensions_are_counted_by_both():
     )
     assert np.isnan(found["t"].values[1, 2]).all()
     assert not np.isnan(found["t"].values[:, :2]).any()
+
+
+def test_what_is_missing_can_be_reserved_or_left_out_if_other_data_stays():
+    alone = [step("a", 1.0, u=u(1), t=None), step("b", 2.0, t=None)]
+    found = {}
+    for name, files in (
+        ("alone", alone),
+        ("among others", [step("a", 1.0, u=u(1)), step("b", 2.0)]),
+    ):
+        with pytest.raises(CombineError, match="/u is missing at 1 of 2") as caught:
+            plan(files)
+        found[name] = [each.arguments for each in caught.value.fixes]
+    reserve = {"combine_options": {"missing": "reserve"}}
+    drop = {"scan_options": {"drop_variables": ["/u"]}}
+    assert reserve in found["among others"]
+    assert drop in found["among others"]
+    assert drop not in found["alone"]
+
+
+def test_all_variables_that_cannot_be_reserved_are_named_at_once():
+    flag = data("time", np.array([1], "i4"))
+    files = [step("a", 1.0, u=flag, w=flag), step("b", 2.0)]
+    with pytest.raises(CombineError, match="neither can steps of /w") as caught:
+        plan(files, missing="reserve")
+    drops = [each.arguments["scan_options"]["drop_variables"] for each in caught.value.fixes
+             if "scan_options" in each.arguments]  # fmt: skip
+    assert drops == [["/u", "/w"]]

@@ -215,3 +215,30 @@ def test_a_coordinate_too_large_to_store_is_compared_by_digest():
 )
 def test_names_and_paths_name_nodes_and_what_lies_below(path, given, found):
     assert is_named(path, given) is found
+
+
+# -- fill values that are never read ----------------------------------------------------------------
+
+
+def fills_of(*written, fills=(0, 1)):
+    """Return the fill values that a plan sees of files with so many of their two chunks."""
+    files = [
+        step(f"f{n}", float(n), v=data("x", np.zeros(4), chunks=(2,), fill=fill, written=count))
+        for n, (fill, count) in enumerate(zip(fills, written, strict=True))
+    ]
+    found = resolve(files, TIME, *((n, "/v", Fact.digest, {}) for n in range(len(files))))
+    return [
+        ArraySchema.loads(found.arrays.schema[by_path(found, n)["/v"]]).fill_value
+        for n in range(len(files))
+    ]
+
+
+def test_a_fill_value_of_files_without_holes_does_not_matter():
+    assert fills_of(2, 2) == [0, 0]
+    assert fills_of(2, 1) == [1, 1]
+    assert fills_of(1, 2) == [0, 0]
+
+
+def test_fill_values_that_are_read_stay_as_they_are():
+    assert fills_of(1, 1) == [0, 1]
+    assert fills_of(1, 1, 2, fills=(0, 1, 2)) == [0, 1, 2]

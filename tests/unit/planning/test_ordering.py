@@ -139,3 +139,14 @@ def test_runs_that_are_equal_have_one_number(labels, kinds):
     turned = runs(arrays).take(order)
     assert turned.flat.tobytes() == runs(arrays[::-1]).flat.astype(turned.flat.dtype).tobytes()
     assert turned.lengths.tolist() == [len(each) for each in arrays[::-1]]
+
+
+@pytest.mark.parametrize("labels", [[[1], [np.nan], [3]], [[1, 3, 2], [4], [5]]])
+def test_files_along_one_dimension_may_stay_as_they_are_given(labels):
+    for alone in (True, False):
+        with pytest.raises(CombineError) as caught:
+            order_files(NAMES, keys([np.array(each, float) for each in labels]),
+                        dimension="time", alone=alone)  # fmt: skip
+        found = [each.arguments for each in caught.value.fixes]
+        wanted = {"concat_dim": ["time"], "combine_options": {"combine": "nested"}}
+        assert found == [wanted] * alone

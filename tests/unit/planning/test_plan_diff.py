@@ -109,6 +109,30 @@ def test_another_reference_date_changes_no_time_unless_a_user_set_it():
     assert changes(made[1], made[0], edits=by_function) == {line: True}
 
 
+def test_times_may_get_a_wider_type_and_a_finer_unit_with_further_files():
+    """And so may their bounds, which have no units of their own; not another calendar."""
+
+    def made(units, calendar="standard"):
+        files = []
+        for n, (unit, kind) in enumerate(units):
+            time = coord("time", np.array([n], kind), units=unit, bounds="b", calendar=calendar)
+            edges = data(("time", "nv"), np.array([[n, n + 1]], kind), chunks=None)
+            files.append(step(f"f{n}", n, time=time, b=edges))
+        return plan(files)
+
+    old = made([("days since 2000-01-01", "i4"), ("days since 2000-01-01", "i4")])
+    new = made([("days since 2000-01-01", "i4"), ("hours since 2000-01-04T06:00", "i4")])
+    assert changes(new, old) == {
+        "/time: data type int32 → int64": False,
+        "/time: units days since 2000-01-01 → hours since 2000-01-01": False,
+        "/b: data type int32 → int64": False,
+    }
+    other = made([("days since 2000-01-01", "i4")] * 2, "noleap")
+    assert changes(other, old) == {"/time: calendar standard → noleap": True}
+    named = made([("days since 2000-01-01", "i4")] * 2, "proleptic_gregorian")
+    assert changes(named, old) == {"/time: calendar standard → proleptic_gregorian": False}
+
+
 def test_work_of_others_is_listed_by_commit():
     found = [
         Loss(path="/a", what="array", stops=True),

@@ -55,7 +55,7 @@ def test_numbers_of_files_are_kept_where_they_are_off_by_a_rounding_error():
         ("1D", [[0.0, 2.0], [3.0]], DAYS, "missing within the file"),
         (1, [[0], [2]], {"kind": "f8", "scale_factor": 0.1}, "it is packed"),
         (1, [[0.0], []], {}, "is empty in a file"),
-        ("12h", [[0], [1]], {**DAYS, "kind": "i4"}, "has no value in /time"),
+        ("12h", [[0], [1]], {**DAYS, "kind": "i4"}, "no exact value in the data type of /time"),
         (
             "1s",
             [[2**24], [2**24 + 2]],
@@ -109,3 +109,32 @@ def test_texts_and_files_without_labels_have_no_steps():
     files = [File(name, {"time": coord("time", [name])}) for name in "ab"]
     with pytest.raises(CombineError, match="cannot be made regular: it has no numeric"):
         plan(files, spacing={"time": "1D"})
+
+
+# -- what refusals propose -------------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 60), min_size=2, max_size=8, unique=True), st.integers(2, 7))
+def test_the_spacing_that_a_refusal_proposes_fits_and_no_wider_one_does(at, wrong):
+    labels = [float(value) for value in sorted(at)]
+    try:
+        steps(f"{wrong}D", *([each] for each in labels), **DAYS)
+    except CombineError as error:
+        fixes = error.fixes
+    else:
+        return
+    assert fixes[-1].without == ("--spacing=time",)
+    (spacing,) = (each.arguments["combine_options"]["spacing"]["time"] for each in fixes[:-1])
+    found = steps(spacing, *([each] for each in labels), **DAYS)
+    assert found.values[found.begins].tolist() == labels
+    assert fixes[0].price.startswith(f"{len(found.absent)} of {len(found.values)} steps")
+    days = int(spacing.removesuffix("d"))
+    assert days == np.gcd.reduce(np.diff(np.array(labels, int)))
+
+
+def test_no_spacing_is_proposed_where_few_steps_would_have_a_file_or_files_have_gaps():
+    for labels in ([[0.0], [1.0], [5000.5]], [[0.0, 2.0], [3.0]]):
+        with pytest.raises(CombineError) as caught:
+            steps("2D", *labels, **DAYS)
+        assert [each.without for each in caught.value.fixes] == [("--spacing=time",)]

@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from icevirt.archive.plan import ArrayMode
 from icevirt.errors import CombineError, InvalidInputError
+from icevirt.planning.axes.placement import AxisPlacement
 from icevirt.planning.combine.data_vars import (
     DimensionRules,
     Kept,
+    Unequal,
     data_vars_of,
     gets,
     refuse_unknown_dimensions,
@@ -85,7 +87,7 @@ def test_what_does_not_get_it_must_be_equal():
     """The error says what to paste."""
     with pytest.raises(CombineError, match=r"/u does not have the dimension 'run'") as caught:
         dims(data_vars={"run": ("t",)})
-    assert '"data_vars": ["t", "u"]} (--data-vars t --data-vars u)' in caught.value.do
+    assert '"data_vars": ["t", "u"]} (--data-vars t --data-vars u)' in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -210,14 +212,14 @@ def test_the_remedy_repeats_what_was_said_for_every_dimension():
     rules = DimensionRules(
         dimensions=("run", "time"), asked={"run": ("t",)}, kept=Kept(data_vars={"time": ("u",)})
     )
-    assert remedy(rules, "/v", "run", is_new=True) == (
-        'combine_options={"data_vars": {"run": ["t", "v"], "time": ["u"]}} '
-        "(--data-vars run:t --data-vars run:v --data-vars time:u)"
-    )
+    run = AxisPlacement(dimension="run", cell=np.arange(2), count=2, is_new=True)
+
+    def lacking(path):
+        return Unequal(array=(path, ("x",)), rows=(0, 1), axis=run)
+
+    assert remedy(rules, [lacking("/v")]) == {"run": ["t", "v"], "time": ["u"]}
     alone = DimensionRules(dimensions=("run",), asked={}, kept=Kept())
-    assert remedy(alone, "/all", "run", is_new=True).startswith(
-        'combine_options={"data_vars": ["all", "/all"]} '
-    )
+    assert remedy(alone, [lacking("/all"), lacking("/g/v")]) == ["all", "/all", "/g/v"]
 
 
 def test_unknown_names_are_listed():

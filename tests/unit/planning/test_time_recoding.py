@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
-from icevirt.planning.axes.time_recoding import describe_recodings, recode_times
+from icevirt.planning.times.recoding import describe_recodings, recode_times
 from unit.planning.scanned_facts import File, coord, data, facts_of, plan, shown, step
 
 
@@ -50,13 +50,15 @@ def test_the_first_reference_date_counts_in_the_finest_unit():
     (text,) = facts.arrays.schema.values
     assert ArraySchema.loads(text).attributes.values == {"units": "hours since 2000-01-05"}
     assert [*describe_recodings(done)] == [
-        "/time: 2 time units converted to 'hours since 2000-01-05', every value exactly"
+        "/time: 2 time units converted to 'hours since 2000-01-05' (float64), every value exactly"
     ]
 
 
-def test_missing_times_stay_as_they_are():
+def test_missing_times_are_the_one_integer_that_no_time_can_be():
     facts, _ = of(*(coord("time", [1, -9], **since(d, _FillValue=np.int64(-9))) for d in (5, 2)))
-    assert facts.arrays.labels.at(1).tolist() == [-2, -9]
+    assert facts.arrays.labels.at(1).tolist() == [-2, np.iinfo("i8").min]
+    (text,) = facts.arrays.schema.values
+    assert ArraySchema.loads(text).attributes.values["_FillValue"] == np.iinfo("i8").min
 
 
 def test_bounds_without_units_follow_their_coordinate():
@@ -113,10 +115,12 @@ def test_what_has_no_common_count_stays_for_the_plan_to_refuse(other):
 
 
 def test_a_time_without_an_exact_value_is_refused_with_its_file():
+    late = coord("time", np.array([2**40]), units="milliseconds since 2000-01-01")
     with pytest.raises(CombineError, match="cannot be converted") as caught:
-        of(coord("time", np.array([1], "i1"), **since(1)),
-           coord("time", np.array([127], "i1"), **since(28)))  # fmt: skip
-    assert caught.value.facts["file"].endswith("f1")
+        of(coord("time", np.array([1]), units="nanoseconds since 2000-01-01"), late,
+           coord("time", np.array([2**45]), units="milliseconds since 2000-01-01"))  # fmt: skip
+    assert caught.value.facts["file"].endswith("f2")
+    assert [each.flags[0] for each in caught.value.fixes] == ["--drop-variable"]
 
 
 def test_one_file_or_no_dimension_recodes_nothing():

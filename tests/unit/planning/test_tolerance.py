@@ -1,6 +1,7 @@
 """Values that must be equal in all files may differ within a tolerance, and a note says so."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icevirt.errors import CombineError, InvalidInputError
+from icevirt.planning.combine.hints import covered_by
 from icevirt.planning.combine.options import tolerance_of
-from icevirt.planning.combine.tolerance import difference_of, limit_for
+from icevirt.planning.combine.tolerance import difference_of
 from unit.planning.scanned_facts import coord, data, plan, shown, step
 
 numbers = st.floats(-1e6, 1e6) | st.just(math.nan) | st.just(math.inf)
@@ -85,18 +87,45 @@ def test_without_a_tolerance_nothing_may_differ():
         plan(files([1.0], [1.1]))
 
 
+BOUNDED = [
+    ("/lat", ("lat",), {"bounds": "lat_bnds"}),
+    ("/lat_bnds", ("lat", "two"), {}),
+    ("/mask", ("lat",), {"coordinates": "lon2d"}),
+    ("/lon2d", ("y", "x"), {}),
+    ("/g/lat", ("lat",), {}),
+]
+
+
 @pytest.mark.parametrize(
-    ("tolerance", "path", "dims", "limit"),
+    ("tolerance", "path", "limit"),
     [
-        ({"*": 1.0}, "/lat", ("lat",), 1.0),
-        ({"*": 1.0}, "/mask", ("lat",), None),
-        ({"*": 1.0, "lat": 2.0}, "/g/lat", ("lat",), 2.0),
-        ({"lat": 2.0, "/g/lat": 3.0}, "/g/lat", ("lat",), 3.0),
-        ({}, "/lat", ("lat",), None),
+        ({"*": 1.0}, "/lat", 1.0),
+        ({"*": 1.0}, "/lat_bnds", 1.0),
+        ({"*": 1.0}, "/lon2d", 1.0),
+        ({"*": 1.0}, "/mask", None),
+        ({"*": 1.0, "lat": 2.0}, "/g/lat", 2.0),
+        ({"*": 1.0, "lat": 2.0}, "/lat_bnds", 2.0),
+        ({"lat": 2.0, "lat_bnds": 3.0}, "/lat_bnds", 3.0),
+        ({"lat": 2.0, "/g/lat": 3.0}, "/g/lat", 3.0),
+        ({}, "/lat", None),
     ],
 )
-def test_a_path_counts_before_a_name_and_that_before_all_coordinates(tolerance, path, dims, limit):
-    assert limit_for(tolerance, path, dims) == limit
+def test_a_path_counts_before_a_name_and_that_before_all_coordinates(tolerance, path, limit):
+    assert covered_by(tolerance, BOUNDED).get(path) == limit
+
+
+def test_bounds_may_differ_as_far_as_their_coordinate():
+    lats = [np.array([10.0, 20.0]), np.array([10.0, 20.5])]
+    held = [
+        step(
+            f"f{n}", n,
+            lat=coord("lat", lat, bounds="lat_bnds"),
+            lat_bnds=replace(coord("lat", np.stack([lat, lat + 1], 1)), dims=("lat", "two")),
+        )
+        for n, lat in enumerate(lats)
+    ]  # fmt: skip
+    made = plan(held, tolerance={"lat": 1.0})
+    assert sum("differs between files by up to 0.5" in note for note in made.notes) == 2
 
 
 @pytest.mark.parametrize("given", [-1, math.nan, math.inf, "1", {"lat": True}, {"lat": None}])
@@ -109,3 +138,8 @@ def test_one_tolerance_is_of_all_coordinates():
     assert tolerance_of(0.5) == {"*": 0.5}
     assert tolerance_of({"lat": 1}) == {"lat": 1.0}
     assert tolerance_of(None) == {}
+
+
+def test_scalars_have_a_difference():
+    assert difference_of(np.array(12.0), np.array(2.0)) == 10
+    assert difference_of(np.array(np.nan), np.array(np.nan)) == 0

@@ -132,7 +132,7 @@ def check_decodable(variable: HDF5Variable, context: FileContext, cause: str) ->
     if variable.pipeline.undecodable:
         raise context.refusal(
             variable.path,
-            "neither zarr nor this libhdf5 supports a filter",
+            "neither zarr nor this libhdf5 has a filter of the values",
             do=REMEDY,
             filter=variable.pipeline.undecodable,
             cause=cause,

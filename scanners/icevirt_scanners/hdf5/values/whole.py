@@ -29,7 +29,7 @@ from icevirt.model.json import JSON
 from icevirt.scan import values as values_by_zarr
 from icevirt.scan.policy import Policy
 from icevirt_scanners.blocks import virtual
-from icevirt_scanners.hdf5.files import REMEDY, FileContext
+from icevirt_scanners.hdf5.files import LACKS_FILTER, REMEDY, FileContext
 from icevirt_scanners.hdf5.index.entries import ChunkEntries
 from icevirt_scanners.hdf5.types.datatypes import bytes_codec
 from icevirt_scanners.hdf5.values import libhdf5_values
@@ -110,7 +110,7 @@ def _by_codecs(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, 
     if found is None or not plain or found.mask.any():
         raise context.refusal(
             variable.path,
-            "this libhdf5 does not support a filter of values that must be read",
+            LACKS_FILTER,
             do=REMEDY,
             filter=pipeline.undecodable,
         )

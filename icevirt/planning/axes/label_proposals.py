@@ -1,0 +1,393 @@
+"""Propose labels for files that have no dimension to follow one another along.
+
+Names, global attributes and variables with one value are looked at; every proposal has been tried
+on all files: each tells a label, and no two files of a label hold the same variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from shlex import quote
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.roles import coordinates_of
+from icevirt.archive.schema import ArraySchema
+from icevirt.errors import Fix, IcevirtError
+from icevirt.model import paths
+from icevirt.planning.axes.coordinates import coordinate_of
+from icevirt.planning.axes.date_formats import Dates, iso_dates
+from icevirt.planning.axes.date_labels import shown_labels
+from icevirt.planning.axes.name_patterns import NamePattern, readable_paths
+from icevirt.planning.axes.name_proposals import date_patterns, field_patterns, relative
+from icevirt.planning.axes.new_dimensions import NewDimension, new_dimension
+from icevirt.planning.axes.placement import along, files_along
+from icevirt.planning.axes.relabeled_steps import relabeled, steps_along
+from icevirt.planning.remedies import EVERY, fix
+from icevirt.planning.times.units import parse, units_of
+
+_SAMPLE = 32  # names that are compared before all are
+_TRIED = 40  # patterns
+_MOSTLY = 0.75  # of the names
+_ABOVE = 3  # folders above those that differ, which may hold a year
+_READ = 10_000  # files whose attributes are read for a proposal
+_TIMES = ("time", "date", "file_time")
+_NAMES_OF_TIME = ("t", "time", "times", "date", "datetime", "valid_time", "day", "month", "year")
+_OF_MAKING = ("creat", "modif", "process", "produc", "issue", "history", "metadata", "publi", "end")
+_OF_MEMBERS = ("realization", "realisation", "member", "ensemble", "variant")
+
+
+def differing_dimensions(facts: CatalogFacts, tolerance: Mapping[str, float]) -> list[str]:
+    """Return the dimensions whose coordinates differ between files, in the order of their names.
+
+    They order files where nothing was inferred: a tolerance for all coordinates, or new names.
+    """
+    schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
+    dimensions = {each for schema in schemas for each in schema.dimension_names if each}
+    found = []
+    for name in sorted(dimensions):
+        there = files_along(facts, name)
+        held = coordinate_of(facts, name, there)
+        if held is None or len(there) < 2:
+            continue
+        ends = held.values.take(np.array([0, len(there) - 1]))
+        first, last = ends.flat[: ends.starts[1]], ends.flat[ends.starts[1] :]
+        near = tolerance.get(name, tolerance.get(EVERY, 0.0))
+        alike = len(first) == len(last) and (
+            bool((first == last).all())
+            if held.is_text
+            else np.allclose(first, last, rtol=0, atol=near, equal_nan=True)
+        )
+        if not (alike and held.counts_alike):
+            found.append(name)
+    return found
+
+
+def label_fixes(
+    facts: CatalogFacts, name: str | None = None, tolerance: Mapping[str, float] | None = None
+) -> list[Fix]:
+    """Return ways to stack files along a new dimension, the best first.
+
+    Args:
+        facts: Of the files.
+        name: Of the dimension, where the user said one.
+        tolerance: By which coordinates may differ.
+    """
+    if len(facts.files) < 2:
+        return []
+    if not name and (known := differing_dimensions(facts, tolerance or {})):
+        return [fix(f"files follow one another along {', '.join(known)}", concat_dim=known)]
+    look = _Look(facts, name)
+    if look.ragged:  # files of other lengths cannot be stacked
+        return [] if name else [*look.following()]
+    if not name and (merged := [*islice(look.merging(), 1)]):
+        return merged
+    found = [*islice(look.variables(), 1), *look.dates(), *islice(look.attributes(), 1)]
+    found = found or [*islice(look.members(), 1)] or [*islice(look.telling(), 1)]
+    return found if name else [*found, *look.given_order()]
+
+
+def odd_names(facts: CatalogFacts) -> str:
+    """Return a sentence about files whose names lack the date of most others, else nothing."""
+    return _Look(facts, None).odd() if len(facts.files) > 2 else ""
+
+
+class _Look:
+    """Files, and what is known of all of them."""
+
+    def __init__(self, facts: CatalogFacts, name: str | None) -> None:
+        self._facts = facts
+        self._schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
+        dimensions = {each for schema in self._schemas for each in schema.dimension_names}
+        self._taken = {each for each in dimensions if each} | {
+            paths.name(path) for path in facts.arrays.path.values
+        }
+        self._wanted = name
+        self._one_step = {each for each in dimensions if each and self._has_one_step(each)}
+        known = [each for each in sorted(self._one_step) if self._is_time(each)]
+        free = [each for each in (*_TIMES, "times") if each not in self._taken]
+        self._time = name or next(iter((*known, *free)))
+        self._data = self._data_rows()
+        often = np.bincount(facts.arrays.path.codes[self._data])
+        self.ragged = sorted(each for each in dimensions if each and self._is_ragged(each))
+        # files that hold other variables belong beside each other, and lack what others have
+        self._is_alike = bool(np.isin(often, (0, len(facts.files))).all())
+        self._rows = np.unique(np.linspace(0, len(facts.files) - 1, _SAMPLE).astype(np.int64))
+
+    # -- what tells labels -------------------------------------------------------------------
+
+    def variables(self) -> Iterator[Fix]:
+        """Yield variables with one time in each file."""
+        arrays = self._facts.arrays
+        for code, path in enumerate(arrays.path.values):
+            schemas = arrays.schema.used(arrays.schema.codes[arrays.path.codes == code])
+            if any(self._schemas[at].dimension_names for at in schemas.tolist()):
+                continue
+            attributes = self._schemas[int(schemas[0])].attributes.values
+            if parse(attributes.get("units"), attributes.get("calendar")) is None:
+                continue
+            own = paths.name(path)
+            dimension = self._wanted or own
+            if paths.parent(path) != "/" or (dimension != own and dimension in self._taken):
+                continue
+            yield from self._tried(dimension, f"variable:{own}", f"the variable {own}")
+
+    def dates(self) -> Iterator[Fix]:
+        """Yield patterns of names with a date, alone or beside something else."""
+        if not self._is_free(self._time):
+            return
+        names, above = self._names(), self._names(_ABOVE)
+        first = ""
+        for ways, form in islice(date_patterns(above, self._time), _TRIED):
+            pattern = next((each for each in ways if self._fits(self._time, each, above)), "")
+            if not pattern or (first and not _is_rival(first, pattern, form)):
+                continue
+            more = () if first or "/" in form else self._longer(names, form)
+            for way in (pattern, *more):
+                if made := [*self._stacked(way)]:
+                    first = first or pattern
+                    yield from made
+                    break
+
+    def attributes(self) -> Iterator[Fix]:
+        """Yield global attributes that are ISO dates."""
+        if not self._is_free(self._time):
+            return
+        for name, texts in self._differing():
+            dated = all(isinstance(each, str) for each in texts) and iso_dates(texts).there.all()
+            if dated and not any(word in name.lower() for word in _OF_MAKING):
+                yield from self._tried(self._time, f"attribute:{name}", f"the attribute {name}")
+
+    def members(self) -> Iterator[Fix]:
+        """Yield patterns of names with a part that differs."""
+        if self._is_alike and (self._wanted is None or self._is_free(self._wanted)):
+            for pattern in islice(field_patterns(self._names(), None, "", self._taken), _TRIED):
+                found = NamePattern.of(pattern).names
+                if self._wanted is None:
+                    yield from self._stacked(pattern)
+                elif len(found) == 1:
+                    again = pattern.replace(f"{{{found[0]}", f"{{{self._wanted}")
+                    yield from self._stacked(again)
+
+    def telling(self) -> Iterator[Fix]:
+        """Yield other global attributes that differ."""
+        for name, texts in self._differing():
+            is_member = any(word in name.lower() for word in _OF_MEMBERS)
+            if len({*map(str, texts)}) == len(texts) and is_member:
+                dimension = self._wanted or "member"
+                if self._is_free(dimension):
+                    yield from self._tried(dimension, f"attribute:{name}", f"the attribute {name}")
+
+    def merging(self) -> Iterator[Fix]:
+        """Yield a dimension along which files hold different variables of the same steps."""
+        arrays = self._facts.arrays
+        held = np.bincount(arrays.path.codes, minlength=len(arrays.path.values))
+        everywhere = {
+            paths.name(path)
+            for path, count in zip(arrays.path.values, held.tolist(), strict=True)
+            if count == len(self._facts.files)
+        }
+        for each in sorted(everywhere, key=lambda name: (not self._is_time(name), name)):
+            rows = self._data[along(self._facts, each)[self._data]]
+            if len(rows) and np.bincount(arrays.path.codes[rows]).max() == 1:
+                price = "files hold different variables of the same steps, which are merged"
+                yield fix(price, concat_dim=[each])
+
+    def given_order(self) -> Iterator[Fix]:
+        """Yield what keeps files in their order along a time that they have, whatever it says."""
+        arrays = self._facts.arrays
+        for each in sorted(self._taken):
+            rows = along(self._facts, each)
+            if not self._is_time(each) or not rows.any():
+                continue
+            held = np.bincount(arrays.path.codes[rows])
+            if (held[held > 0] < len(self._facts.files)).any():  # files lack variables
+                continue
+            has_labels = any(paths.name(path) == each for path in arrays.path.values)
+            says = f"whatever {each} says" if has_labels else f"without a coordinate {each}"
+            yield fix(
+                f"files follow one another in the order given, {says}",
+                concat_dim=[each],
+                combine="nested",
+            )
+
+    def odd(self) -> str:
+        """Return what keeps names from telling a date, where most of them do."""
+        names = self._names(_ABOVE)
+        for first in (names[0], names[len(names) // 2], names[-1]):
+            for ways, _ in islice(date_patterns([first, *names], self._time), _TRIED):
+                for pattern in ways:
+                    if (told := self._odd(pattern, names)) is not None:
+                        return told
+        return ""
+
+    def _odd(self, pattern: str, names: Sequence[str]) -> str | None:
+        made = NamePattern.of(pattern)
+        there = made.read(names, self._time, calendar="standard").there
+        if not _MOSTLY * len(names) <= there.sum():
+            return None
+        found = made.labels(self._facts.files.url, self._time, calendar="standard")
+        lacking = np.flatnonzero(~found.there)
+        if not len(lacking) or found.two_ways.any() or len(lacking) > len(found.there) // 4:
+            return None
+        more = f" and {len(lacking) - 1} others" if len(lacking) > 1 else ""
+        file = self._facts.files.url[int(lacking[0])]
+        return (
+            f"Most names tell a date with --labels {quote(pattern)}, but not {file}{more}: leave"
+            " them out or rename them."
+        )
+
+    def following(self) -> Iterator[Fix]:
+        """Yield the one dimension along which files have other lengths, and no coordinate."""
+        if len(self.ragged) == 1 and self._is_alike:
+            yield fix(
+                f"files follow one another along {self.ragged[0]}, in the order given",
+                concat_dim=self.ragged,
+            )
+
+    # -- whether it works --------------------------------------------------------------------
+
+    def _tried(self, dimension: str, labels: str, source: str) -> Iterator[Fix]:
+        made = self._made(dimension, labels)
+        if made is not None and made.count > 1 and self._settles([made]):
+            named = [] if self._wanted else [dimension]
+            yield fix(f"{_told(made)}, from {source}", concat_dim=named, labels={dimension: labels})
+
+    def _stacked(self, pattern: str) -> Iterator[Fix]:
+        names = NamePattern.of(pattern).names
+        if self._wanted is not None and names != (self._wanted,):
+            return
+        if not all(self._is_free(each) for each in names):
+            return
+        found = [made for each in names if (made := self._made(each, pattern)) is not None]
+        if len(found) < len(names) or not self._settles(found):
+            return
+        if all(each.count > 1 for each in found):
+            yield fix(f"{' and '.join(map(_told, found))}, from the names", labels=pattern)
+
+    def _made(self, dimension: str, labels: str) -> NewDimension | None:
+        try:
+            if dimension in self._one_step:
+                return relabeled(self._facts, dimension, labels, {})[1]
+            return new_dimension(self._facts, dimension, labels)
+        except IcevirtError:
+            return None
+
+    def _settles(self, found: Sequence[NewDimension]) -> bool:
+        """Say whether each file has a place of its own, and each place a file."""
+        cell = np.zeros(len(self._facts.files), np.int64)
+        for each in found:
+            cell = cell * each.count + each.cell
+        arrays, rows = self._facts.arrays, self._data
+        for each in found:
+            if not each.is_new:  # what lacks the dimension must be equal in the files
+                rows = rows[along(self._facts, each.name)[rows]]
+        held = cell[arrays.file[rows]] * len(arrays.path.values) + arrays.path.codes[rows]
+        alone = len(np.unique(held)) == len(held)
+        return alone and len(np.unique(cell)) == np.prod([each.count for each in found])
+
+    # -- facts -------------------------------------------------------------------------------
+
+    def _is_free(self, name: str) -> bool:
+        return name not in self._taken or name in self._one_step
+
+    def _is_ragged(self, name: str) -> bool:
+        steps = steps_along(self._facts, name)
+        has_labels = any(paths.name(path) == name for path in self._facts.arrays.path.values)
+        return not has_labels and len(np.unique(steps[steps > 0])) > 1
+
+    def _has_one_step(self, name: str) -> bool:
+        return int(steps_along(self._facts, name).max()) == 1
+
+    def _is_time(self, name: str) -> bool:
+        """Say whether a dimension is one of time, by its name or the units of its coordinate."""
+        if name.lower() in _NAMES_OF_TIME:
+            return True
+        held = [
+            self._schemas[code].attributes.values
+            for path, code in _pairs(self._facts)
+            if paths.name(path) == name
+        ]
+        return any(each.get("axis") == "T" or units_of(each) for each in held)
+
+    def _names(self, above: int = 0) -> list[str]:
+        urls = [self._facts.files.url[at] for at in self._rows.tolist()]
+        return relative([*readable_paths(urls)], above)
+
+    def _fits(self, dimension: str, pattern: str, names: Sequence[str]) -> bool:
+        """Say whether a pattern fits some names in one way, and tells several labels."""
+        found = NamePattern.of(pattern).read(names, dimension, calendar="standard")
+        values = found.values.values if isinstance(found.values, Dates) else found.values
+        fits = bool(found.there.all() and not found.two_ways.any())
+        return fits and len(np.unique(values)) > 1
+
+    def _longer(self, names: Sequence[str], form: str) -> Iterator[str]:
+        yield from islice(field_patterns(names, form, self._time, self._taken), _TRIED)
+
+    def _data_rows(self) -> NDArray[np.int64]:
+        """Return the rows of arrays that hold data, which get the dimension."""
+        arrays = self._facts.arrays
+        known = [
+            (path, self._schemas[code].dimension_names, self._schemas[code].attributes.values)
+            for path, code in _pairs(self._facts)
+        ]
+        coordinates = coordinates_of(known)
+        is_data = np.array([path not in coordinates for path in arrays.path.values], np.bool_)
+        return np.flatnonzero(is_data[arrays.path.codes])
+
+    def _differing(self) -> list[tuple[str, list[Any]]]:
+        """Return global attributes that differ between some files, and their values there."""
+        if len(self._facts.files) > _READ:
+            return []
+        held: list[Mapping[str, Any]] = [
+            self._facts.groups_of(at)[0].attributes.values for at in self._rows.tolist()
+        ]
+        found = [(name, [each.get(name) for each in held]) for name in held[0]]
+        scalars = (str, int, float)
+        told = [
+            (name, values)
+            for name, values in found
+            if all(isinstance(each, scalars) for each in values)
+            and any(each != values[0] for each in values)
+        ]
+        return sorted(told, key=lambda each: _rank(each[0]))
+
+
+def _pairs(facts: CatalogFacts) -> Iterator[tuple[str, int]]:
+    arrays, count = facts.arrays, len(facts.arrays.schema.values)
+    pairs = np.unique(arrays.path.codes.astype(np.int64) * count + arrays.schema.codes)
+    for path, code in (divmod(pair, count) for pair in pairs.tolist()):
+        yield arrays.path.values[path], code
+
+
+def _is_rival(first: str, pattern: str, form: str) -> bool:
+    """Say whether two patterns read the same part of a name in two ways that may be meant.
+
+    Days of the year stand behind a letter: ``A2024001``, ``s20240011200206``.
+    """
+    if ("%j" in form) == ("%j" in first):
+        return False
+    before = pattern.partition("{")[0]
+    same = (before, pattern.rpartition("}")[2]) == (
+        first.partition("{")[0],
+        first.rpartition("}")[2],
+    )
+    return same and ("%j" not in form or before[-1:].isalpha())
+
+
+def _rank(attribute: str) -> tuple[bool, bool]:
+    """Put what says when a file begins before what says anything else of it."""
+    name = attribute.lower()
+    return "start" not in name and "begin" not in name, "time" not in name and "date" not in name
+
+
+def _told(made: NewDimension) -> str:
+    """Return the labels of a dimension in a few words."""
+    assert made.values is not None
+    shown = shown_labels(made.values, made.attributes)
+    first, last = (str(each) for each in (shown[0], shown[-1]))
+    return f"{made.count} labels along {made.name}, {first} to {last}"

@@ -1,0 +1,158 @@
+"""Say how long dimensions are in files: those that are padded, and those that count characters.
+
+No reader of texts sees how many characters there was room for: xarray makes one text of the
+characters along a dimension that nothing but texts has, and so do files that were written with room
+for the longest name of each. Such dimensions are padded without a word, with NULs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded
+from icevirt.archive.joining import is_character
+from icevirt.archive.schema import ArraySchema
+from icevirt.model import paths
+
+_TABLE = 1 << 26  # combinations that are looked up rather than sorted
+_ROWS = 1 << 20  # at a time
+
+
+def _of_texts(schemas: Iterable[ArraySchema]) -> frozenset[str]:
+    return dimensions_of_texts(
+        (each.dimension_names, is_character(each.data_type)) for each in schemas
+    )
+
+
+class ArrayKind(NamedTuple):
+    """Path, schema and shape that some arrays have, as codes of the columns."""
+
+    path: int
+    schema: int
+    shape: int
+
+
+def kinds_of(arrays: ArrayColumns) -> list[ArrayKind]:
+    """Return the kinds of arrays, each once."""
+    columns = (arrays.path, arrays.schema, arrays.shape)
+    codes = (each.tolist() for each in distinct(columns))
+    return [ArrayKind(*each) for each in zip(*codes, strict=True)]
+
+
+def distinct(columns: Sequence[Coded]) -> list[NDArray[np.int64]]:
+    """Return the combinations of codes that occur in some columns, each once."""
+    sizes = [max(1, len(each.values)) for each in columns]
+    total = math.prod(sizes)
+    is_small = total <= _TABLE  # nothing is sorted, then
+    there = np.zeros(total if is_small else 0, np.bool_)
+    found = []
+    for low in range(0, len(columns[0]), _ROWS):
+        key = np.zeros(len(columns[0].codes[low : low + _ROWS]), np.int64)
+        for column, size in zip(columns, sizes, strict=True):
+            key *= size
+            key += column.codes[low : low + _ROWS]
+        if is_small:
+            there[key] = True
+        else:
+            found.append(np.unique(key))
+    keys = np.flatnonzero(there) if is_small else np.unique(np.concatenate(found))
+    return [each.astype(np.int64) for each in np.unravel_index(keys, sizes)]
+
+
+def dimensions_of_texts(arrays: Iterable[tuple[Sequence[str | None], bool]]) -> frozenset[str]:
+    """Return the dimensions that are the last one of characters, and that nothing else has.
+
+    Args:
+        arrays: Dimensions of each, and whether its values are characters.
+    """
+    texts: set[str | None] = set()
+    others: set[str | None] = {None}
+    for names, is_text in arrays:
+        if names and is_text:
+            texts.add(names[-1])
+        others.update(names[:-1] if is_text else names)
+    return frozenset(name for name in texts - others if name is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullLengths:
+    """How long padded dimensions are in the dataset, and which of them count characters."""
+
+    lengths: Mapping[tuple[str, str], int]  # by group and name
+    texts: frozenset[str]
+
+    @classmethod
+    def of(cls, facts: CatalogFacts, pad: Sequence[str]) -> FullLengths:
+        """Look up the longest of all files."""
+        arrays = facts.arrays
+        schemas = [ArraySchema.loads(text) for text in arrays.schema.values]
+        texts = _of_texts(schemas)
+        wanted = {*pad, *texts}
+        lengths: dict[tuple[str, str], int] = {}
+        for kind in kinds_of(arrays) if wanted else ():
+            names = schemas[kind.schema].dimension_names
+            if wanted.isdisjoint(names):
+                continue
+            group = paths.parent(arrays.path.values[kind.path])
+            shape = json.loads(arrays.shape.values[kind.shape])
+            for name, length in zip(names, shape, strict=True):
+                if name in wanted and name is not None:
+                    lengths[group, name] = max(length, lengths.get((group, name), 0))
+        return cls(lengths=lengths, texts=texts)
+
+    def of_array(self, path: str, names: Sequence[str | None]) -> dict[int, int]:
+        """Return the lengths of an array's padded axes, by axis."""
+        group = paths.parent(path)
+        return {
+            axis: self.lengths[group, name]
+            for axis, name in enumerate(names)
+            if name is not None and (group, name) in self.lengths
+        }
+
+
+def with_texts_alike(facts: CatalogFacts) -> CatalogFacts:
+    """Return the facts with one name for the characters of each array, that of the longest texts.
+
+    Libraries call a dimension by its length: ``string4`` in one file, ``string9`` in the next.
+    """
+    arrays = facts.arrays
+    schemas = [ArraySchema.loads(text) for text in arrays.schema.values]
+    texts = _of_texts(schemas)
+    if len(texts) < 2:
+        return facts
+    longest: dict[int, dict[str, int]] = {}
+    for kind in kinds_of(arrays):
+        names = schemas[kind.schema].dimension_names
+        if names and (name := names[-1]) is not None and name in texts:
+            held = longest.setdefault(kind.path, {})
+            length = json.loads(arrays.shape.values[kind.shape])[-1]
+            held[name] = max(length, held.get(name, 0))
+    unlike = {path: held for path, held in longest.items() if len(held) > 1}
+    if not unlike:
+        return facts
+    made, codes = list(arrays.schema.values), arrays.schema.codes.astype(np.int64)
+    for path, held in unlike.items():
+        best = max(held, key=lambda name: held[name])
+        rows = np.flatnonzero(arrays.path.codes == path)
+        for code in arrays.schema.used(arrays.schema.codes[rows]).tolist():
+            names = schemas[code].dimension_names
+            if names[-1] in held and names[-1] != best:
+                codes[rows[arrays.schema.codes[rows] == code]] = len(made)
+                made.append(replace(schemas[code], dimension_names=(*names[:-1], best)).dumps())
+    schema = _used(Coded(codes, tuple(made)))
+    return replace(facts, arrays=replace(arrays, schema=schema))
+
+
+def _used(column: Coded) -> Coded:
+    """Return a column with the values that occur, equal ones once."""
+    numbers: dict[str, int] = {}
+    mapped = [numbers.setdefault(text, len(numbers)) for text in column.values]
+    codes: NDArray[np.int64] = np.array(mapped, np.int64)[column.codes]
+    return Coded(codes, tuple(numbers)).take(np.arange(len(codes)))

@@ -1,0 +1,199 @@
+"""Find all that differs between files where it must not: values of arrays, and lengths.
+
+A refusal names one variable. What it proposes solves all: every variable that has to get a
+dimension, and every dimension that has to be padded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.schema import ArraySchema
+from icevirt.errors import CombineError, Fix
+from icevirt.model import paths
+from icevirt.planning.axes.placement import AxisPlacement, Placement
+from icevirt.planning.combine.data_vars import Unequal, fixes_of, refusal, variables_of
+from icevirt.planning.combine.dimension_lengths import FullLengths, distinct
+from icevirt.planning.combine.hints import covered_by
+from icevirt.planning.combine.options import CombineSpec
+from icevirt.planning.remedies import fix, listed, of_arguments, scan_fix
+
+_SHOWN = 3  # names in a price
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Array:
+    """One array of all files."""
+
+    path: str
+    names: tuple[str | None, ...]
+    shapes: NDArray[np.int64]  # (m, ndim) that occur
+    is_equal: bool  # in all files, as far as the scan compared values
+
+    @property
+    def uneven(self) -> tuple[str, ...]:
+        """The dimensions whose lengths differ."""
+        unlike = (self.shapes != self.shapes[:1]).any(axis=0)
+        return tuple(
+            name for name, is_uneven in zip(self.names, unlike, strict=True) if is_uneven and name
+        )
+
+
+def unequal_arrays(facts: CatalogFacts, cells: Placement, spec: CombineSpec) -> list[Unequal]:
+    """Return the arrays without a concatenated dimension that are not known to be equal."""
+    placed = {axis.dimension for axis in cells.axes}
+    texts = FullLengths.of(facts, ()).texts
+    limits = covered_by(
+        spec.tolerance,
+        (
+            (path, schema.dimension_names, schema.attributes.values)
+            for path, schema in variables_of(facts)
+        ),
+    )
+    found = []
+    for array in _arrays(facts):
+        if array.is_equal or not placed.isdisjoint(array.names):
+            continue
+        if not array.uneven and array.path in limits:
+            continue
+        rows, axis = _pair(facts, cells.axes, array.path)
+        named = array.path, array.names
+        uneven = tuple(name for name in array.uneven if name not in texts)
+        found.append(Unequal(array=named, rows=rows, axis=axis, uneven=uneven))
+    return found
+
+
+def unequal_refusal(facts: CatalogFacts, cells: Placement, spec: CombineSpec) -> CombineError:
+    """Return the error for arrays that must be equal in all files and are not."""
+    found = unequal_arrays(facts, cells, spec)
+    error = refusal(facts, found, spec.dimension_rules)
+    if not (ragged := _followed(facts, found, spec)):
+        return error
+    fixes = [ragged, *error.fixes]
+    return CombineError(error.what, do=error.do, fixes=fixes, **error.facts)
+
+
+def _followed(facts: CatalogFacts, found: Sequence[Unequal], spec: CombineSpec) -> Fix | None:
+    names = _ragged_dimensions(facts, found)
+    if not names:
+        return None
+    return fix(
+        f"variables along {listed(names, _SHOWN)} follow one another, as in ragged arrays",
+        concat_dim=[*spec.concat_dim, *names],
+    )
+
+
+def ways_to_fit(
+    facts: CatalogFacts, cells: Placement, spec: CombineSpec, variable: str
+) -> list[Fix]:
+    """Return how arrays whose lengths differ become one array each.
+
+    Args:
+        facts: Of all files.
+        cells: Where they lie.
+        spec: What was asked.
+        variable: Path of one of the arrays.
+    """
+    placed = {axis.dimension for axis in cells.axes}
+    settled = {*placed, *spec.pad, *FullLengths.of(facts, ()).texts}
+    uneven: dict[str, None] = {}
+    for array in _arrays(facts):
+        if not placed.isdisjoint(array.names):
+            uneven |= dict.fromkeys(name for name in array.uneven if name not in settled)
+    fixes = []
+    unequal = unequal_arrays(facts, cells, spec)
+    given = [each for each in unequal if each.axis is not None and not each.is_coordinate]
+    pad = [*spec.pad, *uneven]
+    if uneven:
+        price = f"along {listed([*uneven], _SHOWN)}, what shorter files lack reads as missing"
+        made = fix(price, pad=pad)
+        if given:
+            also = fixes_of(given, spec.dimension_rules)[0]
+            options = {**also.arguments["combine_options"]}
+            options["pad"] = [*pad, *(n for n in options.get("pad", ()) if n not in pad)]
+            made = of_arguments(
+                {**also.arguments, "combine_options": options}, f"{price}; {also.price}"
+            )
+        fixes.append(made)
+    elif given:
+        fixes.append(fixes_of(given, spec.dimension_rules)[0])
+    if (ragged := _followed(facts, unequal, spec)) is not None:
+        fixes.insert(0, ragged)
+    return [*fixes, scan_fix(f"{paths.name(variable)} is left out", drop_variables=[variable])]
+
+
+def refuse_counts_within_files(facts: CatalogFacts, cells: Placement) -> None:
+    """Refuse variables that number the instances of their own file (CF 9.3.4).
+
+    Raises:
+        CombineError: There is one, and files hold different instances.
+    """
+    placed = {axis.dimension for axis in cells.axes if axis.count > 1}
+    for code, text in enumerate(facts.arrays.schema.values):
+        name = ArraySchema.loads(text).attributes.values.get("instance_dimension")
+        if isinstance(name, str) and name in placed:
+            row = int(np.argmax(facts.arrays.schema.codes == code))
+            path = facts.arrays.path[row]
+            raise CombineError(
+                f"{path} numbers the steps along {name!r} within its own file, so its values mean"
+                " something else where several files follow one another",
+                do="Or build each file into a group of its own.",
+                fixes=[scan_fix(f"{paths.name(path)} is left out", drop_variables=[path])],
+                variable=path,
+                file=facts.url_of(row),
+            )
+
+
+def _ragged_dimensions(facts: CatalogFacts, found: Sequence[Unequal]) -> list[str]:
+    """Return dimensions of contiguous ragged arrays: an attribute of their counts names them."""
+    texts = facts.arrays.schema.values
+    said = {ArraySchema.loads(t).attributes.values.get("sample_dimension") for t in texts}
+    names = (name for each in found for name in each.array[1] if name is not None and name in said)
+    return list(dict.fromkeys(names))
+
+
+def _arrays(facts: CatalogFacts) -> Iterator[_Array]:
+    """Yield each array, in the order of their paths."""
+    arrays = facts.arrays
+    columns = (arrays.path, arrays.schema, arrays.shape, arrays.digest)
+    held: dict[int, list[tuple[int, int, int]]] = {}
+    for path, *kind in zip(*(each.tolist() for each in distinct(columns)), strict=True):
+        held.setdefault(path, []).append((kind[0], kind[1], kind[2]))
+    alone = np.bincount(arrays.path.codes, minlength=len(arrays.path.values)) < 2
+    for path, found in held.items():
+        names = ArraySchema.loads(arrays.schema.values[found[0][0]]).dimension_names
+        shapes = [json.loads(arrays.shape.values[shape]) for _, shape, _ in found]
+        if any(len(shape) != len(names) for shape in shapes):
+            continue  # refused for their dimensions
+        used = {digest for _, _, digest in found}
+        is_compared = all(arrays.digest.values[digest] for digest in used)
+        yield _Array(
+            path=arrays.path.values[path],
+            names=names,
+            shapes=np.array(shapes, np.int64).reshape(len(shapes), len(names)),
+            is_equal=bool(alone[path]) or (len(used) == 1 and is_compared),
+        )
+
+
+def _pair(
+    facts: CatalogFacts, axes: Sequence[AxisPlacement], path: str
+) -> tuple[tuple[int, int], AxisPlacement | None]:
+    """Return two rows of an array that differ, and an axis along which their files lie apart."""
+    arrays = facts.arrays
+    rows = np.flatnonzero(arrays.path.codes == arrays.path.values.index(path))
+    unlike = arrays.digest.codes[rows] != arrays.digest.codes[rows[0]]
+    unlike |= arrays.shape.codes[rows] != arrays.shape.codes[rows[0]]
+    if not unlike.any():  # nothing was compared
+        unlike[1:] = True
+    files = arrays.file[rows]
+    for axis in axes:
+        apart = unlike & (axis.cell[files] != axis.cell[files[0]])
+        if apart.any():
+            return (int(rows[0]), int(rows[np.argmax(apart)])), axis
+    return (int(rows[0]), int(rows[np.argmax(unlike)])), None

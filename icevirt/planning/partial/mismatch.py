@@ -1,0 +1,201 @@
+"""Say how files encode one variable differently, in words of users, and which packings hold which.
+
+Plans add what can be done, with its price: see `icevirt.planning.eras.report`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.schema import ArraySchema, differences
+from icevirt.errors import CombineError, Fix
+from icevirt.model.attributes import restore
+from icevirt.planning.combine.cf_packing import packing_of, same_packing
+from icevirt.planning.partial.storage_cost import NUMBERS, signature
+from icevirt.planning.remedies import drop_fixes, fix
+
+_ATTRIBUTE = "attribute "
+_FILL = "attribute _FillValue"
+_MISSING = ("_FillValue", "missing_value")
+_FACTS = ("bytes_needed", "other_encoding")  # of errors that another way of storing solves
+
+
+def refusal(  # noqa: PLR0917 - the facts of one array
+    facts: CatalogFacts,
+    path: str,
+    rows: NDArray[np.integer],
+    schemas: Sequence[ArraySchema],
+    codes: NDArray[np.integer],
+    pair: tuple[int, int],
+    *,
+    stored: bool,
+) -> CombineError:
+    """Return the error for files that decode a variable differently.
+
+    Args:
+        facts: Of the catalog.
+        path: Of the variable.
+        rows: Its rows of the array columns.
+        schemas: All that occur in the catalog.
+        codes: Which of them each row has.
+        pair: The two that cannot be in one array.
+        stored: Whether they differ in how chunks are cut and encoded, not only in what values mean.
+    """
+    used, counts = np.unique(codes, return_counts=True)
+    files: dict[str, int] = {}
+    for code, count in zip(used.tolist(), counts.tolist(), strict=True):
+        if not (stored and schemas[code].whole):
+            key = signature(schemas[code], stored=stored)
+            files[key] = files.get(key, 0) + count
+    total = sum(files.values())
+    one, other = (schemas[code] for code in pair)
+    unlike = differences(one.decode_signature(stored=stored), other.decode_signature(stored=stored))
+    first, second = (facts.url_of(rows[int(np.argmax(codes == code))]) for code in pair)
+    return CombineError(
+        f"{path} is encoded differently in {total - max(files.values())} of {total} files:"
+        f" {', '.join(unlike)}",
+        fixes=[
+            *_said_by_some(path, [schemas[code] for code in used], unlike),
+            *drop_fixes(facts.arrays, rows),
+        ],
+        variable=path,
+        first=first,
+        first_encoding=in_words(one, unlike),
+        other=second,
+        other_encoding=in_words(other, unlike),
+    )
+
+
+def _said_by_some(
+    path: str, schemas: Sequence[ArraySchema], unlike: Mapping[str, object]
+) -> list[Fix]:
+    """Return the fix that gives all files the units that only some of them say."""
+    said = {each.attributes.values.get("units") for each in schemas}
+    known = [each for each in said if isinstance(each, str) and each]
+    if {*unlike} != {"attribute units"} or len(known) != 1 or " since " in known[0]:
+        return []
+    return [fix(f"files that say no units hold {known[0]}, too", attrs={path: {"units": known[0]}})]
+
+
+def is_about_storage(error: CombineError) -> bool:
+    """Say whether files were refused because of how they store values."""
+    return any(name in error.facts for name in _FACTS)
+
+
+def in_words(schema: ArraySchema, unlike: Mapping[str, tuple[Any, Any]]) -> str:
+    """Return some of the facts of decoding as people write them."""
+    # a fill value that differs is nearly always the attribute, too
+    shown = {k: v for k, v in unlike.items() if k != "fill value" or _FILL not in unlike}
+    said = [_of_fact(schema, name, pair) for name, pair in shown.items()]
+    return ", ".join(filter(None, said)) or "something else"
+
+
+def _of_fact(schema: ArraySchema, name: str, pair: tuple[Any, Any]) -> str:
+    match name:
+        case "data type":
+            kind = schema.data_type
+            return str(kind["name"] if isinstance(kind, Mapping) else kind)
+        case "chunk shape":
+            return f"chunks of {'×'.join(map(str, schema.chunk_shape or ()))}"
+        case "dimension names":
+            return f"dimensions ({', '.join(map(str, schema.dimension_names))})"
+        case "codecs":
+            orders = [_byte_order(codec) for codecs in pair for codec in codecs or ()]
+            is_swapped = {"big", "little"} <= set(orders)
+            return ", ".join(_codecs(schema, with_order=is_swapped))
+        case "fill value":
+            return f"fill value {schema.fill_value}"
+        case _:
+            return _attribute(schema, name.removeprefix(_ATTRIBUTE))
+
+
+def _attribute(schema: ArraySchema, name: str) -> str:
+    if name not in schema.attributes.values:
+        return f"no {name}"
+    dtype = schema.attributes.dtypes.get(name)
+    kept = {name: schema.attributes.values[name]}
+    value: Any = kept[name] if dtype is None else restore(kept, {name: dtype})[name]
+    shown = value if isinstance(value, str) else " ".join(map(str, np.atleast_1d(value)))
+    return f"{name} {shown}"
+
+
+def _codecs(schema: ArraySchema, *, with_order: bool) -> list[str]:
+    """Return the filters in the order in which they are applied, with their levels."""
+    found = []
+    for codec in schema.codecs:
+        if (order := _byte_order(codec)) is not None:
+            found += [f"{order}-endian"] if with_order else []
+            continue
+        name = str(codec["name"] if isinstance(codec, Mapping) else codec)
+        made = codec.get("configuration") if isinstance(codec, Mapping) else None
+        level = made.get("level", made.get("clevel")) if isinstance(made, Mapping) else None
+        short = name.removeprefix("numcodecs.")
+        found.append(short if level is None else f"{short}({level})")
+    is_plain = len(found) == int(with_order)
+    return [*found, *(["not compressed"] if is_plain else [])]
+
+
+def _byte_order(codec: Any) -> str | None:
+    """Return the byte order that a codec writes; None of codecs that only change bytes."""
+    if not isinstance(codec, Mapping) or codec.get("name") != "bytes":
+        return None
+    made = codec.get("configuration")
+    return str(made.get("endian", "little")) if isinstance(made, Mapping) else "little"
+
+
+# -- packings that hold what others hold ---------------------------------------------------------
+
+
+def holds(target: ArraySchema, source: ArraySchema) -> bool:
+    """Say whether every value of a packing has the same meaning in another one.
+
+    A value of the source that is the target's missing value is the exception, which stops a build.
+    """
+    mine, theirs = packing_of(target.attributes), packing_of(source.attributes)
+    scaling, other = ({k: v for k, v in p.items() if k not in _MISSING} for p in (mine, theirs))
+    if not same_packing(scaling, other):
+        return False
+    if not _are_numbers(target, source):
+        return target.data_type == source.data_type
+    into, of = np.dtype(str(target.data_type)), np.dtype(str(source.data_type))
+    is_marked = any(name in mine for name in _MISSING) or into.kind == "f"
+    if any(name in theirs for name in _MISSING) and not is_marked:
+        return False
+    if into == of:
+        return True
+    exact = not (of.kind in "iu" and into.kind == "f" and of.itemsize > 4)
+    return not scaling and exact and np.can_cast(of, into, "safe")
+
+
+def other_missing(target: ArraySchema, source: ArraySchema) -> bool:
+    """Say whether a packing has a missing value that is a number in another one."""
+    mine, theirs = (
+        {
+            float(number)
+            for name, value in packing_of(each.attributes).items()
+            if name in _MISSING and not isinstance(value, str)
+            for number in np.atleast_1d(value).tolist()
+            if not isinstance(number, str | bytes)
+        }
+        for each in (target, source)
+    )
+    return any(number not in theirs for number in mine if number == number)  # noqa: PLR0124 - NaN
+
+
+def holding(schemas: Sequence[ArraySchema]) -> list[bool]:
+    """Say which of some packings hold the values of all others."""
+    if len(schemas) > _COMPARED:
+        return [False] * len(schemas)
+    return [all(holds(target, each) for each in schemas) for target in schemas]
+
+
+_COMPARED = 64  # packings; each with each
+
+
+def _are_numbers(*schemas: ArraySchema) -> bool:
+    return all(isinstance(each.data_type, str) and each.data_type in NUMBERS for each in schemas)

@@ -1,0 +1,297 @@
+"""Convert times of files with different units, reference dates or data types to one of each.
+
+Archives often write "days since" the beginning of each file, in a type that each file chooses. Such
+times become one variable when xarray decodes every value to the same instant as from its file.
+
+Afterwards the schemas of all files name the same units and type, and the labels that order files
+use them. Each affected array has a `Recoding` that the write stage applies. Only stored arrays take
+part: arrays with a concatenated dimension whose values the scan read. Bounds follow their
+coordinate (CF 7.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import CatalogFacts, Coded
+from icevirt.archive.schema import ArraySchema
+from icevirt.archive.times import Recoding
+from icevirt.errors import CombineError
+from icevirt.model.attributes import Attributes
+from icevirt.model.json import JSON
+from icevirt.planning.remedies import scan_fix
+from icevirt.planning.times.declarations import (
+    Declarations,
+    is_coordinate,
+    spread,
+    without_units,
+)
+from icevirt.planning.times.labels import LabelGroup, grouped
+from icevirt.planning.times.targets import DeclaredTimes, TimeTarget, bounds_target, target_of
+from icevirt.planning.times.units import counted
+from icevirt.planning.times.values import InexactError, recoded
+
+_BYTES: tuple[JSON, ...] = ({"name": "bytes", "configuration": {"endian": "little"}},)
+_MISSING = ("_FillValue", "missing_value")
+
+
+def recode_times(
+    facts: CatalogFacts, dimensions: Sequence[str]
+) -> tuple[CatalogFacts, dict[str, Recoding]]:
+    """Return the facts with equal units, and what the write stage does for each array, by path.
+
+    Arrays that cannot be brought to one count stay as they are; the plan refuses them.
+
+    Raises:
+        CombineError: A time has no exact value in the dataset, or the bounds of a coordinate would
+            have to be recoded and cannot be.
+    """
+    if not dimensions or len(facts.files) < 2:
+        return facts, {}
+    return _Pass(facts, dimensions).run()
+
+
+class _Pass:
+    """One look at all arrays."""
+
+    def __init__(self, facts: CatalogFacts, dimensions: Sequence[str]) -> None:
+        self._facts = facts
+        self._declarations = Declarations(facts, dimensions)
+        self._texts = {text: at for at, text in enumerate(facts.arrays.schema.values)}
+        self._codes = facts.arrays.schema.codes.astype(np.int32)
+        self._labels = facts.arrays.labels
+        self._done: dict[str, Recoding] = {}
+
+    def run(self) -> tuple[CatalogFacts, dict[str, Recoding]]:
+        found = self._declarations
+        for path in found.rows:
+            if path not in found.owners:
+                self._recode(path)
+        for path, owner in found.owners.items():
+            self._recode_bounds(path, owner)
+        if not self._done:
+            return self._facts, {}
+        arrays = replace(
+            self._facts.arrays,
+            schema=Coded(self._codes, tuple(self._texts)).take(np.arange(len(self._codes))),
+            labels=self._labels,
+        )
+        return replace(self._facts, arrays=arrays), self._done
+
+    def _recode(self, path: str) -> None:
+        declared = self._declarations.of(path) if self._declarations.differs(path) else None
+        if declared is None:
+            return
+        groups = self._label_groups(path, declared)
+        target = target_of(declared, None if groups is None else [e.times for e in groups])
+        if target is None:
+            return
+        self._done[path] = self._made(declared, target)
+        self._rename(path, declared, target, names_units=True)
+        self._relabel(path, groups or [], target)
+
+    def _recode_bounds(self, path: str, owner: str) -> None:
+        """Recode bounds in the units of their coordinate, unless they count for themselves."""
+        coordinate, differs = self._done.get(owner), self._declarations.differs(path)
+        if coordinate is None and not differs:
+            return
+        declared = self._declarations.of(path)
+        if declared is None:
+            if coordinate is not None and not self._declarations.has_units(path):
+                self._refuse_referenced(path, owner, coordinate)
+            return
+        has_units = self._declarations.has_units(path)
+        if coordinate is not None and _follows(declared, coordinate):
+            target: TimeTarget | None = bounds_target(coordinate, declared)
+        elif (coordinate is None and not has_units) or differs:
+            target = target_of(declared, None)
+        else:
+            return
+        if target is not None:
+            self._done[path] = self._made(declared, target)
+            self._rename(path, declared, target, names_units=has_units)
+
+    def _refuse_referenced(self, path: str, owner: str, coordinate: Recoding) -> None:
+        """Refuse bounds that are references and would count something else.
+
+        Raises:
+            CombineError: They would.
+        """
+        files = self._facts.arrays.file[self._declarations.rows[path]]
+        other = coordinate.step[files] != coordinate.target.step
+        other |= coordinate.origin[files] != coordinate.target.origin
+        if not other.any():
+            return
+        one = int(files[int(np.argmax(other))])
+        raise CombineError(
+            f"the times of {owner} have different reference dates, and its bounds {path} "
+            "cannot be recoded because they are referenced, not stored",
+            fixes=[
+                scan_fix("stores the bounds in the repository", variable_policy={path: "native"}),
+                scan_fix("the dataset has no bounds", drop_variables=[path]),
+            ],
+            variable=path,
+            file=self._facts.files.url[one],
+            units=counted(coordinate, one).text,
+        )
+
+    def _made(self, declared: DeclaredTimes, target: TimeTarget) -> Recoding:
+        files, size = declared.files, len(self._facts.files)
+        return Recoding(
+            target=target.units,
+            data_type=target.data_type,
+            fill=target.fill,
+            step=spread(declared.step, files, size),
+            origin=spread(declared.origin, files, size),
+            kind=spread(declared.kind, files, size),
+            kinds=declared.kinds,
+        )
+
+    # -- made alike --------------------------------------------------------------------------
+
+    def _rename(
+        self, path: str, declared: DeclaredTimes, target: TimeTarget, *, names_units: bool
+    ) -> None:
+        rows = self._declarations.rows[path]
+        codes = self._facts.arrays.schema.codes[rows]
+        values = self._facts.arrays.schema.values
+        first = ArraySchema.loads(values[int(codes[0])]).attributes
+        used, number = np.unique(codes, return_inverse=True)
+        new: list[int] = []
+        known: dict[str, int] = {}  # by text without units
+        for code in used.tolist():
+            rest, units = without_units(values[code])
+            if units is not None and rest in known:
+                new.append(known[rest])
+                continue
+            schema = ArraySchema.loads(values[code])
+            attributes = _counting_as(schema.attributes, target, first, names_units=names_units)
+            if not declared.is_alike:
+                attributes = _with_missing(attributes, target)
+                schema = replace(
+                    schema,
+                    data_type=target.data_type,
+                    codecs=_BYTES,
+                    fill_value="NaN" if target.fill != target.fill else target.fill or 0,
+                )
+            text = replace(schema, attributes=attributes).dumps()
+            new.append(self._texts.setdefault(text, len(self._texts)))
+            if "units" in schema.attributes.values and names_units:
+                known[rest] = new[-1]
+        self._codes[rows] = np.array(new, np.int32)[number.reshape(-1)]
+
+    def _label_groups(self, path: str, declared: DeclaredTimes) -> list[LabelGroup] | None:
+        """Return the labels of a coordinate; None where a plan does not know all of them."""
+        rows, arrays = self._declarations.rows[path], self._facts.arrays
+        places = arrays.labels.places(rows)
+        schema = ArraySchema.loads(arrays.schema[int(rows[0])])
+        if not is_coordinate(schema, path) or (places < 0).any():
+            return None
+        try:
+            return grouped(declared, arrays.labels, places)
+        except InexactError as error:
+            raise _inexact(path, self._facts.url_of(rows[0]), error) from error
+
+    def _relabel(self, path: str, groups: Sequence[LabelGroup], target: TimeTarget) -> None:
+        rows = self._declarations.rows[path]
+        places = self._facts.arrays.labels.places(rows)
+        for each in groups:
+            new, lost = each.converted(target)
+            if lost.any():
+                at = int(np.argmax(lost))
+                file = int(self._facts.arrays.file[rows[each.file_at(at)]])
+                source = counted(self._done[path], file).text
+                error = InexactError(
+                    f"{each.raw[at]} {source} has no exact value in {target.units.text}"
+                )
+                raise _inexact(path, self._facts.files.url[file], error)
+            self._labels = self._labels.with_values(places[each.mine], new, each.starts)
+
+
+def _follows(declared: DeclaredTimes, coordinate: Recoding) -> bool:
+    """Say whether bounds count in each file what their coordinate counts there."""
+    files = declared.files
+    return bool(
+        (declared.step == coordinate.step[files]).all()
+        and (declared.origin == coordinate.origin[files]).all()
+    )
+
+
+def recoded_values(
+    values: NDArray[Any], recoding: Recoding, file: int, *, path: str, url: str
+) -> NDArray[Any]:
+    """Return the times of one file in the units and the type of the dataset.
+
+    Raises:
+        CombineError: One has no exact value there.
+    """
+    try:
+        return recoded(
+            values,
+            counted(recoding, file),
+            recoding.target,
+            dtype=np.dtype(recoding.data_type),
+            missing=recoding.storage(file).missing,
+            fill=recoding.fill,
+        )
+    except InexactError as error:
+        raise _inexact(path, url, error) from error
+
+
+def _inexact(path: str, url: str, error: InexactError) -> CombineError:
+    return CombineError(
+        f"a time of {path} cannot be converted to the units of the other files: {error}",
+        fixes=[scan_fix(f"the dataset has no {path}", drop_variables=[path])],
+        do="Or build the files of each reference date into a group of its own.",
+        variable=path,
+        file=url,
+    )
+
+
+def counting_as(attributes: Attributes, target: TimeTarget, first: Attributes) -> Attributes:
+    """Return the attributes of times that are converted.
+
+    Args:
+        attributes: As they were.
+        target: What the times count, in which type.
+        first: Of the first file, which spells the calendar.
+    """
+    made = _counting_as(attributes, target, first, names_units=True)
+    return _with_missing(made, target)
+
+
+def _counting_as(
+    attributes: Attributes, target: TimeTarget, first: Attributes, *, names_units: bool
+) -> Attributes:
+    """Return attributes with other units, and with the calendar as the first file spells it."""
+    values = {name: value for name, value in attributes.values.items() if name != "calendar"}
+    if names_units:
+        values["units"] = target.units.text
+    if "calendar" in first.values:
+        values["calendar"] = first.values["calendar"]
+    return replace(attributes, values=values)
+
+
+def _with_missing(attributes: Attributes, target: TimeTarget) -> Attributes:
+    """Return attributes that say which number means "no time" in the dataset."""
+    kept = attributes.without(*_MISSING)
+    if target.fill is None:
+        return kept
+    return kept | Attributes.of({"_FillValue": np.dtype(target.data_type).type(target.fill)})
+
+
+def describe_recodings(recodings: Mapping[str, Recoding]) -> Iterable[str]:
+    """Yield a line for each array that is recoded."""
+    for path, recoding in recodings.items():
+        there = recoding.step > 0
+        counts = np.unique(np.stack([recoding.step, recoding.origin], axis=1)[there], axis=0)
+        if len(counts) > 1:
+            yield (
+                f"{path}: {len(counts)} time units converted to {recoding.target.text!r}"
+                f" ({recoding.data_type}), every value exactly"
+            )

@@ -1,0 +1,311 @@
+"""Convert times with different units and reference dates to one of each, without loss.
+
+A time is exact if xarray decodes the same instant before and after. It decodes dates between 1677
+and 2262 to nanoseconds, of floats toward zero; others, and those of other calendars, are decoded
+by cftime, to microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.times import TimeUnits
+from icevirt.planning.times.units import MICROSECOND, REFORM, SECOND
+
+_LONGEST = 1 << 62  # microseconds; 146,000 years
+_FINEST = float(1 << 63)  # nanoseconds
+_DOUBLE = 1 << 53  # whole numbers that a double holds
+NO_TIME = int(np.iinfo(np.int64).min)
+"""The integer that means "no time" in xarray."""
+
+
+class InexactError(ValueError):
+    """A time has no exact place in the common units; the message says which."""
+
+
+class Count(Protocol):
+    """What numbers count: one unit and reference, or columns that have those of each number."""
+
+    @property
+    def step(self) -> int | NDArray[np.int64]:
+        """Nanoseconds of a unit."""
+
+    @property
+    def origin(self) -> int | NDArray[np.int64]:
+        """Microseconds from 1970-01-01 to the reference."""
+
+    @property
+    def calendar(self) -> str:
+        """The calendar of the reference."""
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether xarray decodes them to nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CountColumns:
+    """Units and references, one for each number."""
+
+    step: NDArray[np.int64]
+    origin: NDArray[np.int64]
+    calendar: str
+    is_fine: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Times:
+    """Instants as xarray decodes them."""
+
+    microseconds: NDArray[np.int64]  # since 1970-01-01, in their calendar
+    rest: NDArray[np.int64]  # nanoseconds after that
+    there: NDArray[np.bool_]
+
+
+def is_missing(values: NDArray[Any], missing: Sequence[float | int]) -> NDArray[np.bool_]:
+    """Say which numbers mean "no time"; NaN always does, and the smallest integer of 64 bits."""
+    if values.dtype.kind == "f":
+        gone = np.isnan(values)
+        with np.errstate(over="ignore"):
+            for each in missing:
+                gone |= values == np.asarray(each).astype(values.dtype)
+        return gone
+    limits = np.iinfo(values.dtype)
+    gone = values == NO_TIME if limits.min == NO_TIME else np.zeros(values.shape, np.bool_)
+    for each in missing:
+        if float(each).is_integer() and limits.min <= each <= limits.max:
+            gone |= values == int(each)
+    return gone
+
+
+def decoded_times(
+    values: NDArray[Any],
+    count: Count,
+    *,
+    missing: Sequence[float | int] = (),
+    starts: NDArray[np.int64] | None = None,
+) -> Times:
+    """Return the instants that xarray decodes from numbers.
+
+    Args:
+        values: Whole or real numbers.
+        count: What they count.
+        missing: Numbers that mean "no time".
+        starts: Where the values of each file begin; None where all are of one file. If one time
+            of a file is out of the range of nanoseconds, all of them are decoded to microseconds.
+
+    Raises:
+        InexactError: One lies further away than microseconds can count.
+    """
+    there = ~is_missing(values, missing)
+    if values.dtype.kind != "f":
+        return _of_integers(np.where(there, values, 0), count, there)
+    there &= np.isfinite(values)
+    known = np.where(there, values, 0).astype(np.float64)
+    _refuse_far(known, count)
+    coarse, none = _rounded(known, count), np.zeros(known.shape, np.int64)
+    if not count.is_fine:
+        return Times(microseconds=coarse, rest=none, there=there)
+    product = known * count.step
+    is_fine = np.abs(product) < _FINEST
+    is_fine &= np.abs(coarse) < _FINEST / MICROSECOND - 1
+    if starts is not None and len(starts):
+        sizes = np.diff(np.append(starts, len(known)))
+        of_file = np.logical_and.reduceat(is_fine, starts[sizes > 0])
+        is_fine = np.repeat(of_file, sizes[sizes > 0])
+    elif not is_fine.all():
+        is_fine = np.zeros_like(is_fine)
+    whole, rest = np.divmod(np.where(is_fine, product, 0).astype(np.int64), MICROSECOND)
+    return Times(
+        microseconds=np.where(is_fine, whole + count.origin, coarse),
+        rest=np.where(is_fine, rest, 0),
+        there=there,
+    )
+
+
+def _of_integers(known: NDArray[Any], count: Count, there: NDArray[np.bool_]) -> Times:
+    _refuse_far(known, count)
+    numbers = known.astype(np.int64)
+    micro, nano = np.divmod(np.asarray(count.step, np.int64), MICROSECOND)
+    whole, rest = np.divmod(numbers * nano, MICROSECOND)
+    return Times(microseconds=numbers * micro + whole + count.origin, rest=rest, there=there)
+
+
+def _refuse_far(known: NDArray[Any], count: Count) -> None:
+    with np.errstate(over="ignore"):  # infinity is far too
+        away = np.abs(known.astype(np.float64)) * (np.asarray(count.step) / MICROSECOND)
+        far = away + np.abs(count.origin) > _LONGEST
+    if far.any():
+        raise InexactError(f"{known[far].flat[0]} is out of range")
+
+
+def _rounded(known: NDArray[np.float64], count: Count) -> NDArray[np.int64]:
+    """Return microseconds since 1970-01-01, the nearest ones."""
+    step = np.asarray(count.step, np.int64)
+    if (step % MICROSECOND).any():  # cftime knows no nanoseconds
+        return np.rint(known * (step / MICROSECOND)).astype(np.int64) + count.origin
+    # whole units and the rest apart: a product of the two would lose the last digits
+    micro = step // MICROSECOND
+    whole = np.floor(known)
+    part = (known - whole) * micro
+    rest = np.rint(part)
+    counted: NDArray[np.int64] = whole.astype(np.int64) * micro + rest.astype(np.int64)
+    # cftime rounds to whole seconds what is less than a microsecond away from them
+    within, is_coarse = counted % 1_000_000, step >= SECOND
+    counted -= is_coarse & (within == 1) & (part < rest)
+    counted += is_coarse & (within == 999_999) & (part > rest)
+    return counted + count.origin
+
+
+def microseconds(
+    values: NDArray[Any], units: TimeUnits, *, missing: Sequence[float | int] = ()
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return times since 1970-01-01 in the nearest microseconds, and which are there at all.
+
+    Raises:
+        InexactError: One lies further away than microseconds can count.
+    """
+    there = ~is_missing(values, missing)
+    if values.dtype.kind == "f":
+        there &= np.isfinite(values)
+        known = np.where(there, values, 0).astype(np.float64)
+        _refuse_far(known, units)
+        return _rounded(known, units), there
+    return _of_integers(np.where(there, values, 0), units, there).microseconds, there
+
+
+def encoded_times(
+    times: Times, target: TimeUnits, dtype: np.dtype[Any], fill: float | None
+) -> NDArray[Any]:
+    """Return numbers that count ``target``, the nearest ones where there is no exact one."""
+    apart = times.microseconds - target.origin
+    per = target.step // MICROSECOND
+    if dtype.kind == "f":
+        parts, unit = apart, max(per, 1)
+        whole, rest = np.divmod(parts, unit)
+        new = whole + (rest + times.rest / MICROSECOND) / unit
+        new = (new if per else new * MICROSECOND).astype(dtype)
+    elif per:
+        new = (apart // per).astype(dtype)
+    else:
+        with np.errstate(over="ignore"):
+            new = (apart * MICROSECOND + times.rest).astype(dtype)
+    if times.there.all():
+        return new
+    none = fill if fill is not None else (np.nan if dtype.kind == "f" else NO_TIME)
+    return np.where(times.there, new, np.asarray(none).astype(dtype))
+
+
+def is_lost(
+    new: NDArray[Any], times: Times, target: TimeUnits, fill: float | None
+) -> NDArray[np.bool_]:
+    """Say which times xarray would not decode from the numbers that they became."""
+    try:
+        back = decoded_times(new, target, missing=() if fill is None else (fill,))
+    except InexactError:
+        return np.ones(new.shape, np.bool_)
+    lost = (back.microseconds != times.microseconds) | (back.rest != times.rest)
+    if new.dtype.kind != "f":
+        # cftime gets doubles
+        by_cftime = np.abs(back.microseconds) >= _FINEST / MICROSECOND - 1
+        by_cftime |= np.abs(np.where(times.there, new, 0) * float(target.step)) >= _FINEST
+        lost |= (np.abs(new) > _DOUBLE) & (by_cftime | (not target.is_fine))
+        if not times.there.all():
+            lost |= by_cftime  # which cannot decode what means "no time"
+    found: NDArray[np.bool_] = times.there & (lost | ~back.there)
+    return found
+
+
+def converted(
+    values: NDArray[Any],
+    source: Count,
+    target: TimeUnits,
+    *,
+    dtype: np.dtype[Any],
+    times: Times,
+    missing: Sequence[float | int] = (),
+    fill: float | None = None,
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return times in the units of ``target``, and which of them have no exact value there.
+
+    Args:
+        values: Numbers, any shape.
+        source: What they count.
+        target: What they shall count.
+        dtype: What they become.
+        times: As they decode.
+        missing: Numbers that say "no time"; NaN always does.
+        fill: What says so in the result.
+
+    Raises:
+        InexactError: A date lies before 1582-10-15, and the calendars agree only from then on.
+    """
+    if source.calendar != target.calendar:
+        _refuse_reform(values, times, source.calendar, target.calendar)
+    new = encoded_times(times, target, dtype, fill)
+    lost = is_lost(new, times, target, fill)
+    same = np.broadcast_to(
+        (source.step == target.step) & (source.origin == target.origin), new.shape
+    )
+    if same.any():
+        # what counts alike decodes alike, to the last digit
+        kept = _in_type(values, dtype, missing, fill)
+        if kept is not None:
+            new = np.where(same, kept, new)
+            lost &= ~same
+    return new, lost
+
+
+def recoded(
+    values: NDArray[Any],
+    source: TimeUnits,
+    target: TimeUnits,
+    *,
+    dtype: np.dtype[Any] | None = None,
+    missing: Sequence[float | int] = (),
+    fill: float | None = None,
+) -> NDArray[Any]:
+    """Return the times of one file in the units of ``target``; see `converted`.
+
+    Raises:
+        InexactError: A time has no exact value there: it is between two numbers, or too large.
+    """
+    times = decoded_times(values, source, missing=missing)
+    dtype = values.dtype if dtype is None else dtype
+    new, lost = converted(
+        values, source, target, dtype=dtype, times=times, missing=missing, fill=fill
+    )
+    if lost.any():
+        raise InexactError(
+            f"{values[lost].flat[0]} {source.text} has no exact value in {target.text}"
+        )
+    return new
+
+
+def _in_type(
+    values: NDArray[Any], dtype: np.dtype[Any], missing: Sequence[float | int], fill: float | None
+) -> NDArray[Any] | None:
+    """Return numbers in a wider type of their kind; None where a number could be another one."""
+    wider = values.dtype.kind == dtype.kind and values.dtype.itemsize <= dtype.itemsize
+    if not wider:
+        return None
+    gone = is_missing(values, missing)
+    if fill is None or not gone.any():
+        return values.astype(dtype)
+    new = values.astype(dtype)
+    new[gone] = fill
+    return None if is_missing(new, (fill,))[~gone].any() else new
+
+
+def _refuse_reform(values: NDArray[Any], times: Times, one: str, other: str) -> None:
+    early = times.there & (times.microseconds < REFORM)
+    if early.any():
+        raise InexactError(
+            f"{values[early].flat[0]} is a date before 1582-10-15, where the calendars {one!r} and"
+            f" {other!r} differ"
+        )

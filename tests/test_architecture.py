@@ -26,6 +26,7 @@ LAYERS = (
     ("tasks",),
     ("execution", "display", "testing"),
     ("api", "xarray"),
+    ("spark",),
     ("cli",),
 )
 ROW = {name: row for row, names in enumerate(LAYERS) for name in names}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import pickle
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from icevirt.catalog.parts import check_mark
 from icevirt.catalog.scan_notes import described_scans
 from icevirt.catalog.view import PartView, ddl, newest, schema
 from icevirt.errors import InvalidInputError, StorageError
-from icevirt.execution.spark_executor import SparkExecutor, batch_of
+from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.model import paths
 from icevirt.storage.constructors import StorageLike, storage_of
 
@@ -107,11 +108,10 @@ class CatalogView:
         """
         _check(table)
         wanted = None if path is None else paths.canonical(path)
-        frame = spark.createDataFrame(batch_of(self._parts))
-        if self._parts:
-            tasks = min(len(self._parts), SparkExecutor(spark).parallelism * _TASKS_PER_SLOT)
-            frame = frame.repartition(tasks, "id")
-        return frame.mapInArrow(_explode(table, wanted), ddl(table))
+        tasks = min(len(self._parts), SparkExecutor(spark).parallelism * _TASKS_PER_SLOT)
+        shares = [pickle.dumps(self._parts[at::tasks]) for at in range(tasks)]
+        numbers = spark.range(0, tasks, 1, max(1, tasks))
+        return numbers.mapInArrow(_explode(table, wanted, shares), ddl(table))
 
     def summary(self) -> CatalogSummary:
         """Count what the catalog holds."""
@@ -186,15 +186,15 @@ def _check(table: str) -> None:
         )
 
 
-def _explode(table: str, path: str | None) -> Any:
-    """Return the function that Spark runs over rows of pickled parts."""
+def _explode(table: str, path: str | None, shares: Sequence[bytes]) -> Any:
+    """Return the function that Spark runs over the numbers of shares: pickled lists of parts."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pickle
-
-        for batch in batches:
-            for row in batch.to_pylist():
-                part: PartView = pickle.loads(row["payload"])  # noqa: S301  # made by `batch_of`
+        for number in (
+            each for batch in batches for each in map(int, batch.column("id").to_numpy())
+        ):
+            held: Sequence[PartView] = pickle.loads(shares[number])  # noqa: S301  # made here
+            for part in held:
                 yield from part.batches(table, path)
 
     return run

@@ -1,21 +1,26 @@
 """Run tasks on Spark, one per partition, and collect their results.
 
-A task and its result travel pickled inside Arrow batches; an `IcevirtError` comes back as itself
-and is raised in the driver, anything else is Spark's to retry. Results are small by contract.
+Spark gets numbers, one per partition, and a function that holds all tasks pickled: no task list is
+shuffled, and every version from 3.5 on, classic or Connect, deals them alike. Results come back
+pickled inside Arrow batches; an `IcevirtError` comes back as itself and is raised in the driver,
+anything else is Spark's to retry. Results are small by contract.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
 import secrets
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from icevirt.errors import IcevirtError, SparkJobError
+from icevirt.errors import IcevirtError, InvalidInputError, SparkJobError
 from icevirt.execution.executor import Done, Watch, results_of, run_pickled
 from icevirt.execution.spark_session import errors_of_spark, words_of
 from icevirt.execution.task_transport import packed, unpacked
@@ -24,31 +29,47 @@ from icevirt.storage.protocol import Storage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+TASKS = "ICEVIRT_TASKS"
+"""Environment variable: how many tasks may run at a time."""
+
+UNKNOWN = 64
+"""Tasks that may run at a time where Spark does not say how large the cluster may grow."""
+
+MOST = 4096
+"""More tasks at a time bring nothing: the driver starts some hundred in a second."""
+
+_UNBOUNDED = (1 << 31) - 1  # what Spark says in place of no bound
+
 _RESULT = "id int, ok boolean, payload binary"
-_ROW = "id int, sent boolean, payload binary"
+_ROW = "id int, spread int, sent boolean, payload binary"
+
+type Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What Spark runs on the rows of a partition."""
 
 
-def stage[T, R](
-    function: Callable[[T], R],
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make the function from Arrow batches to Arrow batches that runs ``function`` on each row."""
+def stage[T, R](function: Callable[[T], R], tasks: Sequence[bytes]) -> Batches:
+    """Return what runs ``function`` on the tasks whose numbers a partition holds.
+
+    Args:
+        function: A function of a module, given a task.
+        tasks: All tasks of the job, pickled.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for row in batch.to_pylist():
-                ok, payload = run_pickled(function, row["payload"], unpacked)
-                yield _result(row["id"], ok=ok, payload=payload)
+        for number in _numbers(batches):
+            ok, payload = run_pickled(function, tasks[number], unpacked)
+            yield _result(number, ok=ok, payload=payload)
 
     return run
 
 
+def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from map(int, batch.column("id").to_numpy())
+
+
 def _result(number: int, *, ok: bool, payload: bytes) -> pa.RecordBatch:
     return _batch(id=(number, pa.int32()), ok=(ok, pa.bool_()), payload=(payload, pa.binary()))
-
-
-def _sent(to: int, payload: bytes, *, ok: bool | None = True) -> pa.RecordBatch:
-    """Return a row of a mapper; what is neither true nor false is an error."""
-    return _batch(id=(to, pa.int32()), sent=(ok, pa.bool_()), payload=(payload, pa.binary()))
 
 
 def _batch(**columns: tuple[Any, pa.DataType]) -> pa.RecordBatch:
@@ -56,16 +77,33 @@ def _batch(**columns: tuple[Any, pa.DataType]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=[*columns])
 
 
-def batch_of[T](tasks: Iterable[T]) -> pa.Table:
-    """Return the table of tasks that a stage takes."""
-    return _table(map(pickle.dumps, tasks))
+@cache
+def spread(count: int) -> tuple[int, ...]:
+    """Return a number for each of ``count`` partitions that Spark's hash sends there.
+
+    Hashing the partitions' own numbers would leave a third of them without rows. The hash is that
+    of `org.apache.spark.sql.catalyst.expressions.Murmur3Hash` for an int, seed 42. An engine that
+    hashes in another way balances worse, and loses nothing.
+    """
+    found = np.full(count, -1, np.int64)
+    begin, size = 0, 16 * count + 64
+    while (found < 0).any():
+        tried = np.arange(begin, begin + size, dtype=np.uint32)
+        found[_murmur3(tried) % count] = tried  # of Python's sign, as Spark's pmod
+        begin += size
+    return tuple(found.tolist())
 
 
-def _table(payloads: Iterable[bytes]) -> pa.Table:
-    rows = list(payloads)
-    return pa.table(
-        {"id": pa.array(range(len(rows)), pa.int32()), "payload": pa.array(rows, pa.binary())}
-    )
+def _murmur3(values: NDArray[np.uint32]) -> NDArray[np.int64]:
+    def turned(x: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
+        return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
+
+    mixed = turned(values * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    made = turned(mixed ^ np.uint32(42), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    made ^= np.uint32(4)  # bytes of an int
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        made = (made ^ (made >> np.uint32(shift))) * np.uint32(factor)
+    return (made ^ (made >> np.uint32(16))).view(np.int32).astype(np.int64)
 
 
 class SparkExecutor:
@@ -85,16 +123,36 @@ class SparkExecutor:
 
     @property
     def parallelism(self) -> int:
-        """How many tasks run at a time.
+        """How many tasks run at a time, or may once the cluster has grown.
+
+        `TASKS` wins over what Spark says. With dynamic allocation the executors of now say nothing:
+        a cluster that waits for work has none.
 
         Raises:
             SparkJobError: Spark's JVM died.
         """
+        if asked := os.environ.get(TASKS):
+            return _positive(asked)
+        if self._setting("spark.dynamicAllocation.enabled") == "true":
+            cores = _count(self._setting("spark.executor.cores")) or 1
+            each = max(1, cores // (_count(self._setting("spark.task.cpus")) or 1))
+            most = _count(self._setting("spark.dynamicAllocation.maxExecutors"))
+            return UNKNOWN if most is None else min(most * each, MOST)
         try:
             return int(self.session.sparkContext.defaultParallelism)
         except Exception:  # noqa: BLE001  # Spark Connect has no context to ask
-            with _failing():
-                return int(self.session.conf.get("spark.default.parallelism", "8") or 8)
+            return _count(self._setting("spark.default.parallelism")) or UNKNOWN
+
+    def _setting(self, name: str) -> str | None:
+        """Return a setting, None where it has none, or where the platform shows it to no one."""
+        from pyspark.errors import PySparkException
+
+        with _failing():
+            try:
+                found = self.session.conf.get(name, None)
+            except PySparkException:  # serverless Databricks refuses even to look
+                return None
+        return None if found is None else str(found)
 
     def run[T, R](
         self,
@@ -106,12 +164,11 @@ class SparkExecutor:
     ) -> list[R]:
         """Run every task; see `Executor.run`."""
         with _failing(), packed(tasks, storage) as payloads:
-            table = _table(payloads)
-            if not len(table):
+            waiting = [*payloads]
+            if not waiting:
                 return []
-            spread = self.session.createDataFrame(table).repartitionById(len(table), "id")
-            done = spread.mapInArrow(stage(function), _RESULT)
-            return self._collected(done, len(table), progress)
+            done = self._numbers(len(waiting)).mapInArrow(stage(function, waiting), _RESULT)
+            return self._collected(done, len(waiting), progress)
 
     def shuffle[M, T, R](
         self,
@@ -125,18 +182,19 @@ class SparkExecutor:
     ) -> list[R]:
         """Run every task with its rows; see `Executor.shuffle`."""
         with _failing(), packed(maps, storage) as mapped, packed(tasks, storage) as payloads:
-            table = _table(payloads)
-            if not len(table):
+            senders, waiting = [*mapped], [*payloads]
+            if not waiting:
                 return []
-            sent = (
-                self.session.createDataFrame(_table(mapped))
-                .repartitionById(max(1, len(maps)), "id")
-                .mapInArrow(_mapping(mapper, len(table)), _ROW)
+            sent = self._numbers(max(1, len(senders))).mapInArrow(
+                _mapping(mapper, senders, len(waiting)), _ROW
             )
-            given = self.session.createDataFrame(table).selectExpr("id", "false AS sent", "payload")
-            frame = given.union(sent).repartitionById(len(table), "id")
-            done = frame.mapInArrow(_reducing(function), _RESULT)
-            return self._collected(done, len(table), progress)
+            frame = sent.repartition(len(waiting), "spread")
+            done = frame.mapInArrow(_reducing(function, waiting), _RESULT)
+            return self._collected(done, len(waiting), progress)
+
+    def _numbers(self, count: int) -> DataFrame:
+        """Return the numbers below ``count``, a partition each."""
+        return self.session.range(0, count, 1, count)
 
     def _collected(self, done: DataFrame, count: int, progress: Done | None) -> list[Any]:
         if progress is None:
@@ -153,6 +211,20 @@ class SparkExecutor:
             self._ending(self.session)
 
 
+def _count(text: str | None) -> int | None:
+    """Return a number of a setting, None where it is none, or without bound."""
+    number = int(text) if text is not None and text.isdecimal() else 0
+    return number if 0 < number < _UNBOUNDED else None
+
+
+def _positive(text: str) -> int:
+    if (number := _count(text)) is None:
+        raise InvalidInputError(
+            f"{TASKS} must be a positive number", do=f"Set {TASKS}=64, or unset it.", value=text
+        )
+    return number
+
+
 @contextmanager
 def _failing() -> Iterator[None]:
     """Turn what Spark raises, and what is raised where its JVM died, into one error."""
@@ -167,47 +239,55 @@ def _failing() -> Iterator[None]:
 
 
 def _mapping[M](
-    mapper: Callable[[M, int], Iterator[tuple[int, bytes]]], tasks: int
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    mapper: Callable[[M, int], Iterator[tuple[int, bytes]]], senders: Sequence[bytes], tasks: int
+) -> Batches:
     """Return the function of the mappers' partitions; an error goes to every one of the tasks.
 
     A task that did not hear of it would finish with what came so far, and be recorded as finished.
+    The first mapper's partition also sends each task a row that starts it.
     """
 
+    def sent(to: int, payload: bytes, *, ok: bool | None = True) -> pa.RecordBatch:
+        """Return a row for a task: true for bytes, false to start it, None for an error."""
+        return _batch(
+            id=(to, pa.int32()),
+            spread=(spread(tasks)[to], pa.int32()),
+            sent=(ok, pa.bool_()),
+            payload=(payload, pa.binary()),
+        )
+
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for row in batch.to_pylist():
-                try:
-                    for to, payload in mapper(unpacked(row["payload"]), row["id"]):
-                        yield _sent(to, payload)
-                except IcevirtError as error:
-                    payload = pickle.dumps(error)
-                    for to in range(tasks):
-                        yield _sent(to, payload, ok=None)
+        for number in _numbers(batches):
+            if number == 0:
+                yield from (sent(to, b"", ok=False) for to in range(tasks))
+            if number == len(senders):  # there is no mapper
+                return
+            try:
+                for to, payload in mapper(unpacked(senders[number]), number):
+                    yield sent(to, payload)
+            except IcevirtError as error:
+                raised = pickle.dumps(error)
+                yield from (sent(to, raised, ok=None) for to in range(tasks))
 
     return run
 
 
-def _reducing[T, R](
-    function: Callable[[T, list[bytes]], R],
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _reducing[T, R](function: Callable[[T, list[bytes]], R], tasks: Sequence[bytes]) -> Batches:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows: dict[int, list[bytes]] = defaultdict(list)
-        tasks: dict[int, bytes] = {}
+        rows: dict[int, list[bytes]] = {}
         failed: list[bytes] = []
         for batch in batches:
             for row in batch.to_pylist():
+                held = rows.setdefault(row["id"], [])
                 if row["sent"] is None:
                     failed.append(row["payload"])
                 elif row["sent"]:
-                    rows[row["id"]].append(row["payload"])
-                else:
-                    tasks[row["id"]] = row["payload"]
-        for number, task in sorted(tasks.items()):
+                    held.append(row["payload"])
+        for number in sorted(rows):
             if failed:
                 yield _result(number, ok=False, payload=failed[0])
             else:
-                ok, payload = run_pickled(function, task, unpacked, rows.pop(number, []))
+                ok, payload = run_pickled(function, tasks[number], unpacked, rows.pop(number))
                 yield _result(number, ok=ok, payload=payload)
 
     return run
@@ -241,7 +321,7 @@ def counted(spark: SparkSession) -> Iterator[Callable[[], int]]:
 
 
 def _done(context: Any, tag: str) -> int:
-    """Return how many tasks of the last stage are done, after the one that deals the tasks."""
+    """Return how many tasks of the last stage are done; that of mappers comes before."""
     done = 0
     try:
         # a way that Python has for groups of jobs alone, which would replace the caller's own
@@ -249,7 +329,7 @@ def _done(context: Any, tag: str) -> int:
         tracker = context.statusTracker()
         for job in filter(None, map(tracker.getJobInfo, jobs)):
             stages = sorted(job.stageIds)
-            if len(stages) > 1 and (stage := tracker.getStageInfo(stages[-1])) is not None:
+            if stages and (stage := tracker.getStageInfo(stages[-1])) is not None:
                 done += stage.numCompletedTasks
     except errors_of_spark():  # Spark is gone: the thread that waits for the job raises
         return 0

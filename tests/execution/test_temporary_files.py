@@ -12,6 +12,7 @@ from icevirt.execution import spark_session
 pytestmark = pytest.mark.ci
 
 # a session of its own: another test may have started the JVM of this process
+# Spark keeps tasks of a few bytes in memory
 JOB = """
 import os, stat
 from pathlib import Path
@@ -20,7 +21,7 @@ from icevirt.objects.source_access import SourceAccess
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.execution.spark_session import local_session
 
-keys = icevirt.s3_credentials(access_key_id="a", secret_access_key="b" * 5000)
+keys = icevirt.s3_credentials(access_key_id="a", secret_access_key="b" * (1 << 21))
 session = local_session(cores=1)
 access = SourceAccess.of({"s3://bucket/": keys})
 assert SparkExecutor(session).run(len, [[access], [access]]) == [1, 1]

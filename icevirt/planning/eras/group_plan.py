@@ -177,8 +177,7 @@ def _refuse_overlaps(prepared: PreparedFacts, parted: EraPartition, spec: Combin
     arrays = prepared.facts.arrays
     for variable in parted.variables:
         place = parted.place[arrays.file[variable.rows]]
-        number = parted.signatures.of_schema[arrays.schema.codes[variable.rows]]
-        unlike = np.flatnonzero(number != variable.number[place])  # of another file there
+        unlike = np.flatnonzero(variable.found != variable.number[place])  # of another file there
         if len(unlike):
             row = variable.rows[unlike[0]]
             other = variable.rows[place == place[unlike[0]]]

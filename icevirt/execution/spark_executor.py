@@ -137,26 +137,15 @@ class SparkExecutor:
         """
         if asked := os.environ.get(TASKS):
             return _positive(asked)
-        if self._grows:
+        if self._setting("spark.dynamicAllocation.enabled") == "true":
             cores = _count(self._setting("spark.executor.cores")) or 1
             each = max(1, cores // (_count(self._setting("spark.task.cpus")) or 1))
             most = _count(self._setting("spark.dynamicAllocation.maxExecutors"))
             return UNKNOWN if most is None else min(most * each, MOST)
-        return self.slots or _count(self._setting("spark.default.parallelism")) or UNKNOWN
-
-    @property
-    def slots(self) -> int | None:
-        """How many tasks run at a time now; None where Spark does not say, or has not begun."""
-        if self._grows:
-            return None
         try:
             return int(self.session.sparkContext.defaultParallelism)
         except Exception:  # noqa: BLE001  # Spark Connect has no context to ask
-            return None
-
-    @property
-    def _grows(self) -> bool:
-        return self._setting("spark.dynamicAllocation.enabled") == "true"
+            return _count(self._setting("spark.default.parallelism")) or UNKNOWN
 
     @cached_property
     def is_local(self) -> bool:

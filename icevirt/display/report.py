@@ -37,8 +37,8 @@ def opening(report: BuildReport) -> str:
     arguments = [
         repr(report.repo),
         "engine='icevirt'",
-        *([] if report.group == "/" else [f"group={report.group!r}"]),
-        *([] if report.eras == 1 else ["eras='concat'"]),
+        *([] if report.opens == "/" else [f"group={report.opens!r}"]),
+        *(["eras='concat'"] if report.eras > 1 and report.opens_as_one else []),
         f"authorize_virtual_chunk_access={list(report.containers)!r}",
     ]
     return "\n".join(["xr.open_dataset(", *(f"    {words}," for words in arguments), ")"])

@@ -150,6 +150,7 @@ class BuildReport:
     # the endpoint where the container names one
     findings: tuple[str, ...]  # decisions worth knowing, a line each
     eras: int = 1  # groups that files of other decoding lie in; 1: the group is the dataset
+    opens_as_one: bool = True  # whether the engine can show these groups as one dataset
     executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"; "": there were none
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
     # how to open it, where the URL and the environment do not say; neither is shown nor written
@@ -175,13 +176,20 @@ class BuildReport:
         import xarray as xr
 
         known: dict[str, Any] = {
-            "group": self.group,
+            "group": self.opens,
             "snapshot_id": self.snapshot_id,
             "authorize_virtual_chunk_access": self.authorization or list(self.containers),
-            **({} if self.eras == 1 else {"eras": "concat"}),
+            **({"eras": "concat"} if self.eras > 1 and self.opens_as_one else {}),
         }
         where = self.repo if self.storage is None else self.storage
         return xr.open_dataset(where, engine="icevirt", **{**known, **options})
+
+    @property
+    def opens(self) -> str:
+        """The group that opens as a dataset: the first era's, where eras do not open as one."""
+        if self.eras == 1 or self.opens_as_one:
+            return self.group
+        return f"{self.group.rstrip('/')}/era_0"
 
     def __repr__(self) -> str:
         """Return what was built, in one line."""

@@ -6,5 +6,6 @@ that Spark Connect will do. How builds run their tasks on Spark is in `icevirt.e
 
 from icevirt.spark.registration import register
 from icevirt.spark.tables import table
+from icevirt.spark.writing import WrittenReferences, write_references
 
-__all__ = ["register", "table"]
+__all__ = ["WrittenReferences", "register", "table", "write_references"]

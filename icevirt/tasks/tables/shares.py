@@ -103,7 +103,7 @@ def planned(storage: Storage, query: TableQuery, *, at_most: int) -> tuple[Table
         RepositoryNotFoundError: There is no repository.
         RefNotFoundError, SnapshotNotFoundError: No such version.
         NodeNotFoundError: There is no such array.
-        InvalidInputError: Chunks are asked for that are not those of one array, or have another
+        InvalidInputError: Chunks are asked for without one array, or with another
             number of dimensions.
     """
     repo = Repository.open(storage)
@@ -131,7 +131,7 @@ def planned(storage: Storage, query: TableQuery, *, at_most: int) -> tuple[Table
 def narrowed(
     shares: Sequence[TableShare], keep: Callable[[ManifestPiece, PieceArray], bool]
 ) -> tuple[TableShare, ...]:
-    """Return shares without what need not be read; those of which nothing is left go."""
+    """Return shares without what need not be read; one of which nothing is left goes."""
     found = []
     for share in shares:
         kept = (

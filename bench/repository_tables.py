@@ -6,9 +6,9 @@
     python bench/repository_tables.py --write                    # writes them back, too
 
 The repository is synthetic: ten arrays, a thousand references a file, half a million references a
-manifest, as builds make them. Memory is the proportional set size (PSS) of the largest Python worker
-of local[2], looked at every tenth of a second. Each table is read once, by a job that counts rows,
-after a first job that starts the workers.
+manifest, as builds make them. Memory is the proportional set size (PSS) of the largest Python
+worker of local[2], looked at every tenth of a second. Each table is read once, by a job that
+counts rows, after a first job that starts the workers.
 """
 
 from __future__ import annotations

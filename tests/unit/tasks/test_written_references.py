@@ -1,8 +1,9 @@
 """Rows of references become the manifests that a session would write, or errors that name a row."""
 
-import datetime
+import datetime as dt
 import json
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -114,7 +115,7 @@ def written(repo, rows, *, targets=None, size=1000, more=False):
 
 def test_rows_become_the_table_that_a_session_reads():
     repo = repository()
-    moment = datetime.datetime(2024, 1, 1, 12, 0, 0, 500_000, tzinfo=datetime.UTC)
+    moment = dt.datetime(2024, 1, 1, 12, 0, 0, 500_000, tzinfo=dt.UTC)
     rows = [
         row((3, 1), "y", 7, 9, etag='"e"', last_modified=None),
         row((0, 0), "x", 0, 1 << 40, etag=None, last_modified=moment),
@@ -191,7 +192,7 @@ def test_kinds_and_times_that_references_cannot_hold_are_refused():
     sorting = Incoming(targets=targets, prefixes=("file:///data/",))
     with pytest.raises(InvalidInputError, match="only virtual references"):
         list(sorting.blocks(iter([kinds])))
-    old = datetime.datetime(1969, 1, 1, tzinfo=datetime.UTC)
+    old = dt.datetime(1969, 1, 1, tzinfo=dt.UTC)
     with pytest.raises(InvalidInputError, match="time of modification"):
         written(repo, [row((0, 0), etag=None, last_modified=old)], more=True)
 
@@ -230,7 +231,7 @@ def test_a_commit_leaves_what_a_session_would_leave(there, new, before, after):
     assert _comparable(session.array_table("/a")) == _comparable(wanted)
     node = session.array("/a")
     cells = [TargetArray.of(node, config).reaching(ref).tolist() for ref in node.manifests]
-    assert all(set(one).isdisjoint(other) for one, other in zip(cells, cells[1:], strict=False))
+    assert all(set(one).isdisjoint(other) for one, other in pairwise(cells))
 
 
 def _table(indices, file, offset):
@@ -304,7 +305,7 @@ def test_the_same_rows_again_change_nothing():
     first = commit_rows(repo, rows)
     assert repo.lookup_branch("main") == first
     assert commit_rows(repo, rows) == first
-    assert [info.message for info in repo.ancestry(branch="main")][0] == "rows"
+    assert next(info.message for info in repo.ancestry(branch="main")) == "rows"
 
 
 def test_the_transaction_log_says_which_chunks_were_written(monkeypatch):

@@ -7,12 +7,14 @@ plans.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from icevirt.connect.urls import is_url
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.spark.pushed_filters import Pushed
 from icevirt.spark.tables import MOST_PARTITIONS
@@ -155,6 +157,13 @@ def query_of(options: Mapping[str, str]) -> tuple[Storage, TableQuery]:
             do='Write spark.read.format("icevirt").option("table", "references").load(repo).',
             table=given["table"],
             tables=list(TABLES),
+        )
+    if not is_url(given["path"]) and not os.path.isabs(given["path"]):
+        raise InvalidInputError(
+            f"the format {FORMAT} needs an absolute path or a URL, because Spark's processes have"
+            " working directories of their own",
+            do="Write .load(os.path.abspath(repo)).",
+            repo=given["path"],
         )
     if given["snapshot"] is not None and given["snapshot_id"] is not None:
         raise InvalidInputError(

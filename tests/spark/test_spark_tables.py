@@ -69,6 +69,7 @@ WRONG = {
     "a typing error": ({"brunch": "main"}, "no such option"),
     "no table": ({"table": ""}, "no such table"),
     "both names": ({"snapshot": "A", "snapshot_id": "B"}, "same option"),
+    "a relative path": ({"path": "repo"}, "absolute path"),
     "no flag": ({"anonymous": "perhaps"}, "true or false"),
 }
 

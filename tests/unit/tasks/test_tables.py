@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from icevirt.spark.pushed_filters import Pushed
 from icevirt.storage.constructors import storage_of
 from icevirt.tasks.tables.query import TableQuery
 from icevirt.tasks.tables.rows import rows_of
-from icevirt.tasks.tables.schemas import COUNTED, TABLES, schema
+from icevirt.tasks.tables.schemas import COUNTED, schema
 from icevirt.tasks.tables.shares import narrowed, planned
 
 
@@ -291,11 +290,3 @@ def test_a_chunk_index_that_spark_has_no_type_for_is_refused(repo):
     far = ChunkTable.inlined(index=np.array([[1 << 31]]), chunks=[b"x"])
     with pytest.raises(UnsupportedError, match="too large"):
         list(reference_rows._rows(replace(share, pieces=()), "/a", "", far))
-
-
-def test_each_table_is_documented():
-    text = (Path(__file__).parents[3] / "docs" / "spark-tables.md").read_text()
-    for table, columns in TABLES.items():
-        section = text.partition(f"### `{table}`")[2].partition("\n### ")[0]
-        for name, kind in columns:
-            assert f"| `{name}` | {kind} |" in section, (table, name)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from icevirt.errors import IcevirtError, SparkJobError
+from icevirt.errors import IcevirtError
 from icevirt.execution.executor import results_of
 from icevirt.execution.spark_executor import spread
+from icevirt.execution.spark_failures import explained, host_of_failure
 from icevirt.execution.spark_session import errors_of_spark, words_of
 from icevirt.tasks.references.cells import CellWriter, write_cells
 from icevirt.tasks.references.incoming import Incoming
@@ -63,15 +64,8 @@ def written_by(
     work = pickle.dumps((writer, incoming.targets))
     try:
         rows = moved.mapInArrow(_reducing(work), _RESULT_DDL).collect()
-    except IcevirtError:
-        raise
     except errors_of_spark() as error:
-        raise SparkJobError(
-            "Spark failed while references were written",
-            do="Look at the cause; nothing was committed, and writing them again writes the same"
-            " manifests.",
-            cause=words_of(error)[-2000:],
-        ) from error
+        raise explained(words_of(error), host_of_failure(frame.sparkSession)) from error
     found: list[tuple[WrittenCell, ...]] = results_of(
         [(row["id"], row["ok"], bytes(row["payload"])) for row in rows]
     )

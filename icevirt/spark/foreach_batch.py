@@ -8,7 +8,7 @@ metadata of the commit, for people.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from icevirt.api.arguments import ConcatDim
 from icevirt.api.choices import CombineOptionsLike, CommitOptionsLike, ScanOptionsLike
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.pipeline.growing import OnChanged
-from icevirt.archive.reports.build import AppendReport
+from icevirt.archive.reports.build import AppendReport, Progress
 from icevirt.errors import InvalidInputError
 from icevirt.storage.constructors import StorageLike
 
@@ -73,6 +73,7 @@ def foreach_batch(
     catalog: StorageLike | None = None,
     access: Mapping[str, Any] | None = None,
     executor: Any = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> FilesAppender:
     """Return the function that appends the files of a stream's batches to a dataset.
 
@@ -93,6 +94,7 @@ def foreach_batch(
         catalog: As for `icevirt.append`.
         access: As for `icevirt.append`.
         executor: As for `icevirt.append`; by default the session of the stream.
+        progress: As for `icevirt.append`.
     """
     return FilesAppender(
         repo=repo,
@@ -106,6 +108,7 @@ def foreach_batch(
             "authorize": authorize,
             "catalog": catalog,
             "access": access,
+            "progress": progress,
         },
         runs_on=executor,
     )

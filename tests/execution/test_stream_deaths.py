@@ -1,0 +1,119 @@
+"""Streams whose driver is killed append each file once, from the same checkpoint and from a new one.
+
+``just stream-deaths`` kills at every moment, with both sources; the tests take two kills.
+"""
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import icevirt
+from builds.support import assert_same_dataset, expected_dataset, opened, write_days
+
+MOMENTS = ("list", "scan", "plan", "write", "commit", "committed")
+"""When the driver dies: in these phases, or behind the commit and before Spark notes the batch."""
+
+ALL = bool(os.environ.get("ICEVIRT_STREAM_DEATHS"))
+
+PROGRAM = """
+    import os
+    import signal
+    import sys
+
+    import icevirt.spark
+    from icevirt.execution.spark_session import local_session
+
+    repo, folder, checkpoint, source, moment, whole = sys.argv[1:]
+
+    def die():
+        # the JVM too, or the driver alone: its JVM then ends by itself
+        os.killpg(0, signal.SIGKILL) if whole == "whole" else os.kill(os.getpid(), signal.SIGKILL)
+
+    def look(step):
+        if step.phase == moment:
+            die()
+
+    spark = local_session(app_name="stream", cores=2)
+    if source == "icevirt-files":
+        icevirt.spark.register_file_stream(spark)
+        names = spark.readStream.format(source).load(folder)
+    else:
+        schema = "path string, modificationTime timestamp, length long, content binary"
+        names = spark.readStream.format(source).schema(schema).load(folder).select("path")
+    append = icevirt.spark.foreach_batch(repo, concat_dim="time", progress=look)
+
+    def each(batch, number):
+        append(batch, number)
+        if moment == "committed":
+            die()
+
+    query = names.writeStream.foreachBatch(each).option("checkpointLocation", checkpoint)
+    query.trigger(availableNow=True).start().awaitTermination()
+    spark.stop()
+"""
+
+
+def run(site, repo, folder, checkpoint, source, moment="", whole="whole"):
+    """Run the stream until nothing is new, or it is killed; return the status."""
+    program = site / "stream.py"
+    program.write_text(textwrap.dedent(PROGRAM))
+    words = [str(each) for each in (program, repo, folder, checkpoint, source, moment, whole)]
+    with open(site / "told.txt", "w") as told:
+        status = subprocess.run(
+            [sys.executable, *words], start_new_session=True, stdout=told, stderr=told, check=False
+        ).returncode
+    assert status == (-signal.SIGKILL if moment else 0), (site / "told.txt").read_text()[-3000:]
+
+
+def appended(repo):
+    """Return the commits of the stream: their batches."""
+    found = icevirt.Repository.open(repo).ancestry(branch="main")
+    return [each.metadata["icevirt_batch"] for each in found if "icevirt_batch" in each.metadata]
+
+
+KILLS = (
+    [(moment, source) for source in ("icevirt-files", "binaryFile") for moment in MOMENTS]
+    if ALL
+    else [("write", "icevirt-files"), ("committed", "icevirt-files")]
+)
+
+
+@pytest.mark.ci
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("checkpoint", ["same", "new"] if ALL else ["new"])
+@pytest.mark.parametrize("source", sorted({source for _, source in KILLS}))
+def test_a_killed_stream_appends_each_file_once(source, checkpoint, tmp_path):
+    days = write_days(tmp_path / "days", 2 + len(MOMENTS))
+    folder, repo = tmp_path / "arriving", str(tmp_path / "repo")
+    folder.mkdir()
+    arriving = iter(days)
+    places = (tmp_path / f"checkpoint{at}" for at in itertools.count())
+    place = next(places)
+
+    def arrive():
+        shutil.move(next(arriving), folder)
+
+    arrive()
+    deaths = [moment for moment, each in KILLS if each == source]
+    for number, moment in enumerate(deaths):
+        arrive()
+        whole = ("whole", "driver")[number % 2]
+        run(tmp_path, repo, folder, place, source, moment, whole)
+        if checkpoint == "new":
+            place = next(places)
+    run(tmp_path, repo, folder, place, source)
+    there = sorted(map(str, folder.iterdir()))
+    assert_same_dataset(opened(repo), expected_dataset(there, "time"))
+    before = appended(repo)
+    assert len(before) <= len(there)
+    assert all(each["query_id"] for each in before)
+    run(tmp_path, repo, folder, place, source)
+    run(tmp_path, repo, folder, next(places), source)  # names all files once more
+    assert appended(repo) == before
+    assert not (tmp_path / "repo" / "icevirt" / "builds").exists()

@@ -21,7 +21,7 @@ import numpy as np
 import icevirt
 from icevirt.storage.local import LocalStorage
 
-_COUNTED = ("get", "get_range", "get_versioned", "put", "put_if", "list", "delete", "delete_below")
+_COUNTED = ("get_range", "get_versioned", "put", "put_if", "list", "delete", "delete_below")
 
 
 def main() -> None:

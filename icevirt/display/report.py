@@ -28,8 +28,8 @@ def build_report(report: BuildReport) -> RenderableType:
 def append_report(report: AppendReport) -> RenderableType:
     """Return the report for a terminal."""
     counts = {
-        "appended": f"{report.files_appended:,} files, {report.files_known:,} were there already",
-        **({"replaced": f"{report.files_replaced:,} files"} if report.files_replaced else {}),
+        "appended": f"{report.files_appended:,}, and {report.files_known:,} were there already",
+        **({"replaced": f"{report.files_replaced:,}"} if report.files_replaced else {}),
     }
     if not report.already_built:
         return _drawn(report, "Appended to", {**counts, **_facts(report)})

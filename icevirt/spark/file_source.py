@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import batched
@@ -10,6 +11,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from icevirt.archive.scanned import SourceFile
+from icevirt.connect.urls import is_url
 from icevirt.errors import InvalidInputError
 from icevirt.spark.file_stream import (
     NAME,
@@ -52,6 +54,12 @@ class FileNamesReader(DataSourceStreamReader):
             raise InvalidInputError(
                 "the stream has no prefix",
                 do=f'Pass it to load: spark.readStream.format("{NAME}").load("s3://bucket/2024/").',
+            )
+        if not (is_url(self._path) or os.path.isabs(self._path)):
+            raise InvalidInputError(
+                "the path of the stream is relative, and Spark may run anywhere",
+                do=f"Pass {os.path.abspath(self._path)!r}, or where the files are.",
+                path=self._path,
             )
         self._listed: tuple[dict[str, str], tuple[SourceFile, ...]] | None = None
 

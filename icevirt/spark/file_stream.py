@@ -67,13 +67,17 @@ def differing(start: Mapping[str, str], end: Mapping[str, str]) -> frozenset[int
 
 
 def listed_files(path: str, access: str) -> tuple[SourceFile, ...]:
-    """List the files below a prefix; none where there is nothing yet."""
+    """List the files below a prefix; none where a folder or bucket holds none yet.
+
+    Raises:
+        NotFoundError: There is no such folder.
+    """
     grants = {path: access} if access else None
     with granted(SourceAccess.of(grants)):
         try:
             return list_sources([path])
         except NotFoundError:
-            return ()
+            raise
         except InvalidInputError as error:
             if error.facts.get("source") == path:  # nothing matches it, or not yet
                 return ()

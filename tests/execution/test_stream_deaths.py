@@ -1,6 +1,7 @@
 """Streams whose driver is killed append each file once, from the same checkpoint and from a new one.
 
-``just stream-deaths`` kills at every moment, with both sources; the tests take two kills.
+``just stream-deaths`` kills at every moment, with both sources, for minutes. Without it a query fails
+in the session of the suite, which is what Spark sees of a batch that was killed.
 """
 
 import itertools
@@ -13,13 +14,13 @@ import textwrap
 
 import pytest
 
-import icevirt
+import icevirt.spark
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
 
 MOMENTS = ("list", "scan", "plan", "write", "commit", "committed")
 """When the driver dies: in these phases, or behind the commit and before Spark notes the batch."""
 
-ALL = bool(os.environ.get("ICEVIRT_STREAM_DEATHS"))
+IS_LONG = bool(os.environ.get("ICEVIRT_STREAM_DEATHS"))
 
 PROGRAM = """
     import os
@@ -77,17 +78,11 @@ def appended(repo):
     return [each.metadata["icevirt_batch"] for each in found if "icevirt_batch" in each.metadata]
 
 
-KILLS = (
-    [(moment, source) for source in ("icevirt-files", "binaryFile") for moment in MOMENTS]
-    if ALL
-    else [("write", "icevirt-files"), ("committed", "icevirt-files")]
-)
-
-
 @pytest.mark.ci
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("checkpoint", ["same", "new"] if ALL else ["new"])
-@pytest.mark.parametrize("source", sorted({source for _, source in KILLS}))
+@pytest.mark.skipif(not IS_LONG, reason="just stream-deaths: it takes minutes")
+@pytest.mark.parametrize("checkpoint", ["same", "new"])
+@pytest.mark.parametrize("source", ["icevirt-files", "binaryFile"])
 def test_a_killed_stream_appends_each_file_once(source, checkpoint, tmp_path):
     days = write_days(tmp_path / "days", 2 + len(MOMENTS))
     folder, repo = tmp_path / "arriving", str(tmp_path / "repo")
@@ -100,8 +95,7 @@ def test_a_killed_stream_appends_each_file_once(source, checkpoint, tmp_path):
         shutil.move(next(arriving), folder)
 
     arrive()
-    deaths = [moment for moment, each in KILLS if each == source]
-    for number, moment in enumerate(deaths):
+    for number, moment in enumerate(MOMENTS):
         arrive()
         whole = ("whole", "driver")[number % 2]
         run(tmp_path, repo, folder, place, source, moment, whole)
@@ -117,3 +111,28 @@ def test_a_killed_stream_appends_each_file_once(source, checkpoint, tmp_path):
     run(tmp_path, repo, folder, next(places), source)  # names all files once more
     assert appended(repo) == before
     assert not (tmp_path / "repo" / "icevirt" / "builds").exists()
+
+
+@pytest.mark.spark
+def test_a_batch_that_failed_behind_its_commit_appends_nothing_when_it_is_repeated(spark, tmp_path):
+    """Of what a batch did, Spark knows only whether it ended well."""
+    days, repo = write_days(tmp_path / "days", 2), str(tmp_path / "repo")
+    icevirt.spark.register_file_stream(spark)
+    names = spark.readStream.format("icevirt-files").load(str(tmp_path / "days"))
+    append = icevirt.spark.foreach_batch(repo, concat_dim="time")
+    numbers = []
+
+    def each(batch, number):
+        numbers.append(number)
+        append(batch, number)
+        if len(numbers) == 1:
+            raise RuntimeError("behind the commit")
+
+    query = names.writeStream.foreachBatch(each).trigger(availableNow=True)
+    query = query.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(Exception, match="behind the commit"):
+        query.start().awaitTermination()
+    query.start().awaitTermination()
+    assert numbers == [0, 0]
+    assert len(appended(repo)) == 1
+    assert_same_dataset(opened(repo), expected_dataset(days, "time"))

@@ -28,6 +28,7 @@ LAYERS = (
     ("api", "xarray"),
     ("spark",),
     ("cli",),
+    ("__main__",),
 )
 ROW = {name: row for row, names in enumerate(LAYERS) for name in names}
 FOLDER = 20  # modules of a folder, beside its __init__

@@ -14,17 +14,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from icevirt.api.append import append
-from icevirt.api.arguments import ConcatDim
-from icevirt.api.choices import CombineOptionsLike, CommitOptionsLike, ScanOptionsLike
-from icevirt.api.commit_options import CommitOptions
-from icevirt.api.pipeline.growing import OnChanged
-from icevirt.archive.reports.build import AppendReport, Progress
 from icevirt.errors import InvalidInputError
-from icevirt.storage.constructors import StorageLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from icevirt.api.arguments import ConcatDim
+    from icevirt.api.choices import CombineOptionsLike, CommitOptionsLike, ScanOptionsLike
+    from icevirt.api.pipeline.growing import OnChanged
+    from icevirt.archive.reports.build import AppendReport, Progress
+    from icevirt.storage.constructors import StorageLike
 
 BATCH = "icevirt_batch"
 """Key of a commit's metadata under which stands which batch of which query it is of."""
@@ -48,6 +47,10 @@ class FilesAppender:
 
     def append(self, batch: DataFrame, batch_id: int) -> AppendReport:
         """Append the files of a batch, and return the report."""
+        # Spark imports this package in workers too, which list files and append nothing
+        from icevirt.api.append import append
+        from icevirt.api.commit_options import CommitOptions
+
         session = batch.sparkSession
         commit = CommitOptions.of(self.options.get("commit_options")).chosen()
         told = {"query_id": _query_id(session), "batch_id": batch_id}

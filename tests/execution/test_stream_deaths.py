@@ -101,7 +101,8 @@ def test_a_killed_stream_appends_each_file_once(source, checkpoint, tmp_path):
         run(tmp_path, repo, folder, place, source, moment, whole)
         if checkpoint == "new":
             place = next(places)
-    run(tmp_path, repo, folder, place, source)
+    for _ in range(2):  # the first may only repeat the batch that was interrupted
+        run(tmp_path, repo, folder, place, source)
     there = sorted(map(str, folder.iterdir()))
     assert_same_dataset(opened(repo), expected_dataset(there, "time"))
     before = appended(repo)
@@ -117,8 +118,9 @@ def test_a_killed_stream_appends_each_file_once(source, checkpoint, tmp_path):
 def test_a_batch_that_failed_behind_its_commit_appends_nothing_when_it_is_repeated(spark, tmp_path):
     """Of what a batch did, Spark knows only whether it ended well."""
     days, repo = write_days(tmp_path / "days", 2), str(tmp_path / "repo")
-    icevirt.spark.register_file_stream(spark)
-    names = spark.readStream.format("icevirt-files").load(str(tmp_path / "days"))
+    schema = "path string, modificationTime timestamp, length long, content binary"
+    names = spark.readStream.format("binaryFile").schema(schema).load(str(tmp_path / "days"))
+    names = names.select("path")
     append = icevirt.spark.foreach_batch(repo, concat_dim="time")
     numbers = []
 

@@ -219,6 +219,28 @@ class BuildReport:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class AppendReport(BuildReport):
+    """The outcome of `icevirt.append`.
+
+    Where nothing was new, nothing was committed: ``already_built`` is true, ``snapshot_id`` is the
+    tip of the branch ("" without a repository), and ``arrays`` and ``manifests`` are empty.
+    """
+
+    files_appended: int  # that the dataset did not hold
+    files_replaced: int  # that it held as they were before, and that were scanned again
+    files_known: int  # that it holds as they are
+
+    def __repr__(self) -> str:
+        """Return what was appended, in one line."""
+        replaced = f", {self.files_replaced:,} replaced" if self.files_replaced else ""
+        notes = f"  {plural(len(self.findings), 'note')}" if self.findings else ""
+        return (
+            f"<AppendReport {line(self.branch)}@{self.snapshot_id[:6] or 'nothing'}"
+            f"  {self.files_appended:,} appended{replaced}, {self.files_known:,} known{notes}>"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSummary:
     """One group as ``icevirt info`` shows it."""

@@ -1,0 +1,99 @@
+"""Turn what Spark says of a failed job into one error that names the executor and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from icevirt.errors import ExecutorError, SparkJobError
+from icevirt.execution.installation import NEEDED, REFUSED, of_driver
+from icevirt.execution.remedies import installing, remedy_of
+
+_HOST = re.compile(r"\(TID \d+\) \((\S+) executor (\S+?)\)")
+_AGAIN = "run the build again to continue where it stopped."
+
+
+def explained(text: str) -> SparkJobError:
+    """Return the error for what Spark said, a traceback through two languages."""
+    facts: dict[str, Any] = {}
+    if (at := _HOST.search(text)) is not None and at.group(2) != "driver":
+        facts["executor"] = at.group(1)
+    for pattern, make in _KNOWN:
+        if (match := re.search(pattern, text)) is not None:
+            what, do = make(match)
+            return ExecutorError(what, do=do, cause=_short(text), **facts)
+    return SparkJobError(
+        "a Spark task failed",
+        do=f"The text above gives the cause; {_AGAIN}",
+        cause=_short(text),
+        **facts,
+    )
+
+
+def _short(text: str) -> str:
+    """Return the last lines of a traceback through two languages, where the cause is."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    python = [line for line in lines if not line.startswith(("at ", "File ", "..."))]
+    return " | ".join(python[-6:])[:2000]
+
+
+type _Words = tuple[str, str]
+
+
+def _refused(match: re.Match[str]) -> _Words:
+    clause = match.group(1)
+    kinds = {"Python": "python", "not installed": "missing", "scanners": "scanners"}
+    kind = next((kind for word, kind in kinds.items() if word in clause), "version")
+    return f"an executor does not suit: {clause}", remedy_of(kind, of_driver())
+
+
+def _mismatch(_: re.Match[str]) -> _Words:
+    what = "executors run another version of Python than the driver"
+    return what, remedy_of("python", of_driver())
+
+
+def _missing(match: re.Match[str]) -> _Words:
+    name = match.group(1).partition(".")[0]
+    what = f"the Python of an executor has no module {name}"
+    if name in ("icevirt", "icevirt_scanners"):
+        return what, remedy_of("missing", of_driver())
+    if name in NEEDED:
+        return what, installing([NEEDED[name]])
+    return what, (
+        "Install what brings it in the Python of every executor, or send it:"
+        " spark.addArtifacts('package.zip', pyfile=True)."
+    )
+
+
+def _no_python(match: re.Match[str]) -> _Words:
+    what = f"an executor has no program {match.group(1)}"
+    return what, (
+        "Set spark.pyspark.python (or PYSPARK_PYTHON) to the path of a Python that is on every"
+        f" executor, of version {of_driver()['python']}."
+    )
+
+
+def _killed(_: re.Match[str]) -> _Words:
+    return "an executor ended while it worked", (
+        "If its memory did not suffice, set spark.executor.memoryOverhead higher, or"
+        f" spark.executor.cores lower; {_AGAIN}"
+    )
+
+
+def _crashed(_: re.Match[str]) -> _Words:
+    return "a Python worker of an executor ended while it worked", (
+        "If its memory did not suffice, set spark.executor.memoryOverhead higher, or"
+        f" spark.executor.cores lower; {_AGAIN}"
+    )
+
+
+_KNOWN: tuple[tuple[str, Callable[[re.Match[str]], _Words]], ...] = (
+    (rf"{REFUSED}, [^:]*: (.*?)\.(?:\n|$)", _refused),
+    (r"PYTHON_VERSION_MISMATCH|different version .*than that in driver", _mismatch),
+    (r"Cannot run program \\?\"([^\"\\]+)\\?\"", _no_python),
+    (r"ModuleNotFoundError: No module named '([^']+)'", _missing),
+    (r"\[PACKAGE_NOT_INSTALLED\] (\w+)", _missing),
+    (r"Container killed by|ExecutorLostFailure|Remote RPC client disassociated", _killed),
+    (r"Python worker exited unexpectedly|Python worker process terminated", _crashed),
+)

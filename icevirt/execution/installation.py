@@ -34,6 +34,9 @@ NEEDED: Mapping[str, str] = {
 REFUSED = "icevirt refuses this executor"
 """Begins the message of the error that a task raises whose executor does not suit."""
 
+RAISED_ON = "icevirt ran on executor"
+"""Begins the note on an error that a task raised, before the host."""
+
 _OPTIONAL = "h5py"  # needed where the driver has it
 
 type Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -89,12 +92,19 @@ def guarded(work: Batches, *, is_local: bool) -> Batches:
 
     tool: Any = cloudpickle
     payload: bytes = tool.dumps(work)
-    refuse, expected, refused = by_value(installed.refuse), expected_of(is_local=is_local), REFUSED
+    refuse, expected = by_value(installed.refuse), expected_of(is_local=is_local)
+    refused, raised_on = REFUSED, RAISED_ON
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pickle
+        import socket
 
-        pickle.loads(refuse)(expected, refused)  # noqa: S301  # made above
-        yield from pickle.loads(payload)(batches)  # noqa: S301
+        try:
+            pickle.loads(refuse)(expected, refused)  # noqa: S301  # made above
+            yield from pickle.loads(payload)(batches)  # noqa: S301
+        except Exception as error:
+            if not is_local:
+                error.add_note(f"{raised_on} {socket.gethostname()}")
+            raise
 
     return run

@@ -114,8 +114,14 @@ def check_before_first(executor: Executor, needs: ClusterNeeds) -> None:
 
     Processes of this machine, and local mode, see what this process sees.
     """
-    if isinstance(executor, SparkExecutor) and not executor.is_local:
-        executor.first = partial(check, executor, needs)
+    if not isinstance(executor, SparkExecutor) or executor.is_local:
+        return
+    seen = executor.reached
+    if not needs.written and all(
+        any(each.startswith(storage.url) for each in seen) for storage, _ in needs.read
+    ):
+        return  # a build has looked, which now reads what it wrote
+    executor.first = partial(check, executor, needs)
 
 
 def check(executor: SparkExecutor, needs: ClusterNeeds) -> list[LookedAt]:
@@ -148,6 +154,7 @@ def check(executor: SparkExecutor, needs: ClusterNeeds) -> list[LookedAt]:
             for storage in written:
                 if not finds(storage, f"{folder}/{each.number}", note):
                     raise _unshared(each, storage.url, "the driver does not see what it wrote")
+        executor.reached |= {storage.url for storage in written}
         return found
     finally:
         for storage in written:
@@ -249,19 +256,19 @@ def refuse_unsuitable(found: Sequence[LookedAt]) -> None:
 
 
 def _refuse_installed(each: LookedAt, found: Sequence[LookedAt]) -> None:
+    wrong = requirements_of(each.packages)
     if each.differs:
         kind, clause = each.differs
         raise ExecutorError(
             f"an executor does not suit: {clause}",
-            do=remedy_of(kind, of_driver()),
+            do=remedy_of(kind, of_driver(), python=each.python, wrong=wrong),
             **_facts(each, [other for other in found if other.differs]),
         )
-    wrong = requirements_of(each.packages)
     if wrong or each.broken:
         told = f"it lacks {', '.join(wrong)}" if wrong else f"icevirt breaks there: {each.broken}"
         raise ExecutorError(
             f"an executor does not suit: {told}",
-            do=installing(wrong or None),
+            do=installing(wrong, python=each.python),
             **_facts(each, [other for other in found if other.broken or other.differs]),
         )
 
@@ -275,7 +282,7 @@ def _refuse_unreached(
         is_local = url.startswith("file:")
         match kind:
             case "unshared":
-                raise _unshared(each, url, "it does not see what the driver wrote")
+                raise _unshared(each, url, "it does not see what the driver sees")
             case "unread" if not is_readable(url):
                 continue
             case "unread" if is_local:
@@ -309,7 +316,7 @@ def _refuse_unreached(
                 raise ExecutorError(
                     "an executor does not reach what the driver reaches",
                     do=reaching(cause),
-                    **{"source" if kind == "unread" else "storage": url},
+                    **{it["role"]: url},
                     cause=cause,
                     **facts,
                 )

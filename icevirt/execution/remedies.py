@@ -3,43 +3,60 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from icevirt.execution.installation import NEEDED
 from icevirt.version import __version__
 
-_PACKED = "; or send a packed environment with spark.archives (docs/clusters.md)"
+_PACKED = "or send a packed environment with spark.archives (docs/clusters.md)"
+_SHIP = "call icevirt.spark.ship(spark) before the first build"
 
 
-def installing(requirements: list[str] | None = None) -> str:
-    """Return how to install packages for executors; by default, all that they need."""
+def installing(requirements: Sequence[str] = (), *, python: str = "") -> str:
+    """Return how to install packages for executors.
+
+    Args:
+        requirements: What to install; by default all that executors need.
+        python: The path of their Python, where it is known.
+    """
     words = requirements or [f"icevirt[cluster,hdf5]=={__version__}"]
-    quoted = " ".join(f"'{each}'" for each in words)
-    return f"On every executor run `pip install {quoted}` in this Python{_PACKED}."
+    pip = f"{quote(python)} -m pip" if python else "pip"
+    where = "On every executor" if python else "In the Python of every executor"
+    return f"{where} run `{pip} install {' '.join(map(quote, words))}`; {_PACKED}."
 
 
-def remedy_of(kind: str, driver: Mapping[str, Any]) -> str:
-    """Return what to do about a difference that `installation.comparing` found."""
+def remedy_of(
+    kind: str, driver: Mapping[str, Any], *, python: str = "", wrong: Sequence[str] = ()
+) -> str:
+    """Return what to do about a difference that `installed.compare` found.
+
+    Args:
+        kind: Of the difference.
+        driver: What the driver has installed.
+        python: The path of the executor's Python, where it is known.
+        wrong: Requirements that are not met there either; these cannot be sent.
+    """
+    install = installing(python=python)
     match kind:
         case "python":
             version = driver["python"]
             return (
                 f"Set spark.pyspark.python (or PYSPARK_PYTHON) to a Python {version} that is on all"
-                f" executors, or run the driver with the executors' Python{_PACKED}."
+                f" executors, or run the driver with their version; {_PACKED}."
             )
-        case "missing":
-            return f"Call icevirt.spark.ship(spark) before, or: {installing()}"
         case "scanners":
             return (
-                "Install the same scanner packages on the driver and on all executors, and restart"
-                " the session."
+                "Install the same scanner packages on the driver and on all executors, and start a"
+                " new session."
             )
+        case _ if wrong:
+            return f"It lacks {', '.join(wrong)} too. {install}"
+        case "missing":
+            return f"In your program {_SHIP}. Or: {install}"
         case _:
-            return (
-                "Call icevirt.spark.ship(spark) before, which sends the driver's icevirt to the"
-                f" executors of a new session, or: {installing()}"
-            )
+            return f"In a new session {_SHIP}, which sends the driver's icevirt. Or: {install}"
 
 
 def requirements_of(packages: Mapping[str, str | None]) -> list[str]:

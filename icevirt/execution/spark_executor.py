@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.execution.executor import Done, Watch, located, results_of, run_pickled
 from icevirt.execution.installation import Batches, guarded
-from icevirt.execution.spark_failures import explained
+from icevirt.execution.spark_failures import explained, host_of_failure
 from icevirt.execution.spark_session import errors_of_spark, words_of
 from icevirt.execution.task_transport import packed, unpacked
 from icevirt.storage.protocol import Storage
@@ -124,6 +124,7 @@ class SparkExecutor:
         self, session: SparkSession, *, ending: Callable[[SparkSession], None] | None = None
     ) -> None:
         self.session, self._ending = session, ending
+        self.reached: set[str] = set()  # URLs of storages that executors were seen to share
 
     @property
     def parallelism(self) -> int:
@@ -188,7 +189,7 @@ class SparkExecutor:
         storage: Storage | None = None,
     ) -> list[R]:
         """Run every task; see `Executor.run`."""
-        with _failing(), packed(tasks, storage) as payloads:
+        with _failing(self.session), packed(tasks, storage) as payloads:
             waiting = [*payloads]
             if not waiting:
                 return []
@@ -208,7 +209,11 @@ class SparkExecutor:
         storage: Storage | None = None,
     ) -> list[R]:
         """Run every task with its rows; see `Executor.shuffle`."""
-        with _failing(), packed(maps, storage) as mapped, packed(tasks, storage) as payloads:
+        with (
+            _failing(self.session),
+            packed(maps, storage) as mapped,
+            packed(tasks, storage) as payloads,
+        ):
             senders, waiting = [*mapped], [*payloads]
             if not waiting:
                 return []
@@ -228,7 +233,7 @@ class SparkExecutor:
         Raises:
             SparkJobError: A task failed, as often as it is tried.
         """
-        with _failing():
+        with _failing(self.session):
             return self._numbers(count).mapInArrow(work, schema).collect()
 
     def _begin(self) -> None:
@@ -274,12 +279,17 @@ def _positive(text: str) -> int:
 
 
 @contextmanager
-def _failing() -> Iterator[None]:
-    """Turn what Spark raises, and what is raised where its JVM died, into one error."""
+def _failing(session: SparkSession | None = None) -> Iterator[None]:
+    """Turn what Spark raises, and what is raised where its JVM died, into one error.
+
+    Args:
+        session: Which knows the executor of a job that failed.
+    """
     try:
         yield
     except errors_of_spark() as error:
-        raise explained(words_of(error)) from error
+        host = None if session is None else host_of_failure(session)
+        raise explained(words_of(error), host) from error
 
 
 def _mapping[M](

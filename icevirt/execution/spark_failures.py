@@ -8,18 +8,24 @@ from typing import Any
 
 from icevirt.errors import ExecutorError, SparkJobError
 from icevirt.execution.causes import RESOURCES
-from icevirt.execution.installation import NEEDED, REFUSED, of_driver
+from icevirt.execution.installation import NEEDED, RAISED_ON, REFUSED, of_driver
 from icevirt.execution.remedies import installing, remedy_of
 
-_HOST = re.compile(r"\(TID \d+\) \((\S+) executor (\S+?)\)")
+_HOST = re.compile(rf"\(TID \d+\) \((\S+) executor (?!driver)\S+?\)|{RAISED_ON} (\S+)")
+_TASKS = 1000  # of a stage that are looked at
 _AGAIN = "run the build again to continue where it stopped."
 
 
-def explained(text: str) -> SparkJobError:
-    """Return the error for what Spark said, a traceback through two languages."""
-    facts: dict[str, Any] = {}
-    if (at := _HOST.search(text)) is not None and at.group(2) != "driver":
-        facts["executor"] = at.group(1)
+def explained(text: str, host: str | None = None) -> SparkJobError:
+    """Return the error for what Spark said.
+
+    Args:
+        text: A traceback through two languages.
+        host: The machine where a task failed, if the text may not say it.
+    """
+    if (at := _HOST.search(text)) is not None:
+        host = at.group(2) or at.group(1)
+    facts: dict[str, Any] = {} if host is None else {"executor": host}
     for pattern, make in _KNOWN:
         if (match := re.search(pattern, text)) is not None:
             what, do = make(match)
@@ -32,10 +38,42 @@ def explained(text: str) -> SparkJobError:
     )
 
 
+def host_of_failure(session: Any) -> str | None:
+    """Return the machine where a task of the last failed stage failed, where Spark knows it.
+
+    Errors of Python do not say it. Spark Connect and local mode have nothing to tell.
+    """
+    try:
+        context = session.sparkContext
+        store = context._jsc.sc().statusStore()  # noqa: SLF001  # no public way tells the task
+        bridge, jvm = context._gateway, context._jvm  # noqa: SLF001
+        none = bridge.new_array(jvm.double, 0), jvm.java.util.ArrayList()
+        stages = _listed(store.stageList(None, False, False, *none))
+        failed = [each for each in stages if str(each.status()) == "FAILED"]
+        last = max(failed, key=lambda each: each.stageId())
+        tasks = _listed(store.taskList(last.stageId(), last.attemptId(), _TASKS))
+        hosts = [
+            str(each.host())
+            for each in tasks
+            if each.status() == "FAILED" and each.executorId() != "driver"
+        ]
+    except Exception:  # noqa: BLE001  # whatever: it is an improvement
+        return None
+    return hosts[-1] if hosts else None
+
+
+def _listed(sequence: Any) -> list[Any]:
+    return [sequence.apply(at) for at in range(sequence.size())]
+
+
 def _short(text: str) -> str:
     """Return the last lines of a traceback through two languages, where the cause is."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    python = [line for line in lines if not line.startswith(("at ", "File ", "..."))]
+    python = [
+        line
+        for line in lines
+        if not line.startswith(("at ", "File ", "...", RAISED_ON)) and line.strip("~^)( ")
+    ]
     return " | ".join(python[-6:])[:2000]
 
 

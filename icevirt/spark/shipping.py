@@ -97,7 +97,7 @@ def _refuse_lacking(found: Sequence[LookedAt]) -> None:
         if wrong := requirements_of(each.packages):
             raise ExecutorError(
                 f"icevirt can be sent to executors, and these packages cannot: {', '.join(wrong)}",
-                do=f"They have compiled parts, or belong to such. {installing(wrong)}",
+                do=f"They are not shipped. {installing(wrong, python=each.python)}",
                 executor=each.host,
                 python=each.python,
             )

@@ -23,6 +23,7 @@ DRIVER = "driver"
 
 _PATIENCE = 2.0  # seconds until a network file system shows what another machine wrote
 
+type Role = Literal["storage", "source"]
 type Kind = Literal["unshared", "unwritable", "unreachable", "unread", "silent"]
 
 
@@ -54,6 +55,7 @@ class Unreached(TypedDict):
     """Something that a process does not reach."""
 
     kind: Kind
+    role: Role
     url: str
     cause: str
 
@@ -69,15 +71,15 @@ def reach(task: ReachTask, name: str) -> list[Unreached]:
         What was not reached; nothing is raised. What has not answered in ``task.seconds`` counts
         as silent, for a network without a way out answers nothing.
     """
-    looks: list[tuple[str, Callable[[], Iterator[Unreached]]]] = [
-        *((each.url, partial(_note, task, each, name)) for each in task.written),
-        *((each.url, partial(_object, each, path)) for each, path in task.read),
-        *((url, partial(_source, task, url)) for url in task.sources),
+    looks: list[tuple[Role, str, Callable[[], Iterator[Unreached]]]] = [
+        *(("storage", each.url, partial(_note, task, each, name)) for each in task.written),
+        *(("storage", each.url, partial(_object, each, path)) for each, path in task.read),
+        *(("source", url, partial(_source, task, url)) for url in task.sources),
     ]
     found: list[list[Unreached] | None] = [None] * len(looks)
 
     def look(number: int) -> None:
-        found[number] = [*looks[number][1]()]
+        found[number] = [*looks[number][2]()]
 
     threads = [
         threading.Thread(target=look, args=(number,), name="icevirt-reach", daemon=True)
@@ -88,26 +90,28 @@ def reach(task: ReachTask, name: str) -> list[Unreached]:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
-    silent = f"no answer in {task.seconds:g} s"
+    cause = f"no answer in {task.seconds:g} s"
     return [
         each
-        for (url, _), told in zip(looks, found, strict=True)
-        for each in ([Unreached(kind="silent", url=url, cause=silent)] if told is None else told)
+        for (role, url, _), told in zip(looks, found, strict=True)
+        for each in (
+            [Unreached(kind="silent", role=role, url=url, cause=cause)] if told is None else told
+        )
     ]
 
 
 def _note(task: ReachTask, storage: Storage, name: str) -> Iterator[Unreached]:
     try:
         if not finds(storage, f"{task.folder}/{DRIVER}", task.note):
-            yield Unreached(kind="unshared", url=storage.url, cause="")
+            yield Unreached(kind="unshared", role="storage", url=storage.url, cause="")
             return
     except Exception as error:  # noqa: BLE001  # whatever a library raises
-        yield Unreached(kind="unreachable", url=storage.url, cause=_told(error))
+        yield Unreached(kind="unreachable", role="storage", url=storage.url, cause=_told(error))
         return
     try:
         storage.put(f"{task.folder}/{name}", task.note)
     except Exception as error:  # noqa: BLE001
-        yield Unreached(kind="unwritable", url=storage.url, cause=_told(error))
+        yield Unreached(kind="unwritable", role="storage", url=storage.url, cause=_told(error))
 
 
 def finds(storage: Storage, path: str, note: bytes) -> bool:
@@ -126,9 +130,9 @@ def _object(storage: Storage, path: str) -> Iterator[Unreached]:
     try:
         storage.get_range(path, offset=0, length=1)
     except ObjectNotFoundError:
-        yield Unreached(kind="unshared", url=storage.url, cause="")
+        yield Unreached(kind="unshared", role="storage", url=storage.url, cause="")
     except Exception as error:  # noqa: BLE001
-        yield Unreached(kind="unreachable", url=storage.url, cause=_told(error))
+        yield Unreached(kind="unreachable", role="storage", url=storage.url, cause=_told(error))
 
 
 def _source(task: ReachTask, url: str) -> Iterator[Unreached]:
@@ -136,7 +140,7 @@ def _source(task: ReachTask, url: str) -> Iterator[Unreached]:
         with granted(task.access), open_source(url) as source:
             source.read(0, 1)
     except Exception as error:  # noqa: BLE001
-        yield Unreached(kind="unread", url=url, cause=_told(error))
+        yield Unreached(kind="unread", role="source", url=url, cause=_told(error))
 
 
 def _told(error: Exception) -> str:

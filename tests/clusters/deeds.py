@@ -22,3 +22,15 @@ def imported(_: int) -> tuple[str, str, bool]:
 def environment(name: str) -> str | None:
     """Return a variable."""
     return os.environ.get(name)
+
+
+def fill(path: str) -> None:
+    """Fill the disk of a file of this host."""
+    time.sleep(0.5)  # so that every executor gets some of these
+    block = bytes(1 << 20)
+    try:
+        with Path(path).open("ab", buffering=0) as file:
+            while file.write(block):
+                pass
+    except OSError:
+        return

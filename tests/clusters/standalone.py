@@ -121,9 +121,10 @@ class Cluster:
         return self.network.run(*self.words(program, *arguments), **found)
 
     @contextmanager
-    def asking(self, program: str, **variables: str) -> "Iterator[Driver]":
+    def asking(self, program: str, *arguments: str, **variables: str) -> "Iterator[Driver]":
         """Run a driver that answers questions, each in a session of its own; see `Driver`."""
-        words = self.words(_ANSWERING.replace("PROGRAM", textwrap.dedent(program)))
+        answering = _ANSWERING.replace("PROGRAM", textwrap.dedent(program))
+        words = self.words(answering, *arguments)
         environment = plain_environment(**self.environment({}, **variables))
         with (self.network.folder / "answers.log").open("ab") as log:
             process = subprocess.Popen(
@@ -155,6 +156,8 @@ class Driver:
     """A driver whose program defines ``deed(spark, **arguments)``, which returns what JSON can say."""
 
     process: subprocess.Popen[str]
+    route: str = ""
+    """Of references, where the program has a choice."""
 
     def ask(self, settings: Mapping[str, str], **arguments: object) -> dict[str, Any]:
         """Do the deed in a new session; return its ``result``, or its ``error`` and ``text``."""
@@ -166,6 +169,19 @@ class Driver:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps([dict(settings), arguments]) + "\n")
         self.process.stdin.flush()
+
+    def until(self, sign: str) -> None:
+        """Wait until the deed prints a line that begins with this sign.
+
+        Raises:
+            RuntimeError: It ended before.
+        """
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(sign):
+                return
+            if line.startswith("ANSWER "):
+                raise RuntimeError(f"the deed ended without {sign!r}: {line}")
 
     def answer(self) -> dict[str, Any]:
         """Wait for the end of the deed."""

@@ -75,7 +75,7 @@ _NO_EXECUTORS = (
 RESOURCES = (
     (r"No space left on device|Disk quota exceeded", "the disk of an executor is full", _DISK),
     (
-        r"failed to map segment|MemoryError|Cannot allocate memory|std::bad_alloc|malloc of size",
+        r"failed to map segment|\bMemoryError|Cannot allocate memory|std::bad_alloc|malloc of size",
         "the Python of an executor has too little memory",
         _MEMORY,
     ),

@@ -54,6 +54,7 @@ class Host:
     def __init__(self, name: str, keeper: subprocess.Popen[bytes], log: Path) -> None:
         self.name, self._keeper, self._log = name, keeper, log
         self.pid = _first_child(keeper)
+        self._started: list[subprocess.Popen[bytes]] = []
 
     def command(self, words: Sequence[object]) -> list[str]:
         """Return what runs a command there."""
@@ -73,10 +74,10 @@ class Host:
             raise RuntimeError(f"{self.name}: {script}\n{ran.stderr}")
         return ran.stdout
 
-    def start(self, *words: object, **variables: str) -> subprocess.Popen[bytes]:
+    def start(self, *words: object, **variables: str) -> None:
         """Start a command that goes on until it or the network ends."""
         with self._log.open("ab") as log:
-            return subprocess.Popen(
+            made = subprocess.Popen(
                 self.command(words),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -84,6 +85,7 @@ class Host:
                 cwd="/",
                 env=plain_environment(**variables),
             )
+        self._started.append(made)
 
     def run(
         self, *words: object, timeout: float = 240, **variables: str
@@ -130,6 +132,11 @@ class Host:
         assert self._keeper.stdin is not None
         self._keeper.stdin.close()
         self._keeper.wait()
+
+    def forget(self) -> None:
+        """Wait for what was started here, after the process namespace ended."""
+        for each in self._started:
+            each.wait()
 
 
 class Network(Host):
@@ -195,6 +202,8 @@ class Network(Host):
         for host in self.hosts.values():
             host.close()
         self.close()  # with all that runs on any host
+        for host in (self, *self.hosts.values()):
+            host.forget()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -207,8 +207,9 @@ def _probe(task: ReachTask | None) -> Batches:
                 found = {"number": number, "installed": there, "differs": differs}
                 if payload is not None and differs is None and is_whole:
                     try:
-                        from icevirt.tasks.reachability import reach
+                        from icevirt.tasks.reachability import load, reach
 
+                        load(has_hdf5="h5py" in names)
                         found["unreached"] = reach(pickle.loads(payload), str(number))  # noqa: S301
                     except Exception as error:  # noqa: BLE001  # whatever a library raises
                         found["broken"] = f"{type(error).__name__}: {error}"

@@ -13,6 +13,7 @@ from icevirt.execution.remedies import installing, remedy_of
 
 _HOST = re.compile(rf"\(TID \d+\) \((\S+) executor (?!driver)\S+?\)|{RAISED_ON} (\S+)")
 _TASKS = 1000  # of a stage that are looked at
+_BRINGS = {**NEEDED, "distutils": "setuptools"}  # which Spark 3.5 needs since Python 3.12
 _AGAIN = "run the build again to continue where it stopped."
 
 
@@ -97,8 +98,8 @@ def _missing(match: re.Match[str]) -> _Words:
     what = f"the Python of an executor has no module {name}"
     if name in ("icevirt", "icevirt_scanners"):
         return what, remedy_of("missing", of_driver())
-    if name in NEEDED:
-        return what, installing([NEEDED[name]])
+    if name in _BRINGS:
+        return what, installing([_BRINGS[name]])
     return what, (
         "Install what brings it in the Python of every executor, or send it:"
         " spark.addArtifacts('package.zip', pyfile=True)."

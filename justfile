@@ -96,12 +96,20 @@ keeping examples="200":
 random-archives count="2000":
     ICEVIRT_ARCHIVES={{count}} uv run pytest -n 0 --timeout 0 tests/archives/test_random_archives.py
 
+# Run the tests of Spark on Spark 3.5 to the newest, and write what works into docs/clusters.md
+spark-versions *args:
+    uv run python .ci/spark_versions.py {{args}}
+
+# Build on a cluster of two workers that share nothing, and with ten usual mistakes (namespaces)
+clusters *args:
+    ICEVIRT_CLUSTERS=1 ICEVIRT_WRITE_PAGE=1 uv run pytest -n 0 -p no:randomly --timeout 0 -o faulthandler_timeout=0 tests/clusters {{args}}
+
 # Measure a build of 400 files against VirtualiZarr with icechunk
 bench *args:
     uv run python bench/build_archive.py {{args}}
 
 # Run all long forms, a night's work
-nightly: fuzz races poison deaths build-deaths stream-deaths leaks signals tamper keeping random-archives
+nightly: fuzz races poison deaths build-deaths stream-deaths leaks signals tamper keeping random-archives spark-versions clusters
     HYPOTHESIS_PROFILE=nightly uv run pytest --tier all -n 2 --timeout 0 -o faulthandler_timeout=0
 
 # Run everything that .ci/run runs: the fast tests, then the others (docs/testing.md)

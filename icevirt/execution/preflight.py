@@ -25,6 +25,7 @@ import pyarrow as pa
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import ExecutorError, IcevirtError, StorageError
 from icevirt.execution import installed
+from icevirt.execution.causes import reaching
 from icevirt.execution.executor import Executor
 from icevirt.execution.installation import Batches, by_value, expected_of, needed, of_driver
 from icevirt.execution.remedies import installing, remedy_of, requirements_of
@@ -315,19 +316,11 @@ def _refuse_unreached(
             case _:
                 raise ExecutorError(
                     "an executor does not reach what the driver reaches",
-                    do=_REACHING,
+                    do=reaching(cause),
                     **{it["role"]: url},
                     cause=cause,
                     **facts,
                 )
-
-
-_REACHING = (
-    "If credentials are lacking there, give the executors a role, or pass credentials with"
-    " access={...} and icevirt.s3_storage(...) or its like, or set spark.executorEnv.NAME for what"
-    " the driver takes from its environment. If executors have no network, as on serverless"
-    " compute, use compute that has, or a storage that they reach, like a mounted volume."
-)
 
 
 def _unshared(each: LookedAt, url: str, clause: str) -> ExecutorError:

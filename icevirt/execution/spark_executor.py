@@ -130,7 +130,7 @@ class SparkExecutor:
     def parallelism(self) -> int:
         """How many tasks run at a time, or may once the cluster has grown.
 
-        `TASKS` wins over what Spark says. With dynamic allocation the executors of now say nothing:
+        `TASKS` wins over what Spark says. With dynamic allocation the executors of now say little:
         a cluster that waits for work has none.
 
         Raises:
@@ -138,15 +138,27 @@ class SparkExecutor:
         """
         if asked := os.environ.get(TASKS):
             return _positive(asked)
-        if self._setting("spark.dynamicAllocation.enabled") == "true":
-            cores = _count(self._setting("spark.executor.cores")) or 1
-            each = max(1, cores // (_count(self._setting("spark.task.cpus")) or 1))
-            most = _count(self._setting("spark.dynamicAllocation.maxExecutors"))
-            return UNKNOWN if most is None else min(most * each, MOST)
+        now = self._now or _count(self._setting("spark.default.parallelism")) or 0
+        return max(now, min(self._grown, MOST)) or UNKNOWN
+
+    @property
+    def _now(self) -> int | None:
+        """Slots of the executors of now; None where Spark does not say."""
         try:
             return int(self.session.sparkContext.defaultParallelism)
         except Exception:  # noqa: BLE001  # Spark Connect has no context to ask
-            return _count(self._setting("spark.default.parallelism")) or UNKNOWN
+            return None
+
+    @property
+    def _grown(self) -> int:
+        """Slots of a cluster that has grown as far as it may; 0 where its size is fixed."""
+        if self._setting("spark.dynamicAllocation.enabled") != "true":
+            return 0
+        most = _count(self._setting("spark.dynamicAllocation.maxExecutors"))
+        # without this setting an executor has one core, or on a standalone cluster all of a worker
+        cores = _count(self._setting("spark.executor.cores")) or 1
+        each = max(1, cores // (_count(self._setting("spark.task.cpus")) or 1))
+        return UNKNOWN if most is None else most * each
 
     @cached_property
     def is_local(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from icevirt.errors import ExecutorError, SparkJobError
+from icevirt.execution.causes import RESOURCES
 from icevirt.execution.installation import NEEDED, RAISED_ON, REFUSED, of_driver
 from icevirt.execution.remedies import installing, remedy_of
 
@@ -127,12 +128,17 @@ def _crashed(_: re.Match[str]) -> _Words:
     )
 
 
+def _words(what: str, do: str) -> Callable[[re.Match[str]], _Words]:
+    return lambda _: (what, do)
+
+
 _KNOWN: tuple[tuple[str, Callable[[re.Match[str]], _Words]], ...] = (
     (rf"{REFUSED}, [^:]*: (.*?)\.(?:\n|$)", _refused),
     (r"PYTHON_VERSION_MISMATCH|different version .*than that in driver", _mismatch),
     (r"Cannot run program \\?\"([^\"\\]+)\\?\"", _no_python),
     (r"ModuleNotFoundError: No module named '([^']+)'", _missing),
     (r"\[PACKAGE_NOT_INSTALLED\] (\w+)", _missing),
+    *((pattern, _words(what, do)) for pattern, what, do in RESOURCES),
     (r"Container killed by|ExecutorLostFailure|Remote RPC client disassociated", _killed),
     (r"Python worker exited unexpectedly|Python worker process terminated", _crashed),
 )

@@ -24,6 +24,18 @@ from icevirt.api.catalog_view import (
 from icevirt.api.commit_options import (
     CommitOptions,
 )
+from icevirt.api.history.compare import (
+    diff,
+)
+from icevirt.api.history.log import (
+    log,
+    ops_log,
+)
+from icevirt.api.history.moves import (
+    redo,
+    reset,
+    undo,
+)
 from icevirt.api.plan import (
     Plan,
     plan,
@@ -55,6 +67,12 @@ from icevirt.archive.plan import (
 from icevirt.archive.reports.build import (
     BuildReport,
     RepositorySummary,
+)
+from icevirt.archive.reports.history import (
+    BranchMove,
+    CommitLog,
+    OperationLog,
+    VersionDiff,
 )
 from icevirt.archive.reports.scan import (
     ScanReport,
@@ -234,6 +252,7 @@ __all__ = [
     "AppendConflictSolver",
     "AzureRefreshableCredential",
     "BasicConflictSolver",
+    "BranchMove",
     "BuildPlan",
     "BuildReport",
     "CachingConfig",
@@ -242,6 +261,7 @@ __all__ = [
     "ChunkStorageStats",
     "ChunkType",
     "CombineOptions",
+    "CommitLog",
     "CommitOptions",
     "CompressionAlgorithm",
     "CompressionConfig",
@@ -275,6 +295,7 @@ __all__ = [
     "NodeNotFoundError",
     "NotFoundError",
     "ObjectStoreConfig",
+    "OperationLog",
     "OpsLogTrimSummary",
     "Plan",
     "ReadOnlyError",
@@ -308,6 +329,7 @@ __all__ = [
     "UpgradeReport",
     "VariableFacts",
     "VerifyReport",
+    "VersionDiff",
     "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",
@@ -323,6 +345,7 @@ __all__ = [
     "catalog_view",
     "check",
     "containers_credentials",
+    "diff",
     "dump_recipe",
     "errors",
     "from_virtualizarr",
@@ -342,8 +365,12 @@ __all__ = [
     "load_recipe",
     "local_filesystem_storage",
     "local_filesystem_store",
+    "log",
+    "ops_log",
     "plan",
     "r2_storage",
+    "redo",
+    "reset",
     "s3_anonymous_credentials",
     "s3_credentials",
     "s3_from_env_credentials",
@@ -356,6 +383,7 @@ __all__ = [
     "tigris_storage",
     "to_kerchunk",
     "to_virtualizarr",
+    "undo",
     "upgrade_icechunk_repository",
     "verify",
 ]

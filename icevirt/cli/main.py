@@ -64,6 +64,14 @@ _COMMANDS = {
     _FORMER_NAME: "icevirt.cli.repository:check",
     "upgrade": "icevirt.cli.repository:upgrade",
     "verify": "icevirt.cli.repository:verify",
+    "log": "icevirt.cli.history:log",
+    "diff": "icevirt.cli.history:diff",
+    "undo": "icevirt.cli.history:undo",
+    "redo": "icevirt.cli.history:redo",
+    "reset": "icevirt.cli.history:reset",
+    "branch": "icevirt.cli.names:branch",
+    "tag": "icevirt.cli.names:tag",
+    "ops-log": "icevirt.cli.history:ops_log",
     "demo": "icevirt.cli.demo:demo",
 }
 
@@ -79,10 +87,8 @@ class _Program(TyperGroup):
         """Return a command; its module, and all that its options need, is imported now."""
         if cmd_name not in self.commands and cmd_name in _COMMANDS:
             module, _, function = _COMMANDS[cmd_name].partition(":")
-            alone = typer.Typer(rich_markup_mode=None, add_completion=False)
             found = getattr(importlib.import_module(module), function)
-            alone.command(cmd_name, hidden=cmd_name == _FORMER_NAME)(found)
-            self.commands[cmd_name] = typer.main.get_command(alone)
+            self.commands[cmd_name] = _command(cmd_name, found)
         elif cmd_name not in self.commands:  # a typing error, for which the nearest is looked up
             for each in _COMMANDS:
                 self.get_command(_ctx, each)
@@ -97,6 +103,17 @@ class _Program(TyperGroup):
         """Read the arguments of a command and run it."""
         with _repeating_no_secret():
             return super().invoke(ctx)
+
+
+def _command(name: str, found: Any) -> Any:
+    """Return the command that a function implements, or the group that a program is."""
+    if isinstance(found, typer.Typer):
+        group = typer.main.get_group(found)
+        group.name = name
+        return group
+    alone = typer.Typer(rich_markup_mode=None, add_completion=False)
+    alone.command(name, hidden=name == _FORMER_NAME)(found)
+    return typer.main.get_command(alone)
 
 
 app = typer.Typer(

@@ -7,6 +7,14 @@ from io import StringIO
 
 from rich.console import Console, RenderableType
 
+from icevirt.display.history import (
+    branch_move,
+    commit_log,
+    name_change,
+    named_versions,
+    operation_log,
+    version_diff,
+)
 from icevirt.display.plan import build_plan, eras
 from icevirt.display.report import build_report
 from icevirt.display.repository import (
@@ -26,16 +34,22 @@ def render(value: object) -> RenderableType:
 
 
 for _format in (
+    branch_move,
     build_plan,
     build_report,
     check_report,
+    commit_log,
     eras,
+    name_change,
+    named_versions,
+    operation_log,
     repository_summary,
     catalog_summary,
     scan_report,
     scanned_file,
     upgrade_report,
     verify_report,
+    version_diff,
 ):
     render.register(_format)  # by the type of its argument
 

@@ -14,7 +14,26 @@ from icevirt.cli.main import app
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 ICEVIRT = Path(sys.executable).parent / "icevirt"
-COMMANDS = ["build", "catalog", "check", "demo", "info", "plan", "scan", "upgrade", "verify"]
+COMMANDS = [
+    "branch",
+    "build",
+    "catalog",
+    "check",
+    "demo",
+    "diff",
+    "info",
+    "log",
+    "ops-log",
+    "plan",
+    "redo",
+    "reset",
+    "scan",
+    "source",
+    "tag",
+    "undo",
+    "upgrade",
+    "verify",
+]
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:

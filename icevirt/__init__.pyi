@@ -36,6 +36,9 @@ from icevirt.api.history.moves import (
     reset,
     undo,
 )
+from icevirt.api.history.source import (
+    source,
+)
 from icevirt.api.plan import (
     Plan,
     plan,
@@ -76,6 +79,9 @@ from icevirt.archive.reports.history import (
 )
 from icevirt.archive.reports.scan import (
     ScanReport,
+)
+from icevirt.archive.reports.value_source import (
+    ValueSource,
 )
 from icevirt.archive.reports.verification import (
     VerifyReport,
@@ -327,6 +333,7 @@ __all__ = [
     "Update",
     "UpdateType",
     "UpgradeReport",
+    "ValueSource",
     "VariableFacts",
     "VerifyReport",
     "VersionDiff",
@@ -380,6 +387,7 @@ __all__ = [
     "s3_store",
     "scan_file",
     "scan_files",
+    "source",
     "tigris_storage",
     "to_kerchunk",
     "to_virtualizarr",

@@ -1,11 +1,12 @@
-"""Implement ``icevirt log``, ``diff``, ``undo``, ``redo``, ``reset`` and ``ops-log``."""
+"""Implement ``icevirt log``, ``diff``, ``undo``, ``redo``, ``reset``, ``ops-log``, ``source``."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from icevirt.cli.options import Authorize
 from icevirt.cli.output import CommandResult, Output, OutputOption
 
 Repo = Annotated[str, typer.Argument(help="The repository, a path or URL.")]
@@ -15,6 +16,25 @@ Expect = Annotated[
     str | None,
     typer.Option(
         metavar="SNAPSHOT", help="Refuse if the tip of the branch is not this snapshot any more."
+    ),
+]
+
+
+def _labels(given: object) -> tuple[tuple[str, str], ...]:
+    """Read DIM=LABEL, or several with commas between them."""
+    pairs = [part.partition("=") for part in str(given).split(",")]
+    if not all(name.strip() and sign and label for name, sign, label in pairs):
+        raise typer.BadParameter("write it as DIM=LABEL, or DIM=LABEL,DIM=LABEL")
+    return tuple((name.strip(), label.strip()) for name, _, label in pairs)
+
+
+At = Annotated[
+    list[Any] | None,
+    typer.Option(
+        parser=_labels,
+        metavar="<DIM=LABEL>",
+        help="A label of a dimension's coordinate, or the index where it has none; several with"
+        " commas between them; may be repeated. Of other dimensions all chunks are shown.",
     ),
 ]
 _VERSION = "a branch, a tag, a snapshot id or its first letters; NAME~2 is two commits before"
@@ -88,3 +108,34 @@ def ops_log(repo: Repo, number: Rows = 20, output: OutputOption = Output.text) -
     import icevirt
 
     return CommandResult(value=icevirt.ops_log(repo, n=number), output=output)
+
+
+def source(  # noqa: PLR0917 - each is an option of the command
+    repo: Repo,
+    variable: Annotated[str, typer.Argument(help="The array, like tas or /group/tas.")],
+    at: At = None,
+    nearest: Annotated[
+        bool, typer.Option("--nearest", help="Take the nearest label where none is equal.")
+    ] = False,
+    branch: Annotated[str | None, typer.Option(help="The branch to look at; default main.")] = None,
+    tag: Annotated[str | None, typer.Option(help="The tag to look at.")] = None,
+    snapshot_id: Annotated[str | None, typer.Option(help="The snapshot to look at.")] = None,
+    authorize: Authorize = None,
+    output: OutputOption = Output.text,
+) -> CommandResult:
+    """Show the file and bytes that a value is decoded from, and the commit that wrote them."""
+    import icevirt
+
+    if sum(name is not None for name in (branch, tag, snapshot_id)) > 1:
+        raise typer.BadParameter("give one of --branch, --tag and --snapshot-id")
+    value = icevirt.source(
+        repo,
+        variable,
+        at=dict(pair for pairs in at or () for pair in pairs),
+        nearest=nearest,
+        branch=branch,
+        tag=tag,
+        snapshot_id=snapshot_id,
+        authorize_virtual_chunk_access=dict(authorize or ()),
+    )
+    return CommandResult(value=value, output=output)

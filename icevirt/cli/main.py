@@ -72,6 +72,7 @@ _COMMANDS = {
     "branch": "icevirt.cli.names:branch",
     "tag": "icevirt.cli.names:tag",
     "ops-log": "icevirt.cli.history:ops_log",
+    "source": "icevirt.cli.history:source",
     "demo": "icevirt.cli.demo:demo",
 }
 

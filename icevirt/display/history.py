@@ -25,6 +25,7 @@ from icevirt.archive.reports.history import (
     shapes,
     when,
 )
+from icevirt.archive.reports.value_source import ChunkOrigin, ValueSource, WrittenBy
 from icevirt.display.report import facts, listed, table_of
 from icevirt.display.text import count, shortened, words
 
@@ -188,3 +189,53 @@ def operation_log(log: OperationLog) -> RenderableType:
         table.add_row(when(each.at), words(each.operation, "bold"), words(detailed(each)))
     older = _command(f"icevirt ops-log {place(log.repo)} -n {2 * len(log.operations)}")
     return Group(table, *([Text(), older] if log.has_more else []))
+
+
+# -- the source of a value ---------------------------------------------------------------------
+
+
+def value_source(source: ValueSource) -> RenderableType:
+    """Return the chunks that hold values for a terminal."""
+    labels = ", ".join(f"{name}={label}" for name, label in source.at.items())
+    index = ", ".join(f"{name}={at}" for name, at in source.index.items())
+    parts: list[RenderableType] = [
+        words(source.variable, "bold"),
+        facts({"at": labels or "everywhere", **({"index": index} if index else {})}),
+    ]
+    for each in source.chunks:
+        parts += [Text(), facts(_origin(each))]
+    if not source.chunks:
+        parts.append(words("  the array has no values"))
+    return Group(*parts)
+
+
+def _origin(chunk: ChunkOrigin) -> dict[str, str]:
+    where = {"file": chunk.location} if chunk.kind == "virtual" else {}
+    if chunk.kind == "native":
+        where = {"object": f"{chunk.location} (native: stored in the repository)"}
+    elif not where:
+        where = {"bytes": chunk.place}
+    rows = {"chunk": f"{_index(chunk.chunk)} of {chunk.array}", **where}
+    if chunk.location:
+        end = chunk.offset + chunk.length
+        rows["bytes"] = f"{chunk.offset} to {end} ({count(chunk.length, 'byte')})"
+    if chunk.etag:
+        rows["etag"] = chunk.etag
+    if chunk.last_modified is not None:
+        rows["modified"] = f"{when(chunk.last_modified)} at the latest"
+    rows["written by"] = _writer(chunk.written_by)
+    if chunk.written_by is not None and chunk.written_by.build_id is not None:
+        rows["build"] = chunk.written_by.build_id
+    return rows
+
+
+def _writer(writer: WrittenBy | None) -> str:
+    if writer is None:
+        return "unknown: no transaction log that was read lists the chunk"
+    if writer.written_at is None:
+        return f"{writer.snapshot_id}, a snapshot that has expired"
+    return f"{writer.snapshot_id}  {when(writer.written_at)}  {shortened(writer.message)}"
+
+
+def _index(chunk: tuple[int, ...]) -> str:
+    return ", ".join(map(str, chunk)) or "the only one"

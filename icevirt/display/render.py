@@ -13,6 +13,7 @@ from icevirt.display.history import (
     name_change,
     named_versions,
     operation_log,
+    value_source,
     version_diff,
 )
 from icevirt.display.plan import build_plan, eras
@@ -48,6 +49,7 @@ for _format in (
     scan_report,
     scanned_file,
     upgrade_report,
+    value_source,
     verify_report,
     version_diff,
 ):

@@ -59,7 +59,6 @@ def undo(
         InvalidInputError: The tip is the initial snapshot, or snapshots before it have expired.
         ReadOnlyError: The repository does not take writes.
     """
-
     head = head_of(repo)
     url = head.storage.url
 
@@ -76,7 +75,8 @@ def undo(
             raise InvalidInputError(
                 "the snapshots right before the tip have expired, so there is nothing to go back"
                 " to but the initial, empty snapshot",
-                do=f"If you mean that: `icevirt reset REPO {summary.parent_id} --branch {branch}`.",
+                do=f"If you mean that: `icevirt reset {place(url)} {summary.parent_id} --branch"
+                f" {quote(branch)}`.",
                 branch=branch,
                 snapshot=str(tip),
             )

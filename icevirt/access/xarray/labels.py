@@ -98,6 +98,8 @@ def _label(ds: xr.Dataset, dim: str, place: int) -> JSON:
     value = ds[dim].values[place]
     if isinstance(value, np.datetime64):
         return str(np.datetime_as_string(value, unit="auto" if not np.isnat(value) else None))
+    if isinstance(value, np.floating):
+        return float(str(value))  # 0.1 of single precision is 0.1
     found = value.item() if isinstance(value, np.generic) else value
     return found if isinstance(found, int | float | str) else str(found)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 
+from icevirt.api.history.file_lists import listed_files
 from icevirt.api.history.versions import Commits, record_of_build, resolved
 from icevirt.archive.reports.history import (
     DimensionGrowth,
@@ -27,6 +29,7 @@ from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo.assets import Assets
 from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike
+from icevirt.storage.protocol import Storage
 from icevirt.versioning import repo_updates
 
 _NOT_METADATA = ("shape", "zarr_format", "node_type", "consolidated_metadata")
@@ -72,7 +75,7 @@ def diff(
         commits_after=len(new_only),
         nodes=nodes,
         steps=tuple(_steps(info, first, last, old, new)),
-        files=tuple(_files(info, first, last)),
+        files=tuple(_files(opened.storage, info, first, last)),
         notes=tuple(notes),
     )
 
@@ -246,13 +249,26 @@ def _records(info: RepoInfo, tip: ObjectId12) -> dict[str, tuple[str, Mapping[st
     return found
 
 
-def _files(info: RepoInfo, first: ObjectId12, last: ObjectId12) -> Iterator[FilesDifference]:
+def _files(
+    storage: Storage, info: RepoInfo, first: ObjectId12, last: ObjectId12
+) -> Iterator[FilesDifference]:
     old, new = _records(info, first), _records(info, last)
     for group in sorted({*old, *new}):
         was, now = old.get(group), new.get(group)
         if was == now:
             continue
-        yield FilesDifference(group=group, before=_count(was), after=_count(now))
+        counts = FilesDifference(group=group, before=_count(was), after=_count(now))
+        lists = [{} if each is None else listed_files(storage, each[1]) for each in (was, now)]
+        if lists[0] is None or lists[1] is None:
+            yield counts
+            continue
+        yield replace(
+            counts,
+            listed=True,
+            added=tuple(url for url in lists[1] if url not in lists[0]),
+            gone=tuple(url for url in lists[0] if url not in lists[1]),
+            changed=tuple(url for url, now in lists[1].items() if lists[0].get(url, now) != now),
+        )
 
 
 def _count(record: tuple[str, Mapping[str, object]] | None) -> int | None:

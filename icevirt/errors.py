@@ -337,6 +337,12 @@ class SparkJobError(BuildError):
     code = "spark-job"
 
 
+class ExecutorError(SparkJobError):
+    """An executor of the cluster cannot do the work; the message names it and what to set."""
+
+    code = "executor"
+
+
 class SourcesChangedError(BuildError):
     """Source files changed between scan and commit; nothing was committed."""
 

@@ -74,6 +74,7 @@ _COMMANDS = {
     "ops-log": "icevirt.cli.history:ops_log",
     "source": "icevirt.cli.history:source",
     "demo": "icevirt.cli.demo:demo",
+    "spark-script": "icevirt.cli.spark:spark_script",
 }
 
 

@@ -1,18 +1,24 @@
 """Log, diff, undo, reset, branches, tags and the ops log agree with what the official client says."""
 
+from dataclasses import replace
+
+import icechunk
 import numpy as np
 import pytest
 import zarr
 
 import icevirt
 from icevirt.api.history import names
+from icevirt.display.render import as_text
 from icevirt.errors import (
     AlreadyExistsError,
     ConflictError,
+    FormatError,
     InvalidInputError,
     SnapshotNotFoundError,
 )
-from icevirt.ids import INITIAL_SNAPSHOT_ID
+from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
+from icevirt.model.repo_info import NewCommit
 from repo.support import array_json, group_json, sound
 
 ROOT = str(INITIAL_SNAPSHOT_ID)
@@ -234,3 +240,57 @@ def test_the_source_of_values_of_each_kind(repo, source, tips):
         icevirt.source(repo, "b", {"time": 60})
     with pytest.raises(InvalidInputError, match="no dimension 'lat'"):
         icevirt.source(repo, "b", {"lat": 60})
+
+
+def test_a_long_history_is_listed_in_pages(repo):
+    current = repo.head.read()
+    start = current.info.snapshots[INITIAL_SNAPSHOT_ID]
+    made = {start.id: start}
+    tip = start
+    for _ in range(10_000):
+        key = ObjectId12.random()
+        tip = replace(start, id=key, parent_id=tip.id, flushed_at=tip.flushed_at + 1, message="x")
+        made[key] = tip
+    grown = replace(current.info, snapshots=made, branches={"main": tip.id})
+    repo.head.swap(current, lambda _info: (grown, NewCommit("main", tip.id)))
+    page = icevirt.log(repo.storage, n=3)
+    assert (len(page), page[0].snapshot_id) == (3, str(tip.id))
+    assert icevirt.log(repo, snapshot_id=page.next, n=1)[0].snapshot_id == page[2].parent_id
+    assert len(icevirt.log(repo, n=None)) == 10_001
+
+
+def test_a_repository_of_the_v1_format_has_the_same_history(tmp_path):
+    storage = icechunk.local_filesystem_storage(str(tmp_path / "v1"))
+    theirs = icechunk.Repository.create(storage, spec_version=1)
+    for number in range(2):
+        session = theirs.writable_session("main")
+        zarr.create_array(session.store, name=f"a{number}", shape=2, chunks=1, dtype="i4")[:] = 1
+        session.commit(f"commit {number}")
+    url = str(tmp_path / "v1")
+    assert [each.message for each in icevirt.log(url)] == [
+        each.message for each in theirs.ancestry(branch="main")
+    ]
+    assert icevirt.diff(url, "main~1").of("added") == ("/a1",)
+    moved = icevirt.undo(url)
+    assert theirs.lookup_branch("main") == moved.after.snapshot_id
+    with pytest.raises(FormatError, match="V1"):
+        icevirt.redo(url)
+    icevirt.reset(url, moved.before.snapshot_id, branch="main")
+    assert theirs.lookup_branch("main") == moved.before.snapshot_id
+    names.create_branch(url, "dev")
+    names.rename_branch(url, "dev", "develop")
+    assert theirs.list_branches() == {"main", "develop"}
+
+
+def test_pictures_escape_what_others_wrote(repo):
+    session = repo.writable_session("main")
+    session.add_group("/<i>", group_json(**{"<b>": "<script>"}))
+    session.commit("<script>alert(1)</script>\x1b[31m")
+    shown = [icevirt.log(repo), icevirt.diff(repo, "main~1"), icevirt.ops_log(repo)]
+    shown += [names.branches(repo), icevirt.undo(repo)]
+    for value in shown:
+        drawn = value._repr_html_()
+        assert "<script>" not in drawn
+        assert "<i>" not in drawn
+        assert "\x1b" not in drawn + repr(value) + as_text(value)
+        assert "\n" not in repr(value)

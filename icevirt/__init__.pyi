@@ -27,6 +27,21 @@ from icevirt.api.catalog_view import (
 from icevirt.api.commit_options import (
     CommitOptions,
 )
+from icevirt.api.history.compare import (
+    diff,
+)
+from icevirt.api.history.log import (
+    log,
+    ops_log,
+)
+from icevirt.api.history.moves import (
+    redo,
+    reset,
+    undo,
+)
+from icevirt.api.history.source import (
+    source,
+)
 from icevirt.api.plan import (
     Plan,
     plan,
@@ -60,8 +75,17 @@ from icevirt.archive.reports.build import (
     BuildReport,
     RepositorySummary,
 )
+from icevirt.archive.reports.history import (
+    BranchMove,
+    CommitLog,
+    OperationLog,
+    VersionDiff,
+)
 from icevirt.archive.reports.scan import (
     ScanReport,
+)
+from icevirt.archive.reports.value_source import (
+    ValueSource,
 )
 from icevirt.archive.reports.verification import (
     VerifyReport,
@@ -239,6 +263,7 @@ __all__ = [
     "AppendReport",
     "AzureRefreshableCredential",
     "BasicConflictSolver",
+    "BranchMove",
     "BuildPlan",
     "BuildReport",
     "CachingConfig",
@@ -247,6 +272,7 @@ __all__ = [
     "ChunkStorageStats",
     "ChunkType",
     "CombineOptions",
+    "CommitLog",
     "CommitOptions",
     "CompressionAlgorithm",
     "CompressionConfig",
@@ -280,6 +306,7 @@ __all__ = [
     "NodeNotFoundError",
     "NotFoundError",
     "ObjectStoreConfig",
+    "OperationLog",
     "OpsLogTrimSummary",
     "Plan",
     "ReadOnlyError",
@@ -311,8 +338,10 @@ __all__ = [
     "Update",
     "UpdateType",
     "UpgradeReport",
+    "ValueSource",
     "VariableFacts",
     "VerifyReport",
+    "VersionDiff",
     "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",
@@ -329,6 +358,7 @@ __all__ = [
     "catalog_view",
     "check",
     "containers_credentials",
+    "diff",
     "dump_recipe",
     "errors",
     "from_virtualizarr",
@@ -348,8 +378,12 @@ __all__ = [
     "load_recipe",
     "local_filesystem_storage",
     "local_filesystem_store",
+    "log",
+    "ops_log",
     "plan",
     "r2_storage",
+    "redo",
+    "reset",
     "s3_anonymous_credentials",
     "s3_credentials",
     "s3_from_env_credentials",
@@ -359,9 +393,11 @@ __all__ = [
     "s3_store",
     "scan_file",
     "scan_files",
+    "source",
     "tigris_storage",
     "to_kerchunk",
     "to_virtualizarr",
+    "undo",
     "upgrade_icechunk_repository",
     "verify",
 ]

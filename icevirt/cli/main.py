@@ -65,6 +65,15 @@ _COMMANDS = {
     _FORMER_NAME: "icevirt.cli.repository:check",
     "upgrade": "icevirt.cli.repository:upgrade",
     "verify": "icevirt.cli.repository:verify",
+    "log": "icevirt.cli.history:log",
+    "diff": "icevirt.cli.history:diff",
+    "undo": "icevirt.cli.history:undo",
+    "redo": "icevirt.cli.history:redo",
+    "reset": "icevirt.cli.history:reset",
+    "branch": "icevirt.cli.names:branch",
+    "tag": "icevirt.cli.names:tag",
+    "ops-log": "icevirt.cli.history:ops_log",
+    "source": "icevirt.cli.history:source",
     "demo": "icevirt.cli.demo:demo",
     "spark-script": "icevirt.cli.spark:spark_script",
 }
@@ -81,10 +90,8 @@ class _Program(TyperGroup):
         """Return a command; its module, and all that its options need, is imported now."""
         if cmd_name not in self.commands and cmd_name in _COMMANDS:
             module, _, function = _COMMANDS[cmd_name].partition(":")
-            alone = typer.Typer(rich_markup_mode=None, add_completion=False)
             found = getattr(importlib.import_module(module), function)
-            alone.command(cmd_name, hidden=cmd_name == _FORMER_NAME)(found)
-            self.commands[cmd_name] = typer.main.get_command(alone)
+            self.commands[cmd_name] = _command(cmd_name, found)
         elif cmd_name not in self.commands:  # a typing error, for which the nearest is looked up
             for each in _COMMANDS:
                 self.get_command(_ctx, each)
@@ -99,6 +106,17 @@ class _Program(TyperGroup):
         """Read the arguments of a command and run it."""
         with _repeating_no_secret():
             return super().invoke(ctx)
+
+
+def _command(name: str, found: Any) -> Any:
+    """Return the command that a function implements, or the group that a program is."""
+    if isinstance(found, typer.Typer):
+        group = typer.main.get_group(found)
+        group.name = name
+        return group
+    alone = typer.Typer(rich_markup_mode=None, add_completion=False)
+    alone.command(name, hidden=name == _FORMER_NAME)(found)
+    return typer.main.get_command(alone)
 
 
 app = typer.Typer(

@@ -7,6 +7,15 @@ from io import StringIO
 
 from rich.console import Console, RenderableType
 
+from icevirt.display.history import (
+    branch_move,
+    commit_log,
+    name_change,
+    named_versions,
+    operation_log,
+    value_source,
+    version_diff,
+)
 from icevirt.display.plan import build_plan, eras
 from icevirt.display.report import append_report, build_report
 from icevirt.display.repository import (
@@ -27,16 +36,23 @@ def render(value: object) -> RenderableType:
 
 for _format in (
     append_report,
+    branch_move,
     build_plan,
     build_report,
     check_report,
+    commit_log,
     eras,
+    name_change,
+    named_versions,
+    operation_log,
     repository_summary,
     catalog_summary,
     scan_report,
     scanned_file,
     upgrade_report,
+    value_source,
     verify_report,
+    version_diff,
 ):
     render.register(_format)  # by the type of its argument
 

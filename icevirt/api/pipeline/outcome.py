@@ -81,6 +81,8 @@ def provenance(
         "combine": {name: value for name, value in choices.items() if value is not None},
         "catalog": None if catalog.startswith(job.record.url) else catalog,
         "files": len(plan.files),
+        "arrays": len(plan.arrays),
+        "references": sum(array.expected for array in plan.arrays),
         "limits": [job.scan.limits.seconds, job.scan.limits.memory],  # of the scan of a file
         "eras": _eras(plan),
         **({} if _as_one(plan) else {"eras_open_as_one": False}),

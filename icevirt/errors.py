@@ -337,6 +337,12 @@ class SparkJobError(BuildError):
     code = "spark-job"
 
 
+class JobsCancelledError(SparkJobError):
+    """Somebody cancelled the Spark jobs; what was finished is kept, and the next run goes on."""
+
+    code = "cancelled"
+
+
 class SourcesChangedError(BuildError):
     """Source files changed between scan and commit; nothing was committed."""
 

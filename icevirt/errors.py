@@ -338,7 +338,7 @@ class SparkJobError(BuildError):
 
 
 class JobsCancelledError(SparkJobError):
-    """Somebody cancelled the Spark jobs; what was finished is kept, and the next run goes on."""
+    """The Spark jobs were cancelled; what was finished is kept, and the next run goes on."""
 
     code = "cancelled"
 

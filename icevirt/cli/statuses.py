@@ -20,7 +20,7 @@ PLATFORM = 3
 """Spark or a storage failed: the same command goes on where it stopped, once that works."""
 
 CANCELLED = 4
-"""Somebody cancelled the Spark jobs: the same command goes on where it stopped."""
+"""The Spark jobs were cancelled: the same command goes on where it stopped."""
 
 BUG = 70
 """An error that icevirt did not foresee, with a traceback; `EX_SOFTWARE` of sysexits.h."""

@@ -115,17 +115,21 @@ def _thread(session: SparkSession, context: Any, run: Callable[[], None]) -> thr
 
 
 def _tags(session: SparkSession) -> Iterable[str]:
-    found: tuple[str, ...] = ()
-    with _refused():
-        found = tuple(session.getTags())
-    return found
+    try:
+        return tuple(session.getTags())
+    except _refusals():
+        return ()
 
 
 @contextmanager
 def _refused() -> Iterator[None]:
     """Go on without a mark where a platform or version refuses it."""
-    with suppress(*errors_of_spark(), RuntimeError, AttributeError, TypeError):
+    with suppress(*_refusals()):
         yield
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    return *errors_of_spark(), RuntimeError, AttributeError, TypeError
 
 
 @contextmanager

@@ -343,6 +343,12 @@ class JobsCancelledError(SparkJobError):
     code = "cancelled"
 
 
+class ExecutorError(SparkJobError):
+    """An executor of the cluster cannot do the work; the message names it and what to set."""
+
+    code = "executor"
+
+
 class SourcesChangedError(BuildError):
     """Source files changed between scan and commit; nothing was committed."""
 

@@ -29,6 +29,7 @@ from icevirt.archive.reports.build import BadFiles, Progress, Readers, Reference
 from icevirt.archive.reports.scan import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile
 from icevirt.catalog.facts_reader import ClosedCatalog
+from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
@@ -144,6 +145,7 @@ def scan_files(
         )
         with clock.phase("executor"):
             running = kept.enter_context(executor_of(executor, work=work_of(files)))
+            check_before_first(running, ClusterNeeds.of(files, storage))
         clock.kept = storage.url
         with clock.phase("scan"):
             job, scanned = scan_and_infer(running, job, choices.inferring)

@@ -20,6 +20,7 @@ from icevirt.connect.container import endpoint_of
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.execution.executor import Done
 from icevirt.execution.job_labels import described
+from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
 from icevirt.model import paths
@@ -28,6 +29,7 @@ from icevirt.model.snapshot import Snapshot
 from icevirt.objects.authorize import GrantedAccess, entry_text
 from icevirt.planning.edits.file_edits import recorded
 from icevirt.planning.schedule.sampling import sample
+from icevirt.repo import layout
 from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
@@ -109,6 +111,8 @@ def verify(
         is_small = len(work.manifests) <= _FEW and size <= _HANDFUL
         with clock.phase("executor"):
             running = stack.enter_context(executor_of(executor, work=0 if is_small else None))
+        path = layout.snapshot(session.snapshot.id)
+        check_before_first(running, ClusterNeeds(read=((storage, path),)))
         slots = running.parallelism
         work.tasks = slots * _TASKS_PER_SLOT if slots > 1 else 1  # alone, none waits for the last
         stages = {

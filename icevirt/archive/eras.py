@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from icevirt.errors import Fix
+from icevirt.errors import Fix, IcevirtError
 
 type EraRule = Literal["refuse", "group"]
 """How to build an archive with several eras: refuse it, or make a group for each."""
@@ -93,6 +93,7 @@ class Choice:
     bytes_stored: int = 0
     max_error: float | None = None  # by which values could be off; None where all survive exactly
     fix: Fix | None = None  # the change of the call, where it surely works
+    why: IcevirtError | None = None  # what stands in its way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -65,6 +65,7 @@ _COMMANDS = {
     "upgrade": "icevirt.cli.repository:upgrade",
     "verify": "icevirt.cli.repository:verify",
     "demo": "icevirt.cli.demo:demo",
+    "spark-script": "icevirt.cli.spark:spark_script",
 }
 
 

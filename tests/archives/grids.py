@@ -62,6 +62,35 @@ def make_rounded_curvilinear(folder):
 
 
 @archive(
+    "Latitudes in single precision in some files, with their bounds", tool="CDO, xarray",
+    oracle=nested("time", **OVERRIDE), choose="--tolerance",
+)  # fmt: skip
+def make_coordinates_of_two_precisions(folder):
+    lat = np.array([10.1, 20.2, 30.3])
+    for step, kind in enumerate(("f4", "f8", "f8", "f4")):
+        made = field(step, lat=lat.astype(kind))
+        made["lat"].attrs["bounds"] = "lat_bnds"
+        made["lat_bnds"] = (("lat", "bnds"), np.stack([lat - 5.05, lat + 5.05], 1).astype(kind))
+        made.to_netcdf(folder / f"day{step}.nc")
+
+
+@archive(
+    "A curvilinear grid in single precision in some files", tool="a regional model",
+    oracle=nested("time", **OVERRIDE), choose="--tolerance",
+)  # fmt: skip
+def make_curvilinear_of_two_precisions(folder):
+    y, x = np.mgrid[0:3, 0:4]
+    for step, kind in enumerate(("f8", "f4", "f8")):
+        xr.Dataset(
+            {"tas": (("time", "y", "x"), np.full((1, 3, 4), step, "f4"))},
+            {"time": ("time", [float(step)], {"units": "days since 2000-01-01"}),
+             "lat": (("y", "x"), (50 + y * 0.3 + x * 0.01).astype(kind)),
+             "lon": (("y", "x"), (5 + x * 0.7 - y * 0.02).astype(kind))},
+        ).to_netcdf(folder / f"day{step}.nc",
+                    encoding={"lat": {"chunksizes": (2, 2), "zlib": step == 1}})  # fmt: skip
+
+
+@archive(
     "Tiles of one map, the first row in the north", tool="a map service",
     oracle=lambda files: by_coords()(files).sortby("lat", ascending=False),
 )  # fmt: skip

@@ -55,6 +55,7 @@ from icevirt.errors import (
 )
 from icevirt.execution.executor import Executor, give_back
 from icevirt.execution.job_labels import current, job_tags
+from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.model.json import JSON
 from icevirt.model.repo_info import SnapshotSummary
@@ -129,12 +130,18 @@ class ExecutorStarter:
         self._stack, self._clock, self._choice = stack, clock, choice
         self._started: Executor | None = None
 
-    def start(self, files: SourceFiles) -> Executor:
-        """Return the executor, started now if it was not, to suit the files."""
+    def start(self, files: SourceFiles, *written: Storage) -> Executor:
+        """Return the executor, started now if it was not, to suit the files.
+
+        Args:
+            files: What is scanned.
+            written: Storages that executors of a cluster must reach.
+        """
         if self._started is None:
             with self._clock.phase("executor"):
                 found = executor_of(self._choice, work=work_of(files))
                 self._started = self._stack.enter_context(found)
+            check_before_first(self._started, ClusterNeeds.of(files, *written))
         return self._started
 
     @property
@@ -203,7 +210,9 @@ def _attempt(
         icevirt=__version__,
     )
     clock.kept = record.url
-    executor = starter.start(files)  # if it does not start, what an earlier run finished is kept
+    with job_tags(target.storage.url, build_id):
+        # if it does not start, what an earlier run finished is kept
+        executor = starter.start(files, record, scan.catalog)
     try:
         with job_tags(target.storage.url, build_id):
             report = _run(job, request, last, of_files, executor, clock)

@@ -16,6 +16,7 @@ import numpy as np
 from icevirt.archive.facts import CatalogFacts, StepCuts
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.scanned import ScannedGroup, names_by_group
+from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.model.config.document import SplitRule
 from icevirt.planning import reader_support
@@ -27,6 +28,7 @@ from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.plan_variable import planned
 from icevirt.planning.combine.prepare import PreparedFacts
+from icevirt.planning.combine.rounding import offer_tolerance
 from icevirt.planning.combine.stacking import coordinate
 from icevirt.planning.combine.unlike_files import refuse_counts_within_files
 from icevirt.planning.combine.variables import CombinedVariable, members_of, placed
@@ -47,8 +49,13 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
     """
     facts, times = prepared.facts, prepared.times
     first = as_given(facts, spec.concat_dim)
+    limits = tolerance.limits_of(facts, spec.tolerance)
     # files that disagree have no order to speak of
-    members = [*members_of(facts, first, spec)]
+    try:
+        members = [*members_of(facts, first, spec, limits)]
+    except CombineError as error:
+        offer_tolerance(error, facts, spec)
+        raise
     if prepared.twice is not None:
         raise prepared.twice
     cells = prepared.cells(spec)
@@ -56,11 +63,10 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         members = [placed(member, cells) for member in members]
     else:
         members.clear()
-        members.extend(members_of(facts, cells, spec))
+        members.extend(members_of(facts, cells, spec, limits))
     refuse_counts_within_files(facts, cells)
     gaps = holes.find(facts, members, rule=spec.options.missing)
     arrays: tuple[PlannedArray, ...] = ()
-    limits = tolerance.limits_of(facts, spec.tolerance)
     for member in members:
         recoded = times.get(member.path)
         recoded = None if recoded is None else recoded.take(cells.rows)

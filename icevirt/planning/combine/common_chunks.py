@@ -70,13 +70,14 @@ def common_fills(
 
     It is that of files with chunks that were never written, else that of the first file.
     """
-    by_path: dict[str, list[int]] = {}
-    for number, (array, _) in enumerate(kinds):
+    by_type: dict[tuple[str, str], list[int]] = {}  # a fill value is one of its data type
+    for number, (array, schema) in enumerate(kinds):
         if not array.whole:
-            by_path.setdefault(array.path, []).append(number)
+            data_type = json.dumps(schema.data_type)
+            by_type.setdefault((array.path, data_type), []).append(number)
     rows = _Rows(arrays, kinds, kind)
     found: dict[int, JSON] = {}
-    for members in by_path.values():
+    for members in by_type.values():
         fills = [json.dumps(kinds[number][1].fill_value) for number in members]
         if len(set(fills)) < 2:
             continue

@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.roles import coordinates_of
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import Fix
+from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
 from icevirt.planning.axes.differing import ROUNDING, rounding_of
 from icevirt.planning.axes.file_order import decoded
 from icevirt.planning.combine.data_vars import variables_of
+from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.tolerance import difference_of
+from icevirt.planning.partial.mismatch import is_about_storage
 from icevirt.planning.remedies import fix
 from icevirt.planning.times.units import bounds_of
 
@@ -72,6 +74,14 @@ def fixes_of(
             tolerance=limits,
         ),
     )
+
+
+def offer_tolerance(error: CombineError, facts: CatalogFacts, spec: CombineSpec) -> None:
+    """Let an error about types of coordinates propose the tolerance within which they are equal."""
+    path = error.facts.get("variable")
+    if is_about_storage(error) and isinstance(path, str):
+        rounding = fixes_of(facts, path, spec.concat_dim, spec.tolerance)
+        error.fixes = (*rounding, *error.fixes)
 
 
 def _unequal(

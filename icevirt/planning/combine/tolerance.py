@@ -45,8 +45,8 @@ def largest_difference(facts: CatalogFacts, member: CombinedVariable, limit: flo
     largest = 0.0
     for other in sorted(at.tolist()):
         values = _values(facts, member, other)
-        if values.dtype != first.dtype or values.shape != first.shape:
-            raise _refusal(facts, member, other, "their types or lengths differ")
+        if values.shape != first.shape:
+            raise _refusal(facts, member, other, "their lengths differ")
         difference = difference_of(first, values)
         if not difference <= limit:
             amount = "one is missing" if math.isnan(difference) else f"by up to {difference:g}"
@@ -84,7 +84,7 @@ def difference_of(one: NDArray[Any], other: NDArray[Any]) -> float:
     """Return the largest difference; NaN where one is missing and the other is not."""
     if not one.size:
         return 0.0
-    kind = np.float64 if one.dtype.kind == "f" else np.longdouble
+    kind = np.float64 if "f" in (one.dtype.kind, other.dtype.kind) else np.longdouble
     both = np.isnan(one.astype(kind)) & np.isnan(other.astype(kind))
     with np.errstate(invalid="ignore"):  # infinity less itself
         apart = np.asarray(np.abs(one.astype(kind) - other.astype(kind)))  # also of one value

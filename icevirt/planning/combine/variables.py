@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, by_first_appearance
+from icevirt.archive.joining import fixed_dtype
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
 from icevirt.model import paths
@@ -25,11 +26,12 @@ from icevirt.planning.combine.dimension_lengths import FullLengths
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
 from icevirt.planning.combine.unlike_files import ways_to_fit
 from icevirt.planning.partial import mismatch
-from icevirt.planning.partial.storage_cost import permits, signature
+from icevirt.planning.partial.storage_cost import is_storage, permits, signature
 from icevirt.planning.partial.stored_times import converts
 from icevirt.planning.remedies import scan_fix
 
 _ROWS = 1 << 20  # that are sorted at a time
+_OF_TYPE = frozenset(("data type", "attribute _FillValue", "attribute missing_value"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,9 +78,18 @@ class CombinedVariable:
 
 
 def members_of(
-    facts: CatalogFacts, cells: Placement, spec: CombineSpec
+    facts: CatalogFacts,
+    cells: Placement,
+    spec: CombineSpec,
+    compared: Collection[str] = (),
 ) -> Iterator[CombinedVariable]:
     """Yield the arrays of all files.
+
+    Args:
+        facts: Of the files.
+        cells: Where they lie.
+        spec: How they are combined.
+        compared: Paths of arrays whose values may differ within a tolerance.
 
     Raises:
         CombineError: An array decodes differently, has another grid, is in two files for the
@@ -98,7 +109,8 @@ def members_of(
         # before what chunk shapes say, which is less
         _refuse_unlike_grids(facts, member, cells, spec)
         _refuse_too_short(facts, member, spec, full)
-        _refuse_unlike(facts, member.rows, path, schemas, codes, options, member.axes)
+        if not (path in compared and _differs_in_type(member, [schemas[code] for code in used])):
+            _refuse_unlike(facts, member.rows, path, schemas, codes, options, member.axes)
         _refuse_twice(facts, member, cells, given)
         before = _sharing(before, member)
         yield before
@@ -168,7 +180,7 @@ def _member(  # noqa: PLR0917 - the facts of one array
     stored = None if whole.all() else schemas[int(used[codes[int(np.argmin(whole))]])]
     schema, alike = stored or first, np.ones(len(used), np.bool_)
     keys = [signature(schemas[code], stored=False) for code in used.tolist()]
-    if len(set(keys)) > 1:
+    if len(set(keys)) > 1 and along:  # else the first file's values are those of all
         schema, alike = _most(facts, rows, [schemas[c] for c in used.tolist()], keys, codes)
     shapes, size = facts.arrays.shape.renumbered(rows)
     distinct = [json.loads(facts.arrays.shape.values[code]) for code in shapes.tolist()]
@@ -358,6 +370,22 @@ def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
                 and not converts(options, path, axes, unlike, both)
             ):
                 raise mismatch.refusal(facts, path, rows, schemas, codes, pair, stored=kind)
+
+
+def _differs_in_type(member: CombinedVariable, schemas: Sequence[ArraySchema]) -> bool:
+    """Say whether an array that is stored once differs in the type of its numbers, if at all.
+
+    Then the values of files are compared, and those of the first file are stored.
+    """
+    kinds = [fixed_dtype(each.data_type) for each in schemas]
+    if member.axes or member.whole.any() != member.whole.all():
+        return False
+    if any(kind is None or kind.kind not in "iuf" for kind in kinds):
+        return False
+    signatures = [each.decode_signature(stored=not each.whole) for each in schemas]
+    return all(
+        is_storage(differences(signatures[0], each).keys() - _OF_TYPE) for each in signatures
+    )
 
 
 def _refuse_unlike_grids(

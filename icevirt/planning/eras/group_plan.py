@@ -19,7 +19,7 @@ from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.scanned import ScannedGroup, dump
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, IcevirtError, InvalidInputError
+from icevirt.errors import CombineError, Fix, IcevirtError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes import duplicates
@@ -41,7 +41,7 @@ from icevirt.planning.eras.report import (
 from icevirt.planning.eras.working_fixes import keep_working_fixes
 from icevirt.planning.partial.mismatch import is_about_storage
 from icevirt.planning.partial.storage_cost import refuse_expensive
-from icevirt.planning.remedies import build_fix, listed
+from icevirt.planning.remedies import build_fix, fix, listed, together
 
 MAX_GROUPS = 1000
 """Groups that eras may become; with more of them each file is a group of its own, or nearly."""
@@ -49,6 +49,11 @@ MAX_GROUPS = 1000
 _NAMED = 5  # eras in a note
 _HANDY = 5  # groups that a reader puts up with where there is another way
 _CHANGES = 50  # that the attributes of a group tell
+
+_BLOCKED = {
+    'on_mismatch="eras"': ("a group for each encoding", "eras"),
+    'on_mismatch="native"': ("values of files that differ are stored", "native"),
+}
 
 
 def combine_eras(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
@@ -113,7 +118,7 @@ def _tried(choice: Choice, prepared: PreparedFacts, spec: CombineSpec, *, few: b
         _grouped(prepared, replace(spec, options=options))
     except IcevirtError as error:
         # what could be done must not hide why the files were refused
-        return replace(choice, does=impossible(error), groups=0, fix=None)
+        return replace(choice, does=impossible(error), groups=0, fix=None, why=error)
     return choice
 
 
@@ -122,8 +127,23 @@ def _refused(error: CombineError, eras: Eras) -> CombineError:
     by_length = any(each.option == FOLLOWED for each in eras.choices)  # one array, nothing copied
     choices = sorted(eras.choices, key=lambda each: each.groups > (0 if by_length else _HANDY))
     fixes = [*error.fixes, *(choice.fix for choice in choices if choice.fix is not None)]
+    if all("scan_options" in each.arguments for each in fixes):
+        fixes += _with_what_stands_in_the_way(error, choices)
     fixes.sort(key=lambda each: "scan_options" in each.arguments)  # variables that go come last
     return CombineError(error.what, do=error.do, fixes=fixes, **error.facts, eras=eras)
+
+
+def _with_what_stands_in_the_way(error: CombineError, choices: Sequence[Choice]) -> Iterator[Fix]:
+    """Yield the choices that something else prevents, each with what solves that."""
+    for choice in choices:
+        later = choice.why
+        if later is None or later.what == error.what or choice.option not in _BLOCKED:
+            continue
+        price, word = _BLOCKED[choice.option]
+        for each in later.fixes[:1]:
+            # steps that another era holds are not missing
+            if "missing" not in each.arguments.get("combine_options", {}):
+                yield together(fix(price, on_mismatch=word), each)
 
 
 def _grouped(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
@@ -177,8 +197,7 @@ def _refuse_overlaps(prepared: PreparedFacts, parted: EraPartition, spec: Combin
     arrays = prepared.facts.arrays
     for variable in parted.variables:
         place = parted.place[arrays.file[variable.rows]]
-        number = parted.signatures.of_schema[arrays.schema.codes[variable.rows]]
-        unlike = np.flatnonzero(number != variable.number[place])  # of another file there
+        unlike = np.flatnonzero(variable.found != variable.number[place])  # of another file there
         if len(unlike):
             row = variable.rows[unlike[0]]
             other = variable.rows[place == place[unlike[0]]]

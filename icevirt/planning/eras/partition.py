@@ -41,6 +41,7 @@ class EraVariable:
 
     path: str
     rows: NDArray[np.integer]  # of the array columns
+    found: NDArray[np.int64]  # the signature of each row
     number: NDArray[np.int64]  # (places,) of its signature, or `_ABSENT`
     reserved: bool  # places that lack it go with their neighbours
 
@@ -176,7 +177,8 @@ def _varying(
         reserve = spec.options.missing == "reserve" and can_reserve(
             ArraySchema.loads(arrays.schema.values[c]) for c in used.tolist()
         )
-        yield EraVariable(path=path, rows=rows, number=number, reserved=not along or reserve)
+        is_reserved = not along or reserve
+        yield EraVariable(path=path, rows=rows, found=found, number=number, reserved=is_reserved)
 
 
 # -- places to eras --------------------------------------------------------------------------------

@@ -258,7 +258,7 @@ def stored_natively(
     plan = _planned(prepared, spec, on_mismatch="native")
     if isinstance(plan, IcevirtError):
         # an estimate must not hide why the files were refused
-        yield Choice(option=_OPTION, does=impossible(plan))
+        yield Choice(option=_OPTION, does=impossible(plan), why=plan)
         return
     errors = {array.source_path: max_error(hybrid) for array, hybrid in _hybrids(plan)}
     packed = [path for path, error in errors.items() if error is not None]

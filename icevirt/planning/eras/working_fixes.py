@@ -22,6 +22,11 @@ from icevirt.planning.combine.hints import is_named
 from icevirt.planning.combine.options import CombineOptions, CombineSpec, tolerance_of
 from icevirt.planning.remedies import together
 
+_REPAIR = (
+    "Repair the files that differ (preprocess corrects names and attributes of single files), leave"
+    " them out, or build them into another group (group, --group NAME)."
+)
+
 _TRIED = frozenset({
     "chunk_grid",
     "combine_attrs",
@@ -60,12 +65,15 @@ def keep_working_fixes(
     """
     most = min(_TRIALS, _FILES // max(1, len(facts.files)))
     if not error.fixes or not most:
+        error.do = error.do or ("" if error.fixes else _REPAIR)
         return
     trials = _Trials(plan, most)
     found, left = trials.working(error, replace(facts, compare=None), spec, _TOGETHER)
     error.fixes = found
     if left is not None and not found:
         error.do = f"{error.do} This is not all that differs: {left.what}.".strip()
+    if not found and not error.do:
+        error.do = _REPAIR
 
 
 def is_tried(fix: Fix) -> bool:

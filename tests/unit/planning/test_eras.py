@@ -271,3 +271,16 @@ def test_codecs_that_differ_are_named():
     files = [step("a", 0.0, v=v()), step("b", 1.0, v=v(codecs=(*ZLIB[:1], {"name": "zstd"})))]
     (change,) = report(files).eras[1].changes
     assert "zstd" in change.what
+
+
+def test_choices_that_something_else_prevents_are_offered_with_what_solves_that():
+    files = [
+        step("a", 1.0, t=None, v=v(1)),
+        step("b", 2.0, t=None, v=v(2)),
+        step("c", 2.0, t=None, v=v(2)),
+    ]
+    with pytest.raises(CombineError, match="encoded differently") as caught:
+        plan(files)
+    first = caught.value.fixes[0].arguments["combine_options"]
+    assert set(first) == {"on_mismatch", "duplicates"}
+    plan(files, **first)

@@ -74,6 +74,13 @@ def test_what_is_left_is_told_where_nothing_works():
     assert error.do == "Or not. This is not all that differs: they overlap."
 
 
+@pytest.mark.parametrize("fixes", [(), (RESERVE,)], ids=["no fix", "none that works"])
+def test_a_refusal_without_a_way_out_says_what_remains(fixes):
+    error = CombineError("they differ", fixes=fixes)
+    assert kept(error, (lambda *_: True, refusal("they differ"))) == ()
+    assert error.do.startswith("Repair the files that differ")
+
+
 def test_drops_of_many_variables_are_joined():
     rules = [
         (

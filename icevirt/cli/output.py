@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
+from icevirt.cli.statuses import PLATFORM, REFUSED
 from icevirt.errors import CombineError, IcevirtError, StorageError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def show(answer: CommandResult | None, **_: object) -> None:
 
 @contextlib.contextmanager
 def answering() -> Iterator[None]:
-    """Bring what the block prints to stdout, or end the program with status 1.
+    """Bring what the block prints to stdout, or end the program.
 
     A reader that has seen enough (``| head``) is not worth a line, everything else is.
     """
@@ -83,14 +84,16 @@ def answering() -> Iterator[None]:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+        status = REFUSED
         if not isinstance(error, BrokenPipeError):
+            status = PLATFORM
             show_error(
                 StorageError(
                     f"the answer cannot be written to stdout: {error.strerror}",
                     do="Free some space, or redirect the output.",
                 )
             )
-        sys.exit(1)
+        sys.exit(status)
 
 
 def show_error(error: IcevirtError) -> None:

@@ -56,6 +56,7 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.execution.executor import Executor, give_back
+from icevirt.execution.job_labels import current, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.model.json import JSON
@@ -220,10 +221,13 @@ def _attempt(
         bytes=sum(file.size for file in files),
         icevirt=__version__,
     )
-    # if it does not start, what an earlier run finished is kept
-    executor = starter.start(files, record, scan.catalog)
+    clock.kept = record.url
+    with job_tags(target.storage.url, build_id):
+        # if it does not start, what an earlier run finished is kept
+        executor = starter.start(files, record, scan.catalog)
     try:
-        report = _run(job, request, last, of_files, executor, clock)
+        with job_tags(target.storage.url, build_id):
+            report = _run(job, request, last, of_files, executor, clock)
     except ObjectNotFoundError as error:
         # the same build may run twice at once: who is done first takes the shared work away
         raise BuildError(
@@ -240,6 +244,7 @@ def _attempt(
             with suppress(StorageError):  # the error that stopped the build is raised
                 target.abandon(build_id)
         raise
+    clock.kept = ""
     return _without_record(report, record)
 
 
@@ -347,6 +352,7 @@ def _run(  # noqa: PLR0917 - a build, and the last one
                 return found
         job.target.refuse_occupied()
         job = replace(job, scan=scan, build_id=job.target.build_id(inputs))
+        current().tag(job.build_id)
     with clock.phase("plan"):
         closed = closed_catalog(executor, job.scan)
         nest = None if request.nest is None else request.nest.by_url(job.scan.files)

@@ -20,7 +20,8 @@ from typing import Any, Protocol, cast
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
-from icevirt.connect.urls import Address, is_url
+from icevirt.connect.spelling import is_url
+from icevirt.connect.urls import Address
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.objects.answers import opaque
 from icevirt.objects.authorize import object_key

@@ -72,6 +72,10 @@ deaths count="30":
 build-deaths builds="50":
     ICEVIRT_BUILD_DEATHS={{builds}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/execution/test_build_deaths.py
 
+# Kill the driver of streams in every phase of a batch, with two sources, old and new checkpoints
+stream-deaths:
+    ICEVIRT_STREAM_DEATHS=1 uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/execution/test_stream_deaths.py
+
 # Build 1,000 times in one process, and look for files, threads and processes that stay
 leaks builds="1000":
     ICEVIRT_LEAK_BUILDS={{builds}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/execution/test_leaks.py
@@ -105,7 +109,7 @@ bench *args:
     uv run python bench/build_archive.py {{args}}
 
 # Run all long forms, a night's work
-nightly: fuzz races poison deaths build-deaths leaks signals tamper keeping random-archives spark-versions clusters
+nightly: fuzz races poison deaths build-deaths stream-deaths leaks signals tamper keeping random-archives spark-versions clusters
     HYPOTHESIS_PROFILE=nightly uv run pytest --tier all -n 2 --timeout 0 -o faulthandler_timeout=0
 
 # Run everything that .ci/run runs: the fast tests, then the others (docs/testing.md)

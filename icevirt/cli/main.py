@@ -56,6 +56,7 @@ _FORMER_NAME = "doctor"  # of check
 
 _COMMANDS = {
     "build": "icevirt.cli.build:build",
+    "append": "icevirt.cli.append:append",
     "plan": "icevirt.cli.build:plan",
     "info": "icevirt.cli.repository:info",
     "scan": "icevirt.cli.scan:scan",

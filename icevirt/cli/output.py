@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from icevirt.errors import IcevirtError, StorageError
+from icevirt.errors import CombineError, IcevirtError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,11 +94,12 @@ def answering() -> Iterator[None]:
 
 
 def show_error(error: IcevirtError) -> None:
-    """Print an error on stderr: on one line; or with what solves it, on several."""
+    """Print an error on stderr: on one line; with what solves it, or about files, on several."""
     from icevirt.display.refusals import lines
     from icevirt.display.text import plain
 
-    said = lines(error, sys.argv[1:]) if error.fixes else [plain(error)]
+    is_long = bool(error.fixes) or isinstance(error, CombineError)
+    said = lines(error, sys.argv[1:]) if is_long else [plain(error)]
     sys.stderr.write(f"icevirt: {'\n'.join(said)}\n")
 
 

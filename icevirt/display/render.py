@@ -8,7 +8,7 @@ from io import StringIO
 from rich.console import Console, RenderableType
 
 from icevirt.display.plan import build_plan, eras
-from icevirt.display.report import build_report
+from icevirt.display.report import append_report, build_report
 from icevirt.display.repository import (
     check_report,
     repository_summary,
@@ -26,6 +26,7 @@ def render(value: object) -> RenderableType:
 
 
 for _format in (
+    append_report,
     build_plan,
     build_report,
     check_report,

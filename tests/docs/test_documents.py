@@ -14,7 +14,7 @@ from icevirt.cli.main import app
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 ICEVIRT = Path(sys.executable).parent / "icevirt"
-COMMANDS = "build catalog check demo info plan scan spark-script upgrade verify".split()
+COMMANDS = "append build catalog check demo info plan scan spark-script upgrade verify".split()
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:

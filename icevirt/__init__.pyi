@@ -14,6 +14,9 @@ from icevirt.access.store.zarr_store import (
 from icevirt.access.virtual_refs import (
     VirtualChunkSpec,
 )
+from icevirt.api.append import (
+    append,
+)
 from icevirt.api.build import (
     build,
 )
@@ -68,6 +71,7 @@ from icevirt.archive.plan import (
     BuildPlan,
 )
 from icevirt.archive.reports.build import (
+    AppendReport,
     BuildReport,
     RepositorySummary,
 )
@@ -256,6 +260,7 @@ __all__ = [
     "AlreadyExistsError",
     "AncestryGraph",
     "AppendConflictSolver",
+    "AppendReport",
     "AzureRefreshableCredential",
     "BasicConflictSolver",
     "BranchMove",
@@ -341,6 +346,7 @@ __all__ = [
     "VirtualChunkContainer",
     "VirtualChunkSpec",
     "__version__",
+    "append",
     "azure_anonymous_credentials",
     "azure_credentials",
     "azure_from_env_credentials",

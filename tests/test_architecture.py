@@ -189,7 +189,7 @@ def test_the_rule_of_folders_fails_on_a_full_one(tmp_path):
 
 
 def test_every_folder_says_what_belongs_there():
-    """The docstring of its __init__, which holds nothing else (the facade aside)."""
+    """The docstring of its __init__, which holds nothing else (what users import from aside)."""
     for folder in packages():
         tree = ast.parse((folder / "__init__.py").read_text())
         said = ast.get_docstring(tree)

@@ -17,6 +17,7 @@ from icevirt.api.choices import Asked, Choices, CombineOptionsLike, ListedFiles,
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.pipeline.events import Clock, telling_failures
 from icevirt.api.pipeline.inference import scan_and_infer
+from icevirt.api.pipeline.interruption import ending_by_signal
 from icevirt.api.pipeline.stages import Scan, scanned_catalog
 from icevirt.api.plan import Plan, planned
 from icevirt.api.renamed import names_replacements
@@ -124,7 +125,8 @@ def scan_files(
     storage = shared(catalog)
     clock = Clock(progress)
     with ExitStack() as kept:
-        kept.enter_context(telling_failures("scan"))
+        kept.enter_context(ending_by_signal())
+        kept.enter_context(telling_failures("scan", clock))
         kept.enter_context(granted(SourceAccess.of(access)))
         with clock.phase("list"):
             inputs, options = Inputs(sources, asset=choices.scan.asset), choices.scanner
@@ -144,6 +146,7 @@ def scan_files(
         with clock.phase("executor"):
             running = kept.enter_context(executor_of(executor, work=work_of(files)))
             check_before_first(running, ClusterNeeds.of(files, storage))
+        clock.kept = storage.url
         with clock.phase("scan"):
             job, scanned = scan_and_infer(running, job, choices.inferring)
     with clock.phase("read"):

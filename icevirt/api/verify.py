@@ -19,6 +19,7 @@ from icevirt.archive.reports.verification import Checked, VerifyReport, total
 from icevirt.connect.container import endpoint_of
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.execution.executor import Done
+from icevirt.execution.job_labels import described
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
@@ -123,7 +124,8 @@ def verify(
             if tasks:
                 with clock.phase(phase):
                     report = _telling(clock.step, phase, tasks)
-                    found.append(total(running.run(function, tasks, progress=report)))
+                    with described(f"verify: {phase}", storage.url):
+                        found.append(total(running.run(function, tasks, progress=report)))
     checked = total(found)
     return VerifyReport(
         repo=storage.url,

@@ -14,7 +14,7 @@ from typing import Any
 
 from icevirt.archive.eras import Era
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.reports.build import BuildReport
+from icevirt.archive.reports.build import AppendReport, BuildReport
 from icevirt.archive.reports.history import VersionDiff
 from icevirt.archive.reports.plan import PlanCost, ReadCost
 from icevirt.archive.reports.scan import ScanReport
@@ -29,6 +29,7 @@ from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.repo.maintenance.check import CheckReport
 
 _COMPUTED: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    AppendReport: ((), ("references",)),
     BuildReport: ((), ("references",)),
     ScanReport: ((), ("references", "ok")),
     VerifyReport: ((), ("ok",)),

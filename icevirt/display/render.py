@@ -17,7 +17,7 @@ from icevirt.display.history import (
     version_diff,
 )
 from icevirt.display.plan import build_plan, eras
-from icevirt.display.report import build_report
+from icevirt.display.report import append_report, build_report
 from icevirt.display.repository import (
     check_report,
     repository_summary,
@@ -35,6 +35,7 @@ def render(value: object) -> RenderableType:
 
 
 for _format in (
+    append_report,
     branch_move,
     build_plan,
     build_report,

@@ -35,7 +35,7 @@ def look(names: Mapping[str, str], *, reads_code: bool) -> dict[str, Any]:
         "executable": sys.executable or "python",
         "packages": {name: _version_of(name, names[name]) for name in names},
         "icevirt": None if spec is None else _icevirt_of(spec),
-        "code": _digest() if reads_code and spec is not None else "",
+        "code": _digest(spec) if reads_code and spec is not None else "",
         "scanners": _scanners(),
     }
 
@@ -111,13 +111,20 @@ def _icevirt_of(spec: ModuleSpec) -> str:
     return told.group(1) if told else ""
 
 
-def _digest() -> str:
+def _digest(spec: ModuleSpec) -> str:
+    """Sum up the modules of both packages, once as long as they are not replaced."""
+    known = sys.__dict__.setdefault("_icevirt_digests", {})
+    place = getattr(spec.loader, "archive", os.path.dirname(str(spec.origin)))
+    key = place, os.stat(place).st_mtime_ns
+    if key in known:
+        return str(known[key])
     summed = hashlib.blake2b(digest_size=16)
     for package in ("icevirt", "icevirt_scanners"):
         for path, code in sorted(_modules(package)):
             summed.update(f"{path}\0{len(code)}\0".encode())
             summed.update(code)
-    return summed.hexdigest()
+    known[key] = summed.hexdigest()
+    return str(known[key])
 
 
 def _modules(package: str) -> Iterator[tuple[str, bytes]]:

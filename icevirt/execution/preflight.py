@@ -25,6 +25,7 @@ import pyarrow as pa
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import ExecutorError, IcevirtError, StorageError
 from icevirt.execution import installed
+from icevirt.execution.causes import reaching
 from icevirt.execution.executor import Executor
 from icevirt.execution.installation import Batches, by_value, expected_of, needed, of_driver
 from icevirt.execution.remedies import installing, remedy_of, requirements_of
@@ -206,8 +207,9 @@ def _probe(task: ReachTask | None) -> Batches:
                 found = {"number": number, "installed": there, "differs": differs}
                 if payload is not None and differs is None and is_whole:
                     try:
-                        from icevirt.tasks.reachability import reach
+                        from icevirt.tasks.reachability import load, reach
 
+                        load(has_hdf5="h5py" in names)
                         found["unreached"] = reach(pickle.loads(payload), str(number))  # noqa: S301
                     except Exception as error:  # noqa: BLE001  # whatever a library raises
                         found["broken"] = f"{type(error).__name__}: {error}"
@@ -314,19 +316,11 @@ def _refuse_unreached(
             case _:
                 raise ExecutorError(
                     "an executor does not reach what the driver reaches",
-                    do=_REACHING,
+                    do=reaching(cause),
                     **{it["role"]: url},
                     cause=cause,
                     **facts,
                 )
-
-
-_REACHING = (
-    "If credentials are lacking there, give the executors a role, or pass credentials with"
-    " access={...} and icevirt.s3_storage(...) or its like, or set spark.executorEnv.NAME for what"
-    " the driver takes from its environment. If executors have no network, as on serverless"
-    " compute, use compute that has, or a storage that they reach, like a mounted volume."
-)
 
 
 def _unshared(each: LookedAt, url: str, clause: str) -> ExecutorError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import pickle
-import secrets
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
@@ -20,10 +20,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from icevirt.errors import IcevirtError, InvalidInputError
-from icevirt.execution.executor import Done, Watch, located, results_of, run_pickled
+from icevirt.errors import IcevirtError, InvalidInputError, JobsCancelledError
+from icevirt.execution.executor import Done, located, results_of, run_pickled
 from icevirt.execution.installation import Batches, guarded
+from icevirt.execution.job_labels import current, described
 from icevirt.execution.spark_failures import explained, host_of_failure
+from icevirt.execution.spark_jobs import collected
 from icevirt.execution.spark_session import errors_of_spark, words_of
 from icevirt.execution.task_transport import packed, unpacked
 from icevirt.storage.protocol import Storage
@@ -41,6 +43,9 @@ MOST = 4096
 """More tasks at a time bring nothing: the driver starts some hundred in a second."""
 
 _UNBOUNDED = (1 << 31) - 1  # what Spark says in place of no bound
+
+# Spark's own words, classic and Connect
+_CANCELLED = re.compile(r"\[(?:SPARK_JOB_CANCELLED|OPERATION_CANCELED)\]")
 
 _RESULT = "id int, ok boolean, payload binary"
 _ROW = "id int, spread int, sent boolean, payload binary"
@@ -130,7 +135,7 @@ class SparkExecutor:
     def parallelism(self) -> int:
         """How many tasks run at a time, or may once the cluster has grown.
 
-        `TASKS` wins over what Spark says. With dynamic allocation the executors of now say nothing:
+        `TASKS` wins over what Spark says. With dynamic allocation the executors of now say little:
         a cluster that waits for work has none.
 
         Raises:
@@ -138,15 +143,27 @@ class SparkExecutor:
         """
         if asked := os.environ.get(TASKS):
             return _positive(asked)
-        if self._setting("spark.dynamicAllocation.enabled") == "true":
-            cores = _count(self._setting("spark.executor.cores")) or 1
-            each = max(1, cores // (_count(self._setting("spark.task.cpus")) or 1))
-            most = _count(self._setting("spark.dynamicAllocation.maxExecutors"))
-            return UNKNOWN if most is None else min(most * each, MOST)
+        now = self._now or _count(self._setting("spark.default.parallelism")) or 0
+        return max(now, min(self._grown, MOST)) or UNKNOWN
+
+    @property
+    def _now(self) -> int | None:
+        """Slots of the executors of now; None where Spark does not say."""
         try:
             return int(self.session.sparkContext.defaultParallelism)
         except Exception:  # noqa: BLE001  # Spark Connect has no context to ask
-            return _count(self._setting("spark.default.parallelism")) or UNKNOWN
+            return None
+
+    @property
+    def _grown(self) -> int:
+        """Slots of a cluster that has grown as far as it may; 0 where its size is fixed."""
+        if self._setting("spark.dynamicAllocation.enabled") != "true":
+            return 0
+        most = _count(self._setting("spark.dynamicAllocation.maxExecutors"))
+        # without this setting an executor has one core, or on a standalone cluster all of a worker
+        cores = _count(self._setting("spark.executor.cores")) or 1
+        each = max(1, cores // (_count(self._setting("spark.task.cpus")) or 1))
+        return UNKNOWN if most is None else most * each
 
     @cached_property
     def is_local(self) -> bool:
@@ -221,8 +238,9 @@ class SparkExecutor:
         Raises:
             SparkJobError: A task failed, as often as it is tried.
         """
-        with _failing(self.session):
-            return self._numbers(count).mapInArrow(work, schema).collect()
+        with _failing(self.session), described("check: executors"):
+            frame = self._numbers(count).mapInArrow(work, schema)
+            return collected(self.session, frame, None)
 
     def _begin(self) -> None:
         """Do once what comes before the first job."""
@@ -238,11 +256,8 @@ class SparkExecutor:
         return self.session.range(0, count, 1, count)
 
     def _collected(self, done: DataFrame, count: int, progress: Done | None) -> list[Any]:
-        if progress is None:
-            rows = done.collect()
-        else:
-            with counted(self.session) as finished, Watch(progress, finished):
-                rows = done.collect()
+        rows = collected(self.session, done, progress)
+        if progress is not None:
             progress(count)
         return results_of([(row["id"], row["ok"], bytes(row["payload"])) for row in rows])
 
@@ -276,6 +291,12 @@ def _failing(session: SparkSession | None = None) -> Iterator[None]:
     try:
         yield
     except errors_of_spark() as error:
+        if _CANCELLED.search(words_of(error)):
+            raise JobsCancelledError(
+                "the Spark jobs were cancelled",
+                do="Run the same again to continue where it stopped.",
+                tags=current().tags,
+            ) from error
         host = None if session is None else host_of_failure(session)
         raise explained(words_of(error), host) from error
 
@@ -342,39 +363,3 @@ def _reducing[T, R](
                 yield _result(number, ok=ok, payload=payload)
 
     return run
-
-
-@contextmanager
-def counted(spark: SparkSession) -> Iterator[Callable[[], int]]:
-    """Yield a function that counts the finished tasks of the block's job; it never raises.
-
-    The job is found by a tag, which belongs to this thread and ends with the block. Spark Connect
-    reports only to the thread that waits for the job; there the count is 0 until the job ends.
-    """
-    try:
-        context = spark.sparkContext
-    except errors_of_spark():
-        yield lambda: 0
-        return
-    tag = f"icevirt-{secrets.token_hex(8)}"
-    context.addJobTag(tag)
-    try:
-        yield lambda: _done(context, tag)
-    finally:
-        context.removeJobTag(tag)
-
-
-def _done(context: Any, tag: str) -> int:
-    """Return how many tasks of the last stage are done; that of mappers comes before."""
-    done = 0
-    try:
-        # a way that Python has for groups of jobs alone, which would replace the caller's own
-        jobs = list(context._jsc.sc().statusTracker().getJobIdsForTag(tag))  # noqa: SLF001
-        tracker = context.statusTracker()
-        for job in filter(None, map(tracker.getJobInfo, jobs)):
-            stages = sorted(job.stageIds)
-            if stages and (stage := tracker.getStageInfo(stages[-1])) is not None:
-                done += stage.numCompletedTasks
-    except errors_of_spark():  # Spark is gone: the thread that waits for the job raises
-        return 0
-    return done

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from icevirt.errors import ExecutorError, SparkJobError
+from icevirt.execution.causes import RESOURCES
 from icevirt.execution.installation import NEEDED, RAISED_ON, REFUSED, of_driver
 from icevirt.execution.remedies import installing, remedy_of
 
 _HOST = re.compile(rf"\(TID \d+\) \((\S+) executor (?!driver)\S+?\)|{RAISED_ON} (\S+)")
 _TASKS = 1000  # of a stage that are looked at
+_BRINGS = {**NEEDED, "distutils": "setuptools"}  # which Spark 3.5 needs since Python 3.12
 _AGAIN = "run the build again to continue where it stopped."
 
 
@@ -96,8 +98,8 @@ def _missing(match: re.Match[str]) -> _Words:
     what = f"the Python of an executor has no module {name}"
     if name in ("icevirt", "icevirt_scanners"):
         return what, remedy_of("missing", of_driver())
-    if name in NEEDED:
-        return what, installing([NEEDED[name]])
+    if name in _BRINGS:
+        return what, installing([_BRINGS[name]])
     return what, (
         "Install what brings it in the Python of every executor, or send it:"
         " spark.addArtifacts('package.zip', pyfile=True)."
@@ -126,12 +128,17 @@ def _crashed(_: re.Match[str]) -> _Words:
     )
 
 
+def _words(what: str, do: str) -> Callable[[re.Match[str]], _Words]:
+    return lambda _: (what, do)
+
+
 _KNOWN: tuple[tuple[str, Callable[[re.Match[str]], _Words]], ...] = (
     (rf"{REFUSED}, [^:]*: (.*?)\.(?:\n|$)", _refused),
     (r"PYTHON_VERSION_MISMATCH|different version .*than that in driver", _mismatch),
     (r"Cannot run program \\?\"([^\"\\]+)\\?\"", _no_python),
     (r"ModuleNotFoundError: No module named '([^']+)'", _missing),
     (r"\[PACKAGE_NOT_INSTALLED\] (\w+)", _missing),
+    *((pattern, _words(what, do)) for pattern, what, do in RESOURCES),
     (r"Container killed by|ExecutorLostFailure|Remote RPC client disassociated", _killed),
     (r"Python worker exited unexpectedly|Python worker process terminated", _crashed),
 )

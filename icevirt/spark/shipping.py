@@ -65,6 +65,7 @@ def ship(spark: SparkSession) -> Shipped:
     """
     from icevirt.execution import preflight
     from icevirt.execution.spark_executor import SparkExecutor
+    from icevirt.tasks.reachability import ReachTask
 
     executor = SparkExecutor(spark)
     if executor.is_local:
@@ -77,7 +78,7 @@ def ship(spark: SparkSession) -> Shipped:
     _refuse_lacking(found)
     archive = archive_of_icevirt()
     _send(spark, archive)
-    again = preflight.look_at(executor, None)
+    again = preflight.look_at(executor, ReachTask(folder="", note=b""))
     _refuse_loaded(again)
     preflight.refuse_unsuitable(again)
     return Shipped(version=__version__, executors=_hosts(again), archive=os.path.basename(archive))

@@ -6,6 +6,7 @@ another place of the same name, as a machine does that does not share the disk, 
 
 from __future__ import annotations
 
+import importlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from icevirt.errors import IcevirtError, ObjectNotFoundError
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.storage.protocol import Storage
+from icevirt.tasks.forkserver import STAGES
 
 DRIVER = "driver"
 """Name of the driver's note; those of tasks are their numbers."""
@@ -58,6 +60,23 @@ class Unreached(TypedDict):
     role: Role
     url: str
     cause: str
+
+
+def load(*, has_hdf5: bool) -> None:
+    """Import what tasks import.
+
+    Args:
+        has_hdf5: Whether h5py is there; it is an extra.
+
+    Raises:
+        ImportError: A package is missing, or its libraries are.
+    """
+    for name in STAGES:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            if has_hdf5 or error.name != "h5py":
+                raise
 
 
 def reach(task: ReachTask, name: str) -> list[Unreached]:

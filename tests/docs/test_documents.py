@@ -14,26 +14,10 @@ from icevirt.cli.main import app
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 ICEVIRT = Path(sys.executable).parent / "icevirt"
-COMMANDS = [
-    "branch",
-    "build",
-    "catalog",
-    "check",
-    "demo",
-    "diff",
-    "info",
-    "log",
-    "ops-log",
-    "plan",
-    "redo",
-    "reset",
-    "scan",
-    "source",
-    "tag",
-    "undo",
-    "upgrade",
-    "verify",
-]
+COMMANDS = (
+    "append branch build catalog check demo diff info log ops-log plan redo reset scan source"
+    " spark-script tag undo upgrade verify"
+).split()
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:

@@ -60,14 +60,14 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         """
         if not isinstance(filename_or_obj, str | os.PathLike):
             return False
-        from icevirt.connect.urls import is_url
+        from icevirt.connect.spelling import is_url, spelled
         from icevirt.storage.constructors import storage_of
         from icevirt.wire.header import MAGIC
 
-        name = os.fspath(filename_or_obj)
-        if is_url(name) and not name.startswith("file://"):
-            return False
         try:
+            name = spelled(os.fspath(filename_or_obj))
+            if is_url(name) and not name.startswith("file://"):
+                return False
             head = storage_of(filename_or_obj).get_range("repo", offset=0, length=len(MAGIC))
         except IcevirtError:
             return False

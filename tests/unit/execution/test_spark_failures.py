@@ -38,6 +38,11 @@ SAID = {
         "the Python of an executor has no module pyarrow",
         "pip install 'pyarrow>=18'",
     ),
+    "no distutils, which Spark 3.5 imports": (
+        LOST + PYTHON + "ModuleNotFoundError: No module named 'distutils'\n",
+        "the Python of an executor has no module distutils",
+        "pip install setuptools",
+    ),
     "no icevirt": (
         PYTHON + "ModuleNotFoundError: No module named 'icevirt.tasks'\n",
         "the Python of an executor has no module icevirt",

@@ -1,5 +1,7 @@
 """A process says what it does not reach, and leaves notes only where the driver's note is."""
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -7,7 +9,8 @@ import pytest
 from icevirt.errors import StorageError
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
-from icevirt.tasks.reachability import DRIVER, ReachTask, finds, reach
+from icevirt.tasks import reachability
+from icevirt.tasks.reachability import DRIVER, ReachTask, finds, load, reach
 
 FOLDER, NOTE = "preflight/1", b"note"
 
@@ -36,6 +39,25 @@ def with_note(storage, note=NOTE):
     return storage
 
 
+LOADED = """
+import sys
+sys.modules["h5py"] = None  # importing it fails
+from icevirt.tasks.reachability import load
+load(has_hdf5=False)
+try:
+    load(has_hdf5=True)
+except ImportError as error:
+    print(error.name)
+"""
+
+
+@pytest.mark.ci
+def test_what_tasks_import_is_imported_and_hdf5_where_the_driver_has_it():
+    load(has_hdf5=True)
+    ran = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    assert ran.stdout == "h5py\n"
+
+
 def test_where_everything_is_reached_a_note_is_left(tmp_path):
     storage = LocalStorage(tmp_path / "repo")
     storage.put(f"{FOLDER}/{DRIVER}", NOTE)
@@ -51,7 +73,8 @@ def test_where_everything_is_reached_a_note_is_left(tmp_path):
 
 
 @pytest.mark.parametrize("note", [None, b"of another build"], ids=["nothing", "another note"])
-def test_where_the_drivers_note_is_missing_nothing_is_written(tmp_path, note):
+def test_where_the_drivers_note_is_missing_nothing_is_written(tmp_path, note, monkeypatch):
+    monkeypatch.setattr(reachability, "_PATIENCE", 0.1)
     storage = LocalStorage(tmp_path / "repo")
     if note is not None:
         storage.put(f"{FOLDER}/{DRIVER}", note)

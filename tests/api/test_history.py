@@ -63,6 +63,8 @@ def test_a_diff_counts_steps_and_files_and_names_them_where_the_repository_lists
     assert [(each.dimension, each.before, each.after) for each in diff.steps] == [("time", 8, 12)]
     (counted,) = diff.files
     assert (counted.before, counted.after) == (2, 3)
+    assert counted.listed
+    assert (counted.added, counted.gone, counted.changed) == ((f"file://{files[2]}",), (), ())
     chunks = {each.path: (each.change, each.chunks_written) for each in diff.nodes}
     assert chunks["/packed"] == ("rewritten", 12)
     old, same, new = (

@@ -64,6 +64,7 @@ _COMMANDS = {
     _FORMER_NAME: "icevirt.cli.repository:check",
     "upgrade": "icevirt.cli.repository:upgrade",
     "verify": "icevirt.cli.repository:verify",
+    "relocate": "icevirt.cli.moving:relocate",
     "demo": "icevirt.cli.demo:demo",
 }
 

@@ -121,15 +121,30 @@ def with_names(table: ChunkTable, named: Sequence[tuple[str, str]]) -> ChunkTabl
 
 def relative(urls: Strings, named: Sequence[tuple[str, str]]) -> Strings:
     """Return URLs, those below a prefix as ``vcc://name/`` and what follows the prefix."""
-    heads = [f"vcc://{name}/".encode() for _, name in named]
+    return rebased(urls, [(prefix, f"vcc://{name}/") for prefix, name in named])
+
+
+def absolute(urls: Strings, named: Sequence[tuple[str, str]]) -> Strings:
+    """Undo `relative`."""
+    return rebased(urls, [(f"vcc://{name}/", prefix) for prefix, name in named])
+
+
+def rebased(urls: Strings, moves: Sequence[tuple[str, str]]) -> Strings:
+    """Return URLs, those that begin with the first text of a pair with the second in its place.
+
+    The longest beginning that fits counts.
+    """
+    if not moves:
+        return urls
+    heads = [new.encode() for _, new in moves]
     data = np.concatenate([urls.data, np.frombuffer(b"".join(heads), np.uint8)])
     at = len(urls.data) + np.cumsum([0, *map(len, heads)])
-    # each URL is put together of two pieces, the first of which is empty unless it is relative
+    # each URL is put together of two pieces, the first of which is empty unless it is changed
     start = np.stack([urls.starts[:-1]] * 2, axis=1)
     length = np.stack([np.zeros(len(urls), np.int64), urls.lengths], axis=1)
     rest = np.arange(len(urls))
-    for which in sorted(range(len(named)), key=lambda each: -len(named[each][0])):
-        prefix = named[which][0].encode()
+    for which in sorted(range(len(moves)), key=lambda each: -len(moves[each][0])):
+        prefix = moves[which][0].encode()
         hit = urls.begin_with(rest, prefix)
         rows, rest = rest[hit], rest[~hit]
         start[rows, 0], length[rows, 0] = at[which], len(heads[which])

@@ -32,6 +32,9 @@ from icevirt.api.recipe import (
     dump_recipe,
     load_recipe,
 )
+from icevirt.api.relocate import (
+    relocate,
+)
 from icevirt.api.repository import (
     info,
     upgrade_icechunk_repository,
@@ -55,6 +58,9 @@ from icevirt.archive.plan import (
 from icevirt.archive.reports.build import (
     BuildReport,
     RepositorySummary,
+)
+from icevirt.archive.reports.relocation import (
+    RelocateReport,
 )
 from icevirt.archive.reports.scan import (
     ScanReport,
@@ -280,6 +286,7 @@ __all__ = [
     "ReadOnlyError",
     "RebaseFailedError",
     "RefNotFoundError",
+    "RelocateReport",
     "RepoAvailability",
     "RepoStatus",
     "RepoUpdateRetryConfig",
@@ -344,6 +351,7 @@ __all__ = [
     "local_filesystem_store",
     "plan",
     "r2_storage",
+    "relocate",
     "s3_anonymous_credentials",
     "s3_credentials",
     "s3_from_env_credentials",

@@ -113,7 +113,7 @@ def relocate(
             "the number of references is too small", do="Pass compare=1 or more.", compare=compare
         )
     storage = storage_of(repo)
-    work = _Work(
+    work = _RelocateWork(
         storage=storage,
         old=old,
         new=new,
@@ -132,7 +132,7 @@ def relocate(
 
 
 @dataclass(slots=True, kw_only=True)
-class _Work:
+class _RelocateWork:
     """A relocation, one attempt after another until it is in, or must not be."""
 
     storage: Storage

@@ -91,7 +91,7 @@ class _Relocating:
         row = (bytes(key), bytes(info.id), info.size_bytes, info.num_chunk_refs)
         return moved + Moved(manifests=(row,))
 
-    def _part(self, table: ChunkTable) -> _Part | None:
+    def _part(self, table: ChunkTable) -> _PartAtOld | None:
         """Return which locations of a table lie at the old place; None where none is virtual."""
         virtual = np.flatnonzero(table.kind == ChunkType.virtual)
         if not len(virtual):
@@ -118,7 +118,7 @@ class _Relocating:
         ]
         ends = np.zeros(len(places), np.uint64)
         np.maximum.at(ends, table.source[rows], table.offset[rows] + table.length[rows])
-        return _Part(
+        return _PartAtOld(
             hit=hit,
             rows=rows,
             files=files,
@@ -131,7 +131,7 @@ class _Relocating:
             there=at_new,
         )
 
-    def _counted(self, parts: Mapping[ObjectId8, _Part], met: set[_File]) -> Moved:
+    def _counted(self, parts: Mapping[ObjectId8, _PartAtOld], met: set[_File]) -> Moved:
         return Moved(
             files=_hashes(met),
             references=sum(len(part.rows) for part in parts.values()),
@@ -158,7 +158,7 @@ class _Relocating:
                 problems.append(placed.problem)
         return problems
 
-    def _too_short(self, parts: Mapping[ObjectId8, _Part]) -> Iterator[Difference]:
+    def _too_short(self, parts: Mapping[ObjectId8, _PartAtOld]) -> Iterator[Difference]:
         """Yield the files that end before their references do."""
         for part in parts.values():
             for file, end in zip(part.files, part.ends.tolist(), strict=True):
@@ -172,7 +172,7 @@ class _Relocating:
         self,
         key: ObjectId12,
         tables: Mapping[ObjectId8, ChunkTable],
-        parts: Mapping[ObjectId8, _Part],
+        parts: Mapping[ObjectId8, _PartAtOld],
         sample: int,
         problems: list[Difference],
     ) -> Moved:
@@ -207,7 +207,7 @@ class _Relocating:
                 size += int(length.sum())
         return Moved(compared=ranges, compared_bytes=size, alone=_hashes(alone))
 
-    def _rewritten(self, table: ChunkTable, part: _Part) -> ChunkTable:
+    def _rewritten(self, table: ChunkTable, part: _PartAtOld) -> ChunkTable:
         """Return a table with the new locations and checksums; the same one if none is new."""
         placed = [self._files[file] for file in part.files]
         is_restamped = any(each.is_restamped for each in placed)
@@ -226,7 +226,7 @@ class _Relocating:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Part:
+class _PartAtOld:
     """The locations of a table that lie at the old place."""
 
     hit: NDArray[np.int64]  # their numbers

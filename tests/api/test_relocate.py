@@ -42,6 +42,8 @@ class Moving:
     def __init__(self, tmp_path, **commit):
         self.old, self.new = tmp_path / "disk" / "old", tmp_path / "disk" / "new"
         self.files = write_days(self.old)
+        for path in self.files:
+            os.utime(path, (1.6e9, 1.6e9))
         self.repo = str(tmp_path / "repo")
         self.built = icevirt.build(
             self.files, self.repo, concat_dim="time", commit_options=commit or None
@@ -342,13 +344,15 @@ def test_an_archive_goes_from_disk_to_a_bucket_and_on(moving, s3):
     repo = icevirt.Repository.open(moving.repo, authorize_virtual_chunk_access=access)
     session = repo.readonly_session("main")
     assert {url.rpartition("/")[0] + "/" for url in urls_of(session)} == {two}
-    with xr.open_dataset(session.store, engine="icevirt") as found:
+    with xr.open_dataset(
+        moving.repo, engine="icevirt", authorize_virtual_chunk_access=access
+    ) as found:
         assert_same_dataset(found, moving.expected)
     theirs = icechunk.Repository.open(
         icechunk.local_filesystem_storage(moving.repo),
-        authorize_virtual_chunk_access={
-            two: icechunk.s3_credentials(access_key_id="test", secret_access_key="test")
-        },
+        authorize_virtual_chunk_access=icechunk.containers_credentials(
+            {two: icechunk.s3_credentials(access_key_id="test", secret_access_key="test")}
+        ),
     ).readonly_session("main")
     raw = xr.open_zarr(theirs.store, consolidated=False, decode_cf=False, chunks=None)
     ours = xr.open_zarr(session.store, consolidated=False, decode_cf=False, chunks=None)

@@ -14,7 +14,10 @@ from icevirt.cli.main import app
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 ICEVIRT = Path(sys.executable).parent / "icevirt"
-COMMANDS = ["build", "catalog", "check", "demo", "info", "plan", "scan", "upgrade", "verify"]
+COMMANDS = [
+    *("build", "catalog", "check", "demo", "info", "plan", "relocate", "scan", "upgrade"),
+    "verify",
+]
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:

@@ -24,6 +24,9 @@ from icevirt.api.catalog_view import (
 from icevirt.api.commit_options import (
     CommitOptions,
 )
+from icevirt.api.materialize import (
+    materialize,
+)
 from icevirt.api.plan import (
     Plan,
     plan,
@@ -58,6 +61,9 @@ from icevirt.archive.plan import (
 from icevirt.archive.reports.build import (
     BuildReport,
     RepositorySummary,
+)
+from icevirt.archive.reports.copying import (
+    MaterializeReport,
 )
 from icevirt.archive.reports.relocation import (
     RelocateReport,
@@ -278,6 +284,7 @@ __all__ = [
     "ManifestSplitDimCondition",
     "ManifestSplittingConfig",
     "ManifestVirtualChunkLocationCompressionConfig",
+    "MaterializeReport",
     "NodeNotFoundError",
     "NotFoundError",
     "ObjectStoreConfig",
@@ -349,6 +356,7 @@ __all__ = [
     "load_recipe",
     "local_filesystem_storage",
     "local_filesystem_store",
+    "materialize",
     "plan",
     "r2_storage",
     "relocate",

@@ -74,10 +74,10 @@ def relocate(
     are compared. Files whose time or etag changed get a new checksum; if such a file cannot be
     compared, because it is no longer at its old place, the call is refused.
 
-    Containers with a name move in the configuration: that is no commit, cannot be undone by going
-    back to a snapshot, and concerns all snapshots. References with absolute URLs are changed by a
-    commit to one branch: older snapshots, tags and other branches still point to the old place.
-    Both happen in one step. If the call is interrupted, call it again.
+    Containers with a name move in the configuration: that is not a commit, cannot be undone by
+    going back to a snapshot, and concerns all snapshots. References with absolute URLs are changed
+    by a commit to one branch: older snapshots, tags and other branches still point to the old
+    place. Both happen in one step. If the call is interrupted, call it again.
 
     Args:
         repo: Path or URL of the repository.

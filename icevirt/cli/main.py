@@ -65,6 +65,7 @@ _COMMANDS = {
     "upgrade": "icevirt.cli.repository:upgrade",
     "verify": "icevirt.cli.repository:verify",
     "relocate": "icevirt.cli.moving:relocate",
+    "materialize": "icevirt.cli.moving:materialize",
     "demo": "icevirt.cli.demo:demo",
 }
 

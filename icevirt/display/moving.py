@@ -1,13 +1,14 @@
-"""Format the report of `icevirt.relocate`."""
+"""Format the reports of `icevirt.relocate` and `icevirt.materialize`."""
 
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from icevirt.archive.reports.copying import MaterializeReport
 from icevirt.archive.reports.relocation import RelocateReport
 from icevirt.display.report import facts
-from icevirt.display.text import count, durations, size, words
+from icevirt.display.text import box, count, durations, size, words
 
 
 def relocate_report(report: RelocateReport) -> RenderableType:
@@ -62,3 +63,27 @@ def _state(report: RelocateReport) -> Text:
     if not report.references:
         return Text("  nothing to do: all references lead to the new place", "bold green")
     return Text("  relocated", "bold green")
+
+
+def materialize_report(report: MaterializeReport) -> RenderableType:
+    """Return the report for a terminal."""
+    spans = ", ".join(f"{low}:{high}" for low, high in report.region)
+    widened = ", extended to whole chunks" if report.is_widened else ""
+    chunks = count(report.chunks, "chunk")
+    before = ", before compression" if report.is_plan and report.is_reencoded else ""
+    rows = {"variable": f"{report.variable}[{spans}]{widened}"}
+    rows["chunks"] = f"{chunks} of {box(report.chunk_shape)}" if report.chunk_shape else chunks
+    rows["reads"] = f"{size(report.bytes_read)} of source files"
+    rows["stores"] = f"{size(report.bytes_stored)}{before}"
+    rows["tasks"] = f"{report.tasks:,}, {report.executor}"
+    if report.snapshot_id:
+        rows["commit"] = f"{report.snapshot_id} on {report.branch}"
+    if took := durations(report.seconds):
+        rows["took"] = took
+    if report.is_plan:
+        state = "nothing was changed: a plan"
+    elif report.snapshot_id:
+        state = "stored; every chunk was compared"
+    else:
+        state = "nothing to do: all of it is stored already"
+    return Group(words(report.repo, "bold"), facts(rows), Text(f"  {state}", "bold green"))

@@ -7,7 +7,7 @@ from io import StringIO
 
 from rich.console import Console, RenderableType
 
-from icevirt.display.moving import relocate_report
+from icevirt.display.moving import materialize_report, relocate_report
 from icevirt.display.plan import build_plan, eras
 from icevirt.display.report import build_report
 from icevirt.display.repository import (
@@ -31,6 +31,7 @@ for _format in (
     build_report,
     check_report,
     eras,
+    materialize_report,
     relocate_report,
     repository_summary,
     catalog_summary,

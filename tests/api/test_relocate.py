@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from icechunk.credentials import LocalFileSystemAccess
 
 import icevirt
 from builds.support import (
     assert_same_dataset,
     assert_same_raw,
     expected_dataset,
-    official,
     write_days,
 )
 from icevirt.connect.urls import file_url
@@ -80,7 +80,11 @@ class Moving:
         self.old.rename(self.old.with_name("away")) if self.old.exists() else None
         with self.read() as found:
             assert_same_dataset(found, self.expected)
-        store = official(self.repo).readonly_session("main").store
+        theirs = icechunk.Repository.open(
+            icechunk.local_filesystem_storage(self.repo),
+            authorize_virtual_chunk_access={f"{file_url(self.new)}/": LocalFileSystemAccess},
+        )
+        store = theirs.readonly_session("main").store
         files = sorted(map(str, self.new.iterdir()))
         assert_same_raw(store, files, lambda _, array: axis_of(array))
         assert icevirt.check(self.repo).ok

@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 ICEVIRT = Path(sys.executable).parent / "icevirt"
 COMMANDS = [
-    *("build", "catalog", "check", "demo", "info", "plan", "relocate", "scan", "upgrade"),
-    "verify",
+    *("build", "catalog", "check", "demo", "info", "materialize", "plan", "relocate", "scan"),
+    *("upgrade", "verify"),
 ]
 
 

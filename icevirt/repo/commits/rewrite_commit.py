@@ -30,6 +30,8 @@ class Rewrite:
     written: Mapping[ObjectId12, ManifestFile]
     chunks: Mapping[ObjectId8, NDArray[np.uint32]] = field(default_factory=dict)
     """Indices of chunks that count as written; none where all references mean what they meant."""
+    touched: frozenset[ObjectId8] = frozenset()
+    """Arrays that count as changed, whose chunks are too many to be listed."""
     metadata: JSONObject = field(default_factory=dict)
 
 

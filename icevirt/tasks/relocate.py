@@ -29,6 +29,8 @@ from icevirt.storage.protocol import Storage
 from icevirt.tasks.verify_references import kind_of
 from icevirt.wire.manifests.manifest import ManifestEncoding
 
+_KNOWN = 1 << 17  # files that are remembered from one manifest to the next
+
 type _File = tuple[str, Checksum]  # absolute URL at the old place, and what the scan recorded
 
 
@@ -67,6 +69,8 @@ class _Relocating:
             yield self._manifest(ObjectId12(key), sample)
 
     def _manifest(self, key: ObjectId12, sample: int) -> Moved:
+        if len(self._files) > _KNOWN:
+            self._files.clear()  # which costs another look at some
         found = self._assets.read_manifest(key)
         tables = {node: table for node, table in found.arrays.items() if node in self._task.nodes}
         parts = {node: part for node, each in tables.items() if (part := self._part(each))}

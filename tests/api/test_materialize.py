@@ -196,3 +196,38 @@ def test_a_kill_before_the_last_write_leaves_the_old_state(archive, monkeypatch)
     archive.assert_equal()
     assert archive.materialize().snapshot_id
     archive.assert_equal()
+
+
+@pytest.mark.ci
+@pytest.mark.spark
+def test_spark_stores_and_relocates_as_this_process_does(archive, spark, tmp_path):
+    where = {"authorize_virtual_chunk_access": [file_url(archive.folder)], "executor": spark}
+    report = icevirt.materialize(archive.repo, "packed", chunks={"time": 5}, **where)
+    assert report.executor == "spark"
+    assert report.tasks > 1
+    np.testing.assert_array_equal(archive.official("packed"), archive.raw)
+    new = tmp_path / "new"
+    shutil.copytree(archive.folder, new, copy_function=shutil.copyfile)
+    both = [file_url(archive.folder), file_url(new)]
+    moved = icevirt.relocate(
+        archive.repo,
+        archive.folder,
+        new,
+        compare="all",
+        authorize_virtual_chunk_access=both,
+        executor=spark,
+    )
+    assert moved.executor == "spark"
+    assert moved.references_compared == moved.references > 0
+    assert moved.files == 3
+    shutil.rmtree(archive.folder)
+    archive.folder = new
+    np.testing.assert_array_equal(archive.official("packed"), archive.raw)
+    with opened(archive.repo) as found:
+        np.testing.assert_array_equal(found["packed"], archive.expected["packed"])
+
+
+@pytest.mark.ci
+def test_processes_store_as_this_process_does(archive):
+    archive.materialize(executor="processes")
+    archive.assert_equal()

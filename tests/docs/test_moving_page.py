@@ -16,7 +16,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "moving.md").read_text()
 
 
 def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    return [text for of, text in found if of == language]
 
 
 @pytest.mark.usefixtures("in_process")
@@ -37,8 +38,16 @@ def test_the_commands_and_the_code_of_the_page_run(tmp_path, monkeypatch):
     exec(blocks("python")[0], {})
     shutil.rmtree("archive/old")
     shutil.rmtree("archive/new")
+    exec(blocks("python")[1], {})
+    for line in blocks("")[1].splitlines():
+        ran = CliRunner().invoke(app, shlex.split(line)[1:])
+        assert ran.exit_code == 0, ran.output
+        said.append(ran.stdout)
+    assert "nothing was changed: a plan" in said[2]
+    assert "stored; every chunk was compared" in said[3]
     with icevirt_opened() as found:
         assert found.load().sizes["time"] == 12
+        assert found["packed"].encoding["chunks"][0] == 6
 
 
 def icevirt_opened():

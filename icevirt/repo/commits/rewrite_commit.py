@@ -61,7 +61,7 @@ def publish(
     rewrite: Rewrite | None,
     config: Callable[[JSONObject], JSONObject] = lambda document: document,
 ) -> str | None:
-    """Change configuration and branch in one step, if nobody changed the repository meanwhile.
+    """Change configuration and branch in one step, unless another writer was faster.
 
     Args:
         head: Of the repository.
@@ -71,7 +71,7 @@ def publish(
         config: Makes the new configuration of the present one.
 
     Returns:
-        The id of the snapshot, "" if there is none; None where somebody was faster.
+        The id of the snapshot, "" if there is none; None where another writer was faster.
     """
     edits = [repo_updates.set_config(config)]
     made = ""

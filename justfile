@@ -72,6 +72,14 @@ deaths count="30":
 build-deaths builds="50":
     ICEVIRT_BUILD_DEATHS={{builds}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/execution/test_build_deaths.py
 
+# Kill the driver of streams in every phase of a batch, with two sources, old and new checkpoints
+stream-deaths:
+    ICEVIRT_STREAM_DEATHS=1 uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/execution/test_stream_deaths.py
+
+# Kill an executor of three in the middle of a build, with speculation on
+executor-loss:
+    ICEVIRT_EXECUTOR_LOSS=1 uv run pytest --tier all tests/execution/test_executor_loss.py
+
 # Build 1,000 times in one process, and look for files, threads and processes that stay
 leaks builds="1000":
     ICEVIRT_LEAK_BUILDS={{builds}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/execution/test_leaks.py
@@ -92,12 +100,20 @@ keeping examples="200":
 random-archives count="2000":
     ICEVIRT_ARCHIVES={{count}} uv run pytest -n 0 --timeout 0 tests/archives/test_random_archives.py
 
+# Run the tests of Spark on Spark 3.5 to the newest, and write what works into docs/clusters.md
+spark-versions *args:
+    uv run python .ci/spark_versions.py {{args}}
+
+# Build on a cluster of two workers that share nothing, and with ten usual mistakes (namespaces)
+clusters *args:
+    ICEVIRT_CLUSTERS=1 ICEVIRT_WRITE_PAGE=1 uv run pytest -n 0 -p no:randomly --timeout 0 -o faulthandler_timeout=0 tests/clusters {{args}}
+
 # Measure a build of 400 files against VirtualiZarr with icechunk
 bench *args:
     uv run python bench/build_archive.py {{args}}
 
 # Run all long forms, a night's work
-nightly: fuzz races poison deaths build-deaths leaks signals tamper keeping random-archives
+nightly: fuzz races poison deaths build-deaths stream-deaths executor-loss leaks signals tamper keeping random-archives spark-versions clusters
     HYPOTHESIS_PROFILE=nightly uv run pytest --tier all -n 2 --timeout 0 -o faulthandler_timeout=0
 
 # Run everything that .ci/run runs: the fast tests, then the others (docs/testing.md)

@@ -216,6 +216,7 @@ def build(archive: Archive) -> dict:
     from icevirt.catalog.facts_reader import read_facts
     from icevirt.catalog.lookup import settled
     from icevirt.execution.executor import give_back
+    from icevirt.execution.spark_executor import SparkExecutor
     from icevirt.execution.spark_session import local_session
     from icevirt.planning.combine.options import CombineSpec
     from icevirt.planning.eras.group_plan import combine_eras
@@ -245,7 +246,7 @@ def build(archive: Archive) -> dict:
         files=files, options=ScannerOptions(), catalog=catalog, max_bad_files=0, progress=None
     )
     job = Job(build_id="b" * 20, scan=scan, target=target, record=target.record("b" * 20))
-    results = write_all(spark, job, plan)
+    results = write_all(SparkExecutor(spark), job, plan)
     mark("write")
     refuse_losses(plan, results)
     commit(target, plan, results, message="bench", metadata={})

@@ -14,6 +14,9 @@ from icevirt.access.store.zarr_store import (
 from icevirt.access.virtual_refs import (
     VirtualChunkSpec,
 )
+from icevirt.api.append import (
+    append,
+)
 from icevirt.api.build import (
     build,
 )
@@ -23,6 +26,21 @@ from icevirt.api.catalog_view import (
 )
 from icevirt.api.commit_options import (
     CommitOptions,
+)
+from icevirt.api.history.compare import (
+    diff,
+)
+from icevirt.api.history.log import (
+    log,
+    ops_log,
+)
+from icevirt.api.history.moves import (
+    redo,
+    reset,
+    undo,
+)
+from icevirt.api.history.source import (
+    source,
 )
 from icevirt.api.materialize import (
     materialize,
@@ -59,17 +77,27 @@ from icevirt.archive.plan import (
     BuildPlan,
 )
 from icevirt.archive.reports.build import (
+    AppendReport,
     BuildReport,
     RepositorySummary,
 )
 from icevirt.archive.reports.copying import (
     MaterializeReport,
 )
+from icevirt.archive.reports.history import (
+    BranchMove,
+    CommitLog,
+    OperationLog,
+    VersionDiff,
+)
 from icevirt.archive.reports.relocation import (
     RelocateReport,
 )
 from icevirt.archive.reports.scan import (
     ScanReport,
+)
+from icevirt.archive.reports.value_source import (
+    ValueSource,
 )
 from icevirt.archive.reports.verification import (
     VerifyReport,
@@ -244,8 +272,10 @@ __all__ = [
     "AlreadyExistsError",
     "AncestryGraph",
     "AppendConflictSolver",
+    "AppendReport",
     "AzureRefreshableCredential",
     "BasicConflictSolver",
+    "BranchMove",
     "BuildPlan",
     "BuildReport",
     "CachingConfig",
@@ -254,6 +284,7 @@ __all__ = [
     "ChunkStorageStats",
     "ChunkType",
     "CombineOptions",
+    "CommitLog",
     "CommitOptions",
     "CompressionAlgorithm",
     "CompressionConfig",
@@ -288,6 +319,7 @@ __all__ = [
     "NodeNotFoundError",
     "NotFoundError",
     "ObjectStoreConfig",
+    "OperationLog",
     "OpsLogTrimSummary",
     "Plan",
     "ReadOnlyError",
@@ -320,12 +352,15 @@ __all__ = [
     "Update",
     "UpdateType",
     "UpgradeReport",
+    "ValueSource",
     "VariableFacts",
     "VerifyReport",
+    "VersionDiff",
     "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",
     "__version__",
+    "append",
     "azure_anonymous_credentials",
     "azure_credentials",
     "azure_from_env_credentials",
@@ -337,6 +372,7 @@ __all__ = [
     "catalog_view",
     "check",
     "containers_credentials",
+    "diff",
     "dump_recipe",
     "errors",
     "from_virtualizarr",
@@ -356,10 +392,14 @@ __all__ = [
     "load_recipe",
     "local_filesystem_storage",
     "local_filesystem_store",
+    "log",
     "materialize",
+    "ops_log",
     "plan",
     "r2_storage",
+    "redo",
     "relocate",
+    "reset",
     "s3_anonymous_credentials",
     "s3_credentials",
     "s3_from_env_credentials",
@@ -369,9 +409,11 @@ __all__ = [
     "s3_store",
     "scan_file",
     "scan_files",
+    "source",
     "tigris_storage",
     "to_kerchunk",
     "to_virtualizarr",
+    "undo",
     "upgrade_icechunk_repository",
     "verify",
 ]

@@ -337,6 +337,18 @@ class SparkJobError(BuildError):
     code = "spark-job"
 
 
+class JobsCancelledError(SparkJobError):
+    """The Spark jobs were cancelled; what was finished is kept, and the next run goes on."""
+
+    code = "cancelled"
+
+
+class ExecutorError(SparkJobError):
+    """An executor of the cluster cannot do the work; the message names it and what to set."""
+
+    code = "executor"
+
+
 class SourcesChangedError(BuildError):
     """Source files changed between scan and commit; nothing was committed."""
 

@@ -7,7 +7,7 @@ file, so it needs no authorization.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,12 @@ from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.config.document import VirtualChunkContainer
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.model.strings import Strings
 from icevirt.objects.authorize import Authorizer
+from icevirt.planning import containers
 from icevirt.repo import layout
 from icevirt.repo.session import Session
 from icevirt.versioning import chunk_tables
@@ -100,7 +102,9 @@ def refs_table(session: Session, path: str) -> pa.Table:
         ) from error
     kinds = [one.name for one in ChunkType]
     table = chunk_tables.compact(session.array_table(path))
-    places, source = _places(session, table)
+    places, source = places_of(
+        table, session.assets.storage.url, names_of(session.config.virtual_chunk_containers)
+    )
     inline = table.kind == ChunkType.inline
     modified = places.last_modified[source].astype(np.int64)
     return pa.table(
@@ -116,14 +120,18 @@ def refs_table(session: Session, path: str) -> pa.Table:
     )
 
 
-def _places(session: Session, table: ChunkTable) -> tuple[Locations, NDArray[np.int64]]:
-    """Return all objects, and the row of each chunk's; the last is empty, for inline chunks."""
-    files = Locations(
-        url=Strings.of(absolute(session, table)),
-        etag=table.locations.etag,
-        last_modified=table.locations.last_modified,
-    )
-    urls = _objects(session.assets.storage.url, table.chunk_ids)
+def places_of(
+    table: ChunkTable, root: str, named: Sequence[tuple[str, str]]
+) -> tuple[Locations, NDArray[np.int64]]:
+    """Return all objects, and the row of each chunk's; the last is empty, for inline chunks.
+
+    Args:
+        table: References.
+        root: URL of the repository.
+        named: (url_prefix, name) of the containers that have names.
+    """
+    files = replace(table.locations, url=containers.absolute(table.locations.url, named))
+    urls = _objects(root, table.chunk_ids)
     n = len(urls)
     objects = Locations(url=urls, etag=Strings.empty(n), last_modified=np.zeros(n, np.uint32))
     places = files + objects + Locations.one("")
@@ -131,6 +139,11 @@ def _places(session: Session, table: ChunkTable) -> tuple[Locations, NDArray[np.
     source[table.kind == ChunkType.native] += len(files)
     source[table.kind == ChunkType.inline] = len(places) - 1
     return places, source
+
+
+def names_of(known: Mapping[str, VirtualChunkContainer]) -> tuple[tuple[str, str], ...]:
+    """Return (url_prefix, name) of the containers that have names."""
+    return tuple((each.url_prefix, each.name) for each in known.values() if each.name is not None)
 
 
 def _objects(root: str, ids: NDArray[np.uint8]) -> Strings:

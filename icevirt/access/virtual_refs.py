@@ -238,7 +238,16 @@ def _locations(
     found: Sequence[str], *, etag: Strings, last_modified: NDArray[np.uint32]
 ) -> Locations:
     url = Strings.of(found)
-    for row in np.flatnonzero(url.first_bytes() == ord("f")).tolist():
-        if _SUSPECT.match(found[row]):
-            local_path(found[row])  # raises where no reader would follow
+    check_local(url)
     return Locations(url=url, etag=etag, last_modified=last_modified)
+
+
+def check_local(urls: Strings) -> None:
+    """Check that readers would follow the URLs of local files.
+
+    Raises:
+        InvalidInputError: They would not follow one.
+    """
+    for row in np.flatnonzero(urls.first_bytes() == ord("f")).tolist():
+        if _SUSPECT.match(url := urls[row]):
+            local_path(url)  # raises where no reader would follow

@@ -22,6 +22,7 @@ from icevirt.api.commit_options import CommitOptions
 from icevirt.api.pipeline.build_steps import ExecutorStarter, Request, until_unchanged
 from icevirt.api.pipeline.commit import prepare, promoted, refuse_differences
 from icevirt.api.pipeline.events import Clock, tell_committed, telling_failures
+from icevirt.api.pipeline.interruption import ending_by_signal
 from icevirt.api.renamed import names_replacements
 from icevirt.api.sources.inputs import Sources
 from icevirt.archive.reports.build import BuildReport, Progress
@@ -123,7 +124,8 @@ def built(
     if commit.promote is not None:
         prepare(storage, commit.branch, commit.promote)
     with ExitStack() as stack:
-        stack.enter_context(telling_failures("build"))
+        stack.enter_context(ending_by_signal())
+        stack.enter_context(telling_failures("build", clock))
         stack.enter_context(granted(reach))
         starter = ExecutorStarter(stack, clock, asked.executor)
         with clock.phase("list"):

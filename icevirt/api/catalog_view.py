@@ -18,6 +18,7 @@ from icevirt.archive.reports.scan import CatalogSummary
 from icevirt.catalog.parts import check_mark
 from icevirt.catalog.scan_notes import described_scans
 from icevirt.catalog.view import PartView, ddl, newest, schema
+from icevirt.connect.urls import as_local_path
 from icevirt.errors import InvalidInputError, StorageError
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.model import paths
@@ -153,14 +154,15 @@ class CatalogView:
         """
         _check(table)
         stream = self._stream(table)
-        unfinished = f"{os.fspath(path)}.unfinished"
+        there = as_local_path(path)
+        unfinished = f"{there}.unfinished"
         rows = 0
         try:
             with pq.ParquetWriter(unfinished, stream.schema, compression="zstd") as writer:
                 for batch in stream:
                     writer.write_batch(batch)
                     rows += batch.num_rows
-            os.replace(unfinished, path)
+            os.replace(unfinished, there)
         except OSError as error:
             raise StorageError(
                 "a table of a catalog cannot be written",

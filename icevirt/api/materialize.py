@@ -113,7 +113,7 @@ def materialize(
         encoding=ManifestEncoding.of_config(config.document),
         is_listed=_count(session, node) <= MAX_LISTED,
     )
-    with telling_failures("materialize"), ExitStack() as stack:
+    with telling_failures("materialize", clock), ExitStack() as stack:
         with clock.phase("executor"):
             few = _count(session, node) <= _FEW
             running = stack.enter_context(executor_of(executor, work=0 if few else None))

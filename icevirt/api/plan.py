@@ -32,6 +32,7 @@ from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.archive.reports.plan import PlanDifference
 from icevirt.display.render import as_text
+from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning.schedule.cost_estimate import costs_of
@@ -149,6 +150,7 @@ def planned(
             limits=choices.scan.limits,
         )
         running = stack.enter_context(executor_of(asked.executor, work=work_of(files)))
+        check_before_first(running, ClusterNeeds.of(files, scan.catalog))
         read = None if asked.listed is None else asked.listed.closed
         if read is None:
             scan, _ = scan_and_infer(running, scan, choices.inferring)

@@ -24,7 +24,8 @@ from icevirt.api.plan import plan
 from icevirt.api.renamed import BY_KEYWORD, OBJECTS, RENAMED, placed
 from icevirt.archive.options import declared
 from icevirt.connect.credentials.keywords import is_named
-from icevirt.connect.urls import is_url
+from icevirt.connect.spelling import is_url, spelled
+from icevirt.connect.urls import as_local_path
 from icevirt.errors import InvalidInputError, NotFoundError
 from icevirt.objects.source_access import REQUESTER_PAYS
 
@@ -50,7 +51,7 @@ def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[s
         InvalidInputError: It is not TOML, has another version, or contains an invalid key or value,
             or a secret.
     """
-    file = Path(path)
+    file = Path(as_local_path(path))
     text, found = _read(file, os.fspath(path))
     if found.pop("version") == 1:
         _refuse_unknown(found, {*_arguments(), *_FORMER}, text, file)
@@ -113,7 +114,7 @@ def dump_recipe(arguments: Mapping[str, Any], path: str | os.PathLike[str]) -> N
     Raises:
         InvalidInputError: One cannot be in a file, like a function or credentials.
     """
-    file = Path(path)
+    file = Path(as_local_path(path))
     folder = file.resolve().parent
     defaults = {**_parameters("plan"), **_parameters("build")}
     _refuse_unknown(arguments, {*defaults, *_NOT_IN_FILES}, "", file)
@@ -247,8 +248,9 @@ def _each(value: Any, move: Callable[[str], str]) -> Any:
 def _replaced(path: str, place: Callable[[str], str]) -> str:
     """Return a path with its mark and trailing slash, replaced in between unless it is a URL."""
     mark, bare = ("@", path[1:]) if path.startswith("@") else ("", path)
+    bare = spelled(bare)
     if path == "-" or is_url(bare) or bare.startswith("~"):
-        return path
+        return mark + bare
     return mark + place(bare) + ("/" if bare.endswith("/") else "")
 
 

@@ -16,7 +16,8 @@ from icevirt.api.pipeline.events import Clock, telling_failures, telling_tasks
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.relocation import Moved, RelocateReport, total
 from icevirt.connect.options import s3_store
-from icevirt.connect.urls import file_url, is_url, url_of_absolute
+from icevirt.connect.spelling import is_url
+from icevirt.connect.urls import file_url, url_of_absolute
 from icevirt.errors import InvalidInputError, StorageError, VerificationError
 from icevirt.execution.executor import Executor
 from icevirt.execution.selection import ExecutorChoice, executor_of
@@ -127,7 +128,7 @@ def relocate(
         executor=executor,
         clock=Clock(progress),
     )
-    with telling_failures("relocate"), work.stack:
+    with telling_failures("relocate", work.clock), work.stack:
         return work.run()
 
 

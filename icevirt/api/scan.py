@@ -17,6 +17,7 @@ from icevirt.api.choices import Asked, Choices, CombineOptionsLike, ListedFiles,
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.pipeline.events import Clock, telling_failures
 from icevirt.api.pipeline.inference import scan_and_infer
+from icevirt.api.pipeline.interruption import ending_by_signal
 from icevirt.api.pipeline.stages import Scan, scanned_catalog
 from icevirt.api.plan import Plan, planned
 from icevirt.api.renamed import names_replacements
@@ -28,6 +29,7 @@ from icevirt.archive.reports.build import BadFiles, Progress, Readers, Reference
 from icevirt.archive.reports.scan import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile
 from icevirt.catalog.facts_reader import ClosedCatalog
+from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
@@ -123,7 +125,8 @@ def scan_files(
     storage = shared(catalog)
     clock = Clock(progress)
     with ExitStack() as kept:
-        kept.enter_context(telling_failures("scan"))
+        kept.enter_context(ending_by_signal())
+        kept.enter_context(telling_failures("scan", clock))
         kept.enter_context(granted(SourceAccess.of(access)))
         with clock.phase("list"):
             inputs, options = Inputs(sources, asset=choices.scan.asset), choices.scanner
@@ -142,6 +145,8 @@ def scan_files(
         )
         with clock.phase("executor"):
             running = kept.enter_context(executor_of(executor, work=work_of(files)))
+            check_before_first(running, ClusterNeeds.of(files, storage))
+        clock.kept = storage.url
         with clock.phase("scan"):
             job, scanned = scan_and_infer(running, job, choices.inferring)
     with clock.phase("read"):

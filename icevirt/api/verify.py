@@ -18,6 +18,8 @@ from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.verification import Checked, VerifyReport, total
 from icevirt.errors import InvalidInputError
 from icevirt.execution.executor import Executor
+from icevirt.execution.job_labels import described
+from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
 from icevirt.model import paths
@@ -25,6 +27,7 @@ from icevirt.model.snapshot import Snapshot
 from icevirt.objects.authorize import GrantedAccess
 from icevirt.planning.edits.file_edits import recorded
 from icevirt.planning.schedule.sampling import sample
+from icevirt.repo import layout
 from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
@@ -106,6 +109,8 @@ def verify(
         is_small = len(work.manifests) <= _FEW and size <= _HANDFUL
         with clock.phase("executor"):
             running = stack.enter_context(executor_of(executor, work=0 if is_small else None))
+        path = layout.snapshot(session.snapshot.id)
+        check_before_first(running, ClusterNeeds(read=((storage, path),)))
         _refuse_unauthorized(session, access, work, running)
         slots = running.parallelism
         work.tasks = slots * _TASKS_PER_SLOT if slots > 1 else 1  # alone, none waits for the last
@@ -118,7 +123,8 @@ def verify(
             if tasks:
                 with clock.phase(phase):
                     report = telling_tasks(clock.step, phase, len(tasks))
-                    found.append(total(running.run(function, tasks, progress=report)))
+                    with described(f"verify: {phase}", storage.url):
+                        found.append(total(running.run(function, tasks, progress=report)))
     checked = total(found)
     return VerifyReport(
         repo=storage.url,

@@ -108,6 +108,7 @@ class Eras:
     absences: tuple[Absence, ...]
     choices: tuple[Choice, ...]
     ordered: bool  # the dimension's labels say which files follow which
+    as_one: bool = True  # whether the engine can show them as one dataset
 
     def __repr__(self) -> str:
         begins = [f"{era.name} at {era.first.rsplit('/', 1)[-1]}" for era in self.eras[:3]]

@@ -61,9 +61,11 @@ def build(  # noqa: PLR0917 - each is an option of the command
         catalog=catalog,
     )
     require(given, repo="REPO")
+    if not given["sources"] and re.search(r"^@|^-$|[*?]", str(given["repo"])):
+        raise typer.BadParameter(
+            f"{given['repo']} is in the place of the repository: name it last, after the files"
+        )
     require_sources(given)
-    if given["sources"] is None and re.search(r"^@|^-$|[*?]", str(given["repo"])):
-        raise typer.BadParameter(f"{given['repo']} is in the place of the repository")
     with progress(quiet=quiet) as listener:
         report = icevirt.build(**given, progress=listener)
     return CommandResult(value=report, output=output, quiet=quiet)

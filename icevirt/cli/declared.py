@@ -31,9 +31,10 @@ WriteRecipe = Annotated[
     typer.Option(help="Write the plan's recipe, for icevirt build -f, to this file."),
 ]
 
-type Command = Literal["build", "plan", "scan"]
+type Command = Literal["append", "build", "plan", "scan"]
 
 _ONLY: dict[Command, dict[str, tuple[str, ...]]] = {
+    "append": {"scan_options": (), "combine_options": (), "commit_options": ()},
     "build": {"scan_options": (), "combine_options": (), "commit_options": ()},
     "plan": {
         "scan_options": (),

@@ -1,7 +1,7 @@
 """Run the program: its commands, its version, and its error handling.
 
-An error of icevirt, or of stdout, is on stderr, with exit status 1: one line, or several if it
-proposes commands. A wrong command line is status 2; a traceback is a bug.
+An error of icevirt, or of stdout, is on stderr: one line, or several if it proposes commands. The
+exit statuses are those of `icevirt.cli.statuses`. A traceback is a bug.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from icevirt.cli.output import ProgressStyle, answering, show, show_error, tell_progress_as
+from icevirt.cli.statuses import BUG, status_of
 from icevirt.errors import IcevirtError
 from icevirt.redaction import without_secrets
 from icevirt.version import __version__
@@ -56,6 +56,7 @@ _FORMER_NAME = "doctor"  # of check
 
 _COMMANDS = {
     "build": "icevirt.cli.build:build",
+    "append": "icevirt.cli.append:append",
     "plan": "icevirt.cli.build:plan",
     "info": "icevirt.cli.repository:info",
     "scan": "icevirt.cli.scan:scan",
@@ -66,7 +67,17 @@ _COMMANDS = {
     "verify": "icevirt.cli.repository:verify",
     "relocate": "icevirt.cli.moving:relocate",
     "materialize": "icevirt.cli.moving:materialize",
+    "log": "icevirt.cli.history:log",
+    "diff": "icevirt.cli.history:diff",
+    "undo": "icevirt.cli.history:undo",
+    "redo": "icevirt.cli.history:redo",
+    "reset": "icevirt.cli.history:reset",
+    "branch": "icevirt.cli.names:branch",
+    "tag": "icevirt.cli.names:tag",
+    "ops-log": "icevirt.cli.history:ops_log",
+    "source": "icevirt.cli.history:source",
     "demo": "icevirt.cli.demo:demo",
+    "spark-script": "icevirt.cli.spark:spark_script",
 }
 
 
@@ -81,10 +92,8 @@ class _Program(TyperGroup):
         """Return a command; its module, and all that its options need, is imported now."""
         if cmd_name not in self.commands and cmd_name in _COMMANDS:
             module, _, function = _COMMANDS[cmd_name].partition(":")
-            alone = typer.Typer(rich_markup_mode=None, add_completion=False)
             found = getattr(importlib.import_module(module), function)
-            alone.command(cmd_name, hidden=cmd_name == _FORMER_NAME)(found)
-            self.commands[cmd_name] = typer.main.get_command(alone)
+            self.commands[cmd_name] = _command(cmd_name, found)
         elif cmd_name not in self.commands:  # a typing error, for which the nearest is looked up
             for each in _COMMANDS:
                 self.get_command(_ctx, each)
@@ -99,6 +108,17 @@ class _Program(TyperGroup):
         """Read the arguments of a command and run it."""
         with _repeating_no_secret():
             return super().invoke(ctx)
+
+
+def _command(name: str, found: Any) -> Any:
+    """Return the command that a function implements, or the group that a program is."""
+    if isinstance(found, typer.Typer):
+        group = typer.main.get_group(found)
+        group.name = name
+        return group
+    alone = typer.Typer(rich_markup_mode=None, add_completion=False)
+    alone.command(name, hidden=name == _FORMER_NAME)(found)
+    return typer.main.get_command(alone)
 
 
 app = typer.Typer(
@@ -145,20 +165,18 @@ def run() -> None:
         app()
     except IcevirtError as error:
         show_error(error)
-        sys.exit(1)
+        sys.exit(status_of(error))
     except OSError as error:
         if not _is_of_help(error):
-            sys.excepthook = _show_bug
-            raise
+            _end_by_bug(error)
         with answering():
             raise
     except SystemExit as stop:
         if stop.code in _ENDED:
             sys.stderr.write(f"icevirt: {_ENDED[stop.code]}\n")
         raise
-    except Exception:
-        sys.excepthook = _show_bug
-        raise
+    except Exception as error:  # noqa: BLE001  # it is shown, and the status says so
+        _end_by_bug(error)
 
 
 def _terminate(number: int, _frame: object) -> NoReturn:
@@ -166,9 +184,10 @@ def _terminate(number: int, _frame: object) -> NoReturn:
     sys.exit(128 + number)
 
 
-def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _end_by_bug(error: BaseException) -> NoReturn:
     """Print a traceback; libraries quote the URLs that they were given."""
-    sys.stderr.write(without_secrets("".join(traceback.format_exception(kind, error, trace))))
+    sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
+    sys.exit(BUG)
 
 
 def _is_of_help(error: OSError) -> bool:
@@ -182,4 +201,9 @@ def _log_to_stderr() -> None:
     handler = logging.StreamHandler()
     handler.addFilter(lambda record: "py4j" not in record.pathname)
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
-    logging.getLogger("icevirt").propagate = False  # answers and errors say it already
+    own = logging.getLogger("icevirt")
+    own.propagate = False  # answers and errors say it already, but for what a signal leaves
+    left = logging.StreamHandler()
+    left.addFilter(lambda record: str(getattr(record, "event", "")).endswith("-interrupted"))
+    left.setFormatter(logging.Formatter("icevirt: %(message)s"))
+    own.addHandler(left)

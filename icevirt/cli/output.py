@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from icevirt.errors import IcevirtError, StorageError
+from icevirt.cli.statuses import PLATFORM, REFUSED
+from icevirt.errors import CombineError, IcevirtError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +72,7 @@ def show(answer: CommandResult | None, **_: object) -> None:
 
 @contextlib.contextmanager
 def answering() -> Iterator[None]:
-    """Bring what the block prints to stdout, or end the program with status 1.
+    """Bring what the block prints to stdout, or end the program.
 
     A reader that has seen enough (``| head``) is not worth a line, everything else is.
     """
@@ -83,22 +84,25 @@ def answering() -> Iterator[None]:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+        status = REFUSED
         if not isinstance(error, BrokenPipeError):
+            status = PLATFORM
             show_error(
                 StorageError(
                     f"the answer cannot be written to stdout: {error.strerror}",
                     do="Free some space, or redirect the output.",
                 )
             )
-        sys.exit(1)
+        sys.exit(status)
 
 
 def show_error(error: IcevirtError) -> None:
-    """Print an error on stderr: on one line; or with what solves it, on several."""
+    """Print an error on stderr: on one line; with what solves it, or about files, on several."""
     from icevirt.display.refusals import lines
     from icevirt.display.text import plain
 
-    said = lines(error, sys.argv[1:]) if error.fixes else [plain(error)]
+    is_long = bool(error.fixes) or isinstance(error, CombineError)
+    said = lines(error, sys.argv[1:]) if is_long else [plain(error)]
     sys.stderr.write(f"icevirt: {'\n'.join(said)}\n")
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from icevirt.connect.spelling import is_url, spelled
 from icevirt.errors import InvalidInputError
 
 # what WHATWG's path percent-encode set leaves alone, beyond letters, digits and "-._~"; without the
@@ -27,6 +28,7 @@ _SAFE = "/!$&'()*+,;=:@[]|"
 PROVIDERS = {
     "s3": "s3",
     "s3a": "s3",
+    "s3n": "s3",
     "tigris": "s3",
     "gs": "gcs",
     "gcs": "gcs",
@@ -34,6 +36,8 @@ PROVIDERS = {
     "azure": "azure",
     "abfs": "azure",
     "abfss": "azure",
+    "wasb": "azure",
+    "wasbs": "azure",
     "http": "http",
     "https": "http",
 }
@@ -53,12 +57,6 @@ HOST_AND_PORT = re.compile(rf"(?:{_HOST_NAME})(?::[0-9]{{1,5}})?", re.ASCII)
 
 _PORTS = {"http": 80, "https": 443}
 _EMULATOR = "http://127.0.0.1:10000"
-
-
-def is_url(text: str) -> bool:
-    """Say whether ``text`` has a scheme; ``C:/x`` and plain paths have none."""
-    scheme, separator, _ = text.partition("://")
-    return bool(separator) and len(scheme) > 1 and scheme.replace("+", "").isalnum()
 
 
 def file_url(path: str | os.PathLike[str]) -> str:
@@ -107,7 +105,7 @@ def as_local_path(text: str | os.PathLike[str]) -> str:
     Raises:
         InvalidInputError: The URL has another scheme.
     """
-    text = os.fspath(text)
+    text = spelled(os.fspath(text))
     if not is_url(text):
         return os.path.abspath(os.path.expanduser(text))
     if not text.startswith("file://"):
@@ -147,12 +145,13 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Read a URL.
+        """Read a URL; its scheme becomes the one of containers, so ``s3a`` becomes ``s3``.
 
         Raises:
             InvalidInputError: It is not well-formed, names no bucket, holds a user name or
                 password, or is of a kind that no object store serves.
         """
+        url = spelled(url)
         scheme, separator, _ = url.partition("://")
         if not separator or scheme.lower() not in PROVIDERS:
             raise InvalidInputError(

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from datetime import datetime
 from enum import Enum
 from functools import singledispatch
 from typing import Any
 
 from icevirt.archive.eras import Era
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.reports.build import BuildReport
+from icevirt.archive.reports.build import AppendReport, BuildReport
+from icevirt.archive.reports.history import VersionDiff
 from icevirt.archive.reports.plan import PlanCost, ReadCost
 from icevirt.archive.reports.scan import ScanReport
 from icevirt.archive.reports.verification import VerifyReport
@@ -27,10 +29,12 @@ from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.repo.maintenance.check import CheckReport
 
 _COMPUTED: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    AppendReport: ((), ("references",)),
     BuildReport: ((), ("references",)),
     ScanReport: ((), ("references", "ok")),
     VerifyReport: ((), ("ok",)),
     CheckReport: ((), ("ok",)),
+    VersionDiff: ((), ("chunks_written",)),
     PlanCost: ((), ("map", "series")),
     ReadCost: (("requests",), ()),
     Era: (("name",), ()),
@@ -46,8 +50,8 @@ def document(value: Any) -> JSON:
         first, last = _COMPUTED.get(shown, ((), ()))
         fields = (field.name for field in dataclasses.fields(shown) if field.name not in _NEVER)
         return {name: document(getattr(value, name)) for name in (*first, *fields, *last)}
-    if isinstance(value, Enum):
-        return str(value.value)
+    if isinstance(value, Enum | datetime):
+        return str(value.value) if isinstance(value, Enum) else value.isoformat()
     if isinstance(value, Mapping):
         return {str(key): document(item) for key, item in value.items()}
     if isinstance(value, frozenset):

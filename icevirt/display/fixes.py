@@ -61,7 +61,7 @@ def commands(fixes: Sequence[Fix], words: Sequence[str]) -> list[str]:
         command = " ".join(map(quoted, again))
         command = f"... | {command}" if _STDIN in shown else command
         made.append(f"{plain(each.first)} && {command}" if each.first else command)
-    width = max(map(len, made))
+    width = max(map(len, made), default=0)
     return [
         f"{command:<{width}}  # {plain(each.price)}{more}{_of_recipe(each, base)}"
         for command, each in zip(made, fixes, strict=True)

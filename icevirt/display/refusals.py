@@ -16,7 +16,7 @@ _SHOWN = 5  # of several values
 
 
 def lines(error: IcevirtError, words: Sequence[str]) -> list[str]:
-    """Return the lines of an error that has fixes, for a terminal.
+    """Return the lines of an error about files, for a terminal.
 
     Args:
         error: The error.
@@ -28,7 +28,7 @@ def lines(error: IcevirtError, words: Sequence[str]) -> list[str]:
     return [
         plain(error.what),
         *(f"  {plain(name):<{width}}  {plain(text)}" for name, text in facts.items()),
-        "fix:" if len(ways) == 1 else "fix (one of):",
+        *(["fix:" if len(ways) == 1 else "fix (one of):"] if ways else []),
         *(f"  {each}" for each in ways),
         *([plain(error.do)] if error.do else []),
     ]

@@ -7,9 +7,18 @@ from io import StringIO
 
 from rich.console import Console, RenderableType
 
+from icevirt.display.history import (
+    branch_move,
+    commit_log,
+    name_change,
+    named_versions,
+    operation_log,
+    value_source,
+    version_diff,
+)
 from icevirt.display.moving import materialize_report, relocate_report
 from icevirt.display.plan import build_plan, eras
-from icevirt.display.report import build_report
+from icevirt.display.report import append_report, build_report
 from icevirt.display.repository import (
     check_report,
     repository_summary,
@@ -27,18 +36,26 @@ def render(value: object) -> RenderableType:
 
 
 for _format in (
+    append_report,
+    branch_move,
     build_plan,
     build_report,
     check_report,
+    commit_log,
     eras,
     materialize_report,
     relocate_report,
+    name_change,
+    named_versions,
+    operation_log,
     repository_summary,
     catalog_summary,
     scan_report,
     scanned_file,
     upgrade_report,
+    value_source,
     verify_report,
+    version_diff,
 ):
     render.register(_format)  # by the type of its argument
 

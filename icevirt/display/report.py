@@ -9,7 +9,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from icevirt.archive.reports.build import ArraySummary, BadFile, BuildReport
+from icevirt.archive.reports.build import (
+    AppendReport,
+    ArraySummary,
+    BadFile,
+    BuildReport,
+)
 from icevirt.display.text import box, bytes_of, durations, references, size, words
 
 _HEADINGS = ("array", "type", "shape", "chunks of", "references", "in files", "stored", "read by")
@@ -17,10 +22,27 @@ _HEADINGS = ("array", "type", "shape", "chunks of", "references", "in files", "s
 
 def build_report(report: BuildReport) -> RenderableType:
     """Return the report for a terminal."""
-    verb = "Already built" if report.already_built else "Built"
+    return _drawn(report, "Already built" if report.already_built else "Built", _facts(report))
+
+
+def append_report(report: AppendReport) -> RenderableType:
+    """Return the report for a terminal."""
+    counts = {
+        "appended": f"{report.files_appended:,}, and {report.files_known:,} were there already",
+        **({"replaced": f"{report.files_replaced:,}"} if report.files_replaced else {}),
+    }
+    if not report.already_built:
+        return _drawn(report, "Appended to", {**counts, **_facts(report)})
+    done = Text.assemble(("Nothing to append to", "bold green"), " ", words(report.repo, "bold"))
+    snapshot = {"snapshot": f"{report.snapshot_id} on {report.branch}"}
+    told = facts({**(snapshot if report.snapshot_id else {}), **counts})
+    return Group(done, told, *listed("Notes", report.findings))
+
+
+def _drawn(report: BuildReport, verb: str, told: dict[str, str]) -> RenderableType:
     parts: list[RenderableType] = [
         Text.assemble((verb, "bold green"), " ", words(report.repo, "bold")),
-        facts(_facts(report)),
+        facts(told),
         Text(),
         array_table(report.arrays),
         *listed("Notes", report.findings),
@@ -37,8 +59,8 @@ def opening(report: BuildReport) -> str:
     arguments = [
         repr(report.repo),
         "engine='icevirt'",
-        *([] if report.group == "/" else [f"group={report.group!r}"]),
-        *([] if report.eras == 1 else ["eras='concat'"]),
+        *([] if report.opens == "/" else [f"group={report.opens!r}"]),
+        *(["eras='concat'"] if report.eras > 1 and report.opens_as_one else []),
         f"authorize_virtual_chunk_access={list(report.containers)!r}",
     ]
     return "\n".join(["xr.open_dataset(", *(f"    {words}," for words in arguments), ")"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import pickle
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +25,9 @@ from icevirt.storage.protocol import Storage
 
 INTERVAL = 0.5
 """Seconds between two reports of progress."""
+
+EXECUTOR = "executor"
+"""The fact of an error that names the machine it was raised on."""
 
 type Done = Callable[[int], None]
 """Called now and then with the number of tasks that are done, and once when all are."""
@@ -98,8 +102,16 @@ def run_pickled[T, *Ts, R](
     payload: bytes,
     load: Callable[[bytes], T] = pickle.loads,
     *args: *Ts,
+    names_host: bool = False,
 ) -> tuple[bool, bytes]:
     """Run a function on a pickled task and other arguments, in a worker.
+
+    Args:
+        function: What is run.
+        payload: The task, pickled.
+        load: Unpickles it.
+        args: Further arguments.
+        names_host: Say on which machine an error was raised.
 
     Returns:
         Whether there is a result, and that, or the `IcevirtError` that was raised, pickled.
@@ -107,7 +119,13 @@ def run_pickled[T, *Ts, R](
     try:
         return True, pickle.dumps(function(load(payload), *args))
     except IcevirtError as error:
-        return False, pickle.dumps(error)
+        return False, pickle.dumps(located(error) if names_host else error)
+
+
+def located(error: IcevirtError) -> IcevirtError:
+    """Return the error, with the machine it was raised on among its facts."""
+    error.facts = {**error.facts, EXECUTOR: error.facts.get(EXECUTOR, socket.gethostname())}
+    return error
 
 
 def results_of[R](rows: Sequence[tuple[int, bool, bytes]]) -> list[R]:

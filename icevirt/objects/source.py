@@ -8,6 +8,7 @@ import weakref
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect import urls
+from icevirt.connect.spelling import is_url, spelled
 from icevirt.errors import NotFoundError, ScanError, StaleReferenceError, StorageError
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.remote_source import RemoteSource
@@ -114,8 +115,8 @@ def open_source(url: str | os.PathLike[str]) -> OpenedSource:
         ScanError: It cannot be read.
         StorageError: A server refused, or did not answer.
     """
-    text = os.fspath(url)
-    if urls.is_url(text) and not text.startswith("file://"):
+    text = spelled(os.fspath(url))
+    if is_url(text) and not text.startswith("file://"):
         return RemoteSource(text)
     return LocalSource(metadata_of(urls.as_local_path(text)))
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from icevirt.connect.container import endpoint_of
 from icevirt.connect.urls import local_path
@@ -125,31 +126,32 @@ def relative(urls: Strings, named: Sequence[tuple[str, str]]) -> Strings:
 
 
 def absolute(urls: Strings, named: Sequence[tuple[str, str]]) -> Strings:
-    """Undo `relative`."""
+    """Undo `relative`; a location of no container stays as it is."""
     return rebased(urls, [(f"vcc://{name}/", prefix) for prefix, name in named])
 
 
-def rebased(urls: Strings, moves: Sequence[tuple[str, str]]) -> Strings:
-    """Return URLs, those that begin with the first text of a pair with the second in its place.
-
-    The longest beginning that fits counts.
-    """
-    if not moves:
+def rebased(urls: Strings, heads: Sequence[tuple[str, str]]) -> Strings:
+    """Return URLs, those that begin as the first of a pair with the second in its place."""
+    beginnings = [before.encode() for before, _ in heads]
+    hits: list[tuple[int, NDArray[np.int64]]] = []
+    rest = np.arange(len(urls))
+    for which in sorted(range(len(heads)), key=lambda each: -len(heads[each][0])):
+        hit = urls.begin_with(rest, beginnings[which])
+        if hit.any():
+            hits.append((which, rest[hit]))
+            rest = rest[~hit]
+    if not hits:
         return urls
-    heads = [new.encode() for _, new in moves]
-    data = np.concatenate([urls.data, np.frombuffer(b"".join(heads), np.uint8)])
-    at = len(urls.data) + np.cumsum([0, *map(len, heads)])
-    # each URL is put together of two pieces, the first of which is empty unless it is changed
+    ends = [after.encode() for _, after in heads]
+    data = np.concatenate([urls.data, np.frombuffer(b"".join(ends), np.uint8)])
+    at = len(urls.data) + np.cumsum([0, *map(len, ends)])
+    # each URL is put together of two pieces, the first of which is empty unless it is moved
     start = np.stack([urls.starts[:-1]] * 2, axis=1)
     length = np.stack([np.zeros(len(urls), np.int64), urls.lengths], axis=1)
-    rest = np.arange(len(urls))
-    for which in sorted(range(len(moves)), key=lambda each: -len(moves[each][0])):
-        prefix = moves[which][0].encode()
-        hit = urls.begin_with(rest, prefix)
-        rows, rest = rest[hit], rest[~hit]
-        start[rows, 0], length[rows, 0] = at[which], len(heads[which])
-        start[rows, 1] += len(prefix)
-        length[rows, 1] -= len(prefix)
+    for which, rows in hits:
+        start[rows, 0], length[rows, 0] = at[which], len(ends[which])
+        start[rows, 1] += len(beginnings[which])
+        length[rows, 1] -= len(beginnings[which])
     joined, starts = gather(data, start.reshape(-1), length.reshape(-1))
     return Strings(joined, starts[::2].copy())
 

@@ -11,6 +11,7 @@ from typing import Any
 from icevirt.connect import urls
 from icevirt.connect.credentials.common import Credentials
 from icevirt.connect.credentials.keywords import credentials_named
+from icevirt.connect.spelling import is_url, spelled
 from icevirt.connect.urls import PROVIDERS, plain
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import RepositoryConfig
@@ -97,4 +98,5 @@ def _normalized(prefix: str) -> str:
             "an empty prefix would authorize everything",
             do="Pass the url_prefix of a virtual chunk container.",
         )
-    return normalized(prefix if urls.is_url(prefix) else urls.file_url(prefix))
+    prefix = spelled(prefix, foreign=True)
+    return normalized(prefix if is_url(prefix) else urls.file_url(prefix))

@@ -19,8 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.urls import Address, file_url, is_url, local_path
-from icevirt.errors import NotFoundError, ScanError, StaleReferenceError, UnsupportedError
+from icevirt.connect.spelling import is_url, spelled
+from icevirt.connect.urls import Address, file_url, local_path
+from icevirt.errors import (
+    InvalidInputError,
+    NotFoundError,
+    ScanError,
+    StaleReferenceError,
+    UnsupportedError,
+)
 from icevirt.model.chunks import Locations
 from icevirt.model.strings import Strings
 from icevirt.objects.opened import OpenedSource
@@ -116,6 +123,7 @@ class Elsewhere:
             ScanError: It is no regular file, or cannot be read.
         """
         try:
+            name = self._spelled(name)
             if is_url(name) and not name.startswith(_FILE):
                 self._check(name, name)
                 return RemoteSource(name)
@@ -150,6 +158,7 @@ class Elsewhere:
             return self._own
         if "::" in name:
             raise self._refused("chained file systems", name, "Write plain URLs into the file.")
+        name = self._spelled(name)
         path = name.removeprefix(_FILE)
         if not is_url(name) or path != name:
             return self._local(path, name)
@@ -157,6 +166,12 @@ class Elsewhere:
             raise self._refused("a URL with relative segments", name, "Write it without them.")
         self._check(name, name)
         return SourceFile(url=name, size=-1)
+
+    def _spelled(self, name: str) -> str:
+        try:
+            return spelled(name)
+        except InvalidInputError as error:
+            raise self._refused(error.what, name, "Write other URLs into the file.") from error
 
     def _local(self, path: str, name: str) -> SourceFile:
         if "\0" in path:
@@ -231,5 +246,6 @@ def prefixes_of(allowed: Iterable[str]) -> Iterator[str]:
 
 
 def _prefix(text: str) -> str:
+    text = spelled(text)
     path = text.removeprefix(_FILE)
     return text if is_url(text) and path == text else file_url(path)

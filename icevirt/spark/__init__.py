@@ -1,5 +1,22 @@
 """Provide what a Spark user calls on a session: ``import icevirt.spark``.
 
-Each function takes the session as its first argument and needs neither its JVM nor its RDDs: Spark
-Connect will do. How builds run their tasks on Spark is in `icevirt.execution`.
+Functions need neither the JVM of a session nor its RDDs, so that Spark Connect will do. How builds
+run their tasks on Spark is in `icevirt.execution`.
 """
+
+from icevirt.spark.foreach_batch import FilesAppender, foreach_batch
+from icevirt.spark.registration import register
+from icevirt.spark.shipping import Shipped, ship
+from icevirt.spark.tables import table
+from icevirt.spark.writing import WrittenReferences, write_references
+
+__all__ = [
+    "FilesAppender",
+    "Shipped",
+    "WrittenReferences",
+    "foreach_batch",
+    "register",
+    "ship",
+    "table",
+    "write_references",
+]

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from icevirt.connect import urls
 from icevirt.connect.credentials.common import Credentials
 from icevirt.connect.credentials.object_stores import (
     azure_credentials,
@@ -16,6 +15,7 @@ from icevirt.connect.credentials.object_stores import (
     s3_credentials,
 )
 from icevirt.connect.options import CHECKSUMS, TIGRIS, TIGRIS_HEADERS
+from icevirt.connect.spelling import is_url, spelled
 from icevirt.connect.stores import bucket_of
 from icevirt.connect.urls import Address
 from icevirt.errors import InvalidInputError
@@ -44,7 +44,8 @@ def storage_of(root: StorageLike, options: Mapping[str, Any] | None = None) -> S
         text = os.fspath(root)
         if not text:
             raise InvalidInputError("a repository's path is empty", do="Pass a path or a URL.")
-        if urls.is_url(text) and not text.lower().startswith("file://"):
+        text = spelled(text)
+        if is_url(text) and not text.startswith("file://"):
             return _storage_at(text, options or {})
         root = LocalStorage(text)
     if not hasattr(root, "get_versioned"):

@@ -17,7 +17,12 @@ from contextlib import contextmanager, suppress
 _TRIES = 50
 _PAUSE = 0.0005  # seconds more before each further try; a second in all
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS}
+_NO_HARD_LINKS = {errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EMLINK}
 _NO_LINK = {errno.EOPNOTSUPP, errno.EPERM, errno.EXDEV, errno.ENOENT, errno.ENOSYS}
+
+
+class NoHardLinksError(OSError):
+    """The file system has no hard links, which create a file only where there is none."""
 
 
 @contextmanager
@@ -70,7 +75,11 @@ def _gone(at: int) -> Iterator[None]:
 
 
 def create(at: int, name: str, body: bytes) -> bool:
-    """Create a file that must not exist; False when it does, and then nothing was changed."""
+    """Create a file that must not exist; False when it does, and then nothing was changed.
+
+    Raises:
+        NoHardLinksError: The file system cannot; who holds a lock may look, and `replace`.
+    """
     return _create_unnamed(at, name, body) if _has_unnamed(at) else _create_staged(at, name, body)
 
 
@@ -116,7 +125,7 @@ def _create_staged(at: int, name: str, body: bytes) -> bool:
     staged = unfinished(name)
     try:
         _write_file(os.open(staged, _STAGE | os.O_EXCL, 0o666, dir_fd=at), body)
-        os.link(staged, name, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+        _link(staged, name, at)
     except FileExistsError:
         return False
     finally:
@@ -124,6 +133,15 @@ def _create_staged(at: int, name: str, body: bytes) -> bool:
             os.unlink(staged, dir_fd=at)
     os.fsync(at)
     return True
+
+
+def _link(staged: str, name: str, at: int) -> None:
+    try:
+        os.link(staged, name, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+    except OSError as error:
+        if error.errno in _NO_HARD_LINKS:
+            raise NoHardLinksError(error.errno, error.strerror) from error
+        raise
 
 
 def unfinished(name: str) -> str:

@@ -3,8 +3,9 @@
 Promises: every write is atomic and durable; conditional writes exclude one another by an exclusive
 lock on the root's directory descriptor, so no acknowledged write is lost, in threads and between
 processes. The lock does not bind the official client, whose local commits overwrite
-unconditionally: do not let both write to one local repository at the same time. Network file
-systems whose ``flock`` is local to the machine give no protection between machines.
+unconditionally: do not let both write to one local repository at the same time. On file systems
+that are not of one machine a file is locked as well, and what they do is tried out before the first
+commit; where ``flock`` is local to the machine, nothing protects between machines.
 """
 
 # Plain system calls, so that each of their errors is known.
@@ -16,7 +17,7 @@ import hashlib
 import os
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 
@@ -25,6 +26,8 @@ from icevirt.connect.retry import jitter
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.storage import durable
 from icevirt.storage.memory import refuse_huge, too_short
+from icevirt.storage.mounts import existing, mount_of
+from icevirt.storage.probe import probe
 from icevirt.storage.protocol import (
     LostRace,
     ObjectInfo,
@@ -35,6 +38,7 @@ from icevirt.storage.protocol import (
 )
 
 _PATIENCE = 300.0  # seconds that a writer waits for the lock
+_LOCK = "lock#0"  # a file that no listing shows, and that stays
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _REMEDIES = {
     errno.EACCES: "Give this user permission to read and write there, or choose another path.",
@@ -46,19 +50,6 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "Choose a shorter path.",
     errno.EMFILE: "Raise the limit of open files (ulimit -n).",
 }
-# network file systems whose locks one machine keeps alone: always, or with a mount option
-_LOCAL_LOCKS = frozenset(
-    {"9p", "fuse.gcsfuse", "fuse.goofys", "fuse.mount-s3", "fuse.mountpoint-s3", "fuse.rclone"}
-    | {"fuse.s3fs", "fuse.sshfs", "vboxsf"}
-)
-_LOCAL_BY_OPTION = {
-    "nfs": {"nolock", "local_lock=all", "local_lock=flock"},
-    "nfs4": {"nolock", "local_lock=all", "local_lock=flock"},
-    "cifs": {"nobrl"},
-    "smb3": {"nobrl"},
-    "lustre": {"localflock", "noflock"},
-}
-_MOUNTS = "/proc/self/mountinfo"
 
 
 class LocalStorage:
@@ -138,8 +129,9 @@ class LocalStorage:
         folder, name = os.path.split(full)
 
         def act(at: int) -> None:
-            if durable.create(at, name, body):
-                return
+            with suppress(durable.NoHardLinksError):
+                if durable.create(at, name, body):
+                    return
             if _renewed(full, body):
                 os.fsync(at)  # the writer that linked it may not have come to this yet
                 return
@@ -156,7 +148,7 @@ class LocalStorage:
         def act(at: int) -> Written | LostRace:
             with self._locked():
                 if was is None:
-                    won = durable.create(at, name, body)
+                    won = _create(at, name, body)
                 elif won := self._is_at(path, was):
                     durable.replace(at, name, body, staged=f"{name}#0")
                 if not won:
@@ -200,15 +192,25 @@ class LocalStorage:
                     full = os.path.dirname(full)
                     os.rmdir(full)
 
+    def refuse_unsafe(self) -> None:
+        """Look whether commits to the root are safe, and try it out where nobody knows.
+
+        Raises:
+            StorageError: They are not, or nothing can be written there.
+        """
+        _look_at(self._root)
+
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        _warn_of_local_locks(self._root)
-        with durable.directory(self._root) as root:
-            _lock(root, self.url)
-            try:
+        is_known = _look_at(self._root)
+        with durable.directory(self._root) as root, _held(root, self.url):
+            if is_known:
                 yield
-            finally:
-                fcntl.flock(root, fcntl.LOCK_UN)  # a child forked meanwhile must not keep it
+                return
+            # directories are locked on this machine only, whatever the server can do: of NFS, SMB
+            # and FUSE the kernel passes on locks of files
+            with _lock_file(self._root) as file, _held(file, self.url):
+                yield
 
     def _is_at(self, path: str, version: Version) -> bool:
         try:
@@ -249,15 +251,64 @@ def _lock(descriptor: int, url: str) -> None:
         time.sleep(jitter(0.0005, 0.01))
 
 
+@contextmanager
+def _held(descriptor: int, url: str) -> Iterator[None]:
+    _lock(descriptor, url)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child forked meanwhile must not keep it
+
+
+@contextmanager
+def _lock_file(root: str) -> Iterator[int]:
+    fd = os.open(os.path.join(root, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _create(at: int, name: str, body: bytes) -> bool:
+    """Create a file that must not exist, under the lock; False when it does."""
+    try:
+        return durable.create(at, name, body)
+    except durable.NoHardLinksError:
+        if os.access(name, os.F_OK, dir_fd=at, follow_symlinks=False):
+            return False
+        durable.replace(at, name, body, staged=f"{name}#0")
+        return True
+
+
 @cache
-def _warn_of_local_locks(root: str) -> None:
-    """Say once in a process that the lock does not hold between machines, where that is known."""
-    if (kind := local_locks(root)) is not None:
+def _look_at(root: str) -> bool:
+    """Look once in a process whether commits to a root are safe; say whether its kind is known.
+
+    Where its locks do not hold between machines, and that is known, it is said.
+
+    Raises:
+        StorageError: They are not safe.
+    """
+    mount = mount_of(root)
+    if mount is not None and mount.is_known:
+        return True
+    kind = "unknown" if mount is None else mount.kind
+    if mount is not None and mount.is_bucket:
+        raise StorageError(
+            "this directory shows a bucket as files, without locks: commits would be lost",
+            do="Name the repository by the URL of the bucket: s3://, gs:// or abfss://.",
+            path=root,
+            file_system=kind,
+        )
+    if mount is not None and mount.keeps_locks:
         warnings.warn(
             f"{root} is on a network file system ({kind}) whose locks do not work between "
             "machines: write to this repository from one machine at a time, or use an object store",
             stacklevel=2,
         )
+    with _as_storage_errors(root):
+        probe(existing(root), kind)
+    return False
 
 
 @contextmanager
@@ -342,30 +393,3 @@ def _walk(folder: str, path: str) -> Iterator[ObjectInfo]:
                 yield _info(inner, entry.stat())
             except FileNotFoundError:
                 continue  # deleted while we listed
-
-
-def local_locks(path: str) -> str | None:
-    """Return the kind of network file system below ``path`` whose locks one machine keeps alone.
-
-    None: it is none, or that is not known.
-    """
-    try:
-        device = os.stat(path).st_dev
-        with open(_MOUNTS, encoding="utf-8", errors="replace") as mounts:
-            return kind_of(f"{os.major(device)}:{os.minor(device)}", mounts)
-    except OSError:
-        return None
-
-
-def kind_of(device: str, mounts: Iterable[str]) -> str | None:
-    """Decide by the lines of Linux' ``mountinfo``; the last mount of a device counts."""
-    found = None
-    for line in mounts:
-        own, _, below = line.partition(" - ")
-        fields = below.split()
-        if len(fields) < 3 or own.split()[2:3] != [device]:
-            continue
-        kind, options = fields[0], set(fields[2].split(","))
-        unsafe = kind in _LOCAL_LOCKS or not options.isdisjoint(_LOCAL_BY_OPTION.get(kind, ()))
-        found = kind if unsafe else None
-    return found

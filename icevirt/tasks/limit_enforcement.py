@@ -14,15 +14,17 @@ import faulthandler
 import resource
 import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import contextmanager
 from pathlib import Path
 
 from icevirt.archive.shares import ScanLimits
 
 _STATM = Path("/proc/self/statm")
 _STDERR = 2
+_AT_ONCE = 1e-6  # seconds; 0 would mean never
 _IS_WORKER = [False]
 
 
@@ -32,21 +34,35 @@ def held_to(limits: ScanLimits) -> Iterator[None]:
     if not in_worker():
         yield
         return
-    _dump_on_alarm()
-    signal.setitimer(signal.ITIMER_REAL, limits.seconds)
-    try:
-        with limited_memory(limits.memory):
-            yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+    with _alarm_after(limits.seconds), limited_memory(limits.memory):
+        yield
 
 
-@cache
-def _dump_on_alarm() -> None:
-    """Let an alarm end this process after it prints the traceback."""
-    with suppress(ValueError):  # not the main thread: it is as it is by default
+@contextmanager
+def _alarm_after(seconds: float) -> Iterator[None]:
+    """End this process, with its traceback, where the block takes longer.
+
+    Spark uses a worker again for other functions of its user, who may have an alarm of their own:
+    its handler and what is left of its time are put back.
+    """
+    handler = signal.getsignal(signal.SIGALRM)
+    is_main = threading.current_thread() is threading.main_thread()
+    may_replace = is_main and handler is not None  # else it is as it is by default, or of C
+    if may_replace:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
     faulthandler.register(signal.SIGALRM, file=_STDERR, chain=True)
+    begin = time.monotonic()
+    left, again = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        faulthandler.unregister(signal.SIGALRM)
+        if may_replace:
+            signal.signal(signal.SIGALRM, handler)
+        if left:  # one that is due rings now, in its own handler
+            took = time.monotonic() - begin
+            signal.setitimer(signal.ITIMER_REAL, max(left - took, _AT_ONCE), again)
 
 
 def become_worker() -> None:

@@ -205,6 +205,12 @@ def create_branch(info: RepoInfo, branch: str, snapshot: ObjectId12) -> _Step:
 
 
 @_edit
+def copy_branch(info: RepoInfo, branch: str, new: str) -> _Step | None:
+    """Create a branch where another one points."""
+    return create_branch(new, branch_tip(info, branch))(info)
+
+
+@_edit
 def reset_branch(
     info: RepoInfo, branch: str, snapshot: ObjectId12, *, expected: ObjectId12 | None = None
 ) -> _Step:

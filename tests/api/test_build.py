@@ -92,7 +92,7 @@ def test_the_same_dimension_named_or_inferred_is_the_same_build(days, repo_path,
     with pytest.raises(errors.AlreadyExistsError, match='mode="w"'):
         icevirt.build(days[:-1], repo_path, concat_dim=then)
     assert len(snapshots(repo_path)) == 2
-    assert not (Path(repo_path) / "icevirt").exists()
+    assert not (Path(repo_path) / "icevirt" / "builds").exists()
 
 
 @pytest.mark.ci
@@ -205,9 +205,11 @@ def test_a_catalog_that_is_named_is_kept_and_used(days, tmp_path):
 
 
 def test_nothing_of_the_build_stays_in_the_repository(days, repo_path):
-    """After success the root holds what the format knows, and nothing else."""
+    """After success the root holds what the format knows, and the list of the files."""
     icevirt.build(days, repo_path, concat_dim="time")
-    assert set(os.listdir(repo_path)) == {
+    assert os.listdir(f"{repo_path}/icevirt") == ["listings"]
+    assert len(os.listdir(f"{repo_path}/icevirt/listings")) == 1
+    assert set(os.listdir(repo_path)) - {"icevirt"} == {
         "repo",
         "snapshots",
         "manifests",

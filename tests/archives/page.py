@@ -8,14 +8,16 @@ from archives.archive import CATALOG, Archive, Outcome, proposed
 HEAD = """\
 # Archives that were tried
 
-Each line is an archive as another tool writes it. The test `tests/archives/test_archives.py` builds it with the
-commands below and compares the result with xarray: variables, dimensions, data types, decoded values, attributes.
-Where two commands stand, the error of the first one printed the second. `just archives` writes this page.
+Find the archive that is most like yours, and start with its command. Where a line has two commands, the error of the
+first one printed the second.
 
-Files of xarray, netCDF4, h5netcdf, h5py and iris are written by these when the test runs; outputs of CDO, NCO,
-nccopy, GDAL and h5repack are committed with the commands that made them (`fixtures/archives/`); files of
-iris-sample-data are real. "like" means that the test writes small files with the structure, the encodings and the
-names that the tool or center is known for.
+Each line is a small archive. "files of" names what wrote its files; "like" means that the test writes files with the
+structure, encodings and names that this tool or center is known for. Files of iris-sample-data are real.
+
+The test `tests/archives/test_archives.py` runs the commands, and compares the dataset with what xarray makes of the
+same files. "equal" means: variables, dimensions, data types, decoded values and attributes are equal. The test writes
+files of xarray, netCDF4, h5netcdf, h5py and iris with these libraries. Outputs of CDO, NCO, nccopy, GDAL and h5repack
+are committed with the commands that made them (`fixtures/archives/`). `just archives` writes this page.
 
 """
 """Of the page."""

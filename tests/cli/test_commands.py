@@ -14,7 +14,6 @@ import pytest
 import zarr
 
 import icevirt
-from icevirt.cli import main
 
 ICEVIRT = Path(sys.executable).parent / "icevirt"
 
@@ -126,7 +125,7 @@ def test_a_full_disk_under_stdout_is_one_line(words, tmp_path):
             text=True,
             cwd=tmp_path,
         )
-    assert ran.returncode == 1
+    assert ran.returncode == 3
     assert ran.stderr.startswith("icevirt: the answer cannot be written to stdout: No space left")
     assert ran.stderr.count("\n") == 1
 
@@ -148,14 +147,15 @@ def test_a_reader_that_has_seen_enough_is_no_error_to_tell(words, tmp_path):
     assert (ran.returncode, ran.stderr) == (1, "")
 
 
-def test_another_error_of_the_system_is_a_bug_with_a_traceback(monkeypatch):
+def test_another_error_of_the_system_is_a_bug_with_a_traceback(monkeypatch, run):
     def fail(*_, **__):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setitem(vars(icevirt), "info", fail)
-    monkeypatch.setattr(sys, "argv", ["icevirt", "info", "repo"])
-    with pytest.raises(OSError, match="Input/output"):
-        main.run()
+    status, told, error = run("info", "repo")
+    assert (status, told) == (70, "")
+    assert error.startswith("Traceback")
+    assert "Input/output" in error
 
 
 @pytest.mark.ci
@@ -189,6 +189,7 @@ def test_a_build_that_a_signal_ends_says_so_and_leaves_nothing_running(
     assert first.startswith("scan")
     assert (build.returncode, told) == (status, "")
     assert error.endswith(f"icevirt: {word}\n")
+    assert "icevirt: build-interrupted: kept=file://" in error
     assert "Traceback" not in error
     assert not (tmp_path / "repo" / "repo").exists()
 

@@ -14,10 +14,10 @@ from icevirt.cli.main import app
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 ICEVIRT = Path(sys.executable).parent / "icevirt"
-COMMANDS = [
-    *("build", "catalog", "check", "demo", "info", "materialize", "plan", "relocate", "scan"),
-    *("upgrade", "verify"),
-]
+COMMANDS = (
+    "append branch build catalog check demo diff info log materialize ops-log plan redo relocate"
+    " reset scan source spark-script tag undo upgrade verify"
+).split()
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """Builds in processes of their own that write down how far they are, so that they can be killed there."""
 
+import json
 import textwrap
 import time
 
@@ -55,6 +56,8 @@ SITE = """
 """
 
 PROGRAM = """
+    import json
+    import os
     import sys
 
     import icevirt
@@ -71,7 +74,7 @@ PROGRAM = """
     settings = session._settings
     session._settings = lambda cores: settings(cores) | {
         "spark.master": master, "spark.executor.memory": "512m"
-    }
+    } | json.loads(os.environ["SETTINGS"])
     with default_executor("processes" if master == "processes" else "spark"):
         icevirt.build(
             files,
@@ -87,13 +90,14 @@ PROGRAM = """
 class Run(Driver):
     """A run of a build."""
 
-    def __init__(self, site, files, repo, master, route):
+    def __init__(self, site, files, repo, master, route, settings=None):
         (site / "noting_of_tests.py").write_text(textwrap.dedent(SITE))
         self._log = repo.with_suffix(".noted")
         self._log.touch()
         self._from = self._log.stat().st_size
         self.began = time.time()
-        super().__init__(PROGRAM, repo, master, route, *files, site=site, NOTED=str(self._log))
+        told = {"NOTED": str(self._log), "SETTINGS": json.dumps(settings or {})}
+        super().__init__(PROGRAM, repo, master, route, *files, site=site, **told)
 
     def noted(self, kind):
         """Return when things of a kind were done in this run, and which: [(seconds, what)]."""

@@ -136,7 +136,7 @@ def assert_committed_once(repo, tip, told):
     commits = [entry.kind for entry in info.latest_updates if isinstance(entry.kind, NewCommit)]
     assert [str(each.new_snap_id) for each in commits] == [tip], told
     assert info.snapshots[ObjectId12.parse(tip)].metadata[BUILD_ID], told
-    assert not (repo / "icevirt").exists(), told
+    assert not (repo / "icevirt" / "builds").exists(), told
 
 
 def again(before, run, kind):

@@ -2,17 +2,20 @@
 
 import time
 
-from icevirt.execution.spark_executor import SparkExecutor, counted
+from icevirt.execution.spark_executor import SparkExecutor
+from icevirt.execution.spark_jobs import done_of
 
 
 def test_tasks_are_counted_while_they_run_and_those_of_others_are_not(spark):
-    executor = SparkExecutor(spark)
-    with counted(spark) as other:
-        executor.run(str, [1, 2, 3])
-        assert other() == 3
+    executor, context = SparkExecutor(spark), spark.sparkContext
+    context.addJobTag("others")
+    executor.run(str, [1, 2, 3])
+    assert done_of(context, "others") == 3
+    context.removeJobTag("others")
     seen = []
     executor.run(time.sleep, [0.5] * 8, progress=seen.append)
     assert seen == sorted(seen)
     assert seen[-1] == 8
     assert set(seen) & set(range(1, 8)), seen
-    assert not spark.sparkContext.getJobTags()
+    assert done_of(context, "others") == 3
+    assert not context.getJobTags()

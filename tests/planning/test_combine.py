@@ -214,7 +214,7 @@ REFUSED = {
     ),
     "a variable is missing": (
         lambda: [step(1, 1.0), file(2, time([2.0]))],
-        "missing at 1 of 2 positions",
+        "missing at 1 of 2 file positions",
     ),
     "static values differ": (
         lambda: [step(1, 1.0, static), step(2, 2.0, lambda u: static(u, digest="other"))],

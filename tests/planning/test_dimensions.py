@@ -82,7 +82,7 @@ def test_a_forecast_is_a_cube_placed_by_coordinate_and_not_by_arrival(tmp_path, 
 @pytest.mark.ci
 def test_a_lead_that_is_missing_is_refused_by_its_labels_or_reads_as_missing(tmp_path, repo_path):
     files = archives.forecast_like(tmp_path)
-    with pytest.raises(CombineError, match=r"/t2m is missing at 1 of 18 positions") as caught:
+    with pytest.raises(CombineError, match=r"/t2m is missing at 1 of 18 file positions") as caught:
         icevirt.build(files, repo_path, concat_dim=list(CUBE), combine_options={"labels": CUBE})
     assert caught.value.facts["missing"] == ["init=20240102, lead=12, member=2"]
     report = icevirt.build(
@@ -223,7 +223,7 @@ def test_tiles_of_a_map_are_placed_by_both_coordinates(tmp_path, repo_path):
 
 def test_a_tile_that_is_missing_is_a_hole(tmp_path, repo_path):
     files = write_tiles(tmp_path, skip={(0, 1)})
-    with pytest.raises(CombineError, match="/field is missing at 1 of 6 positions") as caught:
+    with pytest.raises(CombineError, match="/field is missing at 1 of 6 file positions") as caught:
         icevirt.build(files, repo_path, concat_dim=["y", "x"])
     assert caught.value.facts["missing"] == ["y=0.0, x=6.0"]
     report = icevirt.build(
@@ -296,7 +296,7 @@ def test_a_file_that_is_missing_in_nested_lists_is_a_hole(tmp_path, repo_path):
     files = archives.forecast_like(tmp_path)
     nest = [[files[0], None], [files[3], files[4]]]
     how = {"concat_dim": ["init", "member"], "combine": "nested"}
-    with pytest.raises(CombineError, match="missing at 1 of 4 positions"):
+    with pytest.raises(CombineError, match="missing at 1 of 4 file positions"):
         icevirt.build(nest, repo_path, **grouped(how))
     report = icevirt.build(
         nest, repo_path, **grouped(how, missing="reserve", labels={"member": ["a", "b"]})

@@ -22,6 +22,7 @@ from builds.support import official, write_day
 from fixtures import archives
 from grouping import grouped
 from icevirt.cli import main
+from icevirt.display.report import opening
 from icevirt.errors import CombineError, InvalidInputError
 
 MICROSECONDS = xr.coders.CFDatetimeCoder(time_unit="us")
@@ -421,3 +422,22 @@ def test_plan_prints_the_eras_also_when_it_refuses(tmp_path):
     planned = CliRunner().invoke(main.app, [*line, "--on-mismatch", "eras", "-o", "json"])
     assert planned.exit_code == 0
     assert json.loads(planned.stdout)["eras"]["count"] == 2
+
+
+def test_eras_that_are_not_one_dataset_open_by_the_call_that_is_printed(tmp_path, in_process):
+    for n, units in enumerate(("mm/day", "kg m-2 s-1")):
+        xr.Dataset(
+            {"pr": (("time", "x"), np.full((1, 3), n, "f4"), {"units": units})},
+            {"time": ("time", [float(n)], {"units": "days since 2000-01-01"})},
+        ).to_netcdf(tmp_path / f"{n}.nc")
+    files = sorted(map(str, tmp_path.glob("*.nc")))
+    for _ in range(2):  # the second finds what the first built
+        report = icevirt.build(
+            files,
+            str(tmp_path / "repo"),
+            concat_dim="time",
+            combine_options={"on_mismatch": "eras"},
+        )
+        assert not report.opens_as_one
+        assert report.open().pr.units == "mm/day"
+        assert eval(opening(report), {"xr": xr}).pr.units == "mm/day"

@@ -135,7 +135,7 @@ def test_a_dimension_is_proposed_where_none_is_inferred(tmp_path):
 def test_dimensions_that_change_together_are_refused_as_a_product_with_holes(tmp_path):
     """Nobody can tell whether these are one step of two or two of one; naming one says it."""
     files = [write(tmp_path / f"t{n}.nc", [n], [10 + n]) for n in range(3)]
-    with pytest.raises(CombineError, match="missing at 6 of 9 positions"):
+    with pytest.raises(CombineError, match="missing at 6 of 9 file positions"):
         icevirt.plan(files)
     with pytest.raises(CombineError, match=r"/x.*differ"):
         icevirt.plan(files, concat_dim="y")

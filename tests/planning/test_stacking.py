@@ -153,7 +153,7 @@ def test_what_only_some_labels_have_is_not_shown_for_the_others(tmp_path, repo_p
     files = [write_run(tmp_path / f"{n}.nc", n) for n in (1, 2)]
     with netCDF4.Dataset(files[0], "r+") as file:
         file.createVariable("only", "f8", ("time",))[:] = 5
-    with pytest.raises(CombineError, match="/only is missing at 1 of 2 positions along 'run'"):
+    with pytest.raises(CombineError, match="/only is missing at 1 of 2 file positions along 'run'"):
         icevirt.build(files, repo_path, concat_dim="run", combine_options={"labels": ["a", "b"]})
 
 

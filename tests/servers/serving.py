@@ -18,8 +18,8 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, answer: Answer, rules: Rules, port: int) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
+    def __init__(self, answer: Answer, rules: Rules, host: str, port: int) -> None:
+        super().__init__((host, port), _Handler)
         self.answer, self.rules = answer, rules
         self.connections: set[socket.socket] = set()
 
@@ -103,9 +103,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Keep quiet; the rules have the requests."""
 
 
-def server(answer: Answer, rules: Rules, *, port: int = 0) -> _Server:
-    """Return a server on a port of loopback, a free one unless given, not yet serving."""
-    return _Server(answer, rules, port)
+def server(answer: Answer, rules: Rules, *, host: str = "127.0.0.1", port: int = 0) -> _Server:
+    """Return a server on a port of loopback, a free one unless given, not yet serving.
+
+    Another ``host`` is for networks of their own.
+    """
+    return _Server(answer, rules, host, port)
 
 
 @contextmanager

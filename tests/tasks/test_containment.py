@@ -295,6 +295,55 @@ def test_a_worker_that_hangs_is_ended_and_other_processes_are_not():
     assert "most recent call first" in ran.stderr  # where it hung
 
 
+ALARMED = """
+    import signal, sys, threading, time
+    from icevirt.tasks import limit_enforcement as watch
+    from icevirt.archive.shares import ScanLimits
+
+    rang = []
+    def ring(*_):
+        rang.append(time.monotonic() - begin)
+    watch.in_worker = lambda: True
+    begin = time.monotonic()
+    signal.signal(signal.SIGALRM, ring)
+    for interval in (0, 60):
+        signal.setitimer(signal.ITIMER_REAL, 90, interval)
+        with watch.held_to(ScanLimits(seconds=10)):
+            assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+            assert 9 < signal.getitimer(signal.ITIMER_REAL)[0] <= 10
+        left, again = signal.getitimer(signal.ITIMER_REAL)
+        assert signal.getsignal(signal.SIGALRM) is ring and 80 < left < 90 and again == interval
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    with watch.held_to(ScanLimits(seconds=10)):
+        time.sleep(0.3)
+        assert not rang
+    while not rang:
+        time.sleep(0.01)
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    with watch.held_to(ScanLimits(seconds=10)):
+        pass
+    signal.raise_signal(signal.SIGALRM)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    def besides():
+        with watch.held_to(ScanLimits(seconds=10)):
+            pass
+    thread = threading.Thread(target=besides)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
+    assert not signal.getitimer(signal.ITIMER_REAL)[0]
+"""
+
+
+def test_the_alarm_of_a_worker_s_other_user_is_put_back():
+    """Its handler, what is left of its time, its interval; one that was due meanwhile rings."""
+    code = textwrap.dedent(ALARMED)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 PROGRAM = """
     import json, sys
     import icevirt

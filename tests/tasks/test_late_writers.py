@@ -84,7 +84,7 @@ def test_an_attempt_that_ends_after_the_commit_changes_nothing(days, tmp_path, t
     assert_sound(repo, days)
     again = icevirt.build(days, repo, concat_dim="time", catalog=tmp_path / "catalog")
     assert again.already_built
-    assert not (repo / "icevirt").exists()
+    assert not (repo / "icevirt" / "builds").exists()
 
 
 def test_an_attempt_whose_catalog_is_gone_fails_and_changes_nothing(days, tmp_path, tasks):

@@ -19,7 +19,7 @@ import numpy as np
 
 from icevirt.access.interop.export import INLINE_NATIVE, ExportedReferences, nodes_below, outgoing
 from icevirt.access.xarray.attributes import FILL, shown
-from icevirt.connect.urls import local_path
+from icevirt.connect.urls import as_local_path, local_path
 from icevirt.errors import AlreadyExistsError, InvalidInputError, UnsupportedError
 from icevirt.model.json import JSON
 from icevirt.model.metadata import document_of
@@ -87,7 +87,7 @@ def to_kerchunk(
             documents = array_documents(node, complete=arrays[name].complete)
         metadata |= {f"{name}/{key}".lstrip("/"): held for key, held in documents.items()}
     write = _write_json if format == "json" else _write_parquet
-    write(Path(file), metadata, arrays, record_size)
+    write(Path(as_local_path(file)), metadata, arrays, record_size)
 
 
 def _check_name(path: str) -> None:

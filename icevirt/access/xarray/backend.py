@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from xarray.backends import BackendEntrypoint
 
 from icevirt.errors import IcevirtError, InvalidInputError
+from icevirt.model.paths import join
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
@@ -59,14 +60,14 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         """
         if not isinstance(filename_or_obj, str | os.PathLike):
             return False
-        from icevirt.connect.urls import is_url
+        from icevirt.connect.spelling import is_url, spelled
         from icevirt.storage.constructors import storage_of
         from icevirt.wire.header import MAGIC
 
-        name = os.fspath(filename_or_obj)
-        if is_url(name) and not name.startswith("file://"):
-            return False
         try:
+            name = spelled(os.fspath(filename_or_obj))
+            if is_url(name) and not name.startswith("file://"):
+                return False
             head = storage_of(filename_or_obj).get_range("repo", offset=0, length=len(MAGIC))
         except IcevirtError:
             return False
@@ -96,11 +97,13 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
                 ``{"anonymous": True, "region": "us-west-2"}``.
             decoders: The decoding options of `xarray.open_dataset`.
         """
+        from icevirt.access.xarray.accessor import remember
         from icevirt.access.xarray.datastore import dataset_of, of_all_eras
 
         opened = _open(filename_or_obj, **options)
+        session = opened.pop("session")
         show = of_all_eras if opened.pop("concat") else dataset_of
-        return show(**opened)
+        return remember(show(**opened), session, opened["group"])
 
     def open_groups_as_dict(  # type: ignore[override]
         self, filename_or_obj: StorageLike, **options: Any
@@ -110,13 +113,19 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         Returns:
             Datasets by their path relative to the group, ``/`` for the group itself.
         """
+        from icevirt.access.xarray.accessor import remember
         from icevirt.access.xarray.datastore import dataset_of, groups_below, groups_of_all_eras
 
         opened = _open(filename_or_obj, **options)
+        session, top = opened.pop("session"), opened["group"]
         if opened.pop("concat"):
-            return groups_of_all_eras(**opened)
-        paths = groups_below(opened["snapshot"], opened["group"])
-        return {name: dataset_of(**{**opened, "group": path}) for name, path in paths}
+            shown = groups_of_all_eras(**opened)
+            return {name: remember(ds, session, join(top, name)) for name, ds in shown.items()}
+        paths = groups_below(opened["snapshot"], top)
+        return {
+            name: remember(dataset_of(**{**opened, "group": path}), session, path)
+            for name, path in paths
+        }
 
     def open_datatree(self, filename_or_obj: StorageLike, **options: Any) -> DataTree:  # type: ignore[override]
         """Open a group and all groups below it as a tree. Arguments as in `open_dataset`."""
@@ -139,7 +148,11 @@ def _open(
     storage_options: Mapping[str, Any] | None = None,
     **decoders: Any,
 ) -> dict[str, Any]:
-    """Open a version; return the arguments of `dataset_of`, and whether eras are concatenated."""
+    """Open a version.
+
+    Returns:
+        The arguments of `dataset_of`, the session, and whether eras are concatenated.
+    """
     from icevirt.access.store.zarr_store import IcevirtStore
     from icevirt.repo.repository import Repository
     from icevirt.storage.constructors import storage_of
@@ -164,5 +177,6 @@ def _open(
         "snapshot": session.snapshot,
         "group": group or "/",
         "decoders": decoders,
+        "session": session,
         "concat": eras == "concat",
     }

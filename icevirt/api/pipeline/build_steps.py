@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Protocol
 
 from icevirt.api.arguments import (
     as_choice,
@@ -25,6 +26,7 @@ from icevirt.api.commit_options import CommitOptions
 from icevirt.api.pipeline import outcome
 from icevirt.api.pipeline.commit import commit, refuse_changed, refuse_losses
 from icevirt.api.pipeline.events import Clock, tell
+from icevirt.api.pipeline.files_held import FilesHeld, keep_files
 from icevirt.api.pipeline.inference import scan_and_infer
 from icevirt.api.pipeline.provenance import METADATA
 from icevirt.api.pipeline.replacing import Replacing, kept_of
@@ -38,7 +40,7 @@ from icevirt.api.pipeline.stages import (
 )
 from icevirt.api.pipeline.target import Target, digest_of
 from icevirt.api.pipeline.tried_fixes import Planner
-from icevirt.api.sources.inputs import Inputs, NestedSources
+from icevirt.api.sources.inputs import NestedSources
 from icevirt.api.sources.reader_urls import published
 from icevirt.archive.options import declared
 from icevirt.archive.plan import BuildPlan, WriteResult
@@ -54,6 +56,8 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.execution.executor import Executor, give_back
+from icevirt.execution.job_labels import current, job_tags
+from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.model.json import JSON
 from icevirt.model.repo_info import SnapshotSummary
@@ -73,6 +77,13 @@ KEEP_SCAN_OF = 1000
 """A refused build of fewer files takes its catalog with it; a longer scan is worth keeping."""
 
 
+class Listing(Protocol):
+    """The sources of a build."""
+
+    def files(self) -> SourceFiles:
+        """List the files, also when some changed since they were listed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What the caller requested, except the sources."""
@@ -87,6 +98,7 @@ class Request:
     nest: NestedSources | None
     plan: str  # digest of the plan that is to be built; "" for whatever plan the files make
     progress: Callable[[Progress], None] | None
+    held: FilesHeld | None = None  # which of the files the dataset holds already; None: none
 
     @property
     def recorded(self) -> dict[str, JSON]:
@@ -128,12 +140,18 @@ class ExecutorStarter:
         self._stack, self._clock, self._choice = stack, clock, choice
         self._started: Executor | None = None
 
-    def start(self, files: SourceFiles) -> Executor:
-        """Return the executor, started now if it was not, to suit the files."""
+    def start(self, files: SourceFiles, *written: Storage) -> Executor:
+        """Return the executor, started now if it was not, to suit the files.
+
+        Args:
+            files: What is scanned.
+            written: Storages that executors of a cluster must reach.
+        """
         if self._started is None:
             with self._clock.phase("executor"):
                 found = executor_of(self._choice, work=work_of(files))
                 self._started = self._stack.enter_context(found)
+            check_before_first(self._started, ClusterNeeds.of(files, *written))
         return self._started
 
     @property
@@ -143,7 +161,7 @@ class ExecutorStarter:
 
 
 def until_unchanged(
-    request: Request, inputs: Inputs, starter: ExecutorStarter, clock: Clock
+    request: Request, inputs: Listing, starter: ExecutorStarter, clock: Clock
 ) -> BuildReport:
     """Build, and once more each time when files changed meanwhile; unchanged ones stay scanned."""
     rescans = _RESCANS if request.commit.rescan_changed else 0
@@ -171,7 +189,9 @@ def _attempt(
         )
     how = request.choices
     limits = how.scan.limits
-    allowed = bad_files_allowed(how.scan.max_bad_files, len(files))
+    held = request.held
+    new = len(files) if held is None else len(files) - held.count
+    allowed = bad_files_allowed(how.scan.max_bad_files, new) + (0 if held is None else held.bad)
     of_files = digest_of(listed(files))
     inputs = request.digest(target.group, of_files)
     last = target.last_build()
@@ -201,9 +221,13 @@ def _attempt(
         bytes=sum(file.size for file in files),
         icevirt=__version__,
     )
-    executor = starter.start(files)  # if it does not start, what an earlier run finished is kept
+    clock.kept = record.url
+    with job_tags(target.storage.url, build_id):
+        # if it does not start, what an earlier run finished is kept
+        executor = starter.start(files, record, scan.catalog)
     try:
-        report = _run(job, request, last, of_files, executor, clock)
+        with job_tags(target.storage.url, build_id):
+            report = _run(job, request, last, of_files, executor, clock)
     except ObjectNotFoundError as error:
         # the same build may run twice at once: who is done first takes the shared work away
         raise BuildError(
@@ -220,6 +244,7 @@ def _attempt(
             with suppress(StorageError):  # the error that stopped the build is raised
                 target.abandon(build_id)
         raise
+    clock.kept = ""
     return _without_record(report, record)
 
 
@@ -327,6 +352,7 @@ def _run(  # noqa: PLR0917 - a build, and the last one
                 return found
         job.target.refuse_occupied()
         job = replace(job, scan=scan, build_id=job.target.build_id(inputs))
+        current().tag(job.build_id)
     with clock.phase("plan"):
         closed = closed_catalog(executor, job.scan)
         nest = None if request.nest is None else request.nest.by_url(job.scan.files)
@@ -357,6 +383,8 @@ def _run(  # noqa: PLR0917 - a build, and the last one
     if moved or request.choices.edits.function is not None:
         record = record.below(f"items/{digest_of(listed(moved), outcome.digest_of_plan(plan))}/")
     sources = SourceFiles(chain(job.scan.files, moved)) if moved else job.scan.files
+    if request.held is not None:
+        sources = request.held.others(sources)
     led = tuple(each.url_prefix for each in plan.containers) if referring else ()
     writing = replace(job, record=record, led=led)
     results = _written(executor, writing, plan, sources, clock, referring=referring)
@@ -364,6 +392,7 @@ def _run(  # noqa: PLR0917 - a build, and the last one
         choices = replace(request, spec=spec).recorded
         recorded = outcome.provenance(job, plan, bad, inputs=inputs, asked=asked, choices=choices)
         recorded["kept"] = replacing.kept_attributes()
+        keep_files(job.target.storage, of_files, job.scan.files, request.held)
         snapshot_id = commit(
             replacing,
             results,

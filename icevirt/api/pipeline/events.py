@@ -69,10 +69,14 @@ def tell_committed(report: BuildReport) -> None:
 
 
 @contextmanager
-def telling_failures(what: str) -> Iterator[None]:
-    """Log the error that ends the block."""
+def telling_failures(what: str, clock: Clock) -> Iterator[None]:
+    """Log the error that ends the block; where a signal ends it, what is kept."""
     try:
         yield
+    except (KeyboardInterrupt, SystemExit):
+        kept = {"kept": clock.kept, "do": "run the same again to continue"} if clock.kept else {}
+        tell(f"{what}-interrupted", logging.WARNING, **kept)
+        raise
     except IcevirtError as error:
         fixes = {_FIXES: [asdict(each) for each in error.fixes]} if error.fixes else {}
         tell(f"{what}-failed", logging.ERROR, code=error.code, error=str(error), **fixes)
@@ -105,6 +109,7 @@ class Clock:
 
     def __init__(self, progress: Callable[[Progress], None] | None = None) -> None:
         self.seconds: dict[str, float] = {}
+        self.kept = ""  # URL of what is finished and found by the next run, once there may be any
         self._progress = progress
         self._last: Progress | None = None  # step of the phase that runs
         self._logged = 0.0

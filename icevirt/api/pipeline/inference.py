@@ -23,6 +23,7 @@ from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import CatalogLookup
 from icevirt.errors import IcevirtError
 from icevirt.execution.executor import Executor
+from icevirt.execution.job_labels import described
 from icevirt.model import paths
 from icevirt.objects.source_access import in_force
 from icevirt.planning.axes.candidates import merging
@@ -92,7 +93,8 @@ def _compared(
             access=in_force(),
             limits=job.limits,
         )
-        (found,) = executor.run(run_scan_ends, [task], storage=job.catalog)
+        with described("scan: the first and the last file", job.catalog.url):
+            (found,) = executor.run(run_scan_ends, [task], storage=job.catalog)
         return found
     if first.labels is None or last.labels is None:
         return EndsFound(dimensions=None)

@@ -81,8 +81,11 @@ def provenance(
         "combine": {name: value for name, value in choices.items() if value is not None},
         "catalog": None if catalog.startswith(job.record.url) else catalog,
         "files": len(plan.files),
+        "arrays": len(plan.arrays),
+        "references": sum(array.expected for array in plan.arrays),
         "limits": [job.scan.limits.seconds, job.scan.limits.memory],  # of the scan of a file
         "eras": _eras(plan),
+        **({} if _as_one(plan) else {"eras_open_as_one": False}),
         "bad_files": [[each.url, each.code, each.error] for each in bad],
         "left_out": [[each.url, each.kept] for each in plan.left_out],
     }
@@ -90,6 +93,10 @@ def provenance(
 
 def _eras(plan: BuildPlan) -> int:
     return 1 if plan.eras is None else plan.eras.count
+
+
+def _as_one(plan: BuildPlan) -> bool:
+    return plan.eras is None or plan.eras.as_one
 
 
 def digest_of_plan(plan: BuildPlan) -> str:
@@ -140,6 +147,7 @@ def report(
         containers=tuple(map(entry_of, plan.containers)),
         findings=(*plan.notes, *findings),
         eras=_eras(plan),
+        opens_as_one=_as_one(plan),
         executor=executor,
         seconds=seconds,
     )
@@ -169,6 +177,7 @@ def already_built(
         containers=held.containers,
         findings=("nothing was committed: the branch already holds this build",),
         eras=int(_metadata_text(snapshot, "eras") or 1),
+        opens_as_one=(provenance_of(snapshot) or {}).get("eras_open_as_one", True) is not False,
         seconds=seconds,
     )
 

@@ -92,10 +92,12 @@ def _is_value(text: str) -> bool:
 
 
 _FITS: Mapping[str, Callable[[Any], bool]] = {
+    "arrays": _is_count,
     "bad_files": lambda found: all(_are_texts(each) and len(each) == 3 for each in found),
     "combine": lambda found: isinstance(found, dict) and _are_choices(found),
     "eras": _is_count,
     "files": _is_count,
     "kept": lambda found: isinstance(found, dict) and all(map(_are_texts, found.values())),
     "limits": lambda found: len(found) == 2 and all(map(_is_number, found)),
+    "references": _is_count,
 }

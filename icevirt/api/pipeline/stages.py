@@ -17,6 +17,7 @@ from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.joining import Form
 from icevirt.archive.plan import BuildPlan, FileRows, ManifestTask, WriteResult
 from icevirt.archive.reports.build import BadFile, Progress
+from icevirt.archive.reports.card import plural
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.archive.sources import SourceFiles
@@ -37,6 +38,7 @@ from icevirt.errors import (
     UnsupportedError,
 )
 from icevirt.execution.executor import Executor, reporter
+from icevirt.execution.job_labels import described
 from icevirt.ids import ObjectId12
 from icevirt.objects.source_access import in_force
 from icevirt.planning.combine.needs import LackingFacts, resolved
@@ -167,7 +169,8 @@ def scan_missing(executor: Executor, job: Scan, known: CatalogLookup | None = No
         )
 
     watch = reporter(job.progress, look)
-    scanned = sum(executor.run(run_scan, tasks, progress=watch, storage=job.catalog))
+    with described(f"scan: {plural(len(missing), 'file')}", job.catalog.url):
+        scanned = sum(executor.run(run_scan, tasks, progress=watch, storage=job.catalog))
     clear(job.catalog)
     return scanned
 
@@ -264,7 +267,8 @@ def _take_facts(executor: Executor, job: Scan, facts: CatalogFacts, lacking: Lac
             )
 
     tell("taking-facts", files=len(np.unique(rows)), facts=len(rows))
-    executor.run(run_take_facts, tasks(), storage=job.catalog)
+    with described(f"facts: {plural(len(np.unique(rows)), 'file')}", job.catalog.url):
+        executor.run(run_take_facts, tasks(), storage=job.catalog)
 
 
 def _wanted_of(
@@ -428,21 +432,24 @@ def write_all(executor: Executor, job: Job, plan: BuildPlan) -> list[WriteResult
         )
 
     watch = reporter(job.scan.progress, look)
+    stage = described(f"write: {plural(len(todo), 'manifest')}")
     if route_of(plan).kind is Route.direct:
         files = plan.files if plan.origin is not None else FileRows.of(plan.files)
         # made one at a time, for all of them together may be more than a driver can hold
         piles = dealt_items(plan, todo, executor.parallelism)
         tasks = (task(bundles(plan, pile, files)) for pile in piles)
-        written = executor.run(run_write, tasks, progress=watch, storage=job.record)
+        with stage:
+            written = executor.run(run_write, tasks, progress=watch, storage=job.record)
     else:
         needs = Needs()
         for number, item in enumerate(write_items(plan)):
             needs.add(number, item)
         maps = needs.tasks(job.scan.catalog, executor.parallelism * _TASKS_PER_SLOT)
         each = (task([[item]]) for item in write_items(plan))
-        written = executor.shuffle(
-            run_map, maps, run_write_shuffled, each, progress=watch, storage=job.record
-        )
+        with stage:
+            written = executor.shuffle(
+                run_map, maps, run_write_shuffled, each, progress=watch, storage=job.record
+            )
     return sorted((result for pile in written for result in pile), key=lambda each: each.number)
 
 
@@ -468,7 +475,8 @@ def refuse_changed_targets(executor: Executor, job: Job, plan: BuildPlan) -> Non
         TargetTask(files=files.take(rows), paths=paths, catalog=job.scan.catalog, access=in_force())
         for rows in np.split(order, cuts)
     ]
-    found = executor.run(look_at_targets, tasks, storage=job.record)
+    with described(f"recheck: {plural(len(files), 'file')}"):
+        found = executor.run(look_at_targets, tasks, storage=job.record)
     if changed := sum(each.changed for each in found):
         how = {url: text for each in found for url, text in each.how.items()}
         raise SourcesChangedError(

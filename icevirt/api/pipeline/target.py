@@ -29,6 +29,7 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.layout import WORK
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
+from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import Below, Storage
 from icevirt.versioning import repo_updates
 from icevirt.versioning.id_columns import column
@@ -59,6 +60,7 @@ class Target:
             ReadOnlyError: The repository is read-only.
             InvalidInputError: The mode is unknown.
             FormatError: The repository is of the V1 format.
+            StorageError: Its file system would lose commits.
         """
         if mode not in ("w-", "w"):
             raise InvalidInputError(
@@ -66,6 +68,8 @@ class Target:
                 do="Use 'w-' to build into an empty group, or 'w' to replace what is in it.",
                 mode=mode,
             )
+        if isinstance(storage, LocalStorage):
+            storage.refuse_unsafe()
         found = RepoInfoFile(storage).find()
         if found is None:
             creation.refuse_foreign(storage)

@@ -20,7 +20,8 @@ from typing import Any, Protocol, cast
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
-from icevirt.connect.urls import Address, is_url
+from icevirt.connect.spelling import is_url
+from icevirt.connect.urls import Address
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.objects.answers import opaque
 from icevirt.objects.authorize import object_key
@@ -28,6 +29,7 @@ from icevirt.objects.source_access import carrying
 from icevirt.objects.source_lists.formats import rows_of, rows_of_arrow
 from icevirt.objects.source_lists.listing import changed_since, list_sources
 from icevirt.objects.source_lists.rows import Row, bad_row
+from icevirt.objects.source_lists.spark_frames import is_spark_frame, rows_of_spark
 
 _SECOND = 1_000_000_000
 _AT_A_TIME = 16  # files of servers that are looked at
@@ -51,7 +53,7 @@ class Inputs:
 
     Args:
         sources: Paths, URLs, globs, directories, and lists: text beginning with ``@``, ``-``, or
-            tables with a column ``url``.
+            tables with a column ``url``, data frames of Spark among them.
         asset: Which asset of STAC items is meant.
         known: Instead of sources, files that were listed before. Those that changed since are
             looked at again.
@@ -126,7 +128,7 @@ def _is_list(source: Any) -> bool:
 
 
 def _is_table(source: Any) -> bool:
-    return hasattr(source, "__arrow_c_stream__")
+    return hasattr(source, "__arrow_c_stream__") or is_spark_frame(source)
 
 
 def _checked(source: Any, asset: str | None) -> Iterator[tuple[str, Row | SourceFile]]:
@@ -136,7 +138,8 @@ def _checked(source: Any, asset: str | None) -> Iterator[tuple[str, Row | Source
         name = "stdin" if where == "-" else where
         rows = rows_of(where, asset)
     else:
-        name, rows = type(source).__name__, rows_of_arrow(source)
+        of_table = rows_of_spark if is_spark_frame(source) else rows_of_arrow
+        name, rows = type(source).__name__, of_table(source)
     empty = True
     for each in rows:
         empty = False

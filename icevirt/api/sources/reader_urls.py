@@ -21,7 +21,8 @@ import numpy as np
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.urls import Address, as_local_path, file_url, is_url, local_path
+from icevirt.connect.spelling import is_url, spelled
+from icevirt.connect.urls import Address, as_local_path, file_url, local_path
 from icevirt.errors import BuildError, InvalidInputError, NotFoundError
 from icevirt.model.strings import Strings
 from icevirt.objects.source_access import carrying, in_force
@@ -138,6 +139,7 @@ def prefix_url(given: Any) -> str:
             ' (--publish-as FROM=TO), or {"containers": {"archive": "s3://bucket/archive/"}}.',
             found=given,
         )
+    text = spelled(text)
     if is_url(text) and not text.startswith("file://"):
         return Address.parse(text.rstrip("/")).url + "/"
     return file_url(as_local_path(text)).rstrip("/") + "/"

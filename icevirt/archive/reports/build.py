@@ -150,6 +150,7 @@ class BuildReport:
     # the endpoint where the container names one
     findings: tuple[str, ...]  # decisions worth knowing, a line each
     eras: int = 1  # groups that files of other decoding lie in; 1: the group is the dataset
+    opens_as_one: bool = True  # whether the engine can show these groups as one dataset
     executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"; "": there were none
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
     # how to open it, where the URL and the environment do not say; neither is shown nor written
@@ -175,13 +176,20 @@ class BuildReport:
         import xarray as xr
 
         known: dict[str, Any] = {
-            "group": self.group,
+            "group": self.opens,
             "snapshot_id": self.snapshot_id,
             "authorize_virtual_chunk_access": self.authorization or list(self.containers),
-            **({} if self.eras == 1 else {"eras": "concat"}),
+            **({"eras": "concat"} if self.eras > 1 and self.opens_as_one else {}),
         }
         where = self.repo if self.storage is None else self.storage
         return xr.open_dataset(where, engine="icevirt", **{**known, **options})
+
+    @property
+    def opens(self) -> str:
+        """The group that opens as a dataset: the first era's, where eras do not open as one."""
+        if self.eras == 1 or self.opens_as_one:
+            return self.group
+        return f"{self.group.rstrip('/')}/era_0"
 
     def __repr__(self) -> str:
         """Return what was built, in one line."""
@@ -208,6 +216,28 @@ class BuildReport:
             },
             lines=self.findings[:_SHOWN],
             step=["ds = report.open()"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class AppendReport(BuildReport):
+    """The outcome of `icevirt.append`.
+
+    Where nothing was new, nothing was committed: ``already_built`` is true, ``snapshot_id`` is the
+    tip of the branch ("" without a repository), and ``arrays`` and ``manifests`` are empty.
+    """
+
+    files_appended: int  # that the dataset did not hold
+    files_replaced: int  # that it held as they were before, and that were scanned again
+    files_known: int  # that it holds as they are
+
+    def __repr__(self) -> str:
+        """Return what was appended, in one line."""
+        replaced = f", {self.files_replaced:,} replaced" if self.files_replaced else ""
+        notes = f"  {plural(len(self.findings), 'note')}" if self.findings else ""
+        return (
+            f"<AppendReport {line(self.branch)}@{self.snapshot_id[:6] or 'nothing'}"
+            f"  {self.files_appended:,} appended{replaced}, {self.files_known:,} known{notes}>"
         )
 
 

@@ -46,6 +46,9 @@ SCHEMES = {
 }
 """Kinds of stores by the scheme of URLs that they serve, the usual kind first."""
 
+_OF_HADOOP = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
+"""Names of these by which Spark knows them, which no client stores."""
+
 _ON_S3 = ("s3", "s3_compatible", "tigris")
 
 
@@ -118,7 +121,9 @@ class VirtualChunkContainer:
         if not self.is_foreign and self.store.kind not in SCHEMES.get(scheme, ()):
             raise InvalidInputError(
                 "this kind of store cannot serve this URL scheme",
-                do=f"For {scheme}:// use one of {SCHEMES.get(scheme, ())}.",
+                do=f"Write {_OF_HADOOP[scheme]}:// in the place of {scheme}://."
+                if scheme in _OF_HADOOP
+                else f"For {scheme}:// use one of {SCHEMES.get(scheme, ())}.",
                 url_prefix=self.url_prefix,
                 store=self.store.kind,
             )

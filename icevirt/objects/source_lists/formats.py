@@ -19,7 +19,8 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icevirt.connect.urls import as_local_path, is_url
+from icevirt.connect.spelling import is_url, spelled
+from icevirt.connect.urls import as_local_path
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
 from icevirt.model.json import loads
 from icevirt.objects.opened import OpenedSource
@@ -63,6 +64,7 @@ def rows_of(source: str, asset: str | None = None) -> Iterator[Row]:
         NotFoundError: There is no such list.
         StorageError: It cannot be read.
     """
+    source = spelled(source)
     name = "stdin" if source == "-" else source
     kind = source.lower().removesuffix(".gz")
     with _opened(source) as stream, _explaining(name):

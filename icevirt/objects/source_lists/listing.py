@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from itertools import islice
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.urls import as_local_path, file_url, is_url
+from icevirt.connect.spelling import is_url, spelled
+from icevirt.connect.urls import as_local_path, file_url
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
 from icevirt.objects.answers import change
 from icevirt.objects.source import metadata_of
@@ -76,7 +77,7 @@ def _text(source: object) -> str:
         raise InvalidInputError(f"a source must be a path or a URL, not {kind}", do=_NAME)
     if not text.strip() or "\0" in text:
         raise InvalidInputError("this is not a valid source", do=_NAME, source=text)
-    return text
+    return spelled(text)
 
 
 def _paths(text: str) -> list[str]:

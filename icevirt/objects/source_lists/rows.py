@@ -9,7 +9,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
-from icevirt.connect.urls import as_local_path, file_url, is_url
+from icevirt.connect.spelling import is_url, spelled
+from icevirt.connect.urls import as_local_path, file_url
 from icevirt.errors import InvalidInputError
 
 URL = ("url", "path", "href")
@@ -77,9 +78,14 @@ def row(values: Iterable[Any], name: str, line: int) -> Row:
     url, size, etag, modified = values
     if not isinstance(url, str) or not url.strip() or "\0" in url:
         raise bad_row("a row of a list of sources does not name a file", name, line, url=url)
+    try:
+        place = spelled(url)
+    except InvalidInputError as error:
+        error.facts |= {"list": name, "line": line}
+        raise
     return Row(
         line=line,
-        url=url,
+        url=place,
         size=None if size is None or size == "" else _size(size, name, line),
         etag="" if etag is None else _etag(etag, name, line),
         last_modified=(None if modified is None or modified == "" else _time(modified, name, line)),
@@ -199,8 +205,9 @@ def _chosen(
 
 def _absolute(href: str, item: Mapping[str, Any], source: str) -> str:
     """Resolve an href against the item's own link to itself, or where it was found."""
-    if is_url(href):
-        return href
+    plain = spelled(href)
+    if is_url(plain) or plain != href:
+        return plain
     links = item.get("links")
     own = next(
         (
@@ -210,8 +217,8 @@ def _absolute(href: str, item: Mapping[str, Any], source: str) -> str:
         ),
         None,
     )
-    if isinstance(own, str) and is_url(own):
-        base = own
+    if isinstance(own, str) and is_url(spelled(own)):
+        base = spelled(own)
     elif source == "-":
         return href
     else:

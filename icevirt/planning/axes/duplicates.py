@@ -314,12 +314,12 @@ def _overlapping(
 
 
 def _rules(cost: str, dimensions: Sequence[str], new: object) -> list[Fix]:
-    """Return the rules that settle which file counts."""
+    """Return the rules that settle which file is used."""
     found = [
-        fix(f"{cost}; the file counts that was modified last", duplicates="newest"),
-        fix(f"{cost}; the file counts with the highest number in its name", duplicates="version"),
-        fix(f"{cost}; the file counts that stands first among the sources", duplicates="first"),
-        fix(f"{cost}; the file counts that stands last among the sources", duplicates="last"),
+        fix(f"{cost}; the file modified last is used", duplicates="newest"),
+        fix(f"{cost}; the file with the highest number in its name is used", duplicates="version"),
+        fix(f"{cost}; the first file among the sources is used", duplicates="first"),
+        fix(f"{cost}; the last file among the sources is used", duplicates="last"),
     ]
     if not new and len(dimensions) == 1:  # nested lists take no labels that files tell
         found.append(

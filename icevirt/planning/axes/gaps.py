@@ -154,7 +154,7 @@ def _refused(facts: CatalogFacts, absent: Sequence[_Absent]) -> CombineError:
         else {"first": None}
     )
     return CombineError(
-        f"variable {member.path} is missing at {absent[0].missing} of {count} positions along"
+        f"variable {member.path} is missing at {absent[0].missing} of {count} file positions along"
         f" {names}{f', as well as {others} at some' if others else ''}",
         fixes=[
             fix("these steps read as missing values; no data is copied", missing="reserve"),
@@ -322,7 +322,7 @@ def _equal(one: JSON, other: JSON) -> bool:
 def describe_gaps(found: Mapping[str, Gap]) -> list[str]:
     """Return a line for each array with gaps."""
     return [
-        f"{path} has no file at {gap.missing} of {gap.of} positions along "
+        f"{path} has no file at {gap.missing} of {gap.of} file positions along "
         f"{', '.join(map(repr, gap.along))}; they read as missing ({gap.fill}); the first: "
         f"{gap.first}"
         for path, gap in found.items()

@@ -19,7 +19,9 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.model import paths
+from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.coordinates import coordinate_of
+from icevirt.planning.axes.date_labels import shown_labels
 from icevirt.planning.axes.file_order import Runs, order_files
 from icevirt.planning.axes.regular_axes import AxisSteps, steps_of, without_spacing
 from icevirt.planning.remedies import choose
@@ -38,6 +40,7 @@ class AxisPlacement:
     count: int
     reason: str = ""  # why they are in this order; empty where there is no order to speak of
     names: Sequence[Any] | NDArray[Any] = ()  # (count,) what people call a cell; empty: nothing
+    attributes: Attributes | None = None  # of the names, where these are raw values
     is_new: bool = False  # no file has the dimension
     steps: AxisSteps | None = None  # where cells lie, if a person said how far apart steps are
 
@@ -48,7 +51,10 @@ class AxisPlacement:
 
     def name(self, cell: int) -> Any:
         """Return what a cell is called in messages: its first label, else its number."""
-        return self.names[cell] if len(self.names) else f"number {cell}"
+        if not len(self.names):
+            return f"number {cell}"
+        held = np.asarray(self.names[cell : cell + 1])
+        return held[0] if self.attributes is None else shown_labels(held, self.attributes)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -213,6 +219,7 @@ def _by_labels(
         count=len(firsts),
         reason=order.reason,
         names=() if held is None else _firsts(held, order.rows),
+        attributes=None if found is None else found.attributes,
         steps=steps,
     )
 

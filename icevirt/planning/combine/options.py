@@ -192,9 +192,9 @@ class CombineOptions(Options):
     duplicates: Annotated[
         Duplicates,
         Option(
-            "Which of several files with the same steps counts: newest by the time of"
+            "Which file to use for steps that several files hold: newest by the time of"
             " modification, version by the name (numbers in it count as numbers), first or last in"
-            " the order given; or refuse them."
+            " the order given; or refuse such files."
         ),
     ] = "refuse"
     on_mismatch: Annotated[

@@ -47,6 +47,7 @@ def described(
     """Return the eras of an archive as a report, at most ``limit`` of them in full."""
     dimension = parted.dimension or next(iter(spec.concat_dim), "")
     found = _Report(prepared, parted, dimension, limit)
+    as_one = _opens_as_one(prepared, parted)
     return Eras(
         dimension=dimension,
         count=parted.count,
@@ -54,8 +55,9 @@ def described(
         apart=tuple(found.apart()),
         more_apart=max(0, len(found.inner) - limit),
         absences=tuple(found.absences()),
-        choices=choices(parted.count, as_one=_opens_as_one(prepared, parted)),
+        choices=choices(parted.count, as_one=as_one),
         ordered=parted.ordered,
+        as_one=as_one,
     )
 
 

@@ -22,7 +22,10 @@ from icevirt.planning.combine.hints import is_named
 from icevirt.planning.combine.options import CombineOptions, CombineSpec, tolerance_of
 from icevirt.planning.remedies import together
 
-_REPAIR = "Repair the files that differ, leave them out, or build them into another group."
+_REPAIR = (
+    "Repair the files that differ (preprocess corrects names and attributes of single files), leave"
+    " them out, or build them into another group (group, --group NAME)."
+)
 
 _TRIED = frozenset({
     "chunk_grid",

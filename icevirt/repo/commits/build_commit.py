@@ -107,6 +107,28 @@ def publish(
     return build.publish()
 
 
+def with_settings(
+    document: JSONObject,
+    containers: Sequence[VirtualChunkContainer],
+    split_rules: Sequence[SplitRule],
+) -> JSONObject:
+    """Return a configuration with additions, the same if it has them.
+
+    Raises:
+        InvalidInputError: Containers contradict those that are there.
+    """
+    config = RepositoryConfig.from_document(dict(document))
+    known = config.virtual_chunk_containers
+    for wanted in containers:
+        container = merged(known, wanted)
+        there = known.get(container.url_prefix)
+        if there != container or not there.store.is_complete:
+            config.set_virtual_chunk_container(container)
+    if split_rules:
+        config.add_split_rules(split_rules)
+    return document if config.document == document else persistable(config.document)
+
+
 def find_build(info: RepoInfo, branch: str, build_id: str) -> str | None:
     """Return the newest snapshot of a branch that this build made, or None."""
     if branch not in info.branches:
@@ -191,21 +213,7 @@ class _Build:
         return None if after is None else str(snapshot.id)
 
     def _config(self, document: JSONObject) -> JSONObject:
-        """Return a configuration with the build's additions, the same if it has them.
-
-        Raises:
-            InvalidInputError: Containers contradict those that are there.
-        """
-        config = RepositoryConfig.from_document(dict(document))
-        known = config.virtual_chunk_containers
-        for wanted in self.containers:
-            container = merged(known, wanted)
-            there = known.get(container.url_prefix)
-            if there != container or not there.store.is_complete:
-                config.set_virtual_chunk_container(container)
-        if self.split_rules:
-            config.add_split_rules(self.split_rules)
-        return document if config.document == document else persistable(config.document)
+        return with_settings(document, self.containers, self.split_rules)
 
     def _commit(self, info: RepoInfo) -> tuple[Snapshot, Edit]:
         """Write snapshot and transaction log for the branch as it is; return the last step."""

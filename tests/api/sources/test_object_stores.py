@@ -94,7 +94,7 @@ def test_all_of_a_build_lies_in_a_bucket(request, spark, tmp_path, monkeypatch, 
     on_disk = tmp_path / "repo"
     icevirt.build(sources, on_disk, **grouped(how))
     assert manifests(repo) == manifests(icevirt.local_filesystem_storage(str(on_disk)))
-    assert not list(repo.list("icevirt"))
+    assert not list(repo.list("icevirt/builds"))
 
     with netCDF4.Dataset(files[0], "a") as changed:
         changed["packed"].set_auto_maskandscale(False)
@@ -203,7 +203,7 @@ def test_a_storm_costs_a_build_time_only(bucket, stage, tmp_path):
     icevirt.build(f"{bucket.place.url}/data/*.nc", tmp_path / "whole", concat_dim="time")
     repo = below(bucket.direct, "repo").icevirt()
     assert manifests(repo) == manifests(icevirt.local_filesystem_storage(str(tmp_path / "whole")))
-    assert not list(repo.list("icevirt"))
+    assert not list(repo.list("icevirt/builds"))
     assert icevirt.check(repo).problems == ()
 
 
@@ -230,7 +230,7 @@ def test_a_store_that_stays_away_is_named_and_the_next_run_goes_on(bucket, stage
         assert not [
             r for r in bucket.rules.requests if r.method == "PUT" and "/manifests/" in r.path
         ]
-    assert not list(below(bucket.direct, "repo").icevirt().list("icevirt"))
+    assert not list(below(bucket.direct, "repo").icevirt().list("icevirt/builds"))
 
 
 def test_a_committed_build_succeeds_though_its_work_cannot_be_removed(bucket, monkeypatch):
@@ -243,4 +243,4 @@ def test_a_committed_build_succeeds_though_its_work_cannot_be_removed(bucket, mo
     bucket.rules.clear()
     time.sleep(1.1)
     assert build(bucket).already_built
-    assert not list(below(bucket.direct, "repo").icevirt().list("icevirt"))
+    assert not list(below(bucket.direct, "repo").icevirt().list("icevirt/builds"))

@@ -12,7 +12,7 @@ from icevirt.api.renamed import OBJECTS
 from icevirt.archive.options import declared
 from icevirt.archive.reports.build import Progress
 from icevirt.cli import main
-from icevirt.errors import CombineError
+from icevirt.errors import CombineError, StorageError
 from icevirt.planning.remedies import fix
 from unit.display import samples
 
@@ -212,9 +212,16 @@ def test_scan_passes_its_options_on(calls):
     }
 
 
-def test_an_error_is_one_line_and_status_1(monkeypatch, capsys):
+ERRORS = {
+    StorageError: "grids\\ndiffer (one=1). Build \\x1b[2Jtwo groups.",
+    CombineError: "grids\\ndiffer\n  one  1\nBuild \\x1b[2Jtwo groups.",
+}
+
+
+@pytest.mark.parametrize(("kind", "said"), ERRORS.items(), ids=["one line", "about files"])
+def test_an_error_is_printed_with_status_1(monkeypatch, capsys, kind, said):
     def fail(*_, **__):
-        raise CombineError("grids\ndiffer", do="Build \x1b[2Jtwo groups.", one=1)
+        raise kind("grids\ndiffer", do="Build \x1b[2Jtwo groups.", one=1)
 
     monkeypatch.setitem(vars(icevirt), "build", fail)
     monkeypatch.setattr(sys, "argv", ["icevirt", "build", "a.nc", "repo"])
@@ -223,7 +230,7 @@ def test_an_error_is_one_line_and_status_1(monkeypatch, capsys):
     out = capsys.readouterr()
     assert stop.value.code == 1
     assert out.out == ""
-    assert out.err == "icevirt: grids\\ndiffer (one=1). Build \\x1b[2Jtwo groups.\n"
+    assert out.err == f"icevirt: {said}\n"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ CASES = {
     "container": ("az://container/a", "azure", "container", "a"),
     "port": ("http://host:8080/a/b", "http", "host:8080", "a/b"),
     "tigris": ("tigris://bucket/a", "s3", "bucket", "a"),
-    "with an account": ("abfss://c@acc.dfs.core.windows.net/a", "azure", "c", "a"),
+    "with an account": ("abfs://c@acc.dfs.core.windows.net/a", "azure", "c", "a"),
 }  # fmt: skip
 
 

@@ -114,7 +114,7 @@ def test_files_of_different_variables_merge_at_each_step(held, random):
     for name in set(held):
         np.testing.assert_array_equal(made[name], wanted[name])
     if len(set(held)) == 2:
-        with pytest.raises(CombineError, match=r"missing at 1 of 3 positions along 'time'"):
+        with pytest.raises(CombineError, match=r"missing at 1 of 3 file positions along 'time'"):
             plan(files[1:])
 
 

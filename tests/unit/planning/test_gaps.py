@@ -29,7 +29,9 @@ def test_reserved_steps_read_as_missing_and_all_others_as_in_the_files(held):
 
 def test_the_refusal_names_the_first_steps_and_a_file_that_lacks_the_variable():
     files = [step(f"f{n}", n, u=u(n) if n in (0, 3) else None) for n in range(9)]
-    with pytest.raises(CombineError, match=r"missing at 7 of 9 positions along 'time'") as caught:
+    with pytest.raises(
+        CombineError, match=r"missing at 7 of 9 file positions along 'time'"
+    ) as caught:
         plan(files)
     assert caught.value.facts["missing"] == [f"time={n}.0" for n in (1, 2, 4, 5, 6)]
     assert caught.value.facts["first"].endswith("f1")

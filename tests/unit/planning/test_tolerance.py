@@ -60,13 +60,22 @@ def test_values_of_the_first_file_are_stored_and_a_note_says_so():
     [
         (([1.0, 2.0], [1.0, 3.5]), "by up to 1.5, more than the tolerance 1"),
         (([1.0, 2.0], [1.0, math.nan]), "one is missing"),
-        (([1.0, 2.0], np.array([1.0, 2.5], "f4")), "encoded differently"),
+        (([1.0, 2.0], np.array([1.0, 3.5], "f4")), "by up to 1.5, more than the tolerance 1"),
     ],
 )
 def test_more_than_the_tolerance_is_refused(lats, why):
     with pytest.raises(CombineError, match=why) as caught:
         plan(files(*lats), tolerance={"lat": 1.0})
     assert caught.value.facts["other"].endswith("f1")
+
+
+@pytest.mark.parametrize("kinds", [("f4", "f8"), ("f8", "f4"), ("i2", "f8")])
+def test_values_of_other_types_are_compared_and_those_of_the_first_file_are_stored(kinds):
+    held = files(*(np.array([1, 2], kind) + 0 for kind in kinds))
+    made = plan(held, tolerance={"lat": 0.1})
+    assert shown(made, held)["lat"].dtype == kinds[0]
+    with pytest.raises(CombineError, match="encoded differently"):
+        plan(held)
 
 
 def test_packed_values_are_compared_as_what_they_mean():

@@ -1,0 +1,333 @@
+"""Implement `icevirt.append`: new files for a dataset that an earlier build made.
+
+The dataset becomes what one build of all its files would make. Only new files are scanned; the
+catalog beside the dataset describes the others. A file that the dataset holds is not added again,
+so that the same call can be repeated, after a kill too. An append is not flat yet: it plans all
+files, and writes all manifests.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from icevirt.api.arguments import ConcatDim, apart, checked_group, shared
+from icevirt.api.choices import (
+    Choices,
+    CombineOptionsLike,
+    CommitOptionsLike,
+    ScanOptionsLike,
+)
+from icevirt.api.commit_options import CommitOptions
+from icevirt.api.pipeline.build_steps import ExecutorStarter, Request, until_unchanged
+from icevirt.api.pipeline.commit import prepare, promoted, refuse_differences
+from icevirt.api.pipeline.events import Clock, tell, tell_committed, telling_failures
+from icevirt.api.pipeline.files_held import (
+    Compared,
+    files_of_build,
+    refuse_outside,
+)
+from icevirt.api.pipeline.growing import GrowingSources, OnChanged, folders_of, named_places
+from icevirt.api.pipeline.provenance import provenance_of
+from icevirt.api.pipeline.target import Target
+from icevirt.api.recorded import Continued, continued
+from icevirt.api.sources.inputs import Inputs, Sources
+from icevirt.api.sources.reader_urls import prefix_url
+from icevirt.archive.options import names
+from icevirt.archive.reports.build import AppendReport, BuildReport, Progress
+from icevirt.archive.reports.card import plural
+from icevirt.archive.sources import SourceFiles
+from icevirt.catalog.listings import FileListing
+from icevirt.errors import (
+    AlreadyExistsError,
+    BuildError,
+    CombineError,
+    ConflictError,
+    InvalidInputError,
+    ObjectNotFoundError,
+)
+from icevirt.execution.selection import ExecutorChoice
+from icevirt.objects.authorize import entry_of
+from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.repo.layout import WORK
+from icevirt.repo.repo_info_file import pause
+from icevirt.storage.constructors import StorageLike
+from icevirt.storage.protocol import Below, Storage
+
+CATALOG = f"{WORK[0]}/catalog/"
+"""Where a repository keeps the catalog of what was appended to it."""
+
+_ON_CHANGED = ("refuse", "replace", "keep")
+_ATTEMPTS = 10  # while others append to the same group
+_SHOWN = 5  # files in a message
+
+
+def append(
+    files: Sources,
+    repo: StorageLike,
+    *,
+    concat_dim: ConcatDim = None,
+    group: str = "/",
+    scan_options: ScanOptionsLike = None,
+    combine_options: CombineOptionsLike = None,
+    commit_options: CommitOptionsLike = None,
+    on_changed: OnChanged = "refuse",
+    authorize: str | Iterable[str] = (),
+    catalog: StorageLike | None = None,
+    access: Mapping[str, Any] | None = None,
+    executor: ExecutorChoice = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> AppendReport:
+    """Add new files to the dataset that the last build of a group made, in one commit.
+
+    The dataset becomes what one build of all its files makes, wherever the new ones belong. What
+    others committed since the last build stays, as with ``mode="w"`` of `icevirt.build`. Files that
+    the dataset holds already are passed over; if there are no others, nothing is committed. An
+    empty group is built.
+
+    Args:
+        files: As for `icevirt.build`; an empty list is allowed.
+        repo: Path or URL of the repository; it is created if there is none.
+        concat_dim: As for `icevirt.build`; by default as the last build did.
+        group: The group of the dataset.
+        scan_options: Options that the last build recorded hold where none is given here, except
+            ``scanner`` and ``allow_references_to``, which have to be given again.
+        combine_options: The same, except ``preprocess``.
+        commit_options: As for `icevirt.build`; ``publish_as`` has to be given again.
+        on_changed: How to handle files that the dataset holds as they were before: "refuse" stops
+            the append, "replace" scans them again, "keep" leaves the dataset's references to them,
+            which readers refuse.
+        authorize: Directories and URL prefixes below which further files of the dataset may lie,
+            beside the directories of the files that are named here.
+        catalog: Directory of a catalog of the dataset's files; by default it is kept in the
+            repository.
+        access: As for `icevirt.build`.
+        executor: As for `icevirt.build`.
+        progress: As for `icevirt.build`.
+
+    Raises:
+        InvalidInputError: The dataset's files lie elsewhere than was named, or its build had
+            options that have to be given again.
+        AlreadyExistsError: Something else than a build made what the group holds.
+        SourcesChangedError: Files changed since the dataset was built, or meanwhile.
+        CombineError: The files do not combine: other variables, or steps that are there already.
+        ConflictError: Others committed to the same group, each time before this append could.
+        IcevirtError: As for `icevirt.build`.
+    """
+    if on_changed not in _ON_CHANGED:
+        raise InvalidInputError(
+            "on_changed has an unknown value",
+            do=f"Use one of {', '.join(_ON_CHANGED)}.",
+            on_changed=on_changed,
+        )
+    storage = shared(repo)
+    call = _Call(
+        files=files,
+        storage=storage,
+        catalog=Below(storage, CATALOG) if catalog is None else apart(storage, catalog),
+        concat_dim=concat_dim,
+        group=checked_group(group),
+        options=(scan_options, combine_options, commit_options),
+        commit=CommitOptions.of(commit_options),
+        on_changed=on_changed,
+        authorize=tuple(map(prefix_url, names(authorize))),
+    )
+    clock = Clock(progress)
+    reach = SourceAccess.of(access)
+    if call.commit.promote is not None:
+        prepare(storage, call.commit.branch, call.commit.promote)
+    with ExitStack() as stack:
+        stack.enter_context(telling_failures("append"))
+        stack.enter_context(granted(reach))
+        starter = ExecutorStarter(stack, clock, executor)
+        report = _until_alone(call, starter, clock)
+        if call.commit.verify is not None and not report.already_built:
+            with clock.phase("verify"):
+                refuse_differences(
+                    storage, report, values=call.commit.verify, executor=starter.choice
+                )
+    if call.commit.promote is not None and report.snapshot_id:
+        promoted(storage, report, call.commit.promote)
+    return replace(
+        report,
+        seconds=clock.seconds,
+        storage=storage,
+        authorization=reach.authorization(report.containers),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """What the caller asked for."""
+
+    files: Sources
+    storage: Storage
+    catalog: Storage
+    concat_dim: ConcatDim
+    group: str
+    options: tuple[ScanOptionsLike, CombineOptionsLike, CommitOptionsLike]
+    commit: CommitOptions
+    on_changed: OnChanged
+    authorize: tuple[str, ...]
+
+    def continued(self, record: Mapping[str, Any] | None) -> Continued:
+        """Return the options, with those of the last build."""
+        scan, combine, commit = self.options
+        if record is None:
+            choices = Choices.of(self.concat_dim, scan, combine)
+            return Continued(choices=choices, commit=self.commit)
+        return continued(
+            record,
+            concat_dim=self.concat_dim,
+            scan_options=scan,
+            combine_options=combine,
+            commit_options=commit,
+        )
+
+
+def _until_alone(call: _Call, starter: ExecutorStarter, clock: Clock) -> AppendReport:
+    """Append, and plan once more on the new tip each time when another writer was first."""
+    with clock.phase("list"):
+        asset = call.continued(None).choices.scan.asset
+        inputs = None if _is_empty(call.files) else Inputs(call.files, asset=asset)
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _appended(call, inputs, starter, clock)
+        except (ConflictError, BuildError, AlreadyExistsError) as error:
+            if not _lost_race(error, call) or attempt + 1 == _ATTEMPTS:
+                raise
+            tell("append-again", error=str(error), attempts_left=_ATTEMPTS - attempt - 1)
+        pause(attempt)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _is_empty(files: Any) -> bool:
+    """Say whether there is nothing to append: no text, and nothing in a list or table."""
+    if isinstance(files, str | bytes | os.PathLike) or not hasattr(files, "__len__"):
+        return False
+    return len(files) == 0
+
+
+def _lost_race(error: Exception, call: _Call) -> bool:
+    """Say whether an error is that another writer of the same group was first."""
+    if isinstance(error, BuildError) and not isinstance(error, ConflictError):
+        return isinstance(error.__cause__, ObjectNotFoundError)  # the same append ran twice
+    if isinstance(error, AlreadyExistsError):  # of a first build
+        return _target(call).last_build() is not None
+    return True
+
+
+def _target(call: _Call) -> Target:
+    return Target.look(call.storage, branch=call.commit.branch, group=call.group, mode="w")
+
+
+def _appended(
+    call: _Call, inputs: Inputs | None, starter: ExecutorStarter, clock: Clock
+) -> AppendReport:
+    with clock.phase("list"):
+        target = _target(call)
+        last = target.last_build()
+        record = None if last is None else provenance_of(last, target.group)
+        if record is None:
+            replace(target, mode="w-").refuse_occupied()
+        how = call.continued(record)
+        listing = _NOTHING if record is None else files_of_build(call.storage, record)
+        bad = frozenset(
+            () if record is None else (url for url, _, _ in record.get("bad_files", ()))
+        )
+        growing = GrowingSources(
+            storage=call.storage,
+            on_changed=call.on_changed,
+            inputs=inputs,
+            listing=listing,
+            bad=bad,
+        )
+        found = growing.look()
+    if not (found.new or growing.again(found)):
+        return _nothing(call, target, found, clock)
+    prefixes = (*named_places(call.files), *folders_of(found), *call.authorize)
+    refuse_outside(listing.files, prefixes, call.storage.url)
+    options = how.choices.scanner
+    dimensions = options.concat_dims
+    request = Request(
+        storage=call.storage,
+        catalog=call.catalog,
+        mode="w-" if record is None else "w",
+        commit=_told(how.commit, found, growing),
+        choices=how.choices,
+        options=options,
+        spec=how.choices.spec(
+            dimensions if how.choices.inferring is None else dimensions or None, group=call.group
+        ),
+        nest=None,
+        plan="",
+        progress=clock.step,
+        held=None if record is None else growing.held(found),
+    )
+    try:
+        report = until_unchanged(request, growing, starter, clock)
+    except CombineError as error:
+        if record is not None:
+            error.do = f"{error.do} Nothing was appended.".strip()
+            error.facts |= {"new_files": [file.url for file in found.new[:_SHOWN]]}
+        raise
+    tell_committed(report)
+    held = {each.name: getattr(report, each.name) for each in fields(BuildReport)}
+    return AppendReport(
+        **held,
+        files_appended=len(found.new),
+        files_replaced=len(growing.again(found)),
+        files_known=found.known,
+    )
+
+
+_NOTHING = FileListing(files=SourceFiles(), pieces=())
+
+
+def _told(commit: CommitOptions, found: Compared, growing: GrowingSources) -> CommitOptions:
+    """Return how to commit, with a message that says what is appended."""
+    if commit.message is not None:
+        return commit
+    replaced = len(growing.again(found))
+    what = [f"append {plural(len(found.new), 'file')}"] if found.new else []
+    what += [f"replace {plural(replaced, 'file')}"] if replaced else []
+    return replace(commit, message=", ".join(what).capitalize())
+
+
+def _nothing(call: _Call, target: Target, found: Compared, clock: Clock) -> AppendReport:
+    """Return the report where there is nothing to append."""
+    seen = found.known + len(found.changed)
+    why = (
+        f"the dataset holds {plural(seen, 'file')} that were named already"
+        if seen
+        else "no files were named"
+    )
+    containers = target.config.virtual_chunk_containers.values()
+    kept = (f"{plural(len(found.changed), 'file')} changed, and stay as they were",)
+    last = target.last_build()
+    report = AppendReport(
+        repo=call.storage.url,
+        branch=target.branch,
+        group=target.group,
+        snapshot_id="" if target.info is None else str(target.tip),
+        build_id=str((provenance_of(last) or {}).get("build_id")) if last else "",
+        already_built=True,
+        files_scanned=0,
+        files_reused=0,
+        bad_files=(),
+        arrays=(),
+        manifests=0,
+        manifest_bytes=0,
+        containers=tuple(map(entry_of, containers)),
+        findings=(f"nothing was committed: {why}", *(kept if found.changed else ())),
+        eras=int((provenance_of(last) or {}).get("eras", 1)) if last else 1,
+        seconds=clock.seconds,
+        files_appended=0,
+        files_replaced=0,
+        files_known=found.known,
+    )
+    tell_committed(report)
+    return report

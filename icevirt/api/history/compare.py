@@ -1,0 +1,318 @@
+"""Implement `icevirt.diff`: what differs between two versions, from snapshots and commits' logs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+
+from icevirt.api.history.file_lists import listed_files
+from icevirt.api.history.versions import Commits, record_of_build, resolved
+from icevirt.archive.reports.history import (
+    DimensionGrowth,
+    FilesDifference,
+    MetadataChange,
+    NodeChange,
+    VersionDiff,
+)
+from icevirt.errors import FormatError, ObjectNotFoundError
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model import paths
+from icevirt.model.json import JSON
+from icevirt.model.metadata import document_of
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary
+from icevirt.model.snapshot import ArrayNode, Node, Snapshot
+from icevirt.model.transaction_log import TransactionLog
+from icevirt.repo.assets import Assets
+from icevirt.repo.repository import Repository
+from icevirt.storage.constructors import StorageLike
+from icevirt.storage.protocol import Storage
+from icevirt.versioning import repo_updates
+
+_NOT_METADATA = ("shape", "zarr_format", "node_type", "consolidated_metadata")
+_ABSENT = object()
+
+
+def diff(
+    repo: StorageLike | Repository, before: str, after: str = repo_updates.MAIN
+) -> VersionDiff:
+    """Compare two versions: groups and arrays, chunks that were written, files and steps.
+
+    Nodes are compared as the two versions hold them. Chunks are those that the commits between the
+    two list, on both sides of the snapshot from which they part. Snapshots and transaction logs are
+    read, no manifest.
+
+    Args:
+        repo: Path or URL of the repository, or the repository.
+        before: A branch, a tag, a snapshot id or its first letters; ``~1`` behind it means the one
+            before.
+        after: The same; by default the tip of ``main``.
+
+    Raises:
+        RepositoryNotFoundError: There is no repository.
+        SnapshotNotFoundError: There is no such version.
+        InvalidInputError: A name is that of several versions.
+    """
+    opened = repo if isinstance(repo, Repository) else Repository.open(repo)
+    info = opened.head.read().info
+    first, last = resolved(info, before), resolved(info, after)
+    old_only, new_only = _parted(info, first, last)
+    notes: list[str] = []
+    logs = _logs(opened.assets, [*old_only, *new_only], notes)
+    old, new = opened.assets.snapshot(first), opened.assets.snapshot(last)
+    commits = Commits(info)
+    nodes = tuple(_nodes(old, new, logs))
+    if any(each.change in ("added", "rewritten") and _is_unlisted(each) for each in nodes):
+        notes.append("commits do not list the chunks of some arrays that they wrote as a whole")
+    return VersionDiff(
+        repo=opened.storage.url,
+        before=commits.at(first),
+        after=commits.at(last),
+        commits_before=len(old_only),
+        commits_after=len(new_only),
+        nodes=nodes,
+        steps=tuple(_steps(info, first, last, old, new)),
+        files=tuple(_files(opened.storage, info, first, last)),
+        notes=tuple(notes),
+    )
+
+
+def _parted(
+    info: RepoInfo, first: ObjectId12, last: ObjectId12
+) -> tuple[list[SnapshotSummary], list[SnapshotSummary]]:
+    """Return the commits of each history that the other lacks, newest first."""
+    of_first = {each.id: each for each in repo_updates.ancestry(info, first)}
+    new_only: list[SnapshotSummary] = []
+    shared: ObjectId12 | None = None
+    for each in repo_updates.ancestry(info, last):
+        if each.id in of_first:
+            shared = each.id
+            break
+        new_only.append(each)
+    old_only: list[SnapshotSummary] = []
+    for key, each in of_first.items():
+        if key == shared:
+            break
+        old_only.append(each)
+    return old_only, new_only
+
+
+def _logs(
+    assets: Assets, commits: Sequence[SnapshotSummary], notes: list[str]
+) -> list[TransactionLog]:
+    found, missing = [], 0
+    for key in chain.from_iterable(
+        (each.id, *(each.pruned_ancestor_tx_logs or ())) for each in commits
+    ):
+        try:
+            found.append(assets.transaction_log(key))
+        except ObjectNotFoundError:
+            missing += 1
+    if missing:
+        notes.append(
+            f"{missing:,} transaction logs were deleted, so chunks that those commits wrote are"
+            " not counted"
+        )
+    return found
+
+
+# -- nodes -----------------------------------------------------------------------------------
+
+
+def _nodes(old: Snapshot, new: Snapshot, logs: Sequence[TransactionLog]) -> Iterator[NodeChange]:
+    was, now = _by_id(old), _by_id(new)
+    at_path = {node.path: node for node in old.nodes}
+    counts = _chunks(logs)
+    replaced = set()
+    for node in new.nodes:
+        before = was.get(node.id)
+        if before is None and (there := at_path.get(node.path)) and there.id not in now:
+            replaced.add(there.id)
+            if (found := _changed(there, node, counts.get(node.id), "rewritten")) is not None:
+                yield found
+        elif before is None:
+            yield _one(node, "added", counts.get(node.id))
+        elif (found := _changed(before, node, counts.get(node.id), "changed")) is not None:
+            yield found
+    for node in old.nodes:
+        if node.id not in now and node.id not in replaced:
+            yield _one(node, "removed", None)
+
+
+def _by_id(snapshot: Snapshot) -> dict[ObjectId8, Node]:
+    return {node.id: node for node in snapshot.nodes}
+
+
+def _chunks(logs: Sequence[TransactionLog]) -> dict[ObjectId8, int]:
+    """Return how many distinct chunks of each array the logs list."""
+    parts: dict[ObjectId8, list[np.ndarray]] = {}
+    for log in logs:
+        for key, index in log.updated_chunks.items():
+            parts.setdefault(key, []).append(index)
+    return {
+        key: len(found[0] if len(found) == 1 else np.unique(np.concatenate(found), axis=0))
+        for key, found in parts.items()
+        if len({index.shape[1] for index in found}) == 1
+    }
+
+
+def _one(node: Node, change: str, chunks: int | None) -> NodeChange:
+    is_array = isinstance(node, ArrayNode)
+    shape = node.shape if isinstance(node, ArrayNode) else None
+    return NodeChange(
+        path=node.path,
+        kind="array" if is_array else "group",
+        change=change,  # type: ignore[arg-type]
+        dimension_names=_dimensions(node),
+        shape_before=shape if change == "removed" else None,
+        shape=None if change == "removed" else shape,
+        chunks_written=chunks,
+    )
+
+
+def _changed(before: Node, after: Node, chunks: int | None, change: str) -> NodeChange | None:
+    """Compare two nodes; None if nothing differs."""
+    metadata = tuple(_metadata(before, after))
+    shapes = [node.shape if isinstance(node, ArrayNode) else None for node in (before, after)]
+    moved = before.path != after.path
+    differs = metadata or shapes[0] != shapes[1] or type(before) is not type(after)
+    is_written = chunks is not None or (change == "rewritten" and isinstance(after, ArrayNode))
+    if not (differs or is_written or moved):
+        return None
+    return NodeChange(
+        path=after.path,
+        kind="array" if isinstance(after, ArrayNode) else "group",
+        change="moved" if moved and not (differs or is_written) else change,  # type: ignore[arg-type]
+        moved_from=before.path if moved else None,
+        dimension_names=_dimensions(after),
+        shape_before=shapes[0],
+        shape=shapes[1],
+        metadata=metadata,
+        chunks_written=chunks,
+    )
+
+
+def _dimensions(node: Node) -> tuple[str | None, ...]:
+    if not isinstance(node, ArrayNode):
+        return ()
+    return node.dimension_names or (None,) * len(node.shape)
+
+
+def _is_unlisted(node: NodeChange) -> bool:
+    return node.kind == "array" and node.chunks_written is None
+
+
+def _metadata(before: Node, after: Node) -> Iterator[MetadataChange]:
+    if before.user_data == after.user_data:
+        return
+    old, new = (dict(_parts(node)) for node in (before, after))
+    for name in sorted({*old, *new}):
+        was, now = old.get(name, _ABSENT), new.get(name, _ABSENT)
+        if was is _ABSENT or now is _ABSENT or _text(was) != _text(now):
+            yield MetadataChange(
+                name=name,
+                before=None if was is _ABSENT else was,  # type: ignore[arg-type]
+                after=None if now is _ABSENT else now,  # type: ignore[arg-type]
+            )
+
+
+def _parts(node: Node) -> Iterator[tuple[str, JSON]]:
+    """Yield the parts of a node's zarr.json, each attribute by itself."""
+    try:
+        document = document_of(node)
+    except FormatError:  # of another zarr version, or damaged: shown as it is
+        yield "zarr.json", node.user_data.decode(errors="replace")
+        return
+    for name, value in document.items():
+        if name == "attributes" and isinstance(value, Mapping):
+            yield from ((f"attributes.{key}", each) for key, each in value.items())
+        elif name not in _NOT_METADATA:
+            yield name, value
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+# -- in the terms of the archive -------------------------------------------------------------
+
+
+def _records(info: RepoInfo, tip: ObjectId12) -> dict[str, tuple[str, Mapping[str, object]]]:
+    """Return the newest build of each group in a history: its snapshot and its record."""
+    found: dict[str, tuple[str, Mapping[str, object]]] = {}
+    for each in repo_updates.ancestry(info, tip):
+        if (record := record_of_build(each)) is not None:
+            found.setdefault(str(record.get("group", paths.ROOT)), (str(each.id), record))
+    return found
+
+
+def _files(
+    storage: Storage, info: RepoInfo, first: ObjectId12, last: ObjectId12
+) -> Iterator[FilesDifference]:
+    old, new = _records(info, first), _records(info, last)
+    for group in sorted({*old, *new}):
+        was, now = old.get(group), new.get(group)
+        if was == now:
+            continue
+        counts = FilesDifference(group=group, before=_count(was), after=_count(now))
+        lists = [{} if each is None else listed_files(storage, each[1]) for each in (was, now)]
+        if lists[0] is None or lists[1] is None:
+            yield counts
+            continue
+        yield replace(
+            counts,
+            listed=True,
+            added=tuple(url for url in lists[1] if url not in lists[0]),
+            gone=tuple(url for url in lists[0] if url not in lists[1]),
+            changed=tuple(url for url, now in lists[1].items() if lists[0].get(url, now) != now),
+        )
+
+
+def _count(record: tuple[str, Mapping[str, object]] | None) -> int | None:
+    found = None if record is None else record[1].get("files")
+    return found if isinstance(found, int) else None
+
+
+def _steps(
+    info: RepoInfo, first: ObjectId12, last: ObjectId12, old: Snapshot, new: Snapshot
+) -> Iterator[DimensionGrowth]:
+    """Yield the dimensions along which builds concatenate, where their lengths differ."""
+    was, now = _records(info, first), _records(info, last)
+    for group in sorted({*was, *now}):
+        records = [side.get(group, ("", {}))[1] for side in (was, now)]
+        for name in dict.fromkeys(chain.from_iterable(map(_concat_dims, records))):
+            before, after = (
+                _length(snapshot, group, name, in_eras=record.get("eras", 1) != 1)
+                for snapshot, record in zip((old, new), records, strict=True)
+            )
+            if before != after:
+                yield DimensionGrowth(group=group, dimension=name, before=before, after=after)
+
+
+def _concat_dims(record: Mapping[str, object]) -> list[str]:
+    scan = record.get("scan")
+    found = scan.get("concat_dim") if isinstance(scan, Mapping) else None
+    given = [found] if isinstance(found, str) else found if isinstance(found, list) else []
+    return [name for name in given if isinstance(name, str)]
+
+
+def _length(snapshot: Snapshot, group: str, dimension: str, *, in_eras: bool) -> int:
+    """Return the length of a dimension of a group, 0 if it has none; eras are added up."""
+    here = {
+        node.path: node.shape[node.dimension_names.index(dimension)]
+        for node in snapshot.below(group)
+        if isinstance(node, ArrayNode)
+        and node.dimension_names
+        and dimension in node.dimension_names
+    }
+    if not in_eras:
+        of_group = {path: size for path, size in here.items() if paths.parent(path) == group}
+        return of_group.get(paths.join(group, dimension), max(of_group.values(), default=0))
+    return sum(
+        size
+        for path, size in here.items()
+        if paths.name(path) == dimension and paths.parent(paths.parent(path)) == group
+    )

@@ -1,0 +1,232 @@
+"""Implement `icevirt.undo`, `redo` and `reset`: point a branch elsewhere, with one write.
+
+What no branch or tag leads to any more stays readable by its id until garbage is collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from shlex import quote
+from typing import Literal
+
+from icevirt.api.history.log import head_of
+from icevirt.api.history.versions import Commits, resolved
+from icevirt.archive.reports.history import BranchMove, place
+from icevirt.errors import ConflictError, InvalidInputError
+from icevirt.ids import ObjectId12
+from icevirt.model.repo_info import (
+    BranchCreated,
+    BranchDeleted,
+    BranchReset,
+    CommitAmended,
+    NewCommit,
+    RepoInfo,
+)
+from icevirt.repo.history import walks
+from icevirt.repo.repo_info_file import RepoInfoFile
+from icevirt.repo.repository import Repository
+from icevirt.storage.constructors import StorageLike
+from icevirt.versioning import repo_updates
+
+_SHOWN = 20  # commits that were dropped
+
+_OTHER = (NewCommit, CommitAmended, BranchCreated, BranchDeleted)
+"""What happens to a branch beside resets."""
+
+type _Target = Callable[[RepoInfo, ObjectId12], ObjectId12]
+
+
+def undo(
+    repo: StorageLike | Repository,
+    *,
+    branch: str = repo_updates.MAIN,
+    expect: str | None = None,
+) -> BranchMove:
+    """Move a branch back to the parent of its tip.
+
+    One conditional write does it: if another writer moves the branch meanwhile, nothing changes.
+    `redo` takes it back.
+
+    Args:
+        repo: Path or URL of the repository, or the repository.
+        branch: The branch.
+        expect: Do it only if this snapshot is the tip: the one that you looked at.
+
+    Raises:
+        RefNotFoundError: There is no such branch.
+        ConflictError: The tip is another snapshot.
+        InvalidInputError: The tip is the initial snapshot, or snapshots before it have expired.
+        ReadOnlyError: The repository does not take writes.
+    """
+    head = head_of(repo)
+    url = head.storage.url
+
+    def parent(info: RepoInfo, tip: ObjectId12) -> ObjectId12:
+        summary = repo_updates.known(info, tip)
+        if summary.parent_id is None:
+            raise InvalidInputError(
+                "the branch holds no commit that can be undone",
+                do="Its tip is the initial, empty snapshot.",
+                branch=branch,
+                snapshot=str(tip),
+            )
+        if summary.pruned_ancestor_tx_logs:
+            raise InvalidInputError(
+                "the snapshots right before the tip have expired, so there is nothing to go back"
+                " to but the initial, empty snapshot",
+                do=f"If you mean that: `icevirt reset {place(url)} {summary.parent_id} --branch"
+                f" {quote(branch)}`.",
+                branch=branch,
+                snapshot=str(tip),
+            )
+        return summary.parent_id
+
+    return _moved(head, "undo", branch, expect, parent)
+
+
+def redo(
+    repo: StorageLike | Repository,
+    *,
+    branch: str = repo_updates.MAIN,
+    expect: str | None = None,
+) -> BranchMove:
+    """Undo the last `undo`: move a branch forward again, as the ops log says.
+
+    After several, each call takes back one. A commit or a reset after them ends that.
+
+    Args:
+        repo: Path or URL of the repository, or the repository.
+        branch: The branch.
+        expect: Do it only if this snapshot is the tip.
+
+    Raises:
+        RefNotFoundError: There is no such branch.
+        ConflictError: The tip is another snapshot.
+        InvalidInputError: The last thing that happened to the branch was no undo.
+        SnapshotNotFoundError: What was undone was collected as garbage.
+        FormatError: The repository is of the V1 format, which has no ops log.
+    """
+    head = head_of(repo)
+    url = head.storage.url
+
+    def undone(info: RepoInfo, tip: ObjectId12) -> ObjectId12:
+        found = _last_undone(head, info, branch, tip)
+        if found is None:
+            raise InvalidInputError(
+                "the last thing that happened to the branch was no undo",
+                do=f"Look for the snapshot with `icevirt ops-log {place(url)}`, then"
+                f" `icevirt reset {place(url)} SNAPSHOT --branch {quote(branch)}`.",
+                branch=branch,
+                snapshot=str(tip),
+            )
+        return repo_updates.known(info, found).id
+
+    return _moved(head, "redo", branch, expect, undone)
+
+
+def reset(
+    repo: StorageLike | Repository,
+    version: str,
+    *,
+    branch: str,
+    expect: str | None = None,
+) -> BranchMove:
+    """Point a branch at another snapshot.
+
+    Args:
+        repo: Path or URL of the repository, or the repository.
+        version: A snapshot id or its first letters, a branch or a tag; ``~1`` behind it means the
+            one before.
+        branch: An existing branch.
+        expect: Do it only if this snapshot is the tip.
+
+    Raises:
+        RefNotFoundError: There is no such branch.
+        SnapshotNotFoundError: There is no such version.
+        ConflictError: The tip is another snapshot.
+        ReadOnlyError: The repository does not take writes.
+    """
+    return _moved(
+        head_of(repo), "reset", branch, expect, lambda info, _tip: resolved(info, version)
+    )
+
+
+def _moved(
+    head: RepoInfoFile,
+    action: Literal["undo", "redo", "reset"],
+    branch: str,
+    expect: str | None,
+    target_of: _Target,
+) -> BranchMove:
+    info = head.read().info
+    tip = repo_updates.branch_tip(info, branch)
+    if expect is not None and resolved(info, expect) != tip:
+        raise ConflictError(
+            f"the tip of {branch!r} is not the snapshot that you expect; nothing was changed",
+            do=f"Look at it with `icevirt log {place(head.storage.url)} --branch"
+            f" {quote(branch)}`, then pass its id.",
+            branch=branch,
+            expected=expect,
+            tip=str(tip),
+        )
+    target = target_of(info, tip)
+    if target != tip:
+        info = head.update(repo_updates.reset_branch(branch, target, expected=tip))
+    commits = Commits(info)
+    kept = {each.id for each in repo_updates.ancestry(info, target)}
+    dropped = [each for each in repo_updates.ancestry(info, tip) if each.id not in kept]
+    return BranchMove(
+        repo=head.storage.url,
+        action=action,
+        branch=branch,
+        before=commits.at(tip),
+        after=commits.at(target),
+        dropped=tuple(commits.of(each) for each in islice(dropped, _SHOWN)),
+        more=max(0, len(dropped) - _SHOWN),
+        dropped_named=_others(info, branch, tip),
+    )
+
+
+def _others(info: RepoInfo, branch: str, tip: ObjectId12) -> tuple[str, ...]:
+    """Return other names of a tip."""
+    branches = sorted(name for name in info.branches if name != branch)
+    return (
+        *(name for name in branches if info.branches[name] == tip),
+        *(f"tag {name}" for name in sorted(info.tags) if info.tags[name] == tip),
+    )
+
+
+def _last_undone(
+    head: RepoInfoFile, info: RepoInfo, branch: str, tip: ObjectId12
+) -> ObjectId12 | None:
+    """Return the snapshot that the last undo of a branch left, of those not taken back since.
+
+    The log says where a reset began. Where it led is where the next operation began.
+    """
+    taken_back, now = 0, tip
+    for entry in walks.operations(head):
+        kind = entry.kind
+        if isinstance(kind, _OTHER) and branch in (
+            getattr(kind, "branch", None),
+            getattr(kind, "name", None),
+        ):
+            return None
+        if not isinstance(kind, BranchReset) or kind.name != branch:
+            continue
+        before = kind.previous_snap_id
+        if _parent(info, now) == before:
+            taken_back += 1
+        elif _parent(info, before) != now and before in info.snapshots:
+            return None
+        elif taken_back:
+            taken_back -= 1
+        else:
+            return before
+        now = before
+    return None
+
+
+def _parent(info: RepoInfo, key: ObjectId12) -> ObjectId12 | None:
+    found = info.snapshots.get(key)
+    return None if found is None else found.parent_id

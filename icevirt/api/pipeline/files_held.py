@@ -1,0 +1,216 @@
+"""Keep which files a dataset is made of, and find the new and the changed among others.
+
+A repository's own objects say so, and anybody who can write the repository can write them. So the
+list is compared with its digest in the snapshot, and files are read only below what a caller named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, takewhile
+from typing import Any
+
+from icevirt.api.arguments import listed
+from icevirt.api.pipeline.provenance import BUILD_ID
+from icevirt.api.pipeline.target import digest_of
+from icevirt.archive.reports.card import plural
+from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFiles
+from icevirt.catalog.listings import FileListing, read_listing, write_listing
+from icevirt.connect.urls import Address, file_url, local_path
+from icevirt.errors import FormatError, InvalidInputError, ObjectNotFoundError
+from icevirt.objects.answers import change
+from icevirt.objects.authorize import object_key
+from icevirt.planning.remedies import build_fix, of_arguments
+from icevirt.repo.layout import WORK
+from icevirt.storage.protocol import Below, Storage
+
+_SHOWN = 5  # files in a message
+_SECOND = 1_000_000_000
+_AGAIN = 'Build again from all files, with mode="w".'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesHeld:
+    """Files that a dataset holds when more are appended; they are not looked at again."""
+
+    listing: FileListing
+    bad: int  # of them, which were left out
+    again: frozenset[str] = frozenset()  # URLs of those that are scanned as they are now
+    urls: frozenset[str] = field(init=False)  # of those that stay as they were
+
+    def __post_init__(self) -> None:
+        """Look up which stay."""
+        stay = frozenset(url for url in self.listing.files.urls if url not in self.again)
+        object.__setattr__(self, "urls", stay)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.listing.files)
+
+    def others(self, files: Iterable[SourceFile]) -> SourceFiles:
+        """Return the files that are none of these."""
+        return SourceFiles(file for file in files if file.url not in self.urls)
+
+
+def keep_files(
+    storage: Storage, name: str, files: Sequence[SourceFile], held: FilesHeld | None = None
+) -> None:
+    """Write which files a dataset is made of, before the commit that says so."""
+    grown = None if held is None or held.again else held.listing
+    write_listing(Below(storage, f"{WORK[0]}/"), name, files, grown=grown)
+
+
+def files_of_build(storage: Storage, record: Mapping[str, Any]) -> FileListing:
+    """Return the files that a build was made of, in their order.
+
+    Raises:
+        InvalidInputError: The repository does not say.
+        FormatError: It says something else than the snapshot of the build.
+    """
+    name = str(record.get("listing"))
+    try:
+        found = read_listing(Below(storage, f"{WORK[0]}/"), _sound(name))
+    except FormatError as error:
+        raise FormatError(
+            "the list of a dataset's files is damaged", do=_AGAIN, repo=storage.url, **error.facts
+        ) from error
+    except ObjectNotFoundError as error:
+        raise InvalidInputError(
+            "the repository does not say which files its dataset is made of",
+            fixes=[build_fix("writes the list, from all files that you name", mode="w")],
+            do="An earlier version of icevirt built it, or the list was deleted.",
+            repo=storage.url,
+            missing=error.facts.get("path"),
+        ) from error
+    if digest_of(listed(found.files)) != name:
+        raise FormatError(
+            "the list of a dataset's files is not the one that its snapshot names",
+            do=_AGAIN,
+            repo=storage.url,
+            listing=name,
+        )
+    return found
+
+
+def _sound(name: str) -> str:
+    if not BUILD_ID.fullmatch(name):
+        raise ObjectNotFoundError("the snapshot names no list of files", path=name)
+    return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Files that a caller named, held against those of a dataset."""
+
+    new: tuple[SourceFile, ...]
+    known: int
+    changed: Mapping[str, str]  # how, by URL
+    now: tuple[SourceFile, ...]  # those that changed, as they are
+
+
+def compared(
+    given: Iterable[SourceFile], held: Mapping[str, SourceFile], bad: frozenset[str]
+) -> Compared:
+    """Compare files with those of a dataset; a bad one that was repaired is a new one."""
+    new, changed, now, known = [], {}, [], 0
+    for file in given:
+        before = held.get(file.url)
+        if before is None:
+            new.append(file)
+        elif (how := difference(file, before)) is None:
+            known += 1
+        else:
+            now.append(file)
+            if file.url not in bad:
+                changed[file.url] = how
+    return Compared(new=tuple(new), known=known, changed=changed, now=tuple(now))
+
+
+def difference(now: SourceFile, before: SourceFile) -> str | None:
+    """Say how a file changed. Servers say times to the second or finer, as they are asked."""
+    is_fine = now.last_modified % _SECOND and before.last_modified % _SECOND
+    is_coarse = not (is_fine or now.url.startswith("file://"))
+    if is_coarse and now.last_modified // _SECOND == before.last_modified // _SECOND:
+        before = SourceFile(
+            url=now.url, size=before.size, etag=before.etag, last_modified=now.last_modified
+        )
+    return change(now, before)
+
+
+def merged(
+    held: Iterable[SourceFile], now: Iterable[SourceFile], new: Iterable[SourceFile]
+) -> SourceFiles:
+    """Return the files of a dataset that grows: those that are scanned again keep their place."""
+    current = {file.url: file for file in now}
+    return SourceFiles(chain((current.get(file.url, file) for file in held), new))
+
+
+# -- where files may be read ---------------------------------------------------------------------
+
+
+def refuse_outside(files: Sequence[SourceFile], prefixes: Iterable[str], repo: str) -> None:
+    """Refuse files of a dataset that lie elsewhere than a caller said.
+
+    Args:
+        files: Of the dataset.
+        prefixes: URLs that end in a slash.
+        repo: URL of the repository.
+
+    Raises:
+        InvalidInputError: Some do; the message holds the prefix that would do.
+    """
+    allowed = tuple(prefixes)
+    outside = [
+        file.url for file in files if not (file.url.startswith(allowed) and is_plain(file.url))
+    ]
+    if outside:
+        odd = [url for url in outside if not is_plain(url)]
+        if odd:
+            raise FormatError(
+                "the list of a dataset's files holds URLs that no build writes",
+                do=_AGAIN,
+                repo=repo,
+                files=odd[:_SHOWN],
+            )
+        raise InvalidInputError(
+            f"the dataset holds {plural(len(outside), 'file')} elsewhere than those that you name",
+            fixes=[
+                of_arguments(
+                    {"authorize": sorted(set(_common(outside)))}, "they may be read for this append"
+                )
+            ],
+            do="Check these URLs: anyone who can write the repository could have chosen them.",
+            repo=repo,
+            files=outside[:_SHOWN],
+        )
+
+
+def is_plain(url: str) -> bool:
+    """Say whether a URL is spelled as listings spell it, and no link leads elsewhere."""
+    try:
+        if url.startswith("file://"):
+            return file_url(local_path(url)) == url
+        object_key(url, has_bucket=True)
+        return Address.parse(url).url == url
+    except InvalidInputError:
+        return False
+
+
+def _common(urls: Sequence[str]) -> Iterator[str]:
+    """Yield the directory that the URLs of each server or bucket have in common."""
+    found: dict[str, list[str]] = {}
+    for url in urls:
+        scheme, _, rest = url.partition("://")
+        host, _, path = rest.partition("/")
+        folder = path.split("/")[:-1]
+        root = f"{scheme}://{host}/"
+        if (known := found.get(root)) is None:
+            found[root] = folder
+        else:
+            pairs = takewhile(lambda pair: pair[0] == pair[1], zip(known, folder, strict=False))
+            found[root] = [name for name, _ in pairs]
+    for root, parts in found.items():
+        yield root + "".join(f"{part}/" for part in parts)

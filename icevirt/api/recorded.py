@@ -1,0 +1,209 @@
+"""Read the options of the last build from its snapshot, for a call that goes on with them.
+
+Anybody who can write the repository can write them, so they are data and no authority: they say how
+files combine. What is run or read is the caller's alone to say: functions, scanners, directories
+that references may lead to, servers and credentials, and places where files are published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from icevirt.api.arguments import ConcatDim
+from icevirt.api.choices import (
+    Choices,
+    CombineOptionsLike,
+    CommitOptionsLike,
+    ScanOptionsLike,
+)
+from icevirt.api.commit_options import CommitOptions
+from icevirt.archive.options import Options
+from icevirt.errors import Fix, FormatError, InvalidInputError
+from icevirt.model.attributes import restore
+from icevirt.model.json import loads
+from icevirt.planning.combine.options import CombineOptions
+from icevirt.planning.remedies import build_fix, of_arguments
+from icevirt.scan.options import ScanOptions
+
+_OF_COMBINING = frozenset(
+    {
+        "chunk_grid",
+        "combine",
+        "combine_attrs",
+        "data_vars",
+        "duplicates",
+        "float_variables",
+        "missing",
+        "on_mismatch",
+        "pad",
+        "spacing",
+        "tolerance",
+    }
+)
+"""Options of combining that are taken as they are recorded; the rest is looked at one by one."""
+
+_REBUILD = build_fix("scans and combines all files that you name", mode="w")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continued:
+    """The options of a call that goes on with a build: the build's, less what the call changes."""
+
+    choices: Choices
+    commit: CommitOptions
+
+
+def continued(
+    record: Mapping[str, Any],
+    *,
+    concat_dim: ConcatDim,
+    scan_options: ScanOptionsLike,
+    combine_options: CombineOptionsLike,
+    commit_options: CommitOptionsLike,
+) -> Continued:
+    """Return the options of a build with those of a call, which win.
+
+    Args:
+        record: What the snapshot says of the build.
+        concat_dim: As for `build`, like all others.
+        scan_options: Of the call.
+        combine_options: Of the call.
+        commit_options: Of the call.
+
+    Raises:
+        InvalidInputError: The build had options that the call has to give itself, or the options
+            contradict one another.
+        FormatError: What is recorded is nothing that a build writes.
+    """
+    scan, combine = record.get("scan", {}), record.get("combine", {})
+    asked = _given(ScanOptions, scan_options), _given(CombineOptions, combine_options)
+    commit = _given(CommitOptions, commit_options)
+    _refuse_lacking(scan, combine, *asked, commit)
+    known = _usable(lambda: _scan_options(scan)), _usable(lambda: _combine_options(combine, asked))
+    if "containers" not in commit and (named := combine.get("containers")):
+        commit["containers"] = _usable(lambda: {str(name): str(at) for at, name in named})
+    dimensions = _usable(lambda: _dimensions(scan)) if concat_dim is None else concat_dim
+    # the recorded ones alone first: what is wrong with them is not the caller's mistake
+    _usable(lambda: Choices.of(dimensions, known[0], _without_labels(known[1])))
+    return Continued(
+        choices=Choices.of(dimensions, {**known[0], **asked[0]}, {**known[1], **asked[1]}),
+        commit=CommitOptions.of(commit),
+    )
+
+
+def _given(kind: type[Options], options: Any) -> dict[str, Any]:
+    """Return the options that a call names, checked."""
+    made = kind.of(options)
+    return dict(options) if isinstance(options, Mapping) else made.chosen()
+
+
+def _usable[T](read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except (InvalidInputError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise FormatError(
+            "the options that the last build recorded cannot be used",
+            do="icevirt did not write them. Build again from all files with"
+            f" {_REBUILD.python}, or into another group.",
+            cause=str(error),
+        ) from error
+
+
+def _scan_options(scan: Mapping[str, Any]) -> dict[str, Any]:
+    held = ScanOptions.of(
+        {
+            "source_group": scan.get("group", "/"),
+            "variables": scan.get("variables", ()),
+            "drop_variables": scan.get("drop_variables", ()),
+            "max_native_bytes_per_file": scan.get("max_native_bytes", 0),
+            "variable_policy": dict(scan["policy"]) if scan.get("policy") else "fail",
+        }
+    )
+    return held.chosen()
+
+
+def _dimensions(scan: Mapping[str, Any]) -> ConcatDim:
+    found = scan.get("concat_dim")
+    return None if not found else found if isinstance(found, str) else list(found)
+
+
+def _combine_options(
+    combine: Mapping[str, Any], asked: tuple[Mapping[str, Any], Mapping[str, Any]]
+) -> dict[str, Any]:
+    found = {name: value for name, value in combine.items() if name in _OF_COMBINING and value}
+    edits = combine.get("edits") or {}
+    if renamed := edits.get("rename"):
+        found["rename"] = dict(renamed)
+    attrs: dict[str, dict[str, Any]] = {}
+    for variable, name, text in edits.get("attrs") or ():
+        value, dtype = loads(text)
+        dtypes = {} if dtype is None else {name: dtype}
+        attrs.setdefault(variable, {})[name] = restore({name: value}, dtypes)[name]
+    if attrs:
+        found["attrs"] = attrs
+    if combine.get("labels") and "labels" not in asked[1]:
+        found["labels"] = {str(name): str(each) for name, each in combine["labels"].items()}
+    return CombineOptions.of(found).chosen()
+
+
+def _without_labels(combine: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in combine.items() if name != "labels"}
+
+
+# -- what the record does not decide -------------------------------------------------------------
+
+
+def _refuse_lacking(
+    scan: Mapping[str, Any],
+    combine: Mapping[str, Any],
+    asked_scan: Mapping[str, Any],
+    asked_combine: Mapping[str, Any],
+    commit: Mapping[str, Any],
+) -> None:
+    """Refuse a call without what the build had and only the caller may say.
+
+    Raises:
+        InvalidInputError: It lacks some.
+    """
+    if combine.get("nest") is not None:
+        raise InvalidInputError(
+            "the last build placed files by nested lists, to which no file can be appended",
+            fixes=[_with_price("places all files that you name in nested lists")],
+        )
+    for name in ("scanner", "allow_references_to"):
+        if (held := scan.get(name)) and name not in asked_scan:
+            value = list(held) if isinstance(held, list | tuple) else str(held)
+            raise _only_caller("scan_options", name, value)
+    if (held := (combine.get("edits") or {}).get("preprocess")) and (
+        "preprocess" not in asked_combine
+    ):
+        raise _only_caller("combine_options", "preprocess", str(held))
+    if (held := combine.get("publish_as")) and "publish_as" not in commit:
+        raise _only_caller("commit_options", "publish_as", {str(a): str(b) for a, b in held})
+    labels = combine.get("labels") or {}
+    listed = [str(name) for name, each in labels.items() if not isinstance(each, str)]
+    if listed and "labels" not in asked_combine:
+        raise InvalidInputError(
+            "the last build had a list of labels, which has none for further files",
+            do="Pass the labels of all files, the new files last:"
+            ' combine_options={"labels": [...]} (--labels ...).',
+            dimensions=listed,
+        )
+
+
+def _only_caller(options: str, name: str, value: Any) -> InvalidInputError:
+    fix = of_arguments(
+        {options: {name: value}}, "goes on as the last build did, if you trust this value"
+    )
+    return InvalidInputError(
+        f"the last build had {name}, which is not taken from the repository",
+        fixes=[fix],
+        do="Anyone who can write the repository could choose what is read or run here.",
+        recorded=value,
+    )
+
+
+def _with_price(price: str) -> Fix:
+    return replace(_REBUILD, price=price)

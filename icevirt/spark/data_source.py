@@ -1,0 +1,222 @@
+"""Implement the format ``icevirt`` by Spark's Python Data Source API.
+
+Spark pickles these classes by reference: the driver's Python processes and the executors import
+this module. Nothing here outlives a call, and no option is a secret, because Spark shows options in
+plans.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from icevirt.connect.urls import is_url
+from icevirt.errors import InvalidInputError, UnsupportedError
+from icevirt.spark.pushed_filters import Pushed
+from icevirt.spark.tables import MOST_PARTITIONS
+from icevirt.storage.constructors import storage_of
+from icevirt.storage.protocol import Storage
+from icevirt.tasks.tables.query import TableQuery
+from icevirt.tasks.tables.rows import rows_of
+from icevirt.tasks.tables.schemas import TABLES, ddl
+from icevirt.tasks.tables.shares import TableShare, narrowed, planned
+
+FORMAT = "icevirt"
+
+_FLAGS = {"true": True, "false": False}
+
+
+def _flag(text: str) -> bool:
+    return _FLAGS[text.lower()]
+
+
+_STORAGE: Mapping[str, Callable[[str], Any]] = {
+    "region": str,
+    "endpoint_url": str,
+    "account": str,
+    "allow_http": _flag,
+    "anonymous": _flag,
+    "force_path_style": _flag,
+    "requester_pays": _flag,
+}
+"""Options that say how a bucket is reached, as arguments of `icevirt.s3_storage` and its like."""
+
+_QUERY = ("table", "branch", "tag", "snapshot", "snapshot_id", "array", "chunks")
+_SECRET = ("key", "secret", "token", "password", "credential", "sas")
+
+
+class IcevirtSource(DataSource):
+    """The tables of a repository: ``spark.read.format("icevirt")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """Return the columns of the table that the options name.
+
+        Raises:
+            InvalidInputError: An option is wrong.
+        """
+        query_of(self.options)
+        return ddl(self.options["table"])
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """Return what reads the table; called by Spark.
+
+        Raises:
+            InvalidInputError: An option is wrong, or the schema is not that of the table.
+        """
+        return TableReader(*_read(self.options, schema))
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:  # noqa: ARG002  # Spark's names
+        """Refuse to write.
+
+        Spark calls a writer's commit in a Python process of its own, which has neither the session
+        nor the credentials of the driver, shows its errors as text, and calls abort after a commit
+        whose outcome is unknown.
+
+        Raises:
+            UnsupportedError: Always.
+        """
+        raise UnsupportedError(
+            "Spark's writers of formats cannot commit to a repository",
+            do="Call icevirt.spark.write_references(df, repo), which writes the same data frame"
+            " and commits in your process.",
+            columns=schema.fieldNames(),
+        )
+
+
+class FilteringIcevirtSource(IcevirtSource):
+    """The same for sessions that push filters down to data sources."""
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """Return what reads the table and takes filters; called by Spark."""
+        return FilteringTableReader(*_read(self.options, schema))
+
+
+class TableReader(DataSourceReader):
+    """Reads one table of one version of a repository."""
+
+    def __init__(self, storage: Storage, query: TableQuery) -> None:
+        self._storage, self._query = storage, query
+
+    def partitions(self) -> list[InputPartition]:
+        """Return a partition for each manifest; one for all, if references are counted."""
+        at_most = MOST_PARTITIONS if self._query.table == "references" else 1
+        shares = planned(self._storage, self._query, at_most=at_most)
+        return [InputPartition(share) for share in self._kept(shares)] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition."""
+        if partition.value is not None:
+            yield from rows_of(partition.value)
+
+    def _kept(self, shares: tuple[TableShare, ...]) -> tuple[TableShare, ...]:
+        return shares
+
+
+class FilteringTableReader(TableReader):
+    """Reads only manifests in which rows can lie that pass the filters."""
+
+    def __init__(self, storage: Storage, query: TableQuery) -> None:
+        super().__init__(storage, query)
+        self._pushed = Pushed()
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802  # Spark's name
+        """Take filters; Spark applies all of them again to the rows."""
+        if self._query.table == "references":
+            for each in filters:
+                self._pushed.add(each)
+        return filters
+
+    def _kept(self, shares: tuple[TableShare, ...]) -> tuple[TableShare, ...]:
+        return shares if self._pushed.is_empty() else narrowed(shares, self._pushed.keeps)
+
+
+def query_of(options: Mapping[str, str]) -> tuple[Storage, TableQuery]:
+    """Return what options ask for.
+
+    Raises:
+        InvalidInputError: There is no such option, one that is needed is missing, or a value is
+            wrong.
+    """
+    known = {"path", *_QUERY, *_STORAGE}
+    for name in options:
+        if name.lower() not in known:
+            raise _unknown(name, known)
+    given = {name: options.get(name) for name in ("path", *_QUERY)}
+    if given["path"] is None or given["table"] is None:
+        raise InvalidInputError(
+            f"the format {FORMAT} needs a repository and the name of a table",
+            do='Write spark.read.format("icevirt").option("table", "references").load(repo).',
+            table=given["table"],
+            tables=list(TABLES),
+        )
+    if not is_url(given["path"]) and not os.path.isabs(given["path"]):
+        raise InvalidInputError(
+            f"the format {FORMAT} needs an absolute path or a URL, because Spark's processes have"
+            " working directories of their own",
+            do="Write .load(os.path.abspath(repo)).",
+            repo=given["path"],
+        )
+    if given["snapshot"] is not None and given["snapshot_id"] is not None:
+        raise InvalidInputError(
+            "snapshot and snapshot_id are the same option", do="Pass one of them."
+        )
+    query = TableQuery.of(
+        str(given["table"]),
+        branch=given["branch"],
+        tag=given["tag"],
+        snapshot_id=given["snapshot_id"] if given["snapshot"] is None else given["snapshot"],
+        array=given["array"],
+        chunks=given["chunks"],
+    )
+    return storage_of(str(given["path"]), _storage_options(options)), query
+
+
+def _storage_options(options: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, read in _STORAGE.items():
+        if (text := options.get(name)) is not None:
+            try:
+                found[name] = read(text)
+            except KeyError as error:
+                raise InvalidInputError(
+                    "this option is true or false", option=name, value=text
+                ) from error
+    return found
+
+
+def _unknown(name: str, known: set[str]) -> InvalidInputError:
+    if any(word in name.lower() for word in _SECRET):
+        return InvalidInputError(
+            "the format icevirt takes no credentials as options, because Spark shows options in"
+            " plans",
+            do="Set them in the environment of driver and executors, or call"
+            ' icevirt.spark.table(spark, icevirt.s3_storage(...), "references").',
+            option=name,
+        )
+    return InvalidInputError(
+        f"the format {FORMAT} has no such option",
+        do=f"Use some of {', '.join(sorted(known - {'path'}))}.",
+        option=name,
+    )
+
+
+def _read(options: Mapping[str, str], schema: Any) -> tuple[Storage, TableQuery]:
+    storage, query = query_of(options)
+    names = [name for name, _ in TABLES[query.table]]
+    if schema.fieldNames() != names:
+        raise InvalidInputError(
+            "a table of a repository has columns of its own",
+            do="Leave out .schema(...), and select columns of the data frame.",
+            table=query.table,
+            columns=names,
+        )
+    return storage, query

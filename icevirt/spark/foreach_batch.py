@@ -1,0 +1,165 @@
+"""Append the files that batches of a stream name: what ``writeStream.foreachBatch`` takes.
+
+A batch that is repeated, after a kill or by a new checkpoint, appends nothing twice: files are
+known by the dataset, not by the stream. Which query and batch appended files is recorded in the
+metadata of the commit, for people.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from icevirt.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from icevirt.api.arguments import ConcatDim
+    from icevirt.api.choices import CombineOptionsLike, CommitOptionsLike, ScanOptionsLike
+    from icevirt.api.pipeline.growing import OnChanged
+    from icevirt.archive.reports.build import AppendReport, Progress
+    from icevirt.storage.constructors import StorageLike
+
+BATCH = "icevirt_batch"
+"""Key of a commit's metadata under which stands which batch of which query it is of."""
+
+_COLUMNS = ("path", "url")
+_CONTENT = "content"  # of files, in the rows of Spark's binaryFile
+_ONE_SLASH = re.compile(r"^(?P<scheme>file|dbfs):/(?!/)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesAppender:
+    """Appends the files of a batch to a dataset; it pickles, for Spark Connect."""
+
+    repo: StorageLike
+    options: Mapping[str, Any] = field(repr=False)  # arguments of `icevirt.append`
+    runs_on: Any = None  # the executor; None: the session of the batch
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Append the files that the rows of a batch name."""
+        self.append(batch, batch_id)
+
+    def append(self, batch: DataFrame, batch_id: int) -> AppendReport:
+        """Append the files of a batch, and return the report."""
+        # Spark imports this package in workers too, which list files and append nothing
+        from icevirt.api.append import append
+        from icevirt.api.commit_options import CommitOptions
+
+        session = batch.sparkSession
+        commit = CommitOptions.of(self.options.get("commit_options")).chosen()
+        told = {"query_id": _query_id(session), "batch_id": batch_id}
+        metadata = {**(commit.get("metadata") or {}), BATCH: told}
+        return append(
+            [*files_of(batch)],
+            self.repo,
+            executor=session if self.runs_on is None else self.runs_on,
+            **{**self.options, "commit_options": {**commit, "metadata": metadata}},
+        )
+
+
+def foreach_batch(
+    repo: StorageLike,
+    *,
+    concat_dim: ConcatDim = None,
+    group: str = "/",
+    scan_options: ScanOptionsLike = None,
+    combine_options: CombineOptionsLike = None,
+    commit_options: CommitOptionsLike = None,
+    on_changed: OnChanged = "refuse",
+    authorize: str | Iterable[str] = (),
+    catalog: StorageLike | None = None,
+    access: Mapping[str, Any] | None = None,
+    executor: Any = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> FilesAppender:
+    """Return the function that appends the files of a stream's batches to a dataset.
+
+    ``df.writeStream.foreachBatch(icevirt.spark.foreach_batch(repo))`` appends each file once,
+    whatever is killed and whichever checkpoint the query starts from. The rows have a column
+    ``path`` or ``url``; other columns are not read. Files are looked at when their batch runs.
+
+    Args:
+        repo: As for `icevirt.append`, like all that is not named below.
+        concat_dim: Of the first batch, which builds the dataset; then what it recorded holds.
+        group: The group of the dataset.
+        scan_options: As for `icevirt.append`.
+        combine_options: As for `icevirt.append`.
+        commit_options: As for `icevirt.append`; query and batch are added to the metadata.
+        on_changed: As for `icevirt.append`; "refuse" ends the query.
+        authorize: The prefixes that the stream reads: the files of a batch may lie in one
+            directory, and those of the dataset in another.
+        catalog: As for `icevirt.append`.
+        access: As for `icevirt.append`.
+        executor: As for `icevirt.append`; by default the session of the stream.
+        progress: As for `icevirt.append`.
+    """
+    return FilesAppender(
+        repo=repo,
+        options={
+            "concat_dim": concat_dim,
+            "group": group,
+            "scan_options": scan_options,
+            "combine_options": combine_options,
+            "commit_options": commit_options,
+            "on_changed": on_changed,
+            "authorize": authorize,
+            "catalog": catalog,
+            "access": access,
+            "progress": progress,
+        },
+        runs_on=executor,
+    )
+
+
+def files_of(batch: DataFrame) -> Iterator[str]:
+    """Yield the paths and URLs that the rows of a batch name, each once, sorted.
+
+    Raises:
+        InvalidInputError: No column names files, or a column holds their content.
+    """
+    kinds = dict(batch.dtypes)
+    name = next((name for name in _COLUMNS if kinds.get(name) == "string"), None)
+    if name is None:
+        raise InvalidInputError(
+            "the rows of the batch do not name files",
+            do="Let the stream have a column path or url of strings.",
+            columns=list(kinds),
+        )
+    if kinds.get(_CONTENT) == "binary":
+        raise InvalidInputError(
+            "the rows of the batch hold the content of the files, which Spark would read for it",
+            do=f'Select what is needed before writeStream: df.select("{name}").writeStream...',
+            columns=list(kinds),
+        )
+    rows = batch.select(name).distinct().collect()
+    yield from sorted(source_of(row[0]) for row in rows if row[0])
+
+
+def source_of(path: str) -> str:
+    """Return a path as Spark names it as a path or URL that Python programs open.
+
+    Hadoop writes ``file:/x`` with one slash, and does not encode what it writes; a mount of
+    Databricks is a local path.
+    """
+    found = _ONE_SLASH.match(path)
+    scheme = "file" if path.startswith("file://") else found["scheme"] if found else ""
+    if not scheme:
+        return path
+    local = "/" + path.partition(":")[2].lstrip("/")
+    if scheme == "dbfs":
+        return local if local.startswith("/Volumes/") else f"/dbfs{local}"
+    return unquote(local) if path.startswith("file://") else local
+
+
+def _query_id(session: Any) -> str | None:
+    """Return the id of the query whose batch this is; None where Spark does not tell."""
+    with suppress(Exception):  # Spark Connect has no context, and says so in several ways
+        found = session.sparkContext.getLocalProperty("sql.streaming.queryId")
+        return None if found is None else str(found)
+    return None

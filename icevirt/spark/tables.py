@@ -1,0 +1,98 @@
+"""Show a repository as data frames, whose rows the executors make."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from icevirt.execution.spark_executor import SparkExecutor
+from icevirt.storage.constructors import StorageLike, storage_of
+from icevirt.tasks.tables.query import ChunksLike, TableQuery
+from icevirt.tasks.tables.rows import rows_of
+from icevirt.tasks.tables.schemas import COUNTED, TABLES, ddl
+from icevirt.tasks.tables.shares import planned
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MOST_PARTITIONS = 10_000
+"""A partition is one manifest where there are no more than so many."""
+
+_TASKS_PER_SLOT = 4
+
+
+def table(
+    spark: SparkSession,
+    repo: StorageLike,
+    table: str,
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    array: str | None = None,
+    chunks: ChunksLike = None,
+) -> DataFrame:
+    """Return a table of a repository as a data frame; docs/spark-tables.md describes its columns.
+
+    The version is looked up now, its rows are made when they are needed. Manifests in which nothing
+    of ``array`` and ``chunks`` lies are not read. No row reaches the driver unless you collect it.
+
+    Args:
+        spark: The session, classic or of Spark Connect.
+        repo: Path or URL of the repository, or a storage such as ``icevirt.s3_storage(...)``, whose
+            credentials go to the executors with the tasks and not into the plan.
+        table: ``references`` (a row for each chunk reference), ``locations`` and ``files`` (what
+            virtual references lead to, with counts), ``arrays``, ``snapshots`` or ``ops_log``.
+        branch: The branch whose newest version is shown; by default ``main``.
+        tag: The tag whose version is shown.
+        snapshot_id: The version that is shown.
+        array: Only this array, or the arrays below this group.
+        chunks: Only these chunks of the array: a number or a range for each dimension, as in
+            ``"0:10, 5, :"`` or ``(slice(0, 10), 5, None)``.
+
+    Raises:
+        InvalidInputError: There is no such table, or arguments do not fit it or each other.
+        RepositoryNotFoundError: There is no repository.
+        RefNotFoundError, SnapshotNotFoundError: No such version.
+        NodeNotFoundError: There is no such array.
+    """
+    storage = storage_of(repo)
+    query = TableQuery.of(
+        table, branch=branch, tag=tag, snapshot_id=snapshot_id, array=array, chunks=chunks
+    )
+    at_most = MOST_PARTITIONS
+    if table != "references":
+        at_most = SparkExecutor(spark).parallelism * _TASKS_PER_SLOT
+    shares = [pickle.dumps(share) for share in planned(storage, query, at_most=at_most)]
+    numbers = spark.range(0, len(shares), 1, max(1, len(shares)))
+    return _added_up(numbers.mapInArrow(_rows(shares), ddl(table)), table)
+
+
+def _rows(shares: Sequence[bytes]) -> Any:
+    """Return the function that Spark runs over the numbers of shares."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in map(int, batch.column("id").to_numpy()):
+                yield from rows_of(pickle.loads(shares[number]))  # noqa: S301  # made above
+
+    return run
+
+
+def _added_up(frame: DataFrame, table: str) -> DataFrame:
+    """Return a table that tasks counted over their own manifests, each file or array once."""
+    from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's users name it
+
+    names = [name for name, _ in TABLES[table]]
+    if table in COUNTED:
+        sums = [F.sum(name).alias(name) for name in ("references", "bytes")]
+        return frame.groupBy(*COUNTED[table]).agg(*sums).select(*names)
+    if table == "arrays":
+        counts = ("virtual", "native", "inline", "bytes")
+        said = [F.first(n, ignorenulls=True).alias(n) for n in names[1:] if n not in counts]
+        sums = [F.sum(name).alias(name) for name in counts]
+        return frame.groupBy("path").agg(*said, *sums).select(*names)
+    return frame

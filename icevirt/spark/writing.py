@@ -1,0 +1,301 @@
+"""Commit a data frame of references, whose manifests the executors write."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from icevirt.errors import InvalidInputError
+from icevirt.execution.spark_executor import SparkExecutor
+from icevirt.ids import ObjectId12
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.config.document import RepositoryConfig, VirtualChunkContainer, prefixes_of
+from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef
+from icevirt.planning.schedule.manifest_units import split_rules
+from icevirt.repo.commits.build_commit import with_settings
+from icevirt.repo.commits.reference_commit import ReferenceCommit
+from icevirt.repo.repository import Repository
+from icevirt.repo.session import Session
+from icevirt.repo.settings import as_json
+from icevirt.spark.frame_shuffle import written_by
+from icevirt.storage.constructors import StorageLike, storage_of
+from icevirt.tasks.references.cells import CellWriter, RestTask, write_rest
+from icevirt.tasks.references.incoming import Incoming
+from icevirt.tasks.references.targets import COLUMNS, OPTIONAL, TargetArray, WrittenCell
+from icevirt.wire.manifests.manifest import ManifestEncoding
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from pyspark.sql import DataFrame
+
+type ArrayMetadata = Mapping[str, Any] | str | bytes
+"""zarr.json of an array, as a mapping or as JSON."""
+
+_TASKS_PER_SLOT = 4
+_MOST_TASKS = 4096
+_IGNORED = ("manifest_id",)  # of the table of references
+_FITTING = {
+    "string": ("string",),
+    "bigint": ("bigint", "int", "smallint", "tinyint"),
+    "array<bigint>": ("array<bigint>", "array<int>", "array<smallint>", "array<tinyint>"),
+    "timestamp": ("timestamp", "timestamp_ntz"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenReferences:
+    """What `write_references` committed."""
+
+    snapshot_id: str
+    branch: str
+    references: int
+    """Rows of the data frame, each of which is a chunk now."""
+    manifests: int
+    """Manifests that hold them."""
+    manifest_bytes: int
+    arrays: Mapping[str, int] = field(default_factory=dict)
+    """References by path of the array."""
+    seconds: float = 0.0
+
+
+def write_references(
+    references: DataFrame,
+    repo: StorageLike,
+    *,
+    arrays: Mapping[str, ArrayMetadata] | None = None,
+    template: xr.Dataset | None = None,
+    group: str = "/",
+    containers: Iterable[VirtualChunkContainer] = (),
+    branch: str = "main",
+    message: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> WrittenReferences:
+    """Write a data frame of chunk references into arrays of a repository, in one commit.
+
+    Executors check the rows, sort them and write manifests; the driver holds names of manifests.
+    Chunks that the arrays have already are replaced, others stay. Retried tasks do no harm, and a
+    second call with the same rows changes nothing.
+
+    Args:
+        references: A row for each chunk. Columns: ``path`` of the array (string), ``index`` of the
+            chunk (array<int> or array<bigint>), ``location`` (string, a URL), ``offset`` and
+            ``length`` in bytes; and optionally ``etag`` (string) and ``last_modified`` (timestamp)
+            of the file, by which readers notice that it changed, and ``kind``, which must be
+            "virtual". The table ``references`` of `icevirt.spark.table` has such columns.
+        repo: Path or URL of the repository, or a storage; it is created if there is none.
+        arrays: Metadata of new arrays by path: their zarr.json.
+        template: A dataset whose variables become new arrays below ``group``. Variables of dask are
+            described only; values of others, coordinates above all, are written too.
+        group: Where the variables of the template go.
+        containers: Virtual chunk containers that the repository gets. Each location must lie below
+            the ``url_prefix`` of one of them, or of one that the repository has.
+        branch: The branch to commit to.
+        message: The commit message.
+        metadata: Metadata of the snapshot.
+
+    Raises:
+        InvalidInputError: A column is missing or of another type; a row has no place in an array,
+            names impossible bytes, or a location without a container; two rows are for one chunk.
+            The row is named, and nothing is committed.
+        AlreadyExistsError: A new array exists already.
+        RefNotFoundError: There is no such branch.
+        ConflictError: Others changed the same arrays while manifests were written.
+        SparkJobError: Spark failed.
+    """
+    begin = time.perf_counter()
+    frame = _columns(references)
+    storage = storage_of(repo)
+    wanted = tuple(containers)
+    opened = Repository.open_or_create(storage)
+    session = opened.writable_session(branch)
+    _stage(session, arrays or {}, template, group)
+    config = RepositoryConfig.from_document(with_settings(session.config.document, wanted, ()))
+    nodes = tuple(session.snapshot.arrays())
+    targets = tuple(TargetArray.of(node, config) for node in nodes)
+    writer = CellWriter(
+        repo=storage,
+        level=config.compression_level,
+        encoding=ManifestEncoding.of_config(config.document),
+    )
+    executor = SparkExecutor(references.sparkSession)
+    cells = written_by(
+        frame,
+        Incoming(
+            targets=targets,
+            prefixes=prefixes_of(config.virtual_chunk_containers.values()),
+        ),
+        writer,
+        max(1, min(executor.parallelism * _TASKS_PER_SLOT, _MOST_TASKS)),
+    )
+    if not cells:
+        raise InvalidInputError(
+            "the data frame has no rows", do="Check its filters: references.count() is 0."
+        )
+    done = _finished(executor, writer, {each.node.path: each for each in targets}, cells)
+    _refuse_values(session, done)
+    files = {
+        cell.manifest_id: ManifestFile(
+            id=cell.manifest_id, size_bytes=cell.size_bytes, num_chunk_refs=cell.num_chunk_refs
+        )
+        for array in done
+        for cell in array.cells
+        if cell.manifest_id is not None
+    }
+    snapshot_id = ReferenceCommit(
+        assets=session.assets,
+        head=opened.head,
+        staging=session.fork().changes,
+        config=config,
+        branch=branch,
+        message=message or f"Write {sum(cell.written for cell in cells)} references",
+        metadata=as_json(metadata or {}),
+        arrays={array.target.node.path: array.node for array in done},
+        files=tuple(files.values()),
+        settings=partial(
+            with_settings, containers=wanted, split_rules=_rules(array.target for array in done)
+        ),
+    ).publish()
+    counts: Counter[str] = Counter()
+    for cell in cells:
+        counts[cell.path] += cell.written
+    return WrittenReferences(
+        snapshot_id=snapshot_id,
+        branch=branch,
+        references=counts.total(),
+        manifests=len(files),
+        manifest_bytes=sum(file.size_bytes for file in files.values()),
+        arrays=dict(sorted(counts.items())),
+        seconds=time.perf_counter() - begin,
+    )
+
+
+def _columns(references: DataFrame) -> DataFrame:
+    """Return the columns that are needed, in the types that tasks expect.
+
+    Raises:
+        InvalidInputError: One is missing, of another type, or not known.
+    """
+    from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's users name it
+
+    there = {each.name: each.dataType.simpleString() for each in references.schema.fields}
+    known = COLUMNS | OPTIONAL
+    missing = [name for name in COLUMNS if name not in there]
+    unknown = [name for name in there if name not in known and name not in _IGNORED]
+    wrong = {
+        name: there[name]
+        for name, kind in known.items()
+        if name in there and there[name] not in _FITTING[kind]
+    }
+    if missing or unknown or wrong:
+        raise InvalidInputError(
+            "the data frame does not have the columns of references",
+            do="Rename and cast columns: "
+            + ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+            + "; and if you have them "
+            + ", ".join(f"{name} {kind}" for name, kind in OPTIONAL.items())
+            + ".",
+            missing=missing,
+            unknown=unknown,
+            of_another_type=wrong,
+        )
+    return references.select(
+        *(F.col(name).cast(kind).alias(name) for name, kind in known.items() if name in there)
+    )
+
+
+def _stage(
+    session: Session,
+    arrays: Mapping[str, ArrayMetadata],
+    template: xr.Dataset | None,
+    group: str,
+) -> None:
+    """Add new arrays to a session."""
+    for path, given in arrays.items():
+        document = given if isinstance(given, str | bytes) else json.dumps(dict(given))
+        raw = document.encode() if isinstance(document, str) else document
+        there = session.find(path)
+        if isinstance(there, ArrayNode) and json.loads(there.user_data) == json.loads(raw):
+            continue  # an earlier call wrote it
+        ndim = len(json.loads(raw).get("shape", ()))
+        session.add_array(path, raw, ChunkTable.empty(ndim))
+    if template is not None:
+        template.to_zarr(
+            session.store, group=group, mode="a", compute=False, consolidated=False, zarr_format=3
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """An array with its new manifests."""
+
+    target: TargetArray
+    node: ArrayNode
+    cells: tuple[WrittenCell, ...]
+
+
+def _finished(
+    executor: SparkExecutor,
+    writer: CellWriter,
+    targets: Mapping[str, TargetArray],
+    cells: Sequence[WrittenCell],
+) -> tuple[_Done, ...]:
+    """Return the arrays that got references; what lies in manifests that go is written too."""
+    by_path: dict[str, list[WrittenCell]] = defaultdict(list)
+    for cell in cells:
+        by_path[cell.path].append(cell)
+    gone: dict[str, frozenset[ObjectId12]] = {}
+    rest: list[RestTask] = []
+    for path, own in by_path.items():
+        there = {cell.cell for cell in own}
+        every, gone[path] = targets[path].rewritten(there)
+        rest += [
+            RestTask(writer=writer, target=targets[path], cells=(cell,))
+            for cell in sorted(every - there)
+        ]
+    for found in executor.run(write_rest, rest):
+        by_path[found[0].path] += found
+    return tuple(
+        _done(targets[path], tuple(own), gone[path]) for path, own in sorted(by_path.items())
+    )
+
+
+def _done(
+    target: TargetArray, cells: tuple[WrittenCell, ...], gone: frozenset[ObjectId12]
+) -> _Done:
+    refs = [ref for ref in target.node.manifests if ref.object_id not in gone]
+    refs += [
+        ManifestRef(object_id=cell.manifest_id, extents=cell.extents)
+        for cell in cells
+        if cell.manifest_id is not None
+    ]
+    refs.sort(key=lambda ref: tuple(low for low, _ in ref.extents))
+    return _Done(target=target, node=replace(target.node, manifests=tuple(refs)), cells=cells)
+
+
+def _refuse_values(session: Session, done: Sequence[_Done]) -> None:
+    """Refuse a template with values where references go, one of which would be lost."""
+    staged = session.fork().changes.tables()
+    for array in done:
+        if array.target.node.id in staged:
+            raise InvalidInputError(
+                "the template holds values of an array that references are written to",
+                do="Give it a variable without values: ds.chunk() makes variables of dask, which"
+                " are described only.",
+                path=array.target.node.path,
+            )
+
+
+def _rules(targets: Iterable[TargetArray]) -> Any:
+    """Return the rules by which other writers keep the manifests as they are."""
+    return split_rules(
+        {
+            target.node.path: (target.grid.num_chunks, target.grid.steps, 0)
+            for target in targets
+            if target.is_cut
+        }
+    )

@@ -1,0 +1,257 @@
+"""Check rows of references and sort them into blocks, each of one cell of one array.
+
+A block is a compressed Arrow stream in which locations are numbers. Nothing loops over rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+from numpy.typing import NDArray
+
+from icevirt.access.virtual_refs import check_local
+from icevirt.errors import InvalidInputError
+from icevirt.model.chunks import FARTHEST
+from icevirt.model.config.document import first_uncovered
+from icevirt.model.strings import Strings
+from icevirt.tasks.references.targets import COLUMNS, TargetArray
+
+AT_ONCE = 500_000
+"""Rows that are gathered before they are sorted into blocks."""
+
+pc: Any = pyarrow.compute  # whose stubs know too few kinds of arrays
+_SECONDS = 1 << 32  # since 1970: what a reference can carry
+_SHOWN = 10  # arrays and containers in a message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceBlock:
+    """Some references of one cell of an array."""
+
+    array: int  # its number among the targets
+    cell: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """Where rows go, and which locations they may name."""
+
+    targets: tuple[TargetArray, ...]
+    prefixes: tuple[str, ...]  # of locations that a container covers
+
+    def blocks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[ReferenceBlock]:
+        """Yield the rows in blocks.
+
+        Args:
+            batches: Columns of `targets.COLUMNS`, and some of `targets.OPTIONAL`.
+
+        Raises:
+            InvalidInputError: A row has no place in an array, or names bytes that no reader would
+                find; the first is named.
+        """
+        numbers = {target.node.path: number for number, target in enumerate(self.targets)}
+        for rows in _gathered(batches):
+            yield from self._sorted(rows, numbers)
+
+    def first_cells(self) -> list[int]:
+        """Return the number of each array's first cell, where all cells have numbers."""
+        counts = [math.prod(target.grid.counts) for target in self.targets]
+        return [0, *accumulate(counts)][:-1]
+
+    def _sorted(self, rows: Any, numbers: Mapping[str, int]) -> Iterator[ReferenceBlock]:
+        checked = _Checked(rows)
+        self._check_locations(checked)
+        paths = rows["path"].combine_chunks().dictionary_encode()
+        codes = paths.indices.to_numpy(zero_copy_only=False)
+        for code, path in enumerate(paths.dictionary.to_pylist()):
+            own = np.flatnonzero(codes == code)
+            canonical = path if path.startswith("/") else f"/{path}"
+            if canonical not in numbers:
+                raise checked.error(
+                    int(own[0]),
+                    "the repository has no such array",
+                    do="Pass its metadata as arrays=..., or write the arrays first with zarr or"
+                    " xarray.",
+                    there=[*numbers][:_SHOWN],
+                )
+            number = numbers[canonical]
+            target = self.targets[number]
+            index = checked.index(own, target)
+            cell = target.grid.cells_of(index)
+            order = np.argsort(cell, kind="stable")
+            cuts = np.flatnonzero(np.diff(cell[order])) + 1
+            for some in np.split(order, cuts):
+                payload = checked.packed(own[some], index[some])
+                yield ReferenceBlock(array=number, cell=int(cell[some[0]]), payload=payload)
+
+    def _check_locations(self, checked: _Checked) -> None:
+        urls = checked.urls
+        bad = first_uncovered(urls, self.prefixes)
+        if bad is not None:
+            raise checked.error(
+                checked.row_with(bad),
+                "no virtual chunk container of the repository covers a location",
+                do="Pass containers=[icevirt.VirtualChunkContainer(url_prefix, store)] for it.",
+                containers=list(self.prefixes)[:_SHOWN],
+            )
+        check_local(urls)
+
+
+class _Checked:
+    """Rows, whose columns are checked when this is made."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+        if "kind" in rows.column_names:
+            others = _of(pc.fill_null(pc.not_equal(rows["kind"], "virtual"), False))
+            self._refuse(
+                others,
+                "only virtual references can be written",
+                do="Leave out native and inline chunks: df.where(\"kind = 'virtual'\").",
+            )
+        for name in COLUMNS:
+            self._refuse(_of(pc.is_null(rows[name])), f"a reference has no {name}")
+        self.offset = self._bytes("offset", 0)
+        self.length = self._bytes("length", 1)
+        self._location = rows["location"].combine_chunks().dictionary_encode()
+        self.urls = strings_of(self._location.dictionary)
+        self._refuse(self.urls.lengths[self._codes] == 0, "a reference has no location")
+        self._seconds = self._times()
+
+    @property
+    def _codes(self) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = self._location.indices.to_numpy(zero_copy_only=False)
+        return found
+
+    def row_with(self, url: str) -> int:
+        """Return the first row with this location."""
+        return int(_of(pc.equal(self._rows["location"], url)).argmax())
+
+    def _bytes(self, name: str, least: int) -> NDArray[np.uint64]:
+        found = self._rows[name].to_numpy()
+        self._refuse(
+            (found < least) | (found >= FARTHEST),
+            f"the {name} of a reference is not a possible number of bytes",
+            do="Correct the row; a chunk that was never written has no row.",
+        )
+        return np.asarray(found.astype(np.uint64))
+
+    def _times(self) -> NDArray[np.uint32]:
+        """Return times of modification in whole seconds, rounded up; 0 is none."""
+        if "last_modified" not in self._rows.column_names:
+            return np.zeros(self._rows.num_rows, np.uint32)
+        given: Any = self._rows["last_modified"].combine_chunks()
+        missing = _of(pc.is_null(given))
+        micros = given.cast(pa.timestamp("us", given.type.tz)).view(pa.int64()).fill_null(0)
+        seconds = -(-micros.to_numpy() // 1_000_000)
+        self._refuse(
+            ~missing & ((seconds <= 0) | (seconds >= _SECONDS)),
+            "the time of modification of a reference cannot be stored",
+            do="References hold whole seconds from 1970 to 2106.",
+        )
+        return np.asarray(seconds.astype(np.uint32))
+
+    def index(self, rows: NDArray[np.int64], target: TargetArray) -> NDArray[np.uint32]:
+        """Return the chunks of some rows, shape (k, ndim), which lie in the array's grid."""
+        ndim = len(target.node.num_chunks)
+        lists: Any = self._rows["index"].combine_chunks().take(pa.array(rows))
+        wrong = _of(pc.not_equal(pc.list_value_length(lists), ndim))
+        what = "a chunk index does not have the array's number of dimensions"
+        self._refuse(wrong, what, rows=rows, num_chunks=target.node.num_chunks)
+        flat = pc.list_flatten(lists)
+        if flat.null_count:
+            row = _of(pc.is_null(flat)).reshape(-1, ndim).any(axis=1)
+            self._refuse(row, "a chunk index has a null", rows=rows)
+        index = flat.to_numpy().reshape(len(rows), ndim)
+        outside = np.any((index < 0) | (index >= np.array(target.node.num_chunks)), axis=1)
+        self._refuse(
+            outside,
+            "a chunk lies outside the array's chunk grid",
+            do="Correct the row, or resize the array first.",
+            rows=rows,
+            num_chunks=target.node.num_chunks,
+        )
+        return np.asarray(index.astype(np.uint32))
+
+    def packed(self, rows: NDArray[np.int64], index: NDArray[np.uint32]) -> bytes:
+        """Return some rows as a block."""
+        taken: Any = pa.array(rows)
+        location = self._rows["location"].combine_chunks().take(taken).dictionary_encode()
+        etag: Any = pa.nulls(len(rows), pa.string())
+        if "etag" in self._rows.column_names:
+            etag = self._rows["etag"].combine_chunks().take(taken)
+        columns: dict[str, Any] = {
+            **{f"i{axis}": index[:, axis] for axis in range(index.shape[1])},
+            "location": location,
+            "offset": self.offset[rows],
+            "length": self.length[rows],
+            "etag": pc.fill_null(etag, "").dictionary_encode(),
+            "last_modified": self._seconds[rows],
+        }
+        table: Any = pa.table(columns)
+        sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+            writer.write_table(table)
+        return bytes(sink.getvalue())
+
+    def error(self, row: int, what: str, *, do: str = "", **facts: Any) -> InvalidInputError:
+        """Return the error of a row, which it names."""
+        names = [name for name in COLUMNS if name in self._rows.column_names]
+        shown = self._rows.select(names).slice(row, 1).to_pylist()[0]
+        return InvalidInputError(what, do=do or "Correct the row.", **shown, **facts)
+
+    def _refuse(
+        self,
+        bad: NDArray[np.bool_],
+        what: str,
+        *,
+        do: str = "",
+        rows: NDArray[np.int64] | None = None,
+        **facts: Any,
+    ) -> None:
+        if bad.any():
+            first = int(bad.argmax())
+            raise self.error(first if rows is None else int(rows[first]), what, do=do, **facts)
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.num_rows for each in held) >= AT_ONCE:
+            yield pa.Table.from_batches(held)
+            held = []
+    if sum(each.num_rows for each in held):
+        yield pa.Table.from_batches(held)
+
+
+def _of(column: Any) -> NDArray[np.bool_]:
+    """Return a column of truth values, which has no nulls."""
+    found: NDArray[np.bool_] = column.to_numpy(zero_copy_only=False).astype(np.bool_)
+    return found
+
+
+def strings_of(column: Any) -> Strings:
+    """Return an Arrow column of strings without nulls, without Python strings."""
+    large = column.cast(pa.large_string())
+    if not len(large):
+        return Strings.empty(0)
+    _, places, data = large.buffers()
+    starts = np.frombuffer(places, np.int64)[large.offset : large.offset + len(large) + 1]
+    raw = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return Strings(raw[starts[0] : starts[-1]].copy(), starts - starts[0])
+
+
+def opened(payloads: Sequence[bytes]) -> Any:
+    """Return the rows of several blocks as one Arrow table."""
+    tables = [pa.ipc.open_stream(payload).read_all() for payload in payloads]
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()

@@ -1,0 +1,59 @@
+"""A cluster for all tests of this folder, which takes a minute to start."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from builds.support import write_days
+from clusters.hosts import lacking
+from clusters.standalone import Cluster, cluster
+
+ASKED = "ICEVIRT_CLUSTERS"
+DAYS = 8
+MANY = 300
+"""Files of `many`, which take two workers of one core long enough to be killed meanwhile."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run all in one process, and only where they were asked for: they take minutes."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("ci")
+            item.add_marker(pytest.mark.timeout(1800))
+            item.add_marker(pytest.mark.xdist_group("clusters"))
+            if not os.environ.get(ASKED):
+                item.add_marker(pytest.mark.skip(reason="takes minutes: just clusters"))
+
+
+@pytest.fixture(scope="session")
+def standalone() -> Iterator[Cluster]:
+    """A cluster of two workers, ``worker-a`` and ``worker-b``, with files in ``s3://icevirt/data/``."""
+    if why := lacking():
+        pytest.skip(why)
+    with cluster() as made:
+        for name in ("worker-a", "worker-b"):
+            made.worker(name, disk="3g")
+        archive = made.network.folder / "archive"
+        write_days(archive, DAYS)
+        made.upload(archive, "data")
+        yield made.ready()
+
+
+@pytest.fixture(scope="session")
+def many(standalone: Cluster) -> str:
+    """The place of many files."""
+    archive = standalone.network.folder / "many"
+    write_days(archive, MANY)
+    standalone.upload(archive, "many")
+    return "s3://icevirt/many/"
+
+
+@pytest.fixture(scope="session")
+def uv() -> str:
+    """The command that makes environments."""
+    if (found := shutil.which("uv")) is None:
+        pytest.skip("a packed environment is made by uv, which is not installed")
+    return found

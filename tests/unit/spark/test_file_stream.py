@@ -1,0 +1,61 @@
+"""Offsets tell which shares of a listing changed; names of Spark become paths that Python opens."""
+
+import pytest
+
+from icevirt.archive.scanned import SourceFile
+from icevirt.errors import InvalidInputError, NotFoundError
+from icevirt.spark.file_stream import SHARES, as_offset, differing, listed_files, share_of, sums_of
+from icevirt.spark.foreach_batch import source_of
+
+FILES = [SourceFile(url=f"s3://b/{at}.nc", size=at, etag=str(at)) for at in range(2000)]
+NOTHING = as_offset([0] * SHARES)
+
+
+def offset(files):
+    return as_offset(sums_of(files))
+
+
+def test_a_new_file_changes_its_share_alone_and_order_none():
+    old, new = FILES[:-1], FILES[::-1]
+    assert offset(old) == offset(old[::-1])
+    assert differing(offset(old), offset(new)) == {share_of(FILES[-1].url)}
+    assert differing(NOTHING, offset([])) == frozenset()
+    assert differing(NOTHING, offset(FILES)) == frozenset(range(SHARES))
+
+
+@pytest.mark.parametrize(
+    "told", [{"size": 1}, {"etag": "x"}, {"last_modified": 1}, {"url": "s3://b/x"}]
+)
+def test_whatever_identifies_a_file_changes_the_offset(told):
+    file = {"url": "s3://b/k.nc", "size": 2, "etag": "a", "last_modified": 5}
+    one, other = SourceFile(**file), SourceFile(**(file | told))
+    assert differing(offset([one]), offset([other]))
+
+
+@pytest.mark.parametrize("odd", [{}, {"shares": "0"}, {"time": "5"}])
+def test_an_offset_of_another_source_is_refused(odd):
+    with pytest.raises(InvalidInputError, match="new checkpoint"):
+        differing(odd, NOTHING)
+
+
+def test_a_prefix_without_files_has_none_yet(tmp_path):
+    with pytest.raises(NotFoundError):
+        listed_files(str(tmp_path / "later"), "")
+    assert listed_files(str(tmp_path), "") == ()
+    assert listed_files(str(tmp_path / "*.nc"), "") == ()
+
+
+PATHS = {
+    "file:/a/b c%20.nc": "/a/b c%20.nc",  # as Hadoop writes paths: not encoded
+    "file:///a/b%20c.nc": "/a/b c.nc",
+    "/a/b.nc": "/a/b.nc",
+    "dbfs:/mnt/a.nc": "/dbfs/mnt/a.nc",
+    "dbfs:/Volumes/c/s/v/a.nc": "/Volumes/c/s/v/a.nc",
+    "s3a://b/k.nc": "s3a://b/k.nc",
+    "abfss://c@a.dfs.core.windows.net/k.nc": "abfss://c@a.dfs.core.windows.net/k.nc",
+}
+
+
+@pytest.mark.parametrize(("named", "path"), PATHS.items(), ids=PATHS)
+def test_a_path_of_spark_is_one_that_python_programs_open(named, path):
+    assert source_of(named) == path

@@ -140,7 +140,7 @@ def append(
     if call.commit.promote is not None:
         prepare(storage, call.commit.branch, call.commit.promote)
     with ExitStack() as stack:
-        stack.enter_context(telling_failures("append"))
+        stack.enter_context(telling_failures("append", clock))
         stack.enter_context(granted(reach))
         starter = ExecutorStarter(stack, clock, executor)
         report = _until_alone(call, starter, clock)

@@ -72,6 +72,8 @@ _NO_EXECUTORS = (
     " a worker, a full disk, and a spark.driver.host that executors cannot reach."
 )
 
+_STOPPED = f"If your program did not stop it, the cluster did. {_NO_EXECUTORS}"
+
 RESOURCES = (
     (r"No space left on device|Disk quota exceeded", "the disk of an executor is full", _DISK),
     (
@@ -83,6 +85,11 @@ RESOURCES = (
         r"Master removed our application|Max number of executor failures",
         "the cluster could not start executors",
         _NO_EXECUTORS,
+    ),
+    (
+        r"LiveListenerBus is stopped|SparkContext was shut down|stopped SparkContext",
+        "the Spark session has been stopped",
+        _STOPPED,
     ),
 )
 """What befalls executors of any job: a pattern, what happened, and what to do."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -130,7 +131,7 @@ def write_references(
             prefixes=prefixes_of(config.virtual_chunk_containers.values()),
         ),
         writer,
-        max(1, min(executor.parallelism * _TASKS_PER_SLOT, _MOST_TASKS)),
+        max(1, min(executor.parallelism * _TASKS_PER_SLOT, _MOST_TASKS, _cells(targets))),
     )
     if not cells:
         raise InvalidInputError(
@@ -172,6 +173,10 @@ def write_references(
         arrays=dict(sorted(counts.items())),
         seconds=time.perf_counter() - begin,
     )
+
+
+def _cells(targets: Iterable[TargetArray]) -> int:
+    return sum(math.prod(target.grid.counts) for target in targets)
 
 
 def _columns(references: DataFrame) -> DataFrame:

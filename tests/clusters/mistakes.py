@@ -84,7 +84,7 @@ MISTAKES = {
         title="JAVA_HOME of executors is not there",
         variables={"JAVA_HOME": "/nowhere"},
         executors=(),
-        says="the cluster could not start executors",
+        says="the cluster could not start executors|the Spark session has been stopped",
         remedy="JAVA_HOME that is not there",
     ),
     "tiny memory": Mistake(

@@ -140,8 +140,10 @@ class Cluster:
             yield Driver(process)
         finally:
             assert process.stdin is not None
+            assert process.stdout is not None
             process.stdin.close()
             process.wait(60)
+            process.stdout.close()
 
     def upload(self, folder: Path, place: str) -> None:
         """Put the files of a folder of this machine into the bucket."""

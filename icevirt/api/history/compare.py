@@ -35,6 +35,9 @@ from icevirt.versioning import repo_updates
 _NOT_METADATA = ("shape", "zarr_format", "node_type", "consolidated_metadata")
 _ABSENT = object()
 
+type _Records = dict[str, tuple[str, Mapping[str, object]]]
+"""By group: the snapshot of its newest build, and what that recorded."""
+
 
 def diff(
     repo: StorageLike | Repository, before: str, after: str = repo_updates.MAIN
@@ -63,7 +66,7 @@ def diff(
     notes: list[str] = []
     logs = _logs(opened.assets, [*old_only, *new_only], notes)
     old, new = opened.assets.snapshot(first), opened.assets.snapshot(last)
-    commits = Commits(info)
+    commits, records = Commits(info), (_records(info, first), _records(info, last))
     nodes = tuple(_nodes(old, new, logs))
     if any(each.change in ("added", "rewritten") and _is_unlisted(each) for each in nodes):
         notes.append("commits do not list the chunks of some arrays that they wrote as a whole")
@@ -74,8 +77,8 @@ def diff(
         commits_before=len(old_only),
         commits_after=len(new_only),
         nodes=nodes,
-        steps=tuple(_steps(info, first, last, old, new)),
-        files=tuple(_files(opened.storage, info, first, last)),
+        steps=tuple(_steps(records, old, new)),
+        files=tuple(_files(opened.storage, records)),
         notes=tuple(notes),
     )
 
@@ -240,19 +243,17 @@ def _text(value: object) -> str:
 # -- in the terms of the archive -------------------------------------------------------------
 
 
-def _records(info: RepoInfo, tip: ObjectId12) -> dict[str, tuple[str, Mapping[str, object]]]:
+def _records(info: RepoInfo, tip: ObjectId12) -> _Records:
     """Return the newest build of each group in a history: its snapshot and its record."""
-    found: dict[str, tuple[str, Mapping[str, object]]] = {}
+    found: _Records = {}
     for each in repo_updates.ancestry(info, tip):
         if (record := record_of_build(each)) is not None:
             found.setdefault(str(record.get("group", paths.ROOT)), (str(each.id), record))
     return found
 
 
-def _files(
-    storage: Storage, info: RepoInfo, first: ObjectId12, last: ObjectId12
-) -> Iterator[FilesDifference]:
-    old, new = _records(info, first), _records(info, last)
+def _files(storage: Storage, records: tuple[_Records, _Records]) -> Iterator[FilesDifference]:
+    old, new = records
     for group in sorted({*old, *new}):
         was, now = old.get(group), new.get(group)
         if was == now:
@@ -277,10 +278,10 @@ def _count(record: tuple[str, Mapping[str, object]] | None) -> int | None:
 
 
 def _steps(
-    info: RepoInfo, first: ObjectId12, last: ObjectId12, old: Snapshot, new: Snapshot
+    of_sides: tuple[_Records, _Records], old: Snapshot, new: Snapshot
 ) -> Iterator[DimensionGrowth]:
     """Yield the dimensions along which builds concatenate, where their lengths differ."""
-    was, now = _records(info, first), _records(info, last)
+    was, now = of_sides
     for group in sorted({*was, *now}):
         records = [side.get(group, ("", {}))[1] for side in (was, now)]
         for name in dict.fromkeys(chain.from_iterable(map(_concat_dims, records))):

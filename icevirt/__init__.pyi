@@ -42,6 +42,9 @@ from icevirt.api.history.moves import (
 from icevirt.api.history.source import (
     source,
 )
+from icevirt.api.materialize import (
+    materialize,
+)
 from icevirt.api.plan import (
     Plan,
     plan,
@@ -49,6 +52,9 @@ from icevirt.api.plan import (
 from icevirt.api.recipe import (
     dump_recipe,
     load_recipe,
+)
+from icevirt.api.relocate import (
+    relocate,
 )
 from icevirt.api.repository import (
     info,
@@ -75,11 +81,17 @@ from icevirt.archive.reports.build import (
     BuildReport,
     RepositorySummary,
 )
+from icevirt.archive.reports.copying import (
+    MaterializeReport,
+)
 from icevirt.archive.reports.history import (
     BranchMove,
     CommitLog,
     OperationLog,
     VersionDiff,
+)
+from icevirt.archive.reports.relocation import (
+    RelocateReport,
 )
 from icevirt.archive.reports.scan import (
     ScanReport,
@@ -303,6 +315,7 @@ __all__ = [
     "ManifestSplitDimCondition",
     "ManifestSplittingConfig",
     "ManifestVirtualChunkLocationCompressionConfig",
+    "MaterializeReport",
     "NodeNotFoundError",
     "NotFoundError",
     "ObjectStoreConfig",
@@ -312,6 +325,7 @@ __all__ = [
     "ReadOnlyError",
     "RebaseFailedError",
     "RefNotFoundError",
+    "RelocateReport",
     "RepoAvailability",
     "RepoStatus",
     "RepoUpdateRetryConfig",
@@ -379,10 +393,12 @@ __all__ = [
     "local_filesystem_storage",
     "local_filesystem_store",
     "log",
+    "materialize",
     "ops_log",
     "plan",
     "r2_storage",
     "redo",
+    "relocate",
     "reset",
     "s3_anonymous_credentials",
     "s3_credentials",

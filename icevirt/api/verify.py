@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,22 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.api.pipeline.events import Clock
+from icevirt.api.authorizing import refuse_unauthorized, unauthorized
+from icevirt.api.pipeline.events import Clock, telling_tasks
 from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.api.renamed import names_replacements
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.verification import Checked, VerifyReport, total
-from icevirt.connect.container import endpoint_of
-from icevirt.errors import InvalidInputError, UnauthorizedError
-from icevirt.execution.executor import Done
+from icevirt.errors import InvalidInputError
+from icevirt.execution.executor import Executor
 from icevirt.execution.job_labels import described
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
 from icevirt.model import paths
-from icevirt.model.config.document import VirtualChunkContainer
 from icevirt.model.snapshot import Snapshot
-from icevirt.objects.authorize import GrantedAccess, entry_text
+from icevirt.objects.authorize import GrantedAccess
 from icevirt.planning.edits.file_edits import recorded
 from icevirt.planning.schedule.sampling import sample
 from icevirt.repo import layout
@@ -34,8 +32,9 @@ from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.storage.constructors import StorageLike, storage_of
-from icevirt.tasks.verify_references import VerifyTask, check_references
+from icevirt.tasks.verify_references import VerifyTask, check_references, prefixes_used
 from icevirt.tasks.verify_values import compare_values
+from icevirt.versioning import repo_updates
 
 VALUES = 100
 """Chunks whose values are compared by default."""
@@ -80,7 +79,7 @@ def verify(
         progress: Called with every step of the long phases.
 
     Raises:
-        UnauthorizedError: A container of the repository was not authorized.
+        UnauthorizedError: A container that references of the version use was not authorized.
         InvalidInputError: Arguments contradict one another.
         RepositoryNotFoundError, RefNotFoundError, SnapshotNotFoundError: They do not exist.
     """
@@ -104,8 +103,7 @@ def verify(
     if not any(ref.values()):
         ref["branch"] = "main"
     session = opened.readonly_session(**ref)  # type: ignore[arg-type]  # a name each
-    _refuse_unauthorized(session, access)
-    work = _Work(session, storage, access)
+    work = _Work(session, storage, access, _build_of(opened, session))
     with ExitStack() as stack:
         size = work.total if full else wanted
         is_small = len(work.manifests) <= _FEW and size <= _HANDFUL
@@ -113,6 +111,7 @@ def verify(
             running = stack.enter_context(executor_of(executor, work=0 if is_small else None))
         path = layout.snapshot(session.snapshot.id)
         check_before_first(running, ClusterNeeds(read=((storage, path),)))
+        _refuse_unauthorized(session, access, work, running)
         slots = running.parallelism
         work.tasks = slots * _TASKS_PER_SLOT if slots > 1 else 1  # alone, none waits for the last
         stages = {
@@ -123,7 +122,7 @@ def verify(
         for phase, (function, tasks) in stages.items():
             if tasks:
                 with clock.phase(phase):
-                    report = _telling(clock.step, phase, tasks)
+                    report = telling_tasks(clock.step, phase, len(tasks))
                     with described(f"verify: {phase}", storage.url):
                         found.append(total(running.run(function, tasks, progress=report)))
     checked = total(found)
@@ -154,45 +153,42 @@ def _with_untold(session: Session, checked: Checked) -> Checked:
     return replace(checked, untold=untold)
 
 
-def _refuse_unauthorized(session: Session, access: Mapping[str, GrantedAccess]) -> None:
-    containers = session.config.virtual_chunk_containers.values()
+def _refuse_unauthorized(
+    session: Session,
+    access: Mapping[str, GrantedAccess],
+    work: _Work,
+    running: Executor,
+) -> None:
+    """Ask for the prefixes of containers that references use, and for no others."""
+    missing = unauthorized(session.config.virtual_chunk_containers.values(), access)
+    if not missing:
+        return
+    found = running.run(prefixes_used, work.all())
+    used = frozenset[str]().union(*found)
+    containers = session.config.virtual_chunk_containers
+    needed = [each for prefix, each in containers.items() if prefix in used]
+    refuse_unauthorized(needed, access, what="verification")
 
-    def is_authorized(container: VirtualChunkContainer) -> bool:
-        found, endpoint = access.get(container.url_prefix), endpoint_of(container)
-        return found is not None and (endpoint is None or endpoint in found.endpoints)
 
-    if missing := [each.url_prefix for each in containers if not is_authorized(each)]:
-        quoted = ", ".join(map(entry_text, containers))
-        raise UnauthorizedError(
-            "verification needs to read files below a prefix that is not authorized",
-            do="If you trust the repository, pass"
-            f" authorize_virtual_chunk_access=[{quoted}] (on the command line --authorize PREFIX,"
-            " or PREFIX=ENDPOINT).",
-            containers=missing,
-        )
-
-
-def _telling(
-    progress: Callable[[Progress], None] | None, phase: str, tasks: Sequence[VerifyTask]
-) -> Done | None:
-    if progress is None:
-        return None
-    begin = time.perf_counter()
-
-    def tell(done: int) -> None:
-        seconds = time.perf_counter() - begin
-        progress(Progress(phase=phase, done=done, total=len(tasks), seconds=seconds))
-
-    return tell
+def _build_of(opened: Repository, session: Session) -> Mapping[str, Any]:
+    """Return what the newest build says that led to a version; other commits may follow it."""
+    info = opened.head.read().info
+    here = session.snapshot
+    if (found := provenance_of(here)) is not None or here.id not in info.snapshots:
+        return found or {}
+    older = map(provenance_of, repo_updates.ancestry(info, here.id))
+    return next((each for each in older if each is not None), {})
 
 
 class _Work:
     """The manifests of a snapshot, those that share files next to one another."""
 
-    def __init__(self, session: Session, storage: Any, access: Mapping[str, Any]) -> None:
+    def __init__(
+        self, session: Session, storage: Any, access: Mapping[str, Any], build: Mapping[str, Any]
+    ) -> None:
         self._session, self._storage, self._access = session, storage, access
         self.manifests = _in_order(session.snapshot)
-        choices = (provenance_of(session.snapshot) or {}).get("combine", {})  # of the last build
+        choices = build.get("combine", {})
         self._tolerance: Mapping[str, float] = choices.get("tolerance") or {}
         self._edit, self._function = recorded(choices.get("edits"))
         self.tasks = 1  # how many the work is cut into

@@ -65,6 +65,8 @@ _COMMANDS = {
     _FORMER_NAME: "icevirt.cli.repository:check",
     "upgrade": "icevirt.cli.repository:upgrade",
     "verify": "icevirt.cli.repository:verify",
+    "relocate": "icevirt.cli.moving:relocate",
+    "materialize": "icevirt.cli.moving:materialize",
     "log": "icevirt.cli.history:log",
     "diff": "icevirt.cli.history:diff",
     "undo": "icevirt.cli.history:undo",

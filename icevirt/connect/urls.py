@@ -65,12 +65,16 @@ def file_url(path: str | os.PathLike[str]) -> str:
     Raises:
         InvalidInputError: The name is not valid UTF-8, so no URL can hold it.
     """
-    real = os.path.realpath(os.fspath(path))
+    return url_of_absolute(os.path.realpath(os.fspath(path)))
+
+
+def url_of_absolute(path: str) -> str:
+    """Return the ``file://`` URL of an absolute path as it is. Raises ``InvalidInputError``."""
     try:
-        return "file://" + quote(real, safe=_SAFE, errors="strict")
+        return "file://" + quote(path, safe=_SAFE, errors="strict")
     except UnicodeEncodeError as error:
         raise InvalidInputError(
-            "a file name that is not UTF-8 cannot be part of a URL", do="Rename it.", path=real
+            "a file name that is not UTF-8 cannot be part of a URL", do="Rename it.", path=path
         ) from error
 
 

@@ -16,6 +16,7 @@ from icevirt.display.history import (
     value_source,
     version_diff,
 )
+from icevirt.display.moving import materialize_report, relocate_report
 from icevirt.display.plan import build_plan, eras
 from icevirt.display.report import append_report, build_report
 from icevirt.display.repository import (
@@ -42,6 +43,8 @@ for _format in (
     check_report,
     commit_log,
     eras,
+    materialize_report,
+    relocate_report,
     name_change,
     named_versions,
     operation_log,

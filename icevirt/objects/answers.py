@@ -7,6 +7,7 @@ file.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -96,9 +97,11 @@ def stale(url: str, recorded: object, found: object) -> StaleReferenceError:
 def gone(url: str, *, reason: str = "") -> ObjectNotFoundError:
     """Return the error of an object that is not there."""
     facts = {"reason": reason} if reason else {}
+    folder = url.rpartition("/")[0] + "/"
     return ObjectNotFoundError(
         "the source file of a virtual chunk does not exist",
-        do=f"Restore it, or leave it out. {RESCAN}",
+        do=f"If the archive moved, run `icevirt relocate REPO {shlex.quote(folder)} NEW_PREFIX`."
+        f" Otherwise restore the file, or leave it out. {RESCAN}",
         location=url,
         **facts,
     )
@@ -140,6 +143,16 @@ def unreachable(url: str, *, reason: str, tries: int) -> StorageError:
         location=url,
         reason=reason,
         tries=tries,
+    )
+
+
+def unreadable_file(url: str, *, reason: str | None) -> StorageError:
+    """Return the error of a local file that the operating system does not open or read."""
+    return StorageError(
+        "the source file of a virtual chunk cannot be read",
+        do="Check that it is a regular file and that you may read it.",
+        location=url,
+        reason=reason,
     )
 
 

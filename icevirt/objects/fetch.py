@@ -65,12 +65,7 @@ def read(
     except (FileNotFoundError, NotADirectoryError) as error:
         raise answers.gone(grant.url) from error
     except OSError as error:
-        raise StorageError(
-            "the source file of a virtual chunk cannot be read",
-            do="Check that it is a regular file and that you may read it.",
-            location=grant.url,
-            reason=error.strerror,
-        ) from error
+        raise answers.unreadable_file(grant.url, reason=error.strerror) from error
     if (change := changed(grant, checksum, stat)) is not None:
         on_stale(change)
     if len(body) < length:

@@ -122,15 +122,15 @@ def with_names(table: ChunkTable, named: Sequence[tuple[str, str]]) -> ChunkTabl
 
 def relative(urls: Strings, named: Sequence[tuple[str, str]]) -> Strings:
     """Return URLs, those below a prefix as ``vcc://name/`` and what follows the prefix."""
-    return _moved(urls, [(prefix, f"vcc://{name}/") for prefix, name in named])
+    return rebased(urls, [(prefix, f"vcc://{name}/") for prefix, name in named])
 
 
 def absolute(urls: Strings, named: Sequence[tuple[str, str]]) -> Strings:
     """Undo `relative`; a location of no container stays as it is."""
-    return _moved(urls, [(f"vcc://{name}/", prefix) for prefix, name in named])
+    return rebased(urls, [(f"vcc://{name}/", prefix) for prefix, name in named])
 
 
-def _moved(urls: Strings, heads: Sequence[tuple[str, str]]) -> Strings:
+def rebased(urls: Strings, heads: Sequence[tuple[str, str]]) -> Strings:
     """Return URLs, those that begin as the first of a pair with the second in its place."""
     beginnings = [before.encode() for before, _ in heads]
     hits: list[tuple[int, NDArray[np.int64]]] = []

@@ -77,6 +77,25 @@ def check_references(task: VerifyTask) -> Checked:
     )
 
 
+def prefixes_used(task: VerifyTask) -> frozenset[str]:
+    """Return the url_prefixes of the containers that references of the manifests use."""
+    session = task.session()
+    containers = session.config.virtual_chunk_containers.values()
+    names = {each.name: each.url_prefix for each in containers if each.name is not None}
+    beginnings = {f"vcc://{name}/": prefix for name, prefix in names.items()}
+    beginnings |= {each.url_prefix: each.url_prefix for each in containers}
+    longest = sorted(beginnings, key=len, reverse=True)
+    found: set[str] = set()
+    for _, table in _tables(session, task.manifests):
+        rest = np.unique(table.source[table.kind == ChunkType.virtual]).astype(np.int64)
+        for beginning in longest:
+            hit = table.locations.url.begin_with(rest, beginning.encode())
+            if hit.any():
+                found.add(beginnings[beginning])
+            rest = rest[~hit]
+    return frozenset(found)
+
+
 def _tables(session: Session, manifests: Iterable[bytes]) -> Iterator[tuple[str, ChunkTable]]:
     """Yield path and references of arrays; those deleted in this version are not part of it."""
     names = {node.id: node.path for node in session.snapshot.arrays()}

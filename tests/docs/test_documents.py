@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 ICEVIRT = Path(sys.executable).parent / "icevirt"
 COMMANDS = (
-    "append branch build catalog check demo diff info log ops-log plan redo reset scan source"
-    " spark-script tag undo upgrade verify"
+    "append branch build catalog check demo diff info log materialize ops-log plan redo relocate"
+    " reset scan source spark-script tag undo upgrade verify"
 ).split()
 
 

@@ -86,6 +86,21 @@ def telling_failures(what: str, clock: Clock) -> Iterator[None]:
         raise
 
 
+def telling_tasks(
+    progress: Callable[[Progress], None] | None, phase: str, total: int
+) -> Callable[[int], None] | None:
+    """Return what an executor calls with the number of tasks of a phase that are done."""
+    if progress is None:
+        return None
+    begin = time.perf_counter()
+
+    def tell_done(done: int) -> None:
+        seconds = time.perf_counter() - begin
+        progress(Progress(phase=phase, done=done, total=total, seconds=seconds))
+
+    return tell_done
+
+
 class Clock:
     """Seconds by phase, in the order in which phases began.
 

@@ -1,0 +1,51 @@
+"""Refuse to begin work that would read below prefixes which the caller did not authorize."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from icevirt.connect.container import endpoint_of
+from icevirt.errors import UnauthorizedError
+from icevirt.model.config.document import VirtualChunkContainer
+from icevirt.objects.authorize import GrantedAccess, entry_text
+
+
+def unauthorized(
+    containers: Iterable[VirtualChunkContainer], access: Mapping[str, GrantedAccess]
+) -> list[VirtualChunkContainer]:
+    """Return the containers that were not authorized, or not with their endpoint.
+
+    Raises:
+        InvalidInputError: The options of a container are not valid.
+    """
+
+    def is_authorized(container: VirtualChunkContainer) -> bool:
+        found, endpoint = access.get(container.url_prefix), endpoint_of(container)
+        return found is not None and (endpoint is None or endpoint in found.endpoints)
+
+    return [each for each in containers if not is_authorized(each)]
+
+
+def refuse_unauthorized(
+    needed: Iterable[VirtualChunkContainer], access: Mapping[str, GrantedAccess], *, what: str
+) -> None:
+    """Check that all containers that are to be read were authorized.
+
+    Args:
+        needed: The containers.
+        access: What the caller authorized, by prefix.
+        what: The work, the subject of the message.
+
+    Raises:
+        UnauthorizedError: One was not.
+    """
+    needed = list(needed)
+    if missing := [each.url_prefix for each in unauthorized(needed, access)]:
+        quoted = ", ".join(map(entry_text, needed))
+        raise UnauthorizedError(
+            f"{what} needs to read files below a prefix that is not authorized",
+            do="If you trust the repository, pass"
+            f" authorize_virtual_chunk_access=[{quoted}] (on the command line --authorize PREFIX,"
+            " or PREFIX=ENDPOINT).",
+            containers=missing,
+        )

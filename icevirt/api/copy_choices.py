@@ -1,0 +1,165 @@
+"""Read what a caller of `icevirt.materialize` asks for: new chunks and codecs, or a region."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from icevirt.archive.joining import fixed_dtype
+from icevirt.errors import InvalidInputError, UnsupportedError
+from icevirt.model import paths
+from icevirt.model.metadata import chunk_shape, document_of
+from icevirt.model.snapshot import ArrayNode, Extents
+from icevirt.repo.session import Session
+
+_LARGEST = 1 << 30  # bytes of a new chunk, of which a task holds a few copies
+_ZSTD = [
+    {"name": "bytes", "configuration": {"endian": "little"}},
+    {"name": "zstd", "configuration": {"level": 3, "checksum": False}},
+]
+
+type Where = Mapping[str, Any]
+"""By dimension: a label, text like "2024" for all times in it, or a slice of labels."""
+
+
+def new_document(
+    node: ArrayNode, chunks: Mapping[str, int] | None, codec: str | None
+) -> bytes | None:
+    """Return the metadata with other chunks or codecs; None where they stay."""
+    if codec not in (None, "zstd"):
+        raise InvalidInputError("unknown codec", do='Pass codec="zstd", or None.', codec=codec)
+    if not chunks and codec is None:
+        return None
+    edges = _edges(node, chunks or {})
+    document = dict(document_of(node))
+    dtype = fixed_dtype(document["data_type"])
+    if dtype is None:
+        raise UnsupportedError(
+            "values of this type cannot be encoded anew",
+            do="Leave out chunks and codec (--chunks, --codec): chunks are copied as they are.",
+            variable=node.path,
+            data_type=document["data_type"],
+        )
+    if (size := math.prod(edges) * dtype.itemsize) > _LARGEST:
+        raise InvalidInputError(
+            "a chunk would be too large for the memory of a task",
+            do="Pass smaller chunks.",
+            variable=node.path,
+            chunk_shape=edges,
+            bytes=size,
+        )
+    document["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": list(edges)}}
+    if codec is not None:
+        document["codecs"] = _ZSTD
+    if document == document_of(node):
+        return None
+    return json.dumps(document, ensure_ascii=False).encode()
+
+
+def _edges(node: ArrayNode, chunks: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the lengths of new chunks."""
+    edges, names = chunk_shape(node), list(node.dimension_names or ())
+    if edges is None:
+        raise UnsupportedError(
+            "the chunks of this array differ in length, and only regular ones are encoded anew",
+            do="Leave out chunks and codec (--chunks, --codec): chunks are copied as they are.",
+            variable=node.path,
+        )
+    wanted = list(edges)
+    for name, length in chunks.items():
+        if name not in names or isinstance(length, bool) or not isinstance(length, int):
+            raise InvalidInputError(
+                "this is not a chunk length of a dimension",
+                do='Pass chunks={"time": 365} (--chunks time=365), with names of dimensions.',
+                variable=node.path,
+                dimensions=names,
+                found=f"{name}={length}",
+            )
+        axis = names.index(name)
+        wanted[axis] = max(1, node.shape[axis]) if length == -1 else length
+    if any(length < 1 for length in wanted):
+        raise InvalidInputError("a chunk has no elements", do="Pass 1 or more; -1 means all.")
+    return tuple(wanted)
+
+
+def region_of(
+    session: Session, node: ArrayNode, where: Where
+) -> tuple[tuple[tuple[int, int], ...], Extents, bool]:
+    """Return a region in elements and in chunks, and whether it was extended to whole chunks."""
+    whole = tuple((0, length) for length in node.shape)
+    every = tuple((0, count) for count in node.num_chunks)
+    if not where:
+        return whole, every, False
+    edges, names = chunk_shape(node), list(node.dimension_names or ())
+    unknown = [name for name in where if name not in names]
+    if unknown or edges is None:
+        raise InvalidInputError(
+            "this variable has no such dimension"
+            if unknown
+            else "regions of arrays whose chunks differ in length are not supported",
+            do="Name dimensions of the variable, or leave out where (--where).",
+            variable=node.path,
+            dimensions=names,
+            found=unknown,
+        )
+    region, box, is_widened = list(whole), list(every), False
+    for name, labels in where.items():
+        axis = names.index(name)
+        low, high = _span(session, node, name, labels)
+        first, last = low // edges[axis], -(-high // edges[axis])
+        box[axis] = (first, last)
+        region[axis] = (first * edges[axis], min(last * edges[axis], node.shape[axis]))
+        is_widened |= region[axis] != (low, high)
+    return tuple(region), tuple(box), is_widened
+
+
+def _span(session: Session, node: ArrayNode, name: str, labels: Any) -> tuple[int, int]:
+    """Return the first element with one of some labels, and the one after the last."""
+    import xarray as xr
+
+    group = paths.parent(node.path)
+    storage, access = session.assets.storage, session.credentials
+    with xr.open_dataset(
+        storage,  # type: ignore[arg-type]  # the engine takes storages
+        engine="icevirt",
+        group=group,
+        snapshot_id=session.snapshot_id,
+        authorize_virtual_chunk_access=access,
+    ) as dataset:
+        length = dataset.sizes[name]
+        places = xr.DataArray(np.arange(length), dims=name)
+        if name in dataset.coords:
+            places = places.assign_coords({name: dataset[name]})
+        try:
+            kind = dataset[name].dtype.kind if name in dataset.coords else "i"
+            found = np.atleast_1d(places.sel({name: _as_numbers(labels, kind)}).values)
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise InvalidInputError(
+                "the coordinate has no such label",
+                do='Pass labels of the coordinate: where={"time": "2024"} (--where time=2024), or a'
+                " slice (--where time=2020:2024).",
+                dimension=name,
+                label=str(labels),
+                cause=str(error)[:200],
+            ) from error
+    if not len(found):
+        raise InvalidInputError(
+            "no element has one of these labels",
+            do="Pass labels between the first and the last of the coordinate.",
+            dimension=name,
+            label=str(labels),
+        )
+    return int(found.min()), int(found.max()) + 1
+
+
+def _as_numbers(labels: Any, kind: str) -> Any:
+    """Return labels of coordinates that are numbers as numbers."""
+    if isinstance(labels, slice):
+        return slice(_as_numbers(labels.start, kind), _as_numbers(labels.stop, kind))
+    if isinstance(labels, str) and kind in "iuf":
+        return int(labels) if kind != "f" else float(labels)
+    return labels

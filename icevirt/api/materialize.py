@@ -1,0 +1,287 @@
+"""Implement `icevirt.materialize`: store a variable, or a region of it, in the repository."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from icevirt.api.copy_choices import Where, new_document, region_of
+from icevirt.api.pipeline.events import Clock, telling_failures, telling_tasks
+from icevirt.archive.reports.build import Progress
+from icevirt.archive.reports.copying import MaterializeReport
+from icevirt.errors import ConflictError, InvalidInputError, StorageError
+from icevirt.execution.executor import Executor
+from icevirt.execution.selection import ExecutorChoice, executor_of
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model import paths
+from icevirt.model.metadata import chunk_shape, node_of
+from icevirt.model.snapshot import ArrayNode, Extents, ManifestFile, ManifestRef
+from icevirt.repo.assets import Assets
+from icevirt.repo.authorization import Authorization, authorized
+from icevirt.repo.commits.build_commit import MAX_LISTED
+from icevirt.repo.commits.rewrite_commit import Rewrite, publish
+from icevirt.repo.repo_info_file import RepoInfoFile, pause, refuse_read_only
+from icevirt.repo.repository import Repository
+from icevirt.repo.session import Session
+from icevirt.storage.constructors import StorageLike, storage_of
+from icevirt.tasks.copy_chunks import Copied, CopyTask, copy_chunks, encode_chunks
+from icevirt.versioning import repo_updates
+from icevirt.versioning.v1_migration import refuse_v1
+from icevirt.wire.manifests.manifest import ManifestEncoding
+
+_FEW = 200  # chunks, that are stored faster than Spark starts
+_TASKS_PER_SLOT = 4
+_TRIES = 100
+
+
+def materialize(
+    repo: StorageLike,
+    variable: str,
+    *,
+    chunks: Mapping[str, int] | None = None,
+    where: Where | None = None,
+    codec: Literal["zstd"] | None = None,
+    branch: str = "main",
+    authorize_virtual_chunk_access: Authorization = None,
+    message: str | None = None,
+    dry_run: bool = False,
+    executor: ExecutorChoice = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> MaterializeReport:
+    """Store a variable, or a region of it, in the repository; everything else stays virtual.
+
+    Chunks that keep their shape and codecs are copied as they are. Other chunks are decoded, cut
+    and encoded. Every source file has to be what was scanned, and each stored chunk is read again
+    and compared before the commit. Values do not change. Called again, it stores what is left.
+
+    Args:
+        repo: Path or URL of the repository.
+        variable: Path of the array, like "tas" or "/group/tas".
+        chunks: New chunk lengths by dimension, like ``{"time": 365}``; other dimensions keep
+            theirs. Only for whole variables.
+        where: A region, by labels of coordinates: ``{"time": "2024"}``,
+            ``{"time": slice("2020", "2024"), "y": slice(10, 20)}``. It is extended to whole chunks.
+        codec: "zstd" instead of the array's codecs. Only for whole variables.
+        branch: The branch that the commit goes to.
+        authorize_virtual_chunk_access: As for `Repository.open`: prefixes to read below.
+        message: The commit message.
+        dry_run: Only say what would be read and stored.
+        executor: What runs tasks, as for `build`; by default this process where there is little to
+            do, else the active session, or a local one for this call.
+        progress: Called with every step of the long phases.
+
+    Raises:
+        InvalidInputError: A dimension, a label or a chunk length is wrong, or a region shall get
+            other chunks.
+        NodeNotFoundError: There is no such array.
+        UnauthorizedError: Files lie below a prefix that was not authorized.
+        StaleReferenceError: A source file changed after the scan.
+        ConflictError: Another writer changed the array meanwhile.
+        UnsupportedError: Values of this type cannot be encoded anew.
+    """
+    clock = Clock(progress)
+    storage = storage_of(repo)
+    access = authorized(authorize_virtual_chunk_access)
+    opened = Repository.open(storage, authorize_virtual_chunk_access=access)
+    head = opened.head
+    refuse_v1(head.read().info, "materializing a variable")
+    if not dry_run:
+        refuse_read_only(head.read().info)
+    session = opened.readonly_session(branch)
+    node = session.array(paths.canonical(variable))
+    zarr_json = new_document(node, chunks, codec)
+    if zarr_json is not None and where:
+        raise InvalidInputError(
+            "a region keeps the chunks and codecs of its variable",
+            do="Leave out where (--where), or chunks and codec (--chunks, --codec).",
+            variable=node.path,
+        )
+    region, box, is_widened = region_of(session, node, where or {})
+    config = session.config
+    base = CopyTask(
+        repo=storage,
+        snapshot_id=session.snapshot_id,
+        access=access,
+        array=node.path,
+        region=box,
+        inline_threshold=config.inline_threshold,
+        encoding=ManifestEncoding.of_config(config.document),
+        is_listed=_count(session, node) <= MAX_LISTED,
+    )
+    with telling_failures("materialize", clock), ExitStack() as stack:
+        with clock.phase("executor"):
+            few = _count(session, node) <= _FEW
+            running = stack.enter_context(executor_of(executor, work=0 if few else None))
+        keys = sorted({bytes(ref.object_id) for ref in node.manifests})
+        slots = running.parallelism
+        piles = _piles(keys, slots * _TASKS_PER_SLOT if slots > 1 else 1)
+        copies = [replace(base, manifests=tuple(pile), is_plan=True) for pile in piles]
+        with clock.phase("count"):
+            counted = _run(running, copy_chunks, copies, clock, "count")
+        made = node if zarr_json is None else _made(node, zarr_json)
+        if zarr_json is None:
+            tasks = [replace(task, is_plan=False) for task in copies]
+        else:
+            boxes = _boxes(made.num_chunks, slots * _TASKS_PER_SLOT if slots > 1 else 1)
+            tasks = [replace(base, box=each, zarr_json=zarr_json) for each in boxes]
+        is_needed = bool(sum(each.chunks for each in counted)) or zarr_json is not None
+        stored: list[Copied] = []
+        snapshot_id = None
+        if not dry_run and is_needed:
+            with clock.phase("store"):
+                function = copy_chunks if zarr_json is None else encode_chunks
+                stored = _run(running, function, tasks, clock, "store")
+            with clock.phase("commit"):
+                snapshot_id = _commit(
+                    head,
+                    Assets(storage, manifests=base.encoding),
+                    before=node,
+                    made=_with_manifests(made, stored, is_new=zarr_json is not None),
+                    stored=stored,
+                    branch=branch,
+                    message=message or f"Materialize {node.path}",
+                )
+    return MaterializeReport(
+        repo=storage.url,
+        branch=branch,
+        variable=node.path,
+        is_plan=dry_run,
+        snapshot_id=snapshot_id,
+        region=region,
+        is_widened=is_widened,
+        chunk_shape=chunk_shape(made) or (),
+        is_reencoded=zarr_json is not None,
+        chunks=_chunks(made, counted, stored, is_new=zarr_json is not None),
+        bytes_read=sum(each.bytes_read for each in counted),
+        bytes_stored=_bytes(session, made, counted, stored, is_new=zarr_json is not None),
+        tasks=len(tasks) if is_needed else 0,
+        executor=running.name,
+        seconds=clock.seconds,
+    )
+
+
+def _run(
+    running: Executor,
+    function: Callable[[CopyTask], Copied],
+    tasks: list[CopyTask],
+    clock: Clock,
+    phase: str,
+) -> list[Copied]:
+    return running.run(function, tasks, progress=telling_tasks(clock.step, phase, len(tasks)))
+
+
+def _chunks(made: ArrayNode, counted: list[Copied], stored: list[Copied], *, is_new: bool) -> int:
+    if is_new:
+        return math.prod(made.num_chunks)
+    return sum(each.chunks for each in stored or counted)
+
+
+def _bytes(
+    session: Session, made: ArrayNode, counted: list[Copied], stored: list[Copied], *, is_new: bool
+) -> int:
+    if stored or not is_new:
+        return sum(each.bytes_stored for each in stored or counted)
+    from icevirt.access.store.arrays import open_array
+
+    return math.prod(made.shape) * open_array(session, made.path).dtype.itemsize
+
+
+def _count(session: Session, node: ArrayNode) -> int:
+    found = (session.snapshot.manifest(ref.object_id) for ref in node.manifests)
+    return sum(info.num_chunk_refs for info in found if info is not None)
+
+
+def _piles(keys: list[bytes], tasks: int) -> list[list[bytes]]:
+    size = -(-len(keys) // tasks) or 1
+    return [keys[at : at + size] for at in range(0, len(keys), size)]
+
+
+def _boxes(num_chunks: tuple[int, ...], tasks: int) -> list[Extents]:
+    """Cut a grid into boxes of whole chunks, along its first axes."""
+    boxes: list[Extents] = [()]
+    for count in num_chunks:
+        wanted = -(-tasks // len(boxes))
+        step = max(1, count // wanted)
+        spans = [(at, min(at + step, count)) for at in range(0, count, step)]
+        boxes = [(*box, span) for box in boxes for span in spans]
+    return boxes
+
+
+def _made(node: ArrayNode, zarr_json: bytes) -> ArrayNode:
+    made = node_of(node.path, zarr_json, node.id)
+    assert isinstance(made, ArrayNode), "the metadata is that of an array"
+    return made
+
+
+def _with_manifests(made: ArrayNode, stored: list[Copied], *, is_new: bool) -> ArrayNode:
+    written = [each for part in stored for each in part.manifests]
+    if is_new:
+        refs = [
+            ManifestRef(object_id=ObjectId12(each.id), extents=each.extents) for each in written
+        ]
+    else:
+        keys = {each.replaces: ObjectId12(each.id) for each in written}
+        refs = [
+            replace(ref, object_id=keys.get(bytes(ref.object_id), ref.object_id))
+            for ref in made.manifests
+        ]
+    refs.sort(key=lambda ref: tuple(low for low, _ in ref.extents))
+    return replace(made, manifests=tuple(refs))
+
+
+def _commit(
+    head: RepoInfoFile,
+    assets: Assets,
+    *,
+    before: ArrayNode,
+    made: ArrayNode,
+    stored: list[Copied],
+    branch: str,
+    message: str,
+) -> str:
+    files = {
+        ObjectId12(each.id): ManifestFile(
+            id=ObjectId12(each.id), size_bytes=each.size_bytes, num_chunk_refs=each.num_chunk_refs
+        )
+        for part in stored
+        for each in part.manifests
+    }
+    index = [part.index for part in stored if part.index is not None]
+    chunks: dict[ObjectId8, Any] = {}
+    if index:
+        joined = np.concatenate(index)
+        chunks = {made.id: joined[np.lexsort(joined.T[::-1])] if joined.shape[1] else joined}
+    for attempt in range(_TRIES):
+        current = head.read()
+        refuse_read_only(current.info)
+        base = assets.snapshot(repo_updates.branch_tip(current.info, branch))
+        if base.find(before.path) != before:
+            raise ConflictError(
+                "another writer changed the array while its chunks were stored",
+                do="Run the command again: it begins with the array as it is now.",
+                path=before.path,
+                branch=branch,
+            )
+        rewrite = Rewrite(
+            base=base,
+            branch=branch,
+            message=message,
+            nodes=tuple(made if node.id == made.id else node for node in base.nodes),
+            written=files,
+            chunks=chunks,
+            touched=frozenset() if chunks else frozenset({made.id}),
+        )
+        done = publish(head, assets, current, rewrite=rewrite)
+        if done is not None:
+            return done
+        pause(attempt)
+    raise StorageError(
+        "other writers changed the repository before every attempt to commit",
+        do="Run the command again when fewer processes write.",
+        tries=_TRIES,
+    )

@@ -1,0 +1,374 @@
+"""Implement `icevirt.relocate`: point a repository to files that moved to another prefix."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from icevirt.api.authorizing import refuse_unauthorized
+from icevirt.api.pipeline.events import Clock, telling_failures, telling_tasks
+from icevirt.archive.reports.build import Progress
+from icevirt.archive.reports.relocation import Moved, RelocateReport, total
+from icevirt.connect.options import s3_store
+from icevirt.connect.spelling import is_url
+from icevirt.connect.urls import file_url, url_of_absolute
+from icevirt.errors import InvalidInputError, StorageError, VerificationError
+from icevirt.execution.executor import Executor
+from icevirt.execution.selection import ExecutorChoice, executor_of
+from icevirt.ids import ObjectId12
+from icevirt.model.config.document import (
+    ObjectStoreConfig,
+    RepositoryConfig,
+    VirtualChunkContainer,
+)
+from icevirt.model.json import JSONObject
+from icevirt.model.snapshot import ManifestFile, Snapshot
+from icevirt.objects.authorize import GrantedAccess, normalized
+from icevirt.planning.relocation import Relocation, relocation, with_old_places
+from icevirt.planning.schedule.sampling import sample as drawn
+from icevirt.repo.assets import Assets
+from icevirt.repo.authorization import Authorization, authorized
+from icevirt.repo.commits.rewrite_commit import Rewrite, publish, with_manifests
+from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, pause, refuse_read_only
+from icevirt.storage.constructors import StorageLike, storage_of
+from icevirt.storage.protocol import Storage
+from icevirt.tasks.relocate import RelocateTask
+from icevirt.tasks.relocate import relocate as run_relocate
+from icevirt.versioning import repo_updates
+from icevirt.versioning.config_merge import persistable
+from icevirt.versioning.v1_migration import refuse_v1
+from icevirt.wire.manifests.manifest import ManifestEncoding
+
+SAMPLE = 1000
+"""References whose bytes are compared by default."""
+
+_FEW = 8  # manifests that are looked at faster than Spark starts
+_TASKS_PER_SLOT = 4
+_TRIES = 100
+
+
+def relocate(
+    repo: StorageLike,
+    old: str | os.PathLike[str],
+    new: str | os.PathLike[str],
+    *,
+    branch: str = "main",
+    compare: int | Literal["all"] = SAMPLE,
+    store: ObjectStoreConfig | None = None,
+    authorize_virtual_chunk_access: Authorization = None,
+    message: str | None = None,
+    dry_run: bool = False,
+    seed: int | None = None,
+    executor: ExecutorChoice = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> RelocateReport:
+    """Point a repository to the new place of files that were moved or copied.
+
+    The files keep their paths below the prefix. Every file is looked at in both places: it is
+    there, as long as the old one, and longer than its references reach. Bytes of referenced ranges
+    are compared. Files whose time or etag changed get a new checksum; if such a file cannot be
+    compared, because it is no longer at its old place, the call is refused.
+
+    Containers with a name move in the configuration: that is not a commit, cannot be undone by
+    going back to a snapshot, and concerns all snapshots. References with absolute URLs are changed
+    by a commit to one branch: older snapshots, tags and other branches still point to the old
+    place. Both happen in one step. If the call is interrupted, call it again.
+
+    Args:
+        repo: Path or URL of the repository.
+        old: Prefix of the files so far: a URL or a directory, or the name of a container.
+        new: Prefix of the same files now.
+        branch: The branch that the commit goes to.
+        compare: How many references' bytes are compared, drawn at random, or "all". Lengths and
+            checksums are compared for all files.
+        store: How the new place is reached, like ``icevirt.s3_store(region=...)``; persisted
+            for readers.
+        authorize_virtual_chunk_access: As for `Repository.open`: both prefixes, with credentials.
+            An endpoint that is authorized with the new prefix of S3 is persisted too.
+        message: The commit message.
+        dry_run: Only say what would change. No file is looked at.
+        seed: Of the sample; by default another one each time. It is in the report.
+        executor: What runs tasks, as for `build`; by default this process where there is little to
+            do, else the active session, or a local one for this call.
+        progress: Called with every step of the long phases.
+
+    Raises:
+        InvalidInputError: No reference lies below the old prefix or the new one, one of them lies
+            below the other, or an argument is wrong.
+        UnauthorizedError: A prefix was not authorized.
+        VerificationError: A file is missing at the new place or differs; nothing was changed.
+        RepositoryNotFoundError, RefNotFoundError: They do not exist.
+        ReadOnlyError: The repository is read-only.
+        FormatError: It is of the V1 format.
+    """
+    if compare != "all" and (isinstance(compare, bool) or not isinstance(compare, int)):
+        raise InvalidInputError("not a number of references", do='Pass a number, or "all".')
+    if compare != "all" and compare < 1:
+        raise InvalidInputError(
+            "the number of references is too small", do="Pass compare=1 or more.", compare=compare
+        )
+    storage = storage_of(repo)
+    work = _RelocateWork(
+        storage=storage,
+        old=old,
+        new=new,
+        branch=branch,
+        compare=compare,
+        store=store,
+        access=authorized(authorize_virtual_chunk_access),
+        message=message,
+        dry_run=dry_run,
+        seed=secrets.randbelow(1 << 32) if seed is None else seed,
+        executor=executor,
+        clock=Clock(progress),
+    )
+    with telling_failures("relocate", work.clock), work.stack:
+        return work.run()
+
+
+@dataclass(slots=True, kw_only=True)
+class _RelocateWork:
+    """A relocation, one attempt after another until it is in, or must not be."""
+
+    storage: Storage
+    old: str | os.PathLike[str]
+    new: str | os.PathLike[str]
+    branch: str
+    compare: int | Literal["all"]
+    store: ObjectStoreConfig | None
+    access: Mapping[str, GrantedAccess]
+    message: str | None
+    dry_run: bool
+    seed: int
+    executor: ExecutorChoice
+    clock: Clock
+    stack: ExitStack = field(default_factory=ExitStack)
+    running: Executor | None = None
+    done: dict[ObjectId12, ManifestFile | None] = field(default_factory=dict)  # None: stays
+    found: Moved = field(default_factory=Moved)
+    decided: Relocation | None = None
+
+    def run(self) -> RelocateReport:
+        head = RepoInfoFile(self.storage)
+        for attempt in range(_TRIES):
+            current = head.read_v2("relocating files")
+            refuse_v1(current.info, "relocating files")
+            if not self.dry_run:
+                refuse_read_only(current.info)
+            done = self._attempt(head, current)
+            if done is not None:
+                return done
+            pause(attempt)
+        raise StorageError(
+            "other writers changed the repository before every attempt to commit",
+            do="Run the command again when fewer processes write.",
+            tries=_TRIES,
+        )
+
+    def _attempt(self, head: RepoInfoFile, current: RepoState) -> RelocateReport | None:
+        config = RepositoryConfig.from_document(dict(current.info.config or {}))
+        encoding = ManifestEncoding.of_config(config.document)
+        assets = Assets(self.storage, manifests=encoding)
+        base = assets.snapshot(repo_updates.branch_tip(current.info, self.branch))
+        decided = self._decide(config)
+        if decided != self.decided:
+            self.done, self.found, self.decided = {}, Moved(), decided
+        if not self.dry_run:
+            needed = {each.url_prefix: each for each in _read_below(decided)}
+            refuse_unauthorized(needed.values(), self.access, what="relocating")
+        self._rewrite(base, encoding)
+        self._refuse()
+        written = {key: info for key, info in self.done.items() if info is not None}
+        used = {ref.object_id for node in base.arrays() for ref in node.manifests}
+        replaced = {key: info for key, info in written.items() if key in used}
+        snapshot_id = None
+        if not self.dry_run:
+            rewrite = None
+            if replaced:
+                rewrite = Rewrite(
+                    base=base,
+                    branch=self.branch,
+                    message=self.message or f"Relocate {decided.old} to {decided.new}",
+                    nodes=with_manifests(
+                        base.nodes, {key: info.id for key, info in replaced.items()}
+                    ),
+                    written={info.id: info for info in replaced.values()},
+                )
+            made = publish(head, assets, current, rewrite=rewrite, config=self._config)
+            if made is None:
+                return None
+            snapshot_id = made or None
+        return self._report(decided, snapshot_id, len(replaced), len(used))
+
+    def _decide(self, config: RepositoryConfig) -> Relocation:
+        containers = config.virtual_chunk_containers
+        named = config.get_virtual_chunk_container(str(self.old))
+        old = _prefix(self.old, containers) if named is None else named.url_prefix
+        new = _prefix(self.new, {})
+        store = self.store
+        if store is None and (endpoints := self.access.get(new, GrantedAccess()).endpoints):
+            if not new.startswith("s3://") or len(endpoints) > 1:
+                raise InvalidInputError(
+                    "an endpoint alone does not say how the new place is reached",
+                    do="Pass store=, like icevirt.gcs_store(...) or icevirt.azure_store(...).",
+                    url_prefix=new,
+                )
+            (endpoint,) = endpoints
+            store = s3_store(
+                region="us-east-1",
+                endpoint_url=endpoint,
+                allow_http=endpoint.startswith("http://"),
+                force_path_style=True,
+                s3_compatible=True,
+            )
+        return relocation(containers, old, new, store)
+
+    def _rewrite(self, base: Snapshot, encoding: ManifestEncoding) -> None:
+        """Run tasks over the manifests that no earlier attempt saw."""
+        assert self.decided is not None
+        keys = sorted(
+            {ref.object_id for node in base.arrays() for ref in node.manifests} - self.done.keys()
+        )
+        if not keys:
+            return
+        if self.running is None:
+            with self.clock.phase("executor"):
+                work = 0 if len(keys) <= _FEW else None
+                self.running = self.stack.enter_context(executor_of(self.executor, work=work))
+        counts = np.array([_count(base, key) for key in keys], np.int64)
+        samples = [-1] * len(keys)
+        if self.compare != "all":
+            samples = [len(rows) for rows in drawn(counts, self.compare, seed=self.seed)]
+        slots = self.running.parallelism
+        size = -(-len(keys) // (slots * _TASKS_PER_SLOT if slots > 1 else 1))
+        tasks = [
+            RelocateTask(
+                repo=self.storage,
+                nodes=frozenset(bytes(node.id) for node in base.arrays()),
+                access=self.access,
+                relocation=self.decided,
+                manifests=tuple(map(bytes, keys[at : at + size])),
+                sample=tuple(samples[at : at + size]),
+                seed=self.seed,
+                is_plan=self.dry_run,
+                encoding=encoding,
+            )
+            for at in range(0, len(keys), size)
+        ]
+        phase = "count" if self.dry_run else "compare"
+        with self.clock.phase(phase):
+            report = telling_tasks(self.clock.step, phase, len(tasks))
+            parts = self.running.run(run_relocate, tasks, progress=report)
+        self.found = total([self.found, *parts])
+        self.done |= dict.fromkeys(keys)
+        for old, new, bytes_, references in (row for part in parts for row in part.manifests):
+            info = ManifestFile(
+                id=ObjectId12(new) if new else ObjectId12(old),
+                size_bytes=bytes_,
+                num_chunk_refs=references,
+            )
+            self.done[ObjectId12(old)] = info
+
+    def _refuse(self) -> None:
+        decided, found = self.decided, self.found
+        assert decided is not None
+        if not found.references and not found.there and not decided.renamed:
+            raise InvalidInputError(
+                "no reference of this branch lies below the old prefix",
+                do="Name a prefix of the files as the repository has it.",
+                old=decided.old,
+                branch=self.branch,
+                containers=sorted(decided.before),
+            )
+        if len(found.wrong):
+            first = found.differences[0]
+            raise VerificationError(
+                f"{len(found.wrong):,} of {len(found.files):,} files are not at the new place as"
+                f" they were at the old one; the first: {first.what}",
+                do="Copy these files again, with their times (cp -p, rsync -t), and run the command"
+                " again; nothing was changed. If they changed on purpose, or the old files are"
+                " gone, build again from the new place.",
+                file=first.file,
+                files=[*dict.fromkeys(each.file for each in found.differences)][:10],
+            )
+
+    def _config(self, document: JSONObject) -> JSONObject:
+        """Return the configuration with the containers of the new place."""
+        assert self.decided is not None
+        config = RepositoryConfig.from_document(dict(document))
+        after = self.decided.after
+        if self.found.absolute:
+            after = with_old_places(self.decided)
+        known = config.virtual_chunk_containers
+        if not self.found.references and not self.decided.renamed:
+            return document
+        for container in sorted(after.values(), key=lambda each: each.name is None):
+            if known.get(container.url_prefix) != container:
+                config.set_virtual_chunk_container(container)
+        return document if config.document == document else persistable(config.document)
+
+    def _report(
+        self, decided: Relocation, snapshot_id: str | None, manifests: int, there: int
+    ) -> RelocateReport:
+        found = self.found
+        moved = {each.url_prefix for _, each in decided.renamed}
+        added = decided.after.keys() - decided.before.keys() - moved if found.references else set()
+        return RelocateReport(
+            repo=self.storage.url,
+            branch=self.branch,
+            old=decided.old,
+            new=decided.new,
+            is_plan=self.dry_run,
+            snapshot_id=snapshot_id,
+            containers_moved=tuple(
+                (str(before.name), before.url_prefix, after.url_prefix)
+                for before, after in decided.renamed
+            ),
+            containers_added=tuple(sorted(added)),
+            files=len(found.files),
+            references=found.references,
+            bytes_referenced=found.bytes,
+            manifests=manifests,
+            manifests_there=there,
+            files_restamped=len(found.restamped),
+            files_alone=len(found.alone),
+            references_compared=found.compared,
+            bytes_compared=found.compared_bytes,
+            seed=self.seed,
+            executor="" if self.running is None else self.running.name,
+            seconds=self.clock.seconds,
+        )
+
+
+def _prefix(given: str | os.PathLike[str], containers: Mapping[str, Any]) -> str:
+    """Return a prefix as containers spell it.
+
+    A directory that is a link by now was none, perhaps, when files were scanned below it.
+    """
+    text = os.fspath(given)
+    if is_url(text):
+        return normalized(text)
+    plain = normalized(url_of_absolute(os.path.abspath(text)))
+    is_known = any(each.startswith(plain) or plain.startswith(each) for each in containers)
+    return plain if is_known else normalized(file_url(text))
+
+
+def _read_below(decided: Relocation) -> Sequence[VirtualChunkContainer]:
+    """Return the containers below which files are compared, at both places."""
+    found: list[VirtualChunkContainer] = []
+    for prefix, containers in ((decided.old, decided.before), (decided.new, decided.after)):
+        below = [each for url, each in containers.items() if url.startswith(prefix)]
+        above = [each for url, each in containers.items() if prefix.startswith(url)]
+        found += below or sorted(above, key=lambda each: -len(each.url_prefix))[:1]
+    return found
+
+
+def _count(base: Snapshot, key: ObjectId12) -> int:
+    info = base.manifest(key)
+    return 0 if info is None else info.num_chunk_refs

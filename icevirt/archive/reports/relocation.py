@@ -1,0 +1,94 @@
+"""Define what `icevirt.relocate` changed, or would change, for text, JSON and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain, islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.reports.verification import MOST_SHOWN, Difference
+
+type FileHashes = NDArray[np.uint64]
+"""Numbers of distinct files, shape (n,)."""
+
+
+def _none() -> FileHashes:
+    return np.zeros(0, np.uint64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Moved:
+    """What tasks found and wrote; those of tasks add up."""
+
+    manifests: tuple[tuple[bytes, bytes, int, int], ...] = ()  # (id, new id, bytes, references)
+    references: int = 0  # to files at the old place
+    there: int = 0  # to files at the new place
+    absolute: int = 0  # locations at the old place that no container's name begins
+    bytes: int = 0  # that these references have
+    files: FileHashes = field(default_factory=_none)
+    restamped: FileHashes = field(default_factory=_none)  # files with another checksum now
+    alone: FileHashes = field(default_factory=_none)  # files that are not at the old place
+    compared: int = 0  # references whose bytes were compared
+    compared_bytes: int = 0
+    differences: tuple[Difference, ...] = ()
+    wrong: FileHashes = field(default_factory=_none)  # files that differ
+
+    def __add__(self, other: Moved) -> Moved:
+        return total([self, other])
+
+
+def total(parts: Iterable[Moved]) -> Moved:
+    """Return the sum of what tasks found."""
+    every = list(parts)
+    return Moved(
+        manifests=tuple(chain.from_iterable(each.manifests for each in every)),
+        references=sum(each.references for each in every),
+        there=sum(each.there for each in every),
+        absolute=sum(each.absolute for each in every),
+        bytes=sum(each.bytes for each in every),
+        files=_distinct(each.files for each in every),
+        restamped=_distinct(each.restamped for each in every),
+        alone=_distinct(each.alone for each in every),
+        compared=sum(each.compared for each in every),
+        compared_bytes=sum(each.compared_bytes for each in every),
+        differences=tuple(
+            islice(chain.from_iterable(each.differences for each in every), MOST_SHOWN)
+        ),
+        wrong=_distinct(each.wrong for each in every),
+    )
+
+
+def _distinct(parts: Iterable[FileHashes]) -> FileHashes:
+    found = [part for part in parts if len(part)]
+    if len(found) < 2:
+        return found[0] if found else _none()
+    return np.unique(np.concatenate(found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelocateReport:
+    """The outcome of `icevirt.relocate`, or its plan."""
+
+    repo: str  # URL
+    branch: str
+    old: str  # url_prefix
+    new: str  # url_prefix
+    is_plan: bool  # nothing was changed
+    snapshot_id: str | None  # of the commit; None: no reference was changed, or it is a plan
+    containers_moved: tuple[tuple[str, str, str], ...]  # (name, url_prefix, new url_prefix)
+    containers_added: tuple[str, ...]  # url_prefixes
+    files: int
+    references: int
+    bytes_referenced: int
+    manifests: int  # rewritten, of
+    manifests_there: int  # all of the version
+    files_restamped: int  # with another time or etag at the new place
+    files_alone: int  # gone or changed at the old place: not compared with it
+    references_compared: int  # byte by byte
+    bytes_compared: int
+    seed: int  # of the sample
+    executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"
+    seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order

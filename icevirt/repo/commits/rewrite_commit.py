@@ -1,0 +1,98 @@
+"""Commit manifests that tasks wrote in the place of others, with a new configuration, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.json import JSONObject
+from icevirt.model.snapshot import ArrayNode, ManifestFile, Node, Snapshot
+from icevirt.repo.assets import Assets
+from icevirt.repo.commits.commit import info_of
+from icevirt.repo.commits.manifest_writer import manifest_files
+from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
+from icevirt.versioning import diff, repo_updates
+from icevirt.versioning.history.timestamps import stamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """Nodes whose manifests are written, to be committed on top of one snapshot."""
+
+    base: Snapshot  # the tip of the branch when the work was done
+    branch: str
+    message: str
+    nodes: tuple[Node, ...]
+    written: Mapping[ObjectId12, ManifestFile]
+    chunks: Mapping[ObjectId8, NDArray[np.uint32]] = field(default_factory=dict)
+    """Indices of chunks that count as written; none where all references mean what they meant."""
+    touched: frozenset[ObjectId8] = frozenset()
+    """Arrays that count as changed, whose chunks are too many to be listed."""
+    metadata: JSONObject = field(default_factory=dict)
+
+
+def with_manifests(
+    nodes: tuple[Node, ...], replaced: Mapping[ObjectId12, ObjectId12]
+) -> tuple[Node, ...]:
+    """Return nodes that refer to other manifests, in the same boxes of chunks."""
+    return tuple(
+        replace(
+            node,
+            manifests=tuple(
+                replace(ref, object_id=replaced.get(ref.object_id, ref.object_id))
+                for ref in node.manifests
+            ),
+        )
+        if isinstance(node, ArrayNode)
+        else node
+        for node in nodes
+    )
+
+
+def publish(
+    head: RepoInfoFile,
+    assets: Assets,
+    current: RepoState,
+    *,
+    rewrite: Rewrite | None,
+    config: Callable[[JSONObject], JSONObject] = lambda document: document,
+) -> str | None:
+    """Change configuration and branch in one step, unless another writer was faster.
+
+    Args:
+        head: Of the repository.
+        assets: Writes the snapshot.
+        current: What was read; the tip of the branch is ``rewrite.base``.
+        rewrite: What to commit; None: nothing.
+        config: Makes the new configuration of the present one.
+
+    Returns:
+        The id of the snapshot, "" if there is none; None where another writer was faster.
+    """
+    edits = [repo_updates.set_config(config)]
+    made = ""
+    if rewrite is not None:
+        snapshot = _written(head, assets, rewrite)
+        edits.append(repo_updates.commit(rewrite.branch, info_of(snapshot, rewrite.base.id)))
+        made = str(snapshot.id)
+    return None if head.swap(current, *edits) is None else made
+
+
+def _written(head: RepoInfoFile, assets: Assets, rewrite: Rewrite) -> Snapshot:
+    base = rewrite.base
+    base.refuse_loss()
+    snapshot = Snapshot(
+        id=ObjectId12.random(),
+        nodes=rewrite.nodes,
+        flushed_at=stamp(head.now(), parent=base.flushed_at),
+        message=rewrite.message,
+        metadata=rewrite.metadata,
+        manifest_files=manifest_files(rewrite.nodes, base, rewrite.written),
+    )
+    assets.put_transaction_log(diff.log_of(snapshot.id, base.nodes, rewrite.nodes, rewrite.chunks))
+    assets.put_snapshot(snapshot)
+    return snapshot

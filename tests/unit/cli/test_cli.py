@@ -213,13 +213,15 @@ def test_scan_passes_its_options_on(calls):
 
 
 ERRORS = {
-    StorageError: "grids\\ndiffer (one=1). Build \\x1b[2Jtwo groups.",
-    CombineError: "grids\\ndiffer\n  one  1\nBuild \\x1b[2Jtwo groups.",
+    StorageError: (3, "grids\\ndiffer (one=1). Build \\x1b[2Jtwo groups."),
+    CombineError: (1, "grids\\ndiffer\n  one  1\nBuild \\x1b[2Jtwo groups."),
 }
 
 
-@pytest.mark.parametrize(("kind", "said"), ERRORS.items(), ids=["one line", "about files"])
-def test_an_error_is_printed_with_status_1(monkeypatch, capsys, kind, said):
+@pytest.mark.parametrize("kind", ERRORS, ids=["one line", "about files"])
+def test_an_error_is_printed_with_its_status(monkeypatch, capsys, kind):
+    status, said = ERRORS[kind]
+
     def fail(*_, **__):
         raise kind("grids\ndiffer", do="Build \x1b[2Jtwo groups.", one=1)
 
@@ -228,7 +230,7 @@ def test_an_error_is_printed_with_status_1(monkeypatch, capsys, kind, said):
     with pytest.raises(SystemExit) as stop:
         main.run()
     out = capsys.readouterr()
-    assert stop.value.code == 1
+    assert stop.value.code == status
     assert out.out == ""
     assert out.err == f"icevirt: {said}\n"
 

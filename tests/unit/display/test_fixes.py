@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from icevirt.api.pipeline.events import telling_failures
+from icevirt.api.pipeline.events import Clock, telling_failures
 from icevirt.display.document import document
 from icevirt.display.events import JsonFormatter
 from icevirt.display.fixes import commands
@@ -220,7 +220,7 @@ def test_programs_get_the_fixes_as_values():
 
 def test_a_log_has_the_fixes_as_a_field_and_in_words_once(caplog):
     caplog.set_level(logging.ERROR, "icevirt")
-    with pytest.raises(CombineError), telling_failures("build"):
+    with pytest.raises(CombineError), telling_failures("build", Clock()):
         raise CombineError("no", fixes=[RESERVE])
     (record,) = caplog.records
     assert record.getMessage().count("reserve") == 2, "Python and flags"

@@ -76,7 +76,8 @@ def test_a_build_that_goes_on_says_what_it_found(tmp_path, told, in_process):
     in_process.after[run_write] = die
     with pytest.raises(KeyboardInterrupt):
         icevirt.build(days, tmp_path / "repo", concat_dim="time", catalog=catalog)
-    assert of(told(), "build-failed")[0]["code"] == "KeyboardInterrupt"
+    (interrupted,) = of(told(), "build-interrupted")
+    assert interrupted["do"] == "run the same again to continue"
     assert not of(told(), "resumed")
     in_process.after.clear()
     report = icevirt.build(days, tmp_path / "repo", concat_dim="time", catalog=catalog)

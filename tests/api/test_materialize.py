@@ -1,6 +1,8 @@
 """`icevirt.materialize` stores variables and regions; both clients read equal values."""
 
+import os
 import shutil
+from pathlib import Path
 
 import icechunk
 import numpy as np
@@ -167,7 +169,9 @@ def test_what_makes_no_sense_is_refused(archive, how, words):
 def test_files_have_to_be_authorized_and_unchanged(archive):
     with pytest.raises(UnauthorizedError, match="authorize_virtual_chunk_access"):
         archive.materialize(authorize_virtual_chunk_access=None)
-    write_days(archive.folder, scale=0.5)
+    for path in map(Path, write_days(archive.folder, scale=0.5)):
+        later = path.stat().st_mtime + 10  # Icechunk records whole seconds
+        os.utime(path, (later, later))
     with pytest.raises(StaleReferenceError):
         archive.materialize()
     assert 1 not in archive.kinds()

@@ -230,8 +230,8 @@ def test_a_table_is_written_as_parquet(days, catalog, run, tmp_path):
     ("words", "status", "named"),
     [
         (["--table", "files"], 2, "--to"),
-        (["--table", "files", "--to", "no/such/place.parquet"], 1, "no/such/place.parquet"),
-        (["--table", "files", "--to", "catalog"], 1, "'catalog'"),
+        (["--table", "files", "--to", "no/such/place.parquet"], 3, "no/such/place.parquet"),
+        (["--table", "files", "--to", "catalog"], 3, "'catalog'"),
         (["--scan", "nope"], 1, "nope"),
     ],
 )

@@ -229,7 +229,9 @@ def test_nothing_before_the_shuffle_is_scanned_again(bucket, wanted, victim):
     assert_whole(bucket, wanted)
 
     opened = bucket.asked("GET", SOURCE)
-    assert set(opened.values()) == {1}  # such files are one request
+    # such files are one request; before a build on a cluster, executors read a byte of the first
+    more = {path: count for path, count in opened.items() if count > 1}
+    assert len(more) <= (0 if victim == "workers" else 1)
     assert len(opened) == DAYS
     read, parts = bucket.asked("GET", REFS), bucket.asked("PUT", REFS)
     assert read.keys() == parts.keys()

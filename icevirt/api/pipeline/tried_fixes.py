@@ -17,12 +17,12 @@ from icevirt.api.pipeline.stages import Scan, closed_catalog
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
 from icevirt.catalog.facts_reader import ClosedCatalog
-from icevirt.errors import CombineError, Fix, IcevirtError
+from icevirt.errors import CombineError, Fix, IcevirtError, InvalidInputError
 from icevirt.execution.executor import Executor
 from icevirt.model import paths
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.eras.group_plan import combine_eras, plan_once
-from icevirt.planning.eras.working_fixes import is_tried
+from icevirt.planning.eras.working_fixes import hides_eras, is_tried
 from icevirt.planning.remedies import together
 
 _FILES = 10_000  # with more of them, plans and facts for the sake of a message take too long
@@ -86,6 +86,8 @@ class Planner:
         named = tuple(arguments.get("concat_dim", self.choices.dimensions))
         choices = Choices.of(list(named or inferred) or None, self.choices.scan, combine)
         options = choices.scanner
+        if hides_eras(combine, options.concat_dims):
+            raise InvalidInputError("what other eras hold would read as missing")
         spec = choices.spec(
             options.concat_dims,
             group=self.spec.group,

@@ -6,7 +6,7 @@ fix of that, so that one command solves all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -68,8 +68,8 @@ def keep_working_fixes(
         error.do = error.do or ("" if error.fixes else _REPAIR)
         return
     trials = _Trials(plan, most)
-    found, left = trials.working(error, replace(facts, compare=None), spec, _TOGETHER)
-    error.fixes = found
+    made, left = trials.working(error, replace(facts, compare=None), spec, _TOGETHER)
+    error.fixes = found = tuple(each for each in made if not _hides(each, spec))
     if left is not None and not found:
         error.do = f"{error.do} This is not all that differs: {left.what}.".strip()
     if not found and not error.do:
@@ -150,6 +150,22 @@ def _gone(option: str, chosen: dict[str, Any], spacing: dict[str, Any]) -> bool:
     else:
         chosen[called] = tuple(each for each in names(chosen.pop(called, ())) if each != name)
     return True
+
+
+def hides_eras(options: CombineOptions, concat_dim: Sequence[str]) -> bool:
+    """Say whether what files of another era hold would read as missing.
+
+    Along several dimensions each era would be a whole grid, most of it reserved.
+    """
+    both = options.on_mismatch == "eras" and options.missing == "reserve"
+    return both and len(concat_dim) > 1
+
+
+def _hides(fix: Fix, spec: CombineSpec) -> bool:
+    added = fix.arguments.get("combine_options", {})
+    chosen = {**spec.options.chosen(), **{each: added[each] for each in _TRIED & added.keys()}}
+    dims = fix.arguments.get("concat_dim", spec.concat_dim)
+    return hides_eras(CombineOptions.of(chosen), dims)
 
 
 def _keeps_meaning(fix: Fix, facts: CatalogFacts) -> bool:

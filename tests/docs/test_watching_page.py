@@ -11,6 +11,7 @@ from builds.support import assert_same_dataset, expected_dataset, opened, write_
 PAGE = (Path(__file__).parents[2] / "docs" / "watching.md").read_text()
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_the_code_runs_from_top_to_bottom(spark, tmp_path, monkeypatch):
     """Two streams with checkpoints of their own name the same files: each is appended once."""

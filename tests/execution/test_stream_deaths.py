@@ -114,6 +114,7 @@ def test_a_killed_stream_appends_each_file_once(source, checkpoint, tmp_path):
     assert not (tmp_path / "repo" / "icevirt" / "builds").exists()
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_a_batch_that_failed_behind_its_commit_appends_nothing_when_it_is_repeated(spark, tmp_path):
     """Of what a batch did, Spark knows only whether it ended well."""

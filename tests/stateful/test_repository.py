@@ -404,7 +404,7 @@ def test_on_local_disk():
     def machine():
         return RepositoryMachine(LocalPlace(path=tempfile.mkdtemp()))
 
-    run_state_machine_as_test(machine, settings=examples(5))
+    run_state_machine_as_test(machine, settings=examples(10))
 
 
 def test_on_s3(s3):

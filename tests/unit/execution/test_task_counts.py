@@ -115,6 +115,7 @@ def partition_of(rows):
         yield pa.record_batch([batch["number"], pa.array([here] * len(batch))], ["number", "at"])
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_spark_sends_one_row_to_each_partition(spark):
     """The numbers are those of Spark's own hash: row n is alone in partition n."""

@@ -29,7 +29,10 @@ for name in icevirt.__all__:
     except icevirt.errors.BuildError as error:
         assert "pip install" in str(error), error
         builders.add(name)
-verbs = ("build", "catalog", "dump_recipe", "load_recipe", "plan", "scan", "verify")
+verbs = (
+    *("append", "build", "catalog", "dump_recipe", "load_recipe", "materialize", "plan"),
+    *("relocate", "scan", "verify"),
+)
 assert all(name.lower().startswith(verbs) for name in builders), builders
 
 here = pathlib.Path(sys.argv[1])

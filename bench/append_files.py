@@ -45,9 +45,9 @@ def main() -> None:
                 took = time.perf_counter() - begin
                 phases = ("list", "scan", "plan", "write", "commit")
                 each = "  ".join(f"{report.seconds.get(name, 0):.2f}" for name in phases)
-                told = f"{sum(requests.values())} {dict(requests)}"
+                requested = f"{sum(requests.values())} {dict(requests)}"
                 named = f"{report.files_appended} of {len(appended)}"
-                print(f"{files}  {named}  {took:.2f}  {each}  {told}", flush=True)
+                print(f"{files}  {named}  {took:.2f}  {each}  {requested}", flush=True)
 
 
 def counting() -> Counter[str]:

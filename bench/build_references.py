@@ -129,7 +129,8 @@ def _template(archive: Archive, files, seed: int):
     # a list is turned into a column each time that a part is written
     columns = {name: pa.array(column, kinds[name]) for name, column in made.arrays.items()}
     times = np.flatnonzero(np.array(made.arrays["path"], np.object_) == "/time")
-    return replace(made, arrays=columns), times
+    # references come once, and are written once for each part that repeats the template
+    return replace(made, arrays=columns, refs=[*made.refs]), times
 
 
 def _tables(archive: Archive, files, seed: int):
@@ -210,6 +211,7 @@ def _arrays(archive: Archive, file, rng):
 def build(archive: Archive) -> dict:
     """Do what a build does behind its scan; return what it took."""
     from icevirt.api.pipeline.commit import commit, refuse_losses
+    from icevirt.api.pipeline.replacing import Replacing
     from icevirt.api.pipeline.stages import Job, Scan, write_all
     from icevirt.api.pipeline.target import Target
     from icevirt.archive.sources import SourceFiles
@@ -249,14 +251,20 @@ def build(archive: Archive) -> dict:
     results = write_all(SparkExecutor(spark), job, plan)
     mark("write")
     refuse_losses(plan, results)
-    commit(target, plan, results, message="bench", metadata={})
+    commit(
+        Replacing.of(target, plan, None),
+        results,
+        message="bench",
+        metadata={},
+        allow_changes=False,
+    )
     mark("commit")
     told = _spark_told(spark)
     driver = _pss(os.getpid())
     spark.stop()
     names = list(marks)
     return {
-        "route": route_of(plan).told(),
+        "route": route_of(plan).describe(),
         "seconds": {b: round(marks[b] - marks[a], 1) for a, b in itertools.pairwise(names)},
         "total_s": round(marks["commit"] - marks["begin"], 1),
         "manifests": sum(result.manifest_id is not None for result in results),
@@ -299,7 +307,7 @@ def _pss(pid: int) -> int:
 
 
 class Watch:
-    """Look at the memory of a process and all its children until told to stop."""
+    """Look at the memory of a process and all its children until it is stopped."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -99,7 +99,7 @@ def document(chunks: int) -> dict:
 
 
 class Workers:
-    """Look at the largest Python process below this one, until told to stop."""
+    """Look at the largest Python process below this one, until it is stopped."""
 
     def __init__(self) -> None:
         self.peak = 0  # bytes

@@ -174,7 +174,7 @@ class _Call:
     authorize: tuple[str, ...]
 
     def continued(self, record: Mapping[str, Any] | None) -> Continued:
-        """Return the options, with those of the last build."""
+        """Return the options of this call, completed by those of the last build."""
         scan, combine, commit = self.options
         if record is None:
             choices = Choices.of(self.concat_dim, scan, combine)

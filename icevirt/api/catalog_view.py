@@ -109,10 +109,12 @@ class CatalogView:
         """
         _check(table)
         wanted = None if path is None else paths.canonical(path)
-        tasks = min(len(self._parts), SparkExecutor(spark).parallelism * _TASKS_PER_SLOT)
+        executor = SparkExecutor(spark)
+        tasks = min(len(self._parts), executor.parallelism * _TASKS_PER_SLOT)
         shares = [pickle.dumps(self._parts[at::tasks]) for at in range(tasks)]
         numbers = spark.range(0, tasks, 1, max(1, tasks))
-        return numbers.mapInArrow(_explode(table, wanted, shares), ddl(table))
+        work = executor.guarded(_explode(table, wanted, shares))
+        return numbers.mapInArrow(work, ddl(table))
 
     def summary(self) -> CatalogSummary:
         """Count what the catalog holds."""

@@ -63,7 +63,7 @@ def continued(
     combine_options: CombineOptionsLike,
     commit_options: CommitOptionsLike,
 ) -> Continued:
-    """Return the options of a build with those of a call, which win.
+    """Return the options of a build, overridden by those of a call.
 
     Args:
         record: What the snapshot says of the build.

@@ -72,8 +72,9 @@ def relocate(
 
     The files keep their paths below the prefix. Every file is looked at in both places: it is
     there, as long as the old one, and longer than its references reach. Bytes of referenced ranges
-    are compared. Files whose time or etag changed get a new checksum; if such a file cannot be
-    compared, because it is no longer at its old place, the call is refused.
+    are compared. Files whose time or etag changed get a new checksum, after bytes of at least one
+    reference to each were compared; if such a file cannot be compared, because it is no longer at
+    its old place, the call is refused.
 
     Containers with a name move in the configuration: that is not a commit, cannot be undone by
     going back to a snapshot, and concerns all snapshots. References with absolute URLs are changed
@@ -85,8 +86,9 @@ def relocate(
         old: Prefix of the files so far: a URL or a directory, or the name of a container.
         new: Prefix of the same files now.
         branch: The branch that the commit goes to.
-        compare: How many references' bytes are compared, drawn at random, or "all". Lengths and
-            checksums are compared for all files.
+        compare: How many references' bytes are compared, drawn at random, or "all"; one of each
+            file that gets a new checksum comes on top. Lengths and checksums are compared for all
+            files.
         store: How the new place is reached, like ``icevirt.s3_store(region=...)``; persisted
             for readers.
         authorize_virtual_chunk_access: As for `Repository.open`: both prefixes, with credentials.

@@ -200,7 +200,7 @@ class SparkExecutor:
                 return []
             self._begin()
             work = stage(function, waiting, names_host=not self.is_local)
-            done = self._numbers(len(waiting)).mapInArrow(self._guarded(work), _RESULT)
+            done = self._numbers(len(waiting)).mapInArrow(self.guarded(work), _RESULT)
             return self._collected(done, len(waiting), progress)
 
     def shuffle[M, T, R](
@@ -227,9 +227,9 @@ class SparkExecutor:
             mapping = _mapping(mapper, senders, len(waiting), names_host=named)
             reducing = _reducing(function, waiting, names_host=named)
             numbers = self._numbers(max(1, len(senders)))
-            sent = numbers.mapInArrow(self._guarded(mapping), _ROW)
+            sent = numbers.mapInArrow(self.guarded(mapping), _ROW)
             frame = sent.repartition(len(waiting), "spread")
-            done = frame.mapInArrow(self._guarded(reducing), _RESULT)
+            done = frame.mapInArrow(self.guarded(reducing), _RESULT)
             return self._collected(done, len(waiting), progress)
 
     def collect(self, work: Batches, schema: str, count: int) -> list[Any]:
@@ -248,7 +248,8 @@ class SparkExecutor:
         if first is not None:
             first()
 
-    def _guarded(self, work: Batches) -> Batches:
+    def guarded(self, work: Batches) -> Batches:
+        """Return the function with which an executor that has another icevirt is refused first."""
         return guarded(work, is_local=self.is_local)
 
     def _numbers(self, count: int) -> DataFrame:

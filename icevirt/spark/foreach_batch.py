@@ -30,7 +30,7 @@ BATCH = "icevirt_batch"
 
 _COLUMNS = ("path", "url")
 _CONTENT = "content"  # of files, in the rows of Spark's binaryFile
-_ONE_SLASH = re.compile(r"^(?P<scheme>file|dbfs):/(?!/)")
+_ONE_SLASH = re.compile(r"^file:/(?!/)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,17 +144,13 @@ def files_of(batch: DataFrame) -> Iterator[str]:
 def source_of(path: str) -> str:
     """Return a path as Spark names it as a path or URL that Python programs open.
 
-    Hadoop writes ``file:/x`` with one slash, and does not encode what it writes; a mount of
-    Databricks is a local path.
+    Hadoop writes ``file:/x`` with one slash, and does not encode what it writes.
     """
-    found = _ONE_SLASH.match(path)
-    scheme = "file" if path.startswith("file://") else found["scheme"] if found else ""
-    if not scheme:
-        return path
-    local = "/" + path.partition(":")[2].lstrip("/")
-    if scheme == "dbfs":
-        return local if local.startswith("/Volumes/") else f"/dbfs{local}"
-    return unquote(local) if path.startswith("file://") else local
+    if _ONE_SLASH.match(path):
+        return path.removeprefix("file:")
+    if path.startswith("file://"):
+        return unquote("/" + path.removeprefix("file:").lstrip("/"))
+    return path
 
 
 def _query_id(session: Any) -> str | None:

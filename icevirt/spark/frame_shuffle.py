@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from icevirt.errors import IcevirtError
 from icevirt.execution.executor import results_of
-from icevirt.execution.spark_executor import spread
+from icevirt.execution.spark_executor import SparkExecutor, spread
 from icevirt.execution.spark_failures import explained, host_of_failure
 from icevirt.execution.spark_session import errors_of_spark, words_of
 from icevirt.tasks.references.cells import CellWriter, write_cells
@@ -45,7 +45,7 @@ _RESULT_DDL = "id int, ok boolean, payload binary"
 
 
 def written_by(
-    frame: DataFrame, incoming: Incoming, writer: CellWriter, tasks: int
+    frame: DataFrame, incoming: Incoming, writer: CellWriter, tasks: int, executor: SparkExecutor
 ) -> tuple[WrittenCell, ...]:
     """Write all rows of a data frame as manifests; return one result for each cell.
 
@@ -54,16 +54,17 @@ def written_by(
         incoming: Checks and sorts rows, where the data frame's partitions are.
         writer: Writes cells, behind the shuffle.
         tasks: How many tasks write.
+        executor: Of the data frame's session.
 
     Raises:
         InvalidInputError: A row is wrong; the first task's that found one.
         SparkJobError: Spark failed.
     """
-    sent = frame.mapInArrow(_mapping(pickle.dumps(incoming), tasks), _BLOCK_DDL)
+    sent = frame.mapInArrow(executor.guarded(_mapping(pickle.dumps(incoming), tasks)), _BLOCK_DDL)
     moved = sent.repartition(tasks, "spread")
     work = pickle.dumps((writer, incoming.targets))
     try:
-        rows = moved.mapInArrow(_reducing(work), _RESULT_DDL).collect()
+        rows = moved.mapInArrow(executor.guarded(_reducing(work)), _RESULT_DDL).collect()
     except errors_of_spark() as error:
         raise explained(words_of(error), host_of_failure(frame.sparkSession)) from error
     found: list[tuple[WrittenCell, ...]] = results_of(

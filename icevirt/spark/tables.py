@@ -63,12 +63,13 @@ def table(
     query = TableQuery.of(
         table, branch=branch, tag=tag, snapshot_id=snapshot_id, array=array, chunks=chunks
     )
+    executor = SparkExecutor(spark)
     at_most = MOST_PARTITIONS
     if table != "references":
-        at_most = SparkExecutor(spark).parallelism * _TASKS_PER_SLOT
+        at_most = executor.parallelism * _TASKS_PER_SLOT
     shares = [pickle.dumps(share) for share in planned(storage, query, at_most=at_most)]
     numbers = spark.range(0, len(shares), 1, max(1, len(shares)))
-    return _added_up(numbers.mapInArrow(_rows(shares), ddl(table)), table)
+    return _added_up(numbers.mapInArrow(executor.guarded(_rows(shares)), ddl(table)), table)
 
 
 def _rows(shares: Sequence[bytes]) -> Any:

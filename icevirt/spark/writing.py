@@ -132,6 +132,7 @@ def write_references(
         ),
         writer,
         max(1, min(executor.parallelism * _TASKS_PER_SLOT, _MOST_TASKS, _cells(targets))),
+        executor,
     )
     if not cells:
         raise InvalidInputError(

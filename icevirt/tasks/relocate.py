@@ -192,9 +192,10 @@ class _Relocating:
         ranges = size = start = 0
         alone: set[_File] = set()
         for node, part in parts.items():
-            rows = part.rows[chosen[start : start + len(part.rows)]]
-            start += len(part.rows)
             table = tables[node]
+            mine = chosen[start : start + len(part.rows)] | self._unsure(table, part)
+            rows = part.rows[mine]
+            start += len(part.rows)
             order = np.argsort(table.source[rows], kind="stable")
             cuts = np.flatnonzero(np.diff(table.source[rows[order]])) + 1
             numbers = dict(zip(part.hit.tolist(), part.files, strict=True))
@@ -210,6 +211,22 @@ class _Relocating:
                 ranges += len(group)
                 size += int(length.sum())
         return Moved(compared=ranges, compared_bytes=size, alone=_hashes(alone))
+
+    def _unsure(self, table: ChunkTable, part: _PartAtOld) -> NDArray[np.bool_]:
+        """Say which references are compared whatever the sample: one of each file with a new stamp.
+
+        The stamp alone says that such a file may be another one.
+        """
+        numbers = [
+            number
+            for number, file in zip(part.hit.tolist(), part.files, strict=True)
+            if self._files[file].is_restamped
+        ]
+        first = np.zeros(len(part.rows), np.bool_)
+        source = table.source[part.rows]
+        found, at = np.unique(source, return_index=True)
+        first[at[np.isin(found, numbers)]] = True
+        return first
 
     def _rewritten(self, table: ChunkTable, part: _PartAtOld) -> ChunkTable:
         """Return a table with the new locations and checksums; the same one if none is new."""

@@ -13,6 +13,7 @@ from icechunk.credentials import LocalFileSystemAccess
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
 from executors import at_most
+from icevirt.api import materialize
 from icevirt.connect.urls import file_url
 from icevirt.errors import (
     ConflictError,
@@ -34,7 +35,7 @@ class Archive:
         self.folder = tmp_path / "archive"
         self.files = write_days(self.folder)
         self.repo = str(tmp_path / "repo")
-        icevirt.build(self.files, self.repo, concat_dim="time")
+        self.built = icevirt.build(self.files, self.repo, concat_dim="time").snapshot_id
         with expected_dataset(self.files, "time") as expected:
             self.expected = expected.load()
         self.raw = self.official("packed")
@@ -89,6 +90,17 @@ def test_a_variable_is_stored_as_it_is(archive):
     shutil.rmtree(archive.folder)
     np.testing.assert_array_equal(archive.official("packed"), archive.raw)
     assert archive.materialize().snapshot_id is None
+
+
+@pytest.mark.parametrize("most", [100_000, 0], ids=["listed", "too many to list"])
+def test_the_log_of_the_commit_says_which_array_changed(archive, monkeypatch, most):
+    """Others, who wrote chunks of it meanwhile, find conflicts by the log."""
+    monkeypatch.setattr(materialize, "MAX_LISTED", most)
+    report = archive.materialize()
+    repo = icevirt.Repository.open(archive.repo)
+    found = repo.diff(from_snapshot_id=archive.built, to_snapshot_id=report.snapshot_id)
+    assert ("/packed" in found.updated_chunks) == bool(most)
+    assert ("/packed" in found.updated_arrays) == (not most)
 
 
 @pytest.mark.parametrize(

@@ -309,7 +309,7 @@ def assigned(*texts):
 
 @archive(
     "Every file says time = 0; the names know the days",
-    tool="cdo settaxis forgotten",
+    tool="CDO output before settaxis",
     choose="{time:%Y%m%d}",
     oracle=assigned("2024-02-28", "2024-02-29", "2024-03-01"),
 )
@@ -333,8 +333,8 @@ def make_time_without_coordinate(folder):
 
 
 @archive(
-    "Every file says time = 0, and no name tells a date",
-    tool="cdo settaxis forgotten",
+    "Every file says time = 0, and no file name holds a date",
+    tool="CDO output before settaxis",
     choose="--combine nested",
     oracle=lambda files: xr.open_mfdataset(
         files, combine="nested", concat_dim="time", data_vars="minimal", coords="minimal",

@@ -103,7 +103,7 @@ def _sound(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Files that a caller named, held against those of a dataset."""
+    """Files that a caller named, compared with those of a dataset."""
 
     new: tuple[SourceFile, ...]
     known: int
@@ -114,7 +114,7 @@ class Compared:
 def compared(
     given: Iterable[SourceFile], held: Mapping[str, SourceFile], bad: frozenset[str]
 ) -> Compared:
-    """Compare files with those of a dataset; a bad one that was repaired is a new one."""
+    """Compare files with those of a dataset; a bad file that was repaired counts as new."""
     new, changed, now, known = [], {}, [], 0
     for file in given:
         before = held.get(file.url)

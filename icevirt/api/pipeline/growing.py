@@ -37,7 +37,7 @@ class GrowingSources:
     _found: Compared | None = None
 
     def look(self) -> Compared:
-        """List the files that the caller named, and compare them with those of the dataset.
+        """List the files that the caller named, and compare them with the files of the dataset.
 
         Raises:
             SourcesChangedError: Some changed, and the caller did not say what is to happen.
@@ -85,7 +85,7 @@ def _changed(found: Compared, held: int) -> SourcesChangedError:
 
 
 def named_places(files: Any) -> Iterator[str]:
-    """Yield the directories that the caller named, and those that his patterns begin with."""
+    """Yield the directories that the caller named, and those that patterns begin with."""
     many = isinstance(files, Iterable) and not isinstance(files, str | bytes | os.PathLike)
     for each in files if many and not hasattr(files, "__arrow_c_stream__") else [files]:
         if not isinstance(each, str | os.PathLike):

@@ -21,7 +21,7 @@ def _none() -> FileHashes:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Moved:
-    """What tasks found and wrote; those of tasks add up."""
+    """Counts of what tasks found and wrote; the counts of several tasks add up."""
 
     manifests: tuple[tuple[bytes, bytes, int, int], ...] = ()  # (id, new id, bytes, references)
     references: int = 0  # to files at the old place

@@ -93,6 +93,7 @@ def _written(head: RepoInfoFile, assets: Assets, rewrite: Rewrite) -> Snapshot:
         metadata=rewrite.metadata,
         manifest_files=manifest_files(rewrite.nodes, base, rewrite.written),
     )
-    assets.put_transaction_log(diff.log_of(snapshot.id, base.nodes, rewrite.nodes, rewrite.chunks))
+    log = diff.log_of(snapshot.id, base.nodes, rewrite.nodes, rewrite.chunks)
+    assets.put_transaction_log(replace(log, updated_arrays=log.updated_arrays | rewrite.touched))
     assets.put_snapshot(snapshot)
     return snapshot

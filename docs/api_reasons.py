@@ -5,9 +5,11 @@ Keys are regular expressions over ``name`` or ``Class.attribute``; the first tha
 
 HEAD = """# icechunk's names in icevirt
 
-Programs written for icechunk mostly run with `import icevirt` in place of `import icechunk`. This
-page compares every public name of icechunk {version}: parameters by their names, attributes of
-every class. It is made by `docs/make_api_table.py`, and a test fails when it is out of date.
+For programs written for icechunk there is `import icevirt.icechunk as icechunk`
+([how](icechunk-programs.md)), which has icechunk's names and behavior. `icevirt` itself goes by
+what follows. This page compares every public name of icechunk {version} with it: parameters by
+their names, attributes of every class. It is made by `docs/make_api_table.py`, and a test fails
+when it is out of date.
 
 {counts}.
 
@@ -29,7 +31,7 @@ PARAMETERS = {
     "max_concurrent_deletes": _MEMORY,
     "max_concurrent_listings": _MEMORY,
     "max_consecutive_delete_failures": "the first delete that fails is raised",
-    "spec_version": "new repositories are V2",
+    "spec_version": "2 unless `spec_version=1` is given",
     "create_version": "new repositories are V2",
     "validate_container": "a location without a container is always refused",
     "validate_containers": "a location without a container is always refused, and not returned",
@@ -127,6 +129,6 @@ ABSENT = {
     "redirect_storage": "open the storage that it leads to by its own URL",
     "print_debug_info": "`pip list` says the same",
     r"xarray\.is_dask_collection": "dask's own",
-    r"dask\.\w+": "`icevirt.xarray.to_icechunk` writes dask arrays, and merges what workers wrote",
+    r"dask\.\w+": "`icevirt.dask.store_dask` forks the session, and merges what workers wrote",
     r"distributed\.\w+": "`session.merge(*forks)`",
 }

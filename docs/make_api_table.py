@@ -1,7 +1,9 @@
-"""Compare every public name of the installed icechunk wheel with icevirt's, and write api-table.md.
+"""Compare every public name of the installed icechunk wheel with icevirt's, and write two pages.
 
-Run it after a change of the public interface: ``python docs/make_api_table.py``. It refuses to
-write while a difference has no reason in ``api_reasons.py``, or a reason has no difference.
+``api-table.md`` compares `icevirt`, and ``icechunk-names.md`` compares `icevirt.icechunk`. Run it
+after a change of the public interface: ``python docs/make_api_table.py``. It refuses to write while
+a difference has no reason in ``api_reasons.py`` or ``icechunk_reasons.py``, or a reason has no
+difference.
 """
 
 from __future__ import annotations
@@ -22,13 +24,22 @@ import icechunk.distributed
 import icechunk.xarray
 
 import icevirt
+import icevirt.dask
+import icevirt.icechunk
+import icevirt.icechunk.dask
+import icevirt.icechunk.distributed
+import icevirt.icechunk.xarray
 import icevirt.xarray
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import api_reasons as reasons
+import api_reasons
+import icechunk_reasons
 
-PAGE = Path(__file__).parent / "api-table.md"
+PAGES = {
+    "api-table.md": (icevirt, api_reasons),
+    "icechunk-names.md": (icevirt.icechunk, icechunk_reasons),
+}
 MODULES = {"xarray": icechunk.xarray, "dask": icechunk.dask, "distributed": icechunk.distributed}
 BASES = (object, BaseException, KeyError, str, enum.Enum, enum.IntEnum, enum.StrEnum)
 ORDER = ("Repository", "Session", "ForkSession", "IcechunkStore", "RepositoryConfig")
@@ -48,6 +59,8 @@ class Row:
 class Comparison:
     """What was found, and what is wrong with the reasons."""
 
+    home: ModuleType
+    reasons: Any  # a module like `api_reasons`
     rows: list[Row] = field(default_factory=list)
     unexplained: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
@@ -62,31 +75,36 @@ class Comparison:
 
     def stale(self) -> list[str]:
         """Return patterns of reasons that explain nothing."""
-        given = {*reasons.ABSENT, *reasons.RENAMED, *reasons.DIFFERS}
+        tables = self.reasons
+        given = {*tables.ABSENT, *tables.RENAMED, *tables.DIFFERS}
         return sorted(given - self.used)
 
     def problems(self) -> list[str]:
         """Return what keeps the page from being true."""
         return [
-            *(f"no reason in api_reasons.py: {what}" for what in self.unexplained),
-            *(f"explains nothing, remove it from api_reasons.py: {what}" for what in self.stale()),
+            *(f"no reason in {self.reasons.__name__}.py: {what}" for what in self.unexplained),
+            *(
+                f"explains nothing, remove it from {self.reasons.__name__}.py: {what}"
+                for what in self.stale()
+            ),
         ]
 
 
-def compare() -> Comparison:
-    """Compare all public names."""
-    found = Comparison()
+def compare(which: str) -> Comparison:
+    """Compare all public names, for one of `PAGES`."""
+    found = Comparison(*PAGES[which])
     names = [n for n in dir(icechunk) if _is_public(n) and not _is_module(getattr(icechunk, n))]
     for name in [*ORDER, *sorted({*names, *icechunk.__all__} - {*ORDER, "__version__"})]:
-        _compare_name(found, name, getattr(icechunk, name), icevirt)
+        _compare_name(found, name, getattr(icechunk, name), found.home)
     for module, theirs in MODULES.items():
         for name in _own_functions(theirs):
-            here = getattr(icevirt, module, None)
+            here = getattr(found.home, module, None)
             _compare_name(found, f"{module}.{name}", getattr(theirs, name), here)
     return found
 
 
 def _compare_name(found: Comparison, name: str, theirs: Any, home: Any) -> None:
+    reasons = found.reasons
     renamed = found.reason(reasons.RENAMED, name)
     ours = _member(home, renamed[0] if renamed else name.rpartition(".")[2])
     if ours is None:
@@ -96,7 +114,7 @@ def _compare_name(found: Comparison, name: str, theirs: Any, home: Any) -> None:
         else:
             found.rows.append(Row(name, "absent", why=why))
         return
-    _add(found, name, _differing(name, theirs, ours), renamed)
+    _add(found, name, _differing(found, name, theirs, ours), renamed)
     if inspect.isclass(theirs):
         for attribute in _attributes(theirs):
             below = f"{name}.{attribute}"
@@ -119,23 +137,24 @@ def _add(
     found: Comparison, name: str, differing: list[str], renamed: tuple[str, str] | None
 ) -> None:
     """Add the row of a name that exists on both sides."""
-    why = found.reason(reasons.DIFFERS, name) or ""
-    unsaid = [each for each in differing if not _is_said(each, why)]
+    why = found.reason(found.reasons.DIFFERS, name) or ""
+    unsaid = [each for each in differing if not _is_said(found, each, why)]
     if unsaid:
         found.unexplained.append(f"{name} differs in {', '.join(unsaid)}")
     here, told = renamed or ("", "")
     verdict = "renamed" if here else "differs" if why or differing else "same"
-    texts = [text for text in (told, why, _general(differing)) if text]
+    texts = [text for text in (told, why, _general(found, differing)) if text]
     found.rows.append(Row(name, verdict, here, "; ".join(texts)))
 
 
-def _is_said(parameter: str, why: str) -> bool:
+def _is_said(found: Comparison, parameter: str, why: str) -> bool:
     """Say whether a reason mentions a parameter, or a general one covers it."""
     plain = parameter.strip("*+=")
-    return f"`{plain}`" in why or parameter.endswith("*") or plain in reasons.PARAMETERS
+    return f"`{plain}`" in why or parameter.endswith("*") or plain in found.reasons.PARAMETERS
 
 
-def _general(differing: list[str]) -> str:
+def _general(found: Comparison, differing: list[str]) -> str:
+    reasons = found.reasons
     told = sorted(
         {reasons.PARAMETERS[p] for p in differing if p in reasons.PARAMETERS}
         | ({reasons.BY_KEYWORD.format(p.strip("*")) for p in differing if p.endswith("*")})
@@ -143,14 +162,14 @@ def _general(differing: list[str]) -> str:
     return "; ".join(told)
 
 
-def _differing(name: str, theirs: Any, ours: Any) -> list[str]:
+def _differing(found: Comparison, name: str, theirs: Any, ours: Any) -> list[str]:
     """Return parameters that differ, marked by how.
 
     ``x`` is absent here, ``+x`` has to be given here, ``x*`` goes by keyword only here, ``x=`` has
     another default.
     """
     mine, other = _accepted(ours), _accepted(theirs)
-    if mine is None or other is None or _is_made_elsewhere(name, theirs):
+    if mine is None or other is None or _is_made_elsewhere(found, name, theirs):
         return []
     keyword = inspect.Parameter.KEYWORD_ONLY
     takes_all = any(p.kind is p.VAR_KEYWORD for p in mine.values())
@@ -192,10 +211,10 @@ def _accepted(what: Any) -> dict[str, inspect.Parameter] | None:
     }
 
 
-def _is_made_elsewhere(name: str, theirs: Any) -> bool:
+def _is_made_elsewhere(found: Comparison, name: str, theirs: Any) -> bool:
     """Say whether users never call it: enumerations, and what other calls return."""
     return inspect.isclass(theirs) and (
-        issubclass(theirs, (enum.Enum, BaseException)) or name in reasons.RETURNED
+        issubclass(theirs, (enum.Enum, BaseException)) or name in found.reasons.RETURNED
     )
 
 
@@ -244,7 +263,7 @@ def _is_module(what: Any) -> bool:
 
 def page(found: Comparison) -> str:
     """Return the page."""
-    parts = [reasons.HEAD.format(version=icechunk.__version__, counts=_counts(found.rows))]
+    parts = [found.reasons.HEAD.format(version=icechunk.__version__, counts=_counts(found.rows))]
     tops = [row for row in found.rows if "." not in row.name]
     single = [row for row in tops if not _below(found.rows, row.name)]
     parts += [
@@ -296,12 +315,14 @@ def _counts(rows: list[Row]) -> str:
 
 
 def main() -> int:
-    """Write the page; return 1 where a reason is missing or stale."""
-    found = compare()
-    if problems := found.problems():
+    """Write the pages; return 1 where a reason is missing or stale."""
+    found = {name: compare(name) for name in PAGES}
+    problems = [problem for each in found.values() for problem in each.problems()]
+    if problems:
         sys.stderr.write("\n".join(problems) + "\n")
         return 1
-    PAGE.write_text(page(found))
+    for name, each in found.items():
+        (Path(__file__).parent / name).write_text(page(each))
     return 0
 
 

@@ -20,12 +20,11 @@ from icevirt.api.append import (
 from icevirt.api.build import (
     build,
 )
-from icevirt.api.catalog_view import (
-    CatalogView,
-    catalog_view,
-)
 from icevirt.api.commit_options import (
     CommitOptions,
+)
+from icevirt.api.export import (
+    export,
 )
 from icevirt.api.history.compare import (
     diff,
@@ -41,6 +40,9 @@ from icevirt.api.history.moves import (
 )
 from icevirt.api.history.source import (
     source,
+)
+from icevirt.api.living.update import (
+    update,
 )
 from icevirt.api.materialize import (
     materialize,
@@ -58,6 +60,7 @@ from icevirt.api.relocate import (
 )
 from icevirt.api.repository import (
     info,
+    upgrade,
     upgrade_icechunk_repository,
 )
 from icevirt.api.scan import (
@@ -65,8 +68,37 @@ from icevirt.api.scan import (
     scan_file,
     scan_files,
 )
+from icevirt.api.upkeep.exclude import (
+    exclude,
+    excluded,
+)
+from icevirt.api.upkeep.maintain import (
+    maintain,
+)
+from icevirt.api.upkeep.scans import (
+    forget_scans,
+)
+from icevirt.api.upkeep.status import (
+    status,
+)
+from icevirt.api.upkeep.withdraw import (
+    withdraw,
+)
 from icevirt.api.verify import (
     verify,
+)
+from icevirt.api.views.catalog_view import (
+    CatalogView,
+    catalog_view,
+)
+from icevirt.api.views.open import (
+    open,
+)
+from icevirt.api.views.pages import (
+    to_html,
+)
+from icevirt.api.views.progress import (
+    ProgressBar,
 )
 from icevirt.archive.edits import (
     FileChanges,
@@ -82,6 +114,7 @@ from icevirt.archive.reports.build import (
     RepositorySummary,
 )
 from icevirt.archive.reports.copying import (
+    ExportReport,
     MaterializeReport,
 )
 from icevirt.archive.reports.history import (
@@ -95,6 +128,19 @@ from icevirt.archive.reports.relocation import (
 )
 from icevirt.archive.reports.scan import (
     ScanReport,
+)
+from icevirt.archive.reports.update import (
+    FileHeldBack,
+    UpdateReport,
+)
+from icevirt.archive.reports.upgrade import (
+    UpgradeCopyReport,
+)
+from icevirt.archive.reports.upkeep import (
+    ExcludedFiles,
+    MaintenanceReport,
+    RepositoryStatus,
+    WithdrawReport,
 )
 from icevirt.archive.reports.value_source import (
     ValueSource,
@@ -186,6 +232,9 @@ from icevirt.model.config.sections import (
     StorageRetriesSettings,
     StorageSettings,
     StorageTimeoutSettings,
+)
+from icevirt.model.generation import (
+    OldFormatWarning,
 )
 from icevirt.model.repo_info import (
     RepoAvailability,
@@ -294,9 +343,12 @@ __all__ = [
     "ConflictSolver",
     "ConflictType",
     "Diff",
+    "ExcludedFiles",
+    "ExportReport",
     "FeatureFlag",
     "FileChanges",
     "FileFacts",
+    "FileHeldBack",
     "ForkSession",
     "FormatError",
     "GCSummary",
@@ -307,6 +359,7 @@ __all__ = [
     "InvalidInputError",
     "JsonFormatter",
     "LocalFileSystemAccess",
+    "MaintenanceReport",
     "ManifestConfig",
     "ManifestFileInfo",
     "ManifestPreloadCondition",
@@ -319,9 +372,11 @@ __all__ = [
     "NodeNotFoundError",
     "NotFoundError",
     "ObjectStoreConfig",
+    "OldFormatWarning",
     "OperationLog",
     "OpsLogTrimSummary",
     "Plan",
+    "ProgressBar",
     "ReadOnlyError",
     "RebaseFailedError",
     "RefNotFoundError",
@@ -332,6 +387,7 @@ __all__ = [
     "Repository",
     "RepositoryConfig",
     "RepositoryNotFoundError",
+    "RepositoryStatus",
     "RepositorySummary",
     "S3StaticCredentials",
     "ScanOptions",
@@ -350,7 +406,9 @@ __all__ = [
     "StorageSettings",
     "StorageTimeoutSettings",
     "Update",
+    "UpdateReport",
     "UpdateType",
+    "UpgradeCopyReport",
     "UpgradeReport",
     "ValueSource",
     "VariableFacts",
@@ -359,6 +417,7 @@ __all__ = [
     "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",
+    "WithdrawReport",
     "__version__",
     "append",
     "azure_anonymous_credentials",
@@ -375,6 +434,10 @@ __all__ = [
     "diff",
     "dump_recipe",
     "errors",
+    "exclude",
+    "excluded",
+    "export",
+    "forget_scans",
     "from_virtualizarr",
     "fsspec_store",
     "gcs_anonymous_credentials",
@@ -393,7 +456,9 @@ __all__ = [
     "local_filesystem_storage",
     "local_filesystem_store",
     "log",
+    "maintain",
     "materialize",
+    "open",
     "ops_log",
     "plan",
     "r2_storage",
@@ -410,10 +475,15 @@ __all__ = [
     "scan_file",
     "scan_files",
     "source",
+    "status",
     "tigris_storage",
+    "to_html",
     "to_kerchunk",
     "to_virtualizarr",
     "undo",
+    "update",
+    "upgrade",
     "upgrade_icechunk_repository",
     "verify",
+    "withdraw",
 ]

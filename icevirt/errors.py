@@ -15,6 +15,7 @@ from shlex import quote
 from typing import Any
 
 from icevirt.redaction import CAUSE, CONTEXT, redacted, replaced, without_secrets
+from icevirt.remedy_notation import COMMAND, shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +50,11 @@ class Fix:
         object.__setattr__(self, "arguments", redacted(dict(self.arguments)))
 
     def __str__(self) -> str:
-        """Return the arguments, the flags and the price."""
-        flags = " ".join(map(quote, self.flags))
+        """Return the arguments, or in a command the flags, and the price."""
+        given = self.python if COMMAND.get() is None else " ".join(map(quote, self.flags))
         first = f"run {self.first}" if self.first else ""
         less = f"leave out {', '.join(map(_argument, self.without))}" if self.without else ""
-        change = f"pass {self.python} ({flags})" if self.python else ""
+        change = f"pass {given}" if given else ""
         return f"{' and '.join(filter(None, (first, less, change)))}: {self.price}"
 
 
@@ -66,10 +67,12 @@ _PLURALS = {  # in Python, of options that a command repeats
 
 
 def _argument(option: str) -> str:
-    """Return an option as Python has it, then as a command has it."""
+    """Return an option as Python has it, or as a command has it."""
     flag, _, name = option.partition("=")
+    if COMMAND.get() is not None:
+        return f"{flag} {quote(name)}" if name else flag
     called = _PLURALS.get(flag, flag.removeprefix("--").replace("-", "_"))
-    return f"{name!r} of {called} ({flag} {quote(name)})" if name else f"{called} ({flag})"
+    return f"{name!r} of {called}" if name else called
 
 
 class IcevirtError(Exception):
@@ -131,7 +134,7 @@ class IcevirtError(Exception):
 
     def __str__(self) -> str:
         """Return ``what (name=value, ...). Fix: ... do``."""
-        return ". ".join(filter(None, (self.summary, self._fix(), self.do)))
+        return ". ".join(filter(None, (self.summary, self._fix(), shown(self.do))))
 
     @property
     def summary(self) -> str:
@@ -165,12 +168,16 @@ class InvalidInputError(IcevirtError, ValueError):
     code = "invalid-input"
 
 
+class NothingListedError(InvalidInputError):
+    """A directory, prefix or pattern holds no files; check it."""
+
+
 class ArgumentError(InvalidInputError, TypeError):
     """A function has no parameter of this name; the message names what to write in its place."""
 
 
 class UnauthorizedError(InvalidInputError):
-    """A virtual chunk lies outside the prefixes this session was authorised to read."""
+    """A virtual chunk lies outside the prefixes this session was authorized to read."""
 
     code = "unauthorized"
 
@@ -253,10 +260,18 @@ class SessionStateError(IcevirtError):
     code = "session-state"
 
 
+class NotPickledError(SessionStateError, ValueError):
+    """A writable session cannot go to another process; fork it, or commit it first."""
+
+
 class ReadOnlyError(IcevirtError):
     """The session, store or repository does not accept writes."""
 
     code = "read-only"
+
+
+class ReadOnlyStoreError(ReadOnlyError, ValueError):
+    """A store that was opened for reading was written to; take the store of a writable session."""
 
 
 class FormatError(IcevirtError):

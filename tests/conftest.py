@@ -1,7 +1,10 @@
 """What all tests share: one Spark session, servers, the real sample files, hypothesis profiles."""
 
+import atexit
 import gc
 import os
+import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -11,6 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from long_forms import IS_LONG
+
 if sys.dont_write_bytecode and "PYTHONDONTWRITEBYTECODE" in os.environ:
     # hundreds of processes start during the tests; each would compile all that it imports, for
     # three seconds
@@ -19,6 +24,10 @@ if sys.dont_write_bytecode and "PYTHONDONTWRITEBYTECODE" in os.environ:
     sys.pycache_prefix = os.path.expanduser("~/.cache/icevirt-tests/bytecode")
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
 
+# builds of the tests are no builds of this user
+os.environ["XDG_STATE_HOME"] = _state = tempfile.mkdtemp(prefix="icevirt-tests-state-")
+atexit.register(shutil.rmtree, _state, ignore_errors=True)
+
 if TYPE_CHECKING:
     from icevirt.execution.executor import Executor
 
@@ -26,10 +35,15 @@ pytest_plugins = ["servers.fixtures", "builds.fixtures", "tiers"]
 
 # the same examples in every run: only the nightly one looks for new ones
 settings.register_profile(
-    "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "default",
+    deadline=None,
+    derandomize=True,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("nightly", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+LONGER = 40  # times as many examples has the nightly profile where a test says itself how many
 
 
 _AS_OTHERS_START_IT = {
@@ -39,10 +53,30 @@ _AS_OTHERS_START_IT = {
 }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests that say how many examples they have more of them, in the nightly profile."""
+    if not IS_LONG:
+        return
+    for function in {getattr(item, "function", None) for item in items}:
+        held = getattr(function, "_hypothesis_internal_use_settings", None)
+        if held is not None and held.max_examples < settings.default.max_examples:
+            more = settings(held, max_examples=LONGER * held.max_examples)
+            function._hypothesis_internal_use_settings = more
+
+
+gc.disable()  # collections would walk over what is imported and collected again and again
+
+
 def pytest_collection_finish() -> None:
     """Leave modules and collected tests out of garbage collections, which walked over all of them."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Collect garbage while tests run."""
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -115,6 +149,13 @@ def clean_env(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Fail the test that leaves a signal handler behind, not a later one that meets it."""
+    left = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    assert left is signal.SIG_DFL, f"this test left {left} as the handler of SIGTERM"
+
+
 @pytest.fixture
 def run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -125,8 +166,12 @@ def run(
 
     def command(*words: object) -> tuple[object, str, str]:
         monkeypatch.setattr(sys, "argv", ["icevirt", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main.run()
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            with pytest.raises(SystemExit) as stop:
+                main.run()
+        finally:
+            signal.signal(signal.SIGTERM, before)
         told = capsys.readouterr()
         return stop.value.code, told.out, told.err
 

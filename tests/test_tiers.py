@@ -76,12 +76,11 @@ def test_without_arguments_the_fast_tier_runs_in_several_processes(run):
 @pytest.mark.parametrize(
     ("words", "ran"),
     [
-        (["tests/test_fast.py"], {"test_quick", "test_session", "test_kill"}),
         (["-k", "kill"], {"test_kill"}),
         (["tests/test_fast.py::test_kill"], {"test_kill"}),
         (["--tier=rest", "-k", "not s3"], {"test_kill"}),
     ],
-    ids=["a file", "a keyword", "a node id", "the rest"],
+    ids=["a keyword", "a node id", "the rest"],
 )
 def test_who_names_tests_gets_them_in_this_process(words, ran, run):
     workers, out = run(*words)

@@ -25,14 +25,13 @@ from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.model.strings import Strings
 from icevirt.objects.authorize import Authorizer
 from icevirt.planning import containers
-from icevirt.repo import layout
+from icevirt.repo.assets import Assets
 from icevirt.repo.session import Session
 from icevirt.versioning import chunk_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ALPHABET = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
 
 type Batch = tuple[
     NDArray[np.uint32],
@@ -102,9 +101,8 @@ def refs_table(session: Session, path: str) -> pa.Table:
         ) from error
     kinds = [one.name for one in ChunkType]
     table = chunk_tables.compact(session.array_table(path))
-    places, source = places_of(
-        table, session.assets.storage.url, names_of(session.config.virtual_chunk_containers)
-    )
+    named = names_of(session.config.virtual_chunk_containers)
+    places, source = places_of(table, session.assets, named)
     inline = table.kind == ChunkType.inline
     modified = places.last_modified[source].astype(np.int64)
     return pa.table(
@@ -121,17 +119,17 @@ def refs_table(session: Session, path: str) -> pa.Table:
 
 
 def places_of(
-    table: ChunkTable, root: str, named: Sequence[tuple[str, str]]
+    table: ChunkTable, assets: Assets, named: Sequence[tuple[str, str]]
 ) -> tuple[Locations, NDArray[np.int64]]:
     """Return all objects, and the row of each chunk's; the last is empty, for inline chunks.
 
     Args:
         table: References.
-        root: URL of the repository.
+        assets: Of the repository.
         named: (url_prefix, name) of the containers that have names.
     """
     files = replace(table.locations, url=containers.absolute(table.locations.url, named))
-    urls = _objects(root, table.chunk_ids)
+    urls = assets.chunk_urls(table.chunk_ids)
     n = len(urls)
     objects = Locations(url=urls, etag=Strings.empty(n), last_modified=np.zeros(n, np.uint32))
     places = files + objects + Locations.one("")
@@ -144,16 +142,6 @@ def places_of(
 def names_of(known: Mapping[str, VirtualChunkContainer]) -> tuple[tuple[str, str], ...]:
     """Return (url_prefix, name) of the containers that have names."""
     return tuple((each.url_prefix, each.name) for each in known.values() if each.name is not None)
-
-
-def _objects(root: str, ids: NDArray[np.uint8]) -> Strings:
-    """Return the URLs of native chunks, whose ids are spelt in base32."""
-    bits = np.zeros((len(ids), 100), np.uint8)
-    bits[:, :96] = np.unpackbits(ids, axis=1).reshape(len(ids), 96)
-    letters = _ALPHABET[bits.reshape(len(ids), 20, 5) @ np.array([16, 8, 4, 2, 1], np.uint8)]
-    folder = np.frombuffer(f"{root}/chunks/".encode(), np.uint8)
-    urls = np.hstack([np.broadcast_to(folder, (len(ids), len(folder))), letters])
-    return Strings(urls.ravel(), np.arange(len(ids) + 1, dtype=np.int64) * urls.shape[1])
 
 
 def _lists(arrow: Any, index: NDArray[np.uint32]) -> Any:
@@ -203,8 +191,7 @@ def source_of_chunk(session: Session, path: str, chunk: tuple[int, ...]) -> Chun
         facts["etag"] = places.etag[row]
         facts["last_modified"] = int(places.last_modified[row])
     elif kind == ChunkType.native:
-        key = ObjectId12(found.chunk_ids[row].tobytes())
-        facts["url"] = f"{session.assets.storage.url}/{layout.chunk(key)}"
+        facts["url"] = session.assets.chunk_urls(found.chunk_ids[row : row + 1])[0]
     if "url" in facts:
         facts["offset"] = int(found.offset[0])
     return ChunkSource(**facts)

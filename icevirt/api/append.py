@@ -9,34 +9,50 @@ files, and writes all manifests.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from icevirt.api.arguments import ConcatDim, apart, checked_group, shared
+from icevirt.api.arguments import ConcatDim, apart, checked_group, identities_in, outside, shared
 from icevirt.api.choices import (
+    Asked,
     Choices,
     CombineOptionsLike,
     CommitOptionsLike,
     ScanOptionsLike,
 )
 from icevirt.api.commit_options import CommitOptions
+from icevirt.api.growth.flat import FEW, NotFlat, flat_append
+from icevirt.api.growth.tail_state import TailState, tail_of
 from icevirt.api.pipeline.build_steps import ExecutorStarter, Request, until_unchanged
 from icevirt.api.pipeline.commit import prepare, promoted, refuse_differences
-from icevirt.api.pipeline.events import Clock, tell, tell_committed, telling_failures
+from icevirt.api.pipeline.events import Clock, tell, tell_committed
+from icevirt.api.pipeline.exclusions import excluded_from
 from icevirt.api.pipeline.files_held import (
+    CATALOG,
     Compared,
     files_of_build,
+    known_of,
     refuse_outside,
 )
 from icevirt.api.pipeline.growing import GrowingSources, OnChanged, folders_of, named_places
+from icevirt.api.pipeline.held_back import name_of
+from icevirt.api.pipeline.interruption import long_running
+from icevirt.api.pipeline.kept_recipe import (
+    KeptRecipe,
+    continued_recipe,
+    note_of,
+    recipe_of,
+)
+from icevirt.api.pipeline.made_here import is_remembered, remember
 from icevirt.api.pipeline.provenance import provenance_of
+from icevirt.api.pipeline.stages import Scan, scan_missing
 from icevirt.api.pipeline.target import Target
 from icevirt.api.recorded import Continued, continued
+from icevirt.api.renamed import BY_KEYWORD
 from icevirt.api.sources.inputs import Inputs, Sources
-from icevirt.api.sources.reader_urls import prefix_url
-from icevirt.archive.options import names
+from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.archive.reports.build import AppendReport, BuildReport, Progress
 from icevirt.archive.reports.card import plural
 from icevirt.archive.sources import SourceFiles
@@ -52,13 +68,9 @@ from icevirt.errors import (
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.objects.authorize import entry_of
 from icevirt.objects.source_access import SourceAccess, granted
-from icevirt.repo.layout import WORK
 from icevirt.repo.repo_info_file import pause
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage
-
-CATALOG = f"{WORK[0]}/catalog/"
-"""Where a repository keeps the catalog of what was appended to it."""
 
 _ON_CHANGED = ("refuse", "replace", "keep")
 _ATTEMPTS = 10  # while others append to the same group
@@ -75,7 +87,7 @@ def append(
     combine_options: CombineOptionsLike = None,
     commit_options: CommitOptionsLike = None,
     on_changed: OnChanged = "refuse",
-    authorize: str | Iterable[str] = (),
+    authorize: Prefixes = (),
     catalog: StorageLike | None = None,
     access: Mapping[str, Any] | None = None,
     executor: ExecutorChoice = None,
@@ -116,6 +128,11 @@ def append(
         CombineError: The files do not combine: other variables, or steps that are there already.
         ConflictError: Others committed to the same group, each time before this append could.
         IcevirtError: As for `icevirt.build`.
+
+    Examples:
+        >>> report = icevirt.append("archive/tas_2004.nc", "repo")
+        >>> dict(icevirt.open("repo").sizes)
+        {'time': 48, 'lat': 60, 'lon': 120}
     """
     if on_changed not in _ON_CHANGED:
         raise InvalidInputError(
@@ -133,14 +150,15 @@ def append(
         options=(scan_options, combine_options, commit_options),
         commit=CommitOptions.of(commit_options),
         on_changed=on_changed,
-        authorize=tuple(map(prefix_url, names(authorize))),
+        authorize=prefixes_of(authorize),
+        access=access,
     )
     clock = Clock(progress)
     reach = SourceAccess.of(access)
     if call.commit.promote is not None:
         prepare(storage, call.commit.branch, call.commit.promote)
     with ExitStack() as stack:
-        stack.enter_context(telling_failures("append", clock))
+        stack.enter_context(long_running("append", clock))
         stack.enter_context(granted(reach))
         starter = ExecutorStarter(stack, clock, executor)
         report = _until_alone(call, starter, clock)
@@ -172,6 +190,7 @@ class _Call:
     commit: CommitOptions
     on_changed: OnChanged
     authorize: tuple[str, ...]
+    access: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def continued(self, record: Mapping[str, Any] | None) -> Continued:
         """Return the options of this call, completed by those of the last build."""
@@ -187,6 +206,31 @@ class _Call:
             commit_options=commit,
         )
 
+    def recipe(self, how: Continued, record: Mapping[str, Any] | None) -> KeptRecipe | None:
+        """Return the recipe of the dataset, with the options of this call."""
+        asked = Asked(
+            sources=self.files,
+            choices=how.choices,
+            commit=how.commit,
+            group=self.group,
+            access=self.access,
+        )
+        if record is None:
+            return recipe_of(asked)
+        given = dict(zip(BY_KEYWORD, self.options, strict=True)) | {"concat_dim": self.concat_dim}
+        return continued_recipe(self.storage, record, asked, given)
+
+    @property
+    def is_as_before(self) -> bool:
+        """Whether the call leaves all options to the recipe of the last build."""
+        return self.concat_dim is None and not any(self.options)
+
+    def remember(self, recipe: KeptRecipe | None, record: Mapping[str, Any] | None) -> None:
+        """Remember that this user made the recipe, if they made that of the last build."""
+        is_mine = record is None or is_remembered(self.storage.url, str(record.get("recipe")))
+        if recipe is not None and is_mine:
+            remember(self.storage.url, recipe.digest)
+
 
 def _until_alone(call: _Call, starter: ExecutorStarter, clock: Clock) -> AppendReport:
     """Append, and plan once more on the new tip each time when another writer was first."""
@@ -195,7 +239,7 @@ def _until_alone(call: _Call, starter: ExecutorStarter, clock: Clock) -> AppendR
         inputs = None if _is_empty(call.files) else Inputs(call.files, asset=asset)
     for attempt in range(_ATTEMPTS):
         try:
-            return _appended(call, inputs, starter, clock)
+            return _appended(call, inputs, starter, clock, is_again=attempt > 0)
         except (ConflictError, BuildError, AlreadyExistsError) as error:
             if not _lost_race(error, call) or attempt + 1 == _ATTEMPTS:
                 raise
@@ -225,7 +269,12 @@ def _target(call: _Call) -> Target:
 
 
 def _appended(
-    call: _Call, inputs: Inputs | None, starter: ExecutorStarter, clock: Clock
+    call: _Call,
+    inputs: Inputs | None,
+    starter: ExecutorStarter,
+    clock: Clock,
+    *,
+    is_again: bool,
 ) -> AppendReport:
     with clock.phase("list"):
         target = _target(call)
@@ -233,7 +282,36 @@ def _appended(
         record = None if last is None else provenance_of(last, target.group)
         if record is None:
             replace(target, mode="w-").refuse_occupied()
+        else:
+            target.refuse_left_behind(record)
         how = call.continued(record)
+        tail = None if record is None else tail_of(call.storage, record)
+    dimensions = how.choices.scanner.concat_dims
+    request = Request(
+        storage=call.storage,
+        catalog=call.catalog,
+        mode="w-" if record is None else "w",
+        commit=how.commit,
+        choices=how.choices,
+        options=how.choices.scanner,
+        spec=how.choices.spec(
+            dimensions if how.choices.inferring is None else dimensions or None, group=call.group
+        ),
+        nest=None,
+        plan="",
+        progress=clock.step,
+        recipe=None if call.is_as_before and record is not None else call.recipe(how, record),
+        about={} if (name := name_of(target)) == "" else {"held": name},
+        absent=frozenset(() if record is None else record.get("combine", {}).get("absent") or ()),
+    )
+    full = NotFlat("the last build recorded no end that files can follow")
+    if tail is not None:
+        made = _quick(call, inputs, request, target, tail, starter, clock, scanned_before=is_again)
+        if isinstance(made, AppendReport):
+            call.remember(request.recipe, record)
+            return made
+        full = made
+    with clock.phase("list"):
         listing = _NOTHING if record is None else files_of_build(call.storage, record)
         bad = frozenset(
             () if record is None else (url for url, _, _ in record.get("bad_files", ()))
@@ -244,28 +322,20 @@ def _appended(
             inputs=inputs,
             listing=listing,
             bad=bad,
+            excluded=excluded_from(call.storage, branch=target.branch, group=target.group),
         )
         found = growing.look()
     if not (found.new or growing.again(found)):
         return _nothing(call, target, found, clock)
     prefixes = (*named_places(call.files), *folders_of(found), *call.authorize)
     refuse_outside(listing.files, prefixes, call.storage.url)
-    options = how.choices.scanner
-    dimensions = options.concat_dims
-    request = Request(
-        storage=call.storage,
-        catalog=call.catalog,
-        mode="w-" if record is None else "w",
+    request = replace(
+        request,
         commit=_told(how.commit, found, growing),
-        choices=how.choices,
-        options=options,
-        spec=how.choices.spec(
-            dimensions if how.choices.inferring is None else dimensions or None, group=call.group
-        ),
-        nest=None,
-        plan="",
-        progress=clock.step,
         held=None if record is None else growing.held(found),
+        recipe=request.recipe or call.recipe(how, record),
+        also=() if record is None else identities_in(call.catalog, request.options),
+        follows=None if last is None else str(last.id),
     )
     try:
         report = until_unchanged(request, growing, starter, clock)
@@ -275,12 +345,85 @@ def _appended(
             error.facts |= {"new_files": [file.url for file in found.new[:_SHOWN]]}
         raise
     tell_committed(report)
+    call.remember(request.recipe, record)
+    if record is None and (note := note_of(call.files)):
+        report = replace(report, findings=(*report.findings, note))
     held = {each.name: getattr(report, each.name) for each in fields(BuildReport)}
+    if record is not None:
+        held["findings"] = (*report.findings, f"all files were planned: {full.why}")
+        held["files_scanned"] += full.scanned
+        held["files_reused"] -= full.scanned
     return AppendReport(
         **held,
         files_appended=len(found.new),
         files_replaced=len(growing.again(found)),
         files_known=found.known,
+        files_excluded=found.excluded,
+    )
+
+
+def _quick(  # noqa: PLR0917 - an append, and what it stands on
+    call: _Call,
+    inputs: Inputs | None,
+    request: Request,
+    target: Target,
+    tail: TailState,
+    starter: ExecutorStarter,
+    clock: Clock,
+    *,
+    scanned_before: bool,
+) -> AppendReport | NotFlat:
+    """Append behind the last step without a look at the other files, if that can be."""
+    with clock.phase("list"):
+        given = () if inputs is None else tuple(outside(call.storage, inputs.files()))
+        found = known_of(call.storage, tail.pieces, tail.files, given)
+        if found is None:
+            return NotFlat("files changed since they were appended, or are not in the index")
+        excluded = (
+            excluded_from(call.storage, branch=target.branch, group=target.group)
+            if found.new
+            else frozenset[str]()
+        )
+        new = tuple(file for file in found.new if file.url not in excluded)
+        found = replace(found, new=new, excluded=len(found.new) - len(new))
+    if not new:
+        return _nothing(call, target, found, clock)
+    is_many, count = len(new) > FEW, 0
+    scanned_before |= is_many
+    if scanned_before:
+        request = replace(request, also=identities_in(call.catalog, request.options))
+    if is_many:
+        scan = Scan(
+            files=SourceFiles(new),
+            options=request.options,
+            catalog=call.catalog,
+            max_bad_files=0,
+            progress=request.progress,
+            limits=request.choices.scan.limits,
+            also=request.also,
+        )
+        executor = starter.start(scan.files, call.storage)
+        with clock.phase("scan"):
+            count = scan_missing(executor, scan)
+    made = flat_append(
+        request, new, target=target, clock=clock, tail=tail, scanned_before=scanned_before
+    )
+    if is_many and isinstance(made, NotFlat):
+        made = replace(made, scanned=count)
+    return made if isinstance(made, NotFlat) else _appended_flat(made, found)
+
+
+def _appended_flat(report: BuildReport, found: Compared) -> AppendReport:
+    """Return the report of an append that planned nothing but the end of the dataset."""
+    tell_committed(report)
+    held = {each.name: getattr(report, each.name) for each in fields(BuildReport)}
+    return AppendReport(
+        **held,
+        files_appended=len(found.new),
+        files_replaced=0,
+        files_known=found.known,
+        files_excluded=found.excluded,
+        flat=True,
     )
 
 
@@ -328,6 +471,7 @@ def _nothing(call: _Call, target: Target, found: Compared, clock: Clock) -> Appe
         files_appended=0,
         files_replaced=0,
         files_known=found.known,
+        files_excluded=found.excluded,
     )
     tell_committed(report)
     return report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
@@ -10,7 +11,8 @@ from icevirt.api.pipeline.target import digest_of
 from icevirt.archive import catalog
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
-from icevirt.errors import Fix, InvalidInputError
+from icevirt.catalog.scan_notes import described_scans
+from icevirt.errors import Fix, FormatError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.model.paths import problem
@@ -169,7 +171,29 @@ def _as_recorded(labels: Labels) -> JSON:
 def identity_of(options: ScannerOptions, version: int = catalog.VERSION) -> str:
     """Return a digest of what decides how a file is described: options and scanners."""
     identity = told_of(options, version)
-    return digest_of(identity["options"], list(identity["scanners"].items()))
+    return _identity(identity["options"], identity["scanners"])
+
+
+def _identity(options: Mapping[str, Any], scanners: Mapping[str, Any]) -> str:
+    return digest_of(options, list(scanners.items()))
+
+
+def identity_by(options: ScannerOptions, scanners: Mapping[str, Any]) -> str:
+    """Return the identity of a scan with the same options, by other versions of scanners."""
+    told = told_of(options)
+    order = [*told["scanners"]]  # metadata of snapshots has none
+    known = {name: scanners[name] for name in (*order, *sorted(scanners)) if name in scanners}
+    return _identity(told["options"], known)
+
+
+def identities_in(catalog_: Storage, options: ScannerOptions) -> tuple[str, ...]:
+    """Return the scans of a catalog that had these options, whatever the versions of scanners."""
+    asked = json.loads(json.dumps(told_of(options)["options"]))
+    try:
+        there = described_scans(catalog_)
+    except FormatError:
+        return ()
+    return tuple(sorted(name for name, scan in there.items() if scan["options"] == asked))
 
 
 def told_of(options: ScannerOptions, version: int = catalog.VERSION) -> dict[str, Any]:

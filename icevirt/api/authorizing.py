@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from shlex import quote
 
 from icevirt.connect.container import endpoint_of
 from icevirt.errors import UnauthorizedError
 from icevirt.model.config.document import VirtualChunkContainer
-from icevirt.objects.authorize import GrantedAccess, entry_text
+from icevirt.objects.authorize import GrantedAccess, Prefix, covering, entry_of, entry_text
 
 
 def unauthorized(
@@ -20,7 +21,7 @@ def unauthorized(
     """
 
     def is_authorized(container: VirtualChunkContainer) -> bool:
-        found, endpoint = access.get(container.url_prefix), endpoint_of(container)
+        (_, found), endpoint = covering(container, access), endpoint_of(container)
         return found is not None and (endpoint is None or endpoint in found.endpoints)
 
     return [each for each in containers if not is_authorized(each)]
@@ -42,10 +43,15 @@ def refuse_unauthorized(
     needed = list(needed)
     if missing := [each.url_prefix for each in unauthorized(needed, access)]:
         quoted = ", ".join(map(entry_text, needed))
+        flags = " ".join(f"--authorize {_word(entry_of(each))}" for each in needed)
         raise UnauthorizedError(
             f"{what} needs to read files below a prefix that is not authorized",
             do="If you trust the repository, pass"
-            f" authorize_virtual_chunk_access=[{quoted}] (on the command line --authorize PREFIX,"
-            " or PREFIX=ENDPOINT).",
+            f" authorize_virtual_chunk_access=[{quoted}] ({flags}).",
             containers=missing,
         )
+
+
+def _word(entry: Prefix) -> str:
+    """Return an authorization as a word of a shell."""
+    return quote(entry if isinstance(entry, str) else "=".join(entry))

@@ -21,8 +21,10 @@ from icevirt.api.choices import (
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.pipeline.build_steps import ExecutorStarter, Request, until_unchanged
 from icevirt.api.pipeline.commit import prepare, promoted, refuse_differences
-from icevirt.api.pipeline.events import Clock, tell_committed, telling_failures
-from icevirt.api.pipeline.interruption import ending_by_signal
+from icevirt.api.pipeline.events import Clock, tell_committed
+from icevirt.api.pipeline.interruption import long_running
+from icevirt.api.pipeline.kept_recipe import note_of, recipe_of
+from icevirt.api.pipeline.made_here import remember, remember_containers
 from icevirt.api.renamed import names_replacements
 from icevirt.api.sources.inputs import Sources
 from icevirt.archive.reports.build import BuildReport, Progress
@@ -68,8 +70,8 @@ def build(
             ``{"missing": "reserve"}``.
         commit_options: How the dataset is committed: `icevirt.CommitOptions`, or a mapping like
             ``{"message": "2024"}``.
-        catalog: Directory of a catalog that is kept and used again; by default it lies in the
-            repository until the build succeeded.
+        catalog: Directory of a catalog that is kept and used again. By default the build uses one
+            of its own, and leaves it in the repository for updates and appends.
         access: How to reach the servers of files, by prefix of their URLs: credentials like
             ``icevirt.s3_credentials(...)``, or a word ("anonymous", "environment", "netrc",
             "requester-pays", or "package.module:function" of a function that returns credentials
@@ -95,6 +97,13 @@ def build(
             or other people's work would be lost.
         VerificationError: The repository differs from the files.
         BuildError: Spark failed, or something else outside the files.
+
+    Examples:
+        >>> report = icevirt.build("archive/*.nc", "repo")
+        >>> report.references.virtual, report.references.bytes_stored
+        (36, 1728)
+        >>> dict(report.open().sizes)
+        {'time': 36, 'lat': 60, 'lon': 120}
     """
     asked = Asked(
         sources=sources,
@@ -117,15 +126,14 @@ def built(
         PlanChangedError: The files that an earlier step listed do not make the plan of that step.
     """
     choices, commit = asked.choices, asked.commit
-    reach = SourceAccess.of(asked.access)
+    reach, recipe = SourceAccess.of(asked.access), recipe_of(asked)
     storage = shared(repo)
     kept = None if asked.catalog is None else apart(storage, asked.catalog)
     clock = Clock(progress)
     if commit.promote is not None:
         prepare(storage, commit.branch, commit.promote)
     with ExitStack() as stack:
-        stack.enter_context(ending_by_signal())
-        stack.enter_context(telling_failures("build", clock))
+        stack.enter_context(long_running("build", clock))
         stack.enter_context(granted(reach))
         starter = ExecutorStarter(stack, clock, asked.executor)
         with clock.phase("list"):
@@ -144,8 +152,13 @@ def built(
             nest=nest,
             plan="" if asked.listed is None else asked.listed.plan,
             progress=clock.step,
+            recipe=recipe,
         )
         report = until_unchanged(request, inputs, starter, clock)
+        remember(storage.url, recipe.digest)
+        remember_containers(storage.url, report.containers)
+        if note := note_of(asked.named):
+            report = replace(report, findings=(*report.findings, note))
         tell_committed(report)
         if commit.verify is not None:
             with clock.phase("verify"):

@@ -151,6 +151,7 @@ class ListedFiles:
     options: ScannerOptions
     nest: NestedSources | None
     closed: ClosedCatalog | None = field(default=None, repr=False)  # what was read of the scan
+    named: Sources | None = None  # as the caller named them
     plan: str = ""  # digest of the plan that was made of them; "" where any will do
 
 
@@ -166,6 +167,11 @@ class Asked:
     access: Mapping[str, Any] | None = field(default=None, repr=False)
     executor: ExecutorChoice = None
     listed: ListedFiles | None = None
+
+    @property
+    def named(self) -> Sources | None:
+        """The sources as the caller named them."""
+        return self.sources if self.listed is None else self.listed.named
 
     def inputs(self) -> tuple[Inputs, ScannerOptions, NestedSources | None]:
         """Return the files, what scanners of them are given, and their places in nested lists."""

@@ -6,26 +6,28 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Literal
-
-import numpy as np
+from typing import Literal
 
 from icevirt.api.copy_choices import Where, new_document, region_of
-from icevirt.api.pipeline.events import Clock, telling_failures, telling_tasks
+from icevirt.api.pipeline.events import Clock, telling_tasks
+from icevirt.api.pipeline.interruption import long_running
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.copying import MaterializeReport
-from icevirt.errors import ConflictError, InvalidInputError, StorageError
+from icevirt.errors import ConflictError, InvalidInputError
 from icevirt.execution.executor import Executor
+from icevirt.execution.job_labels import described, job_tags
+from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
-from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.ids import ObjectId12
 from icevirt.model import paths
 from icevirt.model.metadata import chunk_shape, node_of
 from icevirt.model.snapshot import ArrayNode, Extents, ManifestFile, ManifestRef
+from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import Authorization, authorized
-from icevirt.repo.commits.build_commit import MAX_LISTED
 from icevirt.repo.commits.rewrite_commit import Rewrite, publish
-from icevirt.repo.repo_info_file import RepoInfoFile, pause, refuse_read_only
+from icevirt.repo.commits.written_manifests import MAX_LISTED, in_order
+from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only, until_first
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.storage.constructors import StorageLike, storage_of
@@ -36,7 +38,6 @@ from icevirt.wire.manifests.manifest import ManifestEncoding
 
 _FEW = 200  # chunks, that are stored faster than Spark starts
 _TASKS_PER_SLOT = 4
-_TRIES = 100
 
 
 def materialize(
@@ -113,10 +114,14 @@ def materialize(
         encoding=ManifestEncoding.of_config(config.document),
         is_listed=_count(session, node) <= MAX_LISTED,
     )
-    with telling_failures("materialize", clock), ExitStack() as stack:
+    with long_running("materialize", clock), job_tags(storage.url), ExitStack() as stack:
         with clock.phase("executor"):
             few = _count(session, node) <= _FEW
             running = stack.enter_context(executor_of(executor, work=0 if few else None))
+        seen = (storage, layout.snapshot(session.snapshot.id))
+        check_before_first(
+            running, ClusterNeeds(read=(seen,)) if dry_run else ClusterNeeds(written=(storage,))
+        )
         keys = sorted({bytes(ref.object_id) for ref in node.manifests})
         slots = running.parallelism
         piles = _piles(keys, slots * _TASKS_PER_SLOT if slots > 1 else 1)
@@ -172,7 +177,8 @@ def _run(
     clock: Clock,
     phase: str,
 ) -> list[Copied]:
-    return running.run(function, tasks, progress=telling_tasks(clock.step, phase, len(tasks)))
+    with described(f"materialize: {phase}"):
+        return running.run(function, tasks, progress=telling_tasks(clock.step, phase, len(tasks)))
 
 
 def _chunks(made: ArrayNode, counted: list[Copied], stored: list[Copied], *, is_new: bool) -> int:
@@ -252,11 +258,9 @@ def _commit(
         for each in part.manifests
     }
     index = [part.index for part in stored if part.index is not None]
-    chunks: dict[ObjectId8, Any] = {}
-    if index:
-        joined = np.concatenate(index)
-        chunks = {made.id: joined[np.lexsort(joined.T[::-1])] if joined.shape[1] else joined}
-    for attempt in range(_TRIES):
+    chunks = {made.id: in_order(index)} if index else {}
+
+    def attempt() -> str | None:
         current = head.read()
         refuse_read_only(current.info)
         base = assets.snapshot(repo_updates.branch_tip(current.info, branch))
@@ -266,6 +270,8 @@ def _commit(
                 do="Run the command again: it begins with the array as it is now.",
                 path=before.path,
                 branch=branch,
+                ours=message,
+                theirs=repo_updates.told(base),
             )
         rewrite = Rewrite(
             base=base,
@@ -276,12 +282,6 @@ def _commit(
             chunks=chunks,
             touched=frozenset() if chunks else frozenset({made.id}),
         )
-        done = publish(head, assets, current, rewrite=rewrite)
-        if done is not None:
-            return done
-        pause(attempt)
-    raise StorageError(
-        "other writers changed the repository before every attempt to commit",
-        do="Run the command again when fewer processes write.",
-        tries=_TRIES,
-    )
+        return publish(head, assets, current, rewrite=rewrite)
+
+    return until_first(attempt, do="Run the command again when fewer processes write.")

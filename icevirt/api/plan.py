@@ -19,7 +19,10 @@ from icevirt.api.choices import (
     ScanOptionsLike,
 )
 from icevirt.api.commit_options import CommitOptions
+from icevirt.api.pipeline.events import Clock
 from icevirt.api.pipeline.inference import scan_and_infer
+from icevirt.api.pipeline.interruption import long_running
+from icevirt.api.pipeline.kept_recipe import is_listable
 from icevirt.api.pipeline.outcome import digest_of_plan
 from icevirt.api.pipeline.replacing import Replacing, kept_of
 from icevirt.api.pipeline.stages import Scan, closed_catalog
@@ -32,6 +35,7 @@ from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.archive.reports.plan import PlanDifference
 from icevirt.display.render import as_text
+from icevirt.execution.job_labels import job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source_access import SourceAccess, granted
@@ -57,10 +61,14 @@ def plan(
 ) -> Plan:
     """Scan files on Spark and say what `build` would make of them; nothing is written elsewhere.
 
-    Arguments and errors are those of `build`. With ``catalog`` the scan is kept in that directory,
+    Arguments and errors are as for `build`. With ``catalog`` the scan is kept in that directory,
     and a build with the same one does not scan again. With ``repo``, the plan's ``difference`` says
     what a build with mode "w" would change, keep, replace and delete in that group of the branch
     that ``commit_options`` names.
+
+    Examples:
+        >>> icevirt.plan("archive/*.nc")
+        <BuildPlan 3 files along time  4 arrays  39 references  2 notes>
     """
     asked = Asked(
         sources=sources,
@@ -134,7 +142,9 @@ def planned(
 ) -> Plan:
     """Plan what is described; errors are those of `plan`."""
     choices, commit = asked.choices, asked.commit
+    clock = Clock()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(long_running("plan", clock))
         stack.enter_context(granted(SourceAccess.of(asked.access)))
         inputs, options, nest = asked.inputs()
         files = inputs.files()
@@ -149,6 +159,8 @@ def planned(
             progress=progress,
             limits=choices.scan.limits,
         )
+        stack.enter_context(job_tags(scan.catalog.url))
+        clock.kept = "" if asked.catalog is None else scan.catalog.url
         running = stack.enter_context(executor_of(asked.executor, work=work_of(files)))
         check_before_first(running, ClusterNeeds.of(files, scan.catalog))
         read = None if asked.listed is None else asked.listed.closed
@@ -180,5 +192,12 @@ def planned(
         held["cost"] = costs_of(made)
         if target is not None:
             held["difference"] = Replacing.of(target, made, choices.edits.choice).difference()
-        known = ListedFiles(files=files, options=options, nest=nest, closed=read)
+        told = asked.named if is_listable(asked.named) else None
+        known = ListedFiles(
+            files=files,
+            options=options,
+            nest=nest,
+            closed=read,
+            named=told,
+        )
         return Plan(**held, asked=replace(asked, sources=None, listed=known))

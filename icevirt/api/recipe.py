@@ -12,32 +12,22 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
-from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-import tomli_w
-
 from icevirt.api.build import build
+from icevirt.api.pipeline.recipe_text import VERSION, each_moved, inward, outward, toml
 from icevirt.api.plan import plan
 from icevirt.api.renamed import BY_KEYWORD, OBJECTS, RENAMED, placed
 from icevirt.archive.options import declared
 from icevirt.connect.credentials.keywords import is_named
-from icevirt.connect.spelling import is_url, spelled
 from icevirt.connect.urls import as_local_path
 from icevirt.errors import InvalidInputError, NotFoundError
 from icevirt.objects.source_access import REQUESTER_PAYS
 
-VERSION = 2
-"""Of recipes that are written. Those of version 1 have no tables of options; they are read, too."""
-
 type Call = Literal["build", "plan"]
 _CALLS: dict[Call, Callable[..., Any]] = {"build": build, "plan": plan}
 _NOT_IN_FILES = ("executor", "progress")
-_PATHS = ("sources", "repo", "catalog", "allow_references_to")
-_PATHS_AS_KEYS = ("publish_as", "access")
-_PATHS_AS_VALUES = ("publish_as", "containers")
 
 
 def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[str, Any]:
@@ -52,43 +42,60 @@ def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[s
             or a secret.
     """
     file = Path(as_local_path(path))
-    text, found = _read(file, os.fspath(path))
+    text = _text_of(file, os.fspath(path))
+    return read_recipe(text, folder=file.parent, shown=str(file), call=call)
+
+
+def read_recipe(text: str, *, folder: Path, shown: str, call: Call = "build") -> dict[str, Any]:
+    """Return the arguments that the text of a recipe holds for a call.
+
+    Args:
+        text: The recipe.
+        folder: To which its paths are relative.
+        shown: Where it lies, for messages.
+        call: The function that they are for.
+
+    Raises:
+        InvalidInputError: As for `load_recipe`.
+    """
+    found = _document(text, shown)
     if found.pop("version") == 1:
-        _refuse_unknown(found, {*_arguments(), *_FORMER}, text, file)
+        _refuse_unknown(found, {*_arguments(), *_FORMER}, text, shown)
         found = placed(found)
-    _refuse_unknown(found, _arguments(), text, file)
+    _refuse_unknown(found, _arguments(), text, shown)
     for keyword, options in BY_KEYWORD.items():
         table = found.get(keyword, {})
         if not isinstance(table, dict):
-            raise InvalidInputError(
-                f"{keyword} must be a table", do="Correct it.", recipe=str(file)
-            )
-        _refuse_unknown(table, {each.name for each in declared(options)}, text, file)
-    _refuse_secrets(found.get("access", {}), text, str(file))
-    folder = file.resolve().parent
-    given = _each_moved(found, lambda each: _inward(each, folder))
+            raise InvalidInputError(f"{keyword} must be a table", do="Correct it.", recipe=shown)
+        _refuse_unknown(table, {each.name for each in declared(options)}, text, shown)
+    _refuse_secrets(found.get("access", {}), text, shown)
+    inside = folder.resolve()
+    given = each_moved(found, lambda each: inward(each, inside))
     if "attrs" in (combining := given.get("combine_options", {})):
-        combining["attrs"] = _attrs(combining["attrs"], str(file))
+        combining["attrs"] = _attrs(combining["attrs"], shown)
     for keyword, options in BY_KEYWORD.items():
         try:
             options.of(given.get(keyword))
         except InvalidInputError as error:
             raise InvalidInputError(
-                error.what, do=error.do, fixes=error.fixes, **error.facts, recipe=str(file)
+                error.what, do=error.do, fixes=error.fixes, **error.facts, recipe=shown
             ) from error
     return {key: value for key, value in given.items() if key in _parameters(call)}
 
 
-def _read(file: Path, shown: str) -> tuple[str, dict[str, Any]]:
-    """Return the text and the tables of a recipe; ``shown`` is its path as the caller wrote it."""
+def _text_of(file: Path, shown: str) -> str:
+    """Return the text of a recipe; ``shown`` is its path as the caller wrote it."""
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise NotFoundError("no such recipe", do="Check the path.", path=shown) from error
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(
             "the recipe cannot be read", path=shown, cause=str(error)
         ) from error
+
+
+def _document(text: str, shown: str) -> dict[str, Any]:
     try:
         found = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -105,7 +112,7 @@ def _read(file: Path, shown: str) -> tuple[str, dict[str, Any]]:
             recipe=shown,
             **({} if version is None else {"version": version}),
         )
-    return text, found
+    return found
 
 
 def dump_recipe(arguments: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
@@ -117,7 +124,7 @@ def dump_recipe(arguments: Mapping[str, Any], path: str | os.PathLike[str]) -> N
     file = Path(as_local_path(path))
     folder = file.resolve().parent
     defaults = {**_parameters("plan"), **_parameters("build")}
-    _refuse_unknown(arguments, {*defaults, *_NOT_IN_FILES}, "", file)
+    _refuse_unknown(arguments, {*defaults, *_NOT_IN_FILES}, "", str(file))
     kept = {}
     for key, value in arguments.items():
         held = BY_KEYWORD[key].of(value).chosen() if key in BY_KEYWORD else value
@@ -127,7 +134,7 @@ def dump_recipe(arguments: Mapping[str, Any], path: str | os.PathLike[str]) -> N
         if key in defaults and held == defaults[key]:
             continue
         kept[key] = held
-    kept = _each_moved(kept, lambda each: _outward(each, folder))
+    kept = each_moved(kept, lambda each: outward(each, folder))
     _refuse_secrets(kept.get("access", {}), "", str(path))
     written = file.with_name(f".{file.name}.tmp")
     written.write_text(toml({"version": VERSION, **kept}), encoding="utf-8")
@@ -153,7 +160,7 @@ _FORMER = {*(each.name for options in OBJECTS for each in declared(options)), *R
 
 
 def _refuse_unknown(
-    found: Mapping[str, Any], known: Collection[str], text: str, file: Path
+    found: Mapping[str, Any], known: Collection[str], text: str, shown: str
 ) -> None:
     for key in found:
         if key not in known:
@@ -161,7 +168,7 @@ def _refuse_unknown(
             raise InvalidInputError(
                 f"unknown key {key!r}{'' if line is None else f' in line {line}'} of a recipe",
                 do=_remedy(key, known),
-                recipe=str(file),
+                recipe=shown,
             )
 
 
@@ -211,103 +218,3 @@ def _attrs(found: Any, path: str) -> dict[str, Any]:
         variable: {name: None if value == {} else value for name, value in attrs.items()}
         for variable, attrs in found.items()
     }
-
-
-# -- paths ---------------------------------------------------------------------------------------
-
-
-def _each_moved(found: Mapping[str, Any], move: Callable[[str], str]) -> dict[str, Any]:
-    """Return arguments with other paths, those in tables of options too."""
-    return {
-        key: _each_moved(value, move) if key in BY_KEYWORD else _moved(key, value, move)
-        for key, value in found.items()
-    }
-
-
-def _moved(key: str, value: Any, move: Callable[[str], str]) -> Any:
-    if key in _PATHS:
-        return _each(value, move)
-    if not isinstance(value, Mapping):
-        return value
-    return {
-        move(name) if key in _PATHS_AS_KEYS else name: _each(each, move)
-        if key in _PATHS_AS_VALUES
-        else each
-        for name, each in value.items()
-    }
-
-
-def _each(value: Any, move: Callable[[str], str]) -> Any:
-    if isinstance(value, list | tuple):
-        return [_each(each, move) for each in value]
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    return move(value) if isinstance(value, str) else value
-
-
-def _replaced(path: str, place: Callable[[str], str]) -> str:
-    """Return a path with its mark and trailing slash, replaced in between unless it is a URL."""
-    mark, bare = ("@", path[1:]) if path.startswith("@") else ("", path)
-    bare = spelled(bare)
-    if path == "-" or is_url(bare) or bare.startswith("~"):
-        return mark + bare
-    return mark + place(bare) + ("/" if bare.endswith("/") else "")
-
-
-def _inward(path: str, folder: Path) -> str:
-    """Return a path of a recipe as an absolute path."""
-    return _replaced(path, lambda bare: os.path.normpath(folder / bare).rstrip("/"))
-
-
-def _outward(path: str, folder: Path) -> str:
-    """Return a path relative to the folder of a recipe if it is below it, else absolute."""
-
-    def place(bare: str) -> str:
-        there = Path(os.path.normpath(Path.cwd() / bare))
-        return (there.relative_to(folder) if there.is_relative_to(folder) else there).as_posix()
-
-    return _replaced(path, place)
-
-
-def toml(document: Mapping[str, Any]) -> str:
-    """Return a document; TOML has no null, so that an empty table stands for None.
-
-    Raises:
-        InvalidInputError: A value is of no kind that TOML has.
-    """
-    return tomli_w.dumps({_text(key): _value(key, each) for key, each in document.items()})
-
-
-def _value(name: str, value: Any) -> Any:
-    match value:
-        case np.generic():
-            return _value(name, value.item())
-        case bool() | int() | float() | date():
-            return value
-        case str():
-            return _text(value)
-        case list() | tuple():
-            return [_value(name, each) for each in value]
-        case Mapping():
-            return {_text(key): _value(name, each) for key, each in value.items()}
-        case None:
-            return {}
-        case _:
-            raise InvalidInputError(
-                f"{name} cannot be stored in a recipe",
-                do='Name functions as "package.module:function", and leave tables and credentials'
-                " out.",
-                type=type(value).__name__,
-            )
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise InvalidInputError("the keys of a recipe must be strings", do="Correct it.", key=value)
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            "a string is not valid Unicode", do="Correct it.", text=value
-        ) from error
-    return value

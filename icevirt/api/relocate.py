@@ -7,19 +7,26 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from icevirt.api.authorizing import refuse_unauthorized
-from icevirt.api.pipeline.events import Clock, telling_failures, telling_tasks
+from icevirt.api.moving.datasets import MovingDatasets
+from icevirt.api.moving.renaming import Renaming
+from icevirt.api.pipeline.events import Clock, telling_tasks
+from icevirt.api.pipeline.interruption import long_running
 from icevirt.archive.reports.build import Progress
-from icevirt.archive.reports.relocation import Moved, RelocateReport, total
+from icevirt.archive.reports.card import plural
+from icevirt.archive.reports.relocation import Moved, MovedDataset, RelocateReport, total
 from icevirt.connect.options import s3_store
 from icevirt.connect.spelling import is_url
 from icevirt.connect.urls import file_url, url_of_absolute
-from icevirt.errors import InvalidInputError, StorageError, VerificationError
+from icevirt.errors import InvalidInputError, VerificationError
 from icevirt.execution.executor import Executor
+from icevirt.execution.job_labels import described, job_tags
+from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
 from icevirt.model.config.document import (
@@ -30,19 +37,20 @@ from icevirt.model.config.document import (
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ManifestFile, Snapshot
 from icevirt.objects.authorize import GrantedAccess, normalized
+from icevirt.objects.source_access import SourceAccess
 from icevirt.planning.relocation import Relocation, relocation, with_old_places
 from icevirt.planning.schedule.sampling import sample as drawn
+from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.commits.rewrite_commit import Rewrite, publish, with_manifests
-from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, pause, refuse_read_only
+from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only, until_first
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.relocate import RelocateTask
 from icevirt.tasks.relocate import relocate as run_relocate
 from icevirt.versioning import repo_updates
 from icevirt.versioning.config_merge import persistable
-from icevirt.versioning.v1_migration import refuse_v1
 from icevirt.wire.manifests.manifest import ManifestEncoding
 
 SAMPLE = 1000
@@ -50,7 +58,6 @@ SAMPLE = 1000
 
 _FEW = 8  # manifests that are looked at faster than Spark starts
 _TASKS_PER_SLOT = 4
-_TRIES = 100
 
 
 def relocate(
@@ -63,6 +70,7 @@ def relocate(
     store: ObjectStoreConfig | None = None,
     authorize_virtual_chunk_access: Authorization = None,
     message: str | None = None,
+    trust_recipe: str | None = None,
     dry_run: bool = False,
     seed: int | None = None,
     executor: ExecutorChoice = None,
@@ -81,6 +89,11 @@ def relocate(
     by a commit to one branch: older snapshots, tags and other branches still point to the old
     place. Both happen in one step. If the call is interrupted, call it again.
 
+    The same commit names the new place in what the branch's datasets record, so that `append`,
+    `update` and `withdraw` go on there: the list of files, the recipe, files that are held back.
+    The scans in the repository's catalog get the new names; those in a catalog elsewhere do not.
+    Where a branch shows a snapshot from before, call it again with that branch.
+
     Args:
         repo: Path or URL of the repository.
         old: Prefix of the files so far: a URL or a directory, or the name of a container.
@@ -94,6 +107,9 @@ def relocate(
         authorize_virtual_chunk_access: As for `Repository.open`: both prefixes, with credentials.
             An endpoint that is authorized with the new prefix of S3 is persisted too.
         message: The commit message.
+        trust_recipe: The digest of the recipe so far, if another one made it and you trust what
+            it reads and runs. The renamed recipe has another digest; `update` trusts that on this
+            machine if it trusted the recipe so far.
         dry_run: Only say what would change. No file is looked at.
         seed: Of the sample; by default another one each time. It is in the report.
         executor: What runs tasks, as for `build`; by default this process where there is little to
@@ -125,12 +141,13 @@ def relocate(
         store=store,
         access=authorized(authorize_virtual_chunk_access),
         message=message,
+        trusted=trust_recipe,
         dry_run=dry_run,
         seed=secrets.randbelow(1 << 32) if seed is None else seed,
         executor=executor,
         clock=Clock(progress),
     )
-    with telling_failures("relocate", work.clock), work.stack:
+    with long_running("relocate", work.clock), job_tags(storage.url), work.stack:
         return work.run()
 
 
@@ -146,6 +163,7 @@ class _RelocateWork:
     store: ObjectStoreConfig | None
     access: Mapping[str, GrantedAccess]
     message: str | None
+    trusted: str | None
     dry_run: bool
     seed: int
     executor: ExecutorChoice
@@ -157,23 +175,13 @@ class _RelocateWork:
     decided: Relocation | None = None
 
     def run(self) -> RelocateReport:
-        head = RepoInfoFile(self.storage)
-        for attempt in range(_TRIES):
-            current = head.read_v2("relocating files")
-            refuse_v1(current.info, "relocating files")
-            if not self.dry_run:
-                refuse_read_only(current.info)
-            done = self._attempt(head, current)
-            if done is not None:
-                return done
-            pause(attempt)
-        raise StorageError(
-            "other writers changed the repository before every attempt to commit",
-            do="Run the command again when fewer processes write.",
-            tries=_TRIES,
-        )
+        do = "Run the command again when fewer processes write."
+        return until_first(partial(self._attempt, RepoInfoFile(self.storage)), do=do)
 
-    def _attempt(self, head: RepoInfoFile, current: RepoState) -> RelocateReport | None:
+    def _attempt(self, head: RepoInfoFile) -> RelocateReport | None:
+        current = head.read_v2("relocating files")
+        if not self.dry_run:
+            refuse_read_only(current.info)
         config = RepositoryConfig.from_document(dict(current.info.config or {}))
         encoding = ManifestEncoding.of_config(config.document)
         assets = Assets(self.storage, manifests=encoding)
@@ -185,28 +193,45 @@ class _RelocateWork:
             needed = {each.url_prefix: each for each in _read_below(decided)}
             refuse_unauthorized(needed.values(), self.access, what="relocating")
         self._rewrite(base, encoding)
-        self._refuse()
+        datasets = self._datasets(head, decided)
+        self._refuse_wrong()
         written = {key: info for key, info in self.done.items() if info is not None}
         used = {ref.object_id for node in base.arrays() for ref in node.manifests}
         replaced = {key: info for key, info in written.items() if key in used}
+        with self.clock.phase("records"):
+            datasets.look(current, self.found, {key: str(i.id) for key, i in replaced.items()})
+        self._refuse_nothing(datasets)
         snapshot_id = None
         if not self.dry_run:
             rewrite = None
-            if replaced:
+            if replaced or not datasets.is_nothing:
+                nodes = with_manifests(base.nodes, {key: i.id for key, i in replaced.items()})
                 rewrite = Rewrite(
                     base=base,
                     branch=self.branch,
                     message=self.message or f"Relocate {decided.old} to {decided.new}",
-                    nodes=with_manifests(
-                        base.nodes, {key: info.id for key, info in replaced.items()}
-                    ),
+                    nodes=nodes,
                     written={info.id: info for info in replaced.values()},
+                    metadata=datasets.metadata(nodes),
                 )
+            datasets.exclude()
             made = publish(head, assets, current, rewrite=rewrite, config=self._config)
             if made is None:
                 return None
             snapshot_id = made or None
-        return self._report(decided, snapshot_id, len(replaced), len(used))
+            datasets.follow()
+        return self._report(decided, snapshot_id, len(replaced), len(used), datasets.reports)
+
+    def _datasets(self, head: RepoInfoFile, decided: Relocation) -> MovingDatasets:
+        return MovingDatasets(
+            storage=self.storage,
+            head=head,
+            branch=self.branch,
+            names=Renaming.of(decided.old, decided.new, os.fspath(self.old)),
+            access=SourceAccess.of_containers(decided.after, self.access),
+            trusted=self.trusted,
+            is_plan=self.dry_run,
+        )
 
     def _decide(self, config: RepositoryConfig) -> Relocation:
         containers = config.virtual_chunk_containers
@@ -243,6 +268,13 @@ class _RelocateWork:
             with self.clock.phase("executor"):
                 work = 0 if len(keys) <= _FEW else None
                 self.running = self.stack.enter_context(executor_of(self.executor, work=work))
+            seen = (self.storage, layout.manifest(keys[0]))
+            needs = (
+                ClusterNeeds(read=(seen,))
+                if self.dry_run
+                else ClusterNeeds(written=(self.storage,))
+            )
+            check_before_first(self.running, needs)
         counts = np.array([_count(base, key) for key in keys], np.int64)
         samples = [-1] * len(keys)
         if self.compare != "all":
@@ -264,7 +296,8 @@ class _RelocateWork:
             for at in range(0, len(keys), size)
         ]
         phase = "count" if self.dry_run else "compare"
-        with self.clock.phase(phase):
+        stage = described(f"relocate: {plural(len(keys), 'manifest')}")
+        with self.clock.phase(phase), stage:
             report = telling_tasks(self.clock.step, phase, len(tasks))
             parts = self.running.run(run_relocate, tasks, progress=report)
         self.found = total([self.found, *parts])
@@ -277,10 +310,11 @@ class _RelocateWork:
             )
             self.done[ObjectId12(old)] = info
 
-    def _refuse(self) -> None:
+    def _refuse_nothing(self, datasets: MovingDatasets) -> None:
         decided, found = self.decided, self.found
         assert decided is not None
-        if not found.references and not found.there and not decided.renamed:
+        is_known = found.references or found.there or decided.renamed
+        if not is_known and datasets.is_nothing:
             raise InvalidInputError(
                 "no reference of this branch lies below the old prefix",
                 do="Name a prefix of the files as the repository has it.",
@@ -288,6 +322,9 @@ class _RelocateWork:
                 branch=self.branch,
                 containers=sorted(decided.before),
             )
+
+    def _refuse_wrong(self) -> None:
+        found = self.found
         if len(found.wrong):
             first = found.differences[0]
             raise VerificationError(
@@ -316,7 +353,12 @@ class _RelocateWork:
         return document if config.document == document else persistable(config.document)
 
     def _report(
-        self, decided: Relocation, snapshot_id: str | None, manifests: int, there: int
+        self,
+        decided: Relocation,
+        snapshot_id: str | None,
+        manifests: int,
+        there: int,
+        datasets: Sequence[MovedDataset],
     ) -> RelocateReport:
         found = self.found
         moved = {each.url_prefix for _, each in decided.renamed}
@@ -343,6 +385,7 @@ class _RelocateWork:
             references_compared=found.compared,
             bytes_compared=found.compared_bytes,
             seed=self.seed,
+            datasets=tuple(datasets),
             executor="" if self.running is None else self.running.name,
             seconds=self.clock.seconds,
         )

@@ -1,11 +1,18 @@
-"""Implement `icevirt.info`, and `icevirt.upgrade_icechunk_repository` under icechunk's name."""
+"""Implement `icevirt.info`, `icevirt.upgrade`, and icechunk's name for an upgrade in place."""
 
 from __future__ import annotations
 
-from icevirt.archive.reports.build import RepositorySummary
+from collections.abc import Callable
+
+from icevirt.archive.reports.build import Progress, RepositorySummary
+from icevirt.archive.reports.upgrade import UpgradeCopyReport
+from icevirt.errors import InvalidInputError
+from icevirt.model.generation import told_otherwise
+from icevirt.repo.legacy import upgrade as copying_upgrade
+from icevirt.repo.legacy.copying import Chunks
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
-from icevirt.storage.constructors import StorageLike
+from icevirt.storage.constructors import StorageLike, storage_of
 
 
 def info(
@@ -27,8 +34,54 @@ def info(
         RepositoryNotFoundError: There is no repository.
         RefNotFoundError, SnapshotNotFoundError: No such version.
         InvalidInputError: More than one of branch, tag and snapshot_id is given.
+
+    Examples:
+        >>> summary = icevirt.info("repo", branch="main")
+        >>> summary.message, [array.path for array in summary.arrays]
+        ('Build from 3 files', ['/lat', '/lon', '/tas', '/time'])
     """
-    return summary(Repository.open(repo), branch=branch, tag=tag, snapshot_id=snapshot_id)
+    with told_otherwise():
+        opened = Repository.open(repo)
+    return summary(opened, branch=branch, tag=tag, snapshot_id=snapshot_id)
+
+
+def upgrade(
+    source: StorageLike,
+    target: StorageLike,
+    *,
+    chunks: Chunks = "copy",
+    dry_run: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+) -> UpgradeCopyReport:
+    """Copy a repository of any older format into a new V2 repository.
+
+    History, branches, tags, attributes, chunks and virtual references are carried over, and what
+    cannot be is reported. The old repository is only read. The new one is there when everything
+    else is written; an upgrade that was interrupted goes on when it is called again.
+
+    Args:
+        source: The old repository, a storage, a path or a URL.
+        target: Where the new one comes to be, an empty or new place.
+        chunks: ``copy`` the chunks that the old repository stores, or ``reference`` them where
+            they are, as virtual chunks: then the old repository has to stay.
+        dry_run: Only read, and report.
+        progress: Called with each step.
+
+    Raises:
+        RepositoryNotFoundError: There is no repository at ``source``.
+        AlreadyExistsError: There is something else at ``target``.
+        InvalidInputError: The source is V2, or one path lies in the other.
+        FormatError: The source is damaged, or of a layout that was never released.
+    """
+    if chunks not in ("copy", "reference"):
+        raise InvalidInputError(
+            "chunks are copied or referenced",
+            do='Pass chunks="copy" or chunks="reference".',
+            chunks=chunks,
+        )
+    return copying_upgrade.upgrade(
+        storage_of(source), storage_of(target), chunks=chunks, dry_run=dry_run, progress=progress
+    )
 
 
 def upgrade_icechunk_repository(

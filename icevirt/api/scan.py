@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from icevirt.api.arguments import ConcatDim, checked_group, shared
 from icevirt.api.choices import Asked, Choices, CombineOptionsLike, ListedFiles, ScanOptionsLike
 from icevirt.api.commit_options import CommitOptions
-from icevirt.api.pipeline.events import Clock, telling_failures
+from icevirt.api.pipeline.events import Clock
 from icevirt.api.pipeline.inference import scan_and_infer
-from icevirt.api.pipeline.interruption import ending_by_signal
+from icevirt.api.pipeline.interruption import long_running
+from icevirt.api.pipeline.kept_recipe import is_listable
 from icevirt.api.pipeline.stages import Scan, scanned_catalog
 from icevirt.api.plan import Plan, planned
 from icevirt.api.renamed import names_replacements
@@ -29,6 +30,7 @@ from icevirt.archive.reports.build import BadFiles, Progress, Readers, Reference
 from icevirt.archive.reports.scan import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile
 from icevirt.catalog.facts_reader import ClosedCatalog
+from icevirt.execution.job_labels import job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source import open_source
@@ -56,7 +58,7 @@ def scan_file(
         concat_dim: Dimension, or dimensions, along which the file will be concatenated with others.
         scan_options: What to read of the file: `icevirt.ScanOptions`, or a mapping. With
             ``file_timeout`` or ``file_memory`` the scan runs in a child process with these limits:
-            damaged files can crash libhdf5 or keep it busy for ever.
+            damaged files can crash libhdf5 or keep it busy forever.
         access: How to reach servers, by prefix; as for `build`.
 
     Raises:
@@ -125,8 +127,8 @@ def scan_files(
     storage = shared(catalog)
     clock = Clock(progress)
     with ExitStack() as kept:
-        kept.enter_context(ending_by_signal())
-        kept.enter_context(telling_failures("scan", clock))
+        kept.enter_context(long_running("scan", clock))
+        kept.enter_context(job_tags(storage.url))
         kept.enter_context(granted(SourceAccess.of(access)))
         with clock.phase("list"):
             inputs, options = Inputs(sources, asset=choices.scan.asset), choices.scanner
@@ -162,7 +164,11 @@ def scan_files(
         access=access,
         executor=executor,
         listed=ListedFiles(
-            files=files, options=job.options, nest=None, closed=closed if is_kept else None
+            files=files,
+            options=job.options,
+            nest=None,
+            closed=closed if is_kept else None,
+            named=sources if is_listable(sources) else None,
         ),
     )
     held = {each.name: getattr(report, each.name) for each in fields(report)}

@@ -12,13 +12,14 @@ import numpy as np
 
 from icevirt.api.authorizing import refuse_unauthorized, unauthorized
 from icevirt.api.pipeline.events import Clock, telling_tasks
+from icevirt.api.pipeline.interruption import long_running
 from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.api.renamed import names_replacements
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.verification import Checked, VerifyReport, total
 from icevirt.errors import InvalidInputError
 from icevirt.execution.executor import Executor
-from icevirt.execution.job_labels import described
+from icevirt.execution.job_labels import described, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
@@ -32,9 +33,10 @@ from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.storage.constructors import StorageLike, storage_of
-from icevirt.tasks.verify_references import VerifyTask, check_references, prefixes_used
-from icevirt.tasks.verify_values import compare_values
+from icevirt.tasks.verify.references import VerifyTask, check_references, prefixes_used
+from icevirt.tasks.verify.values import compare_values
 from icevirt.versioning import repo_updates
+from icevirt.versioning.manifest_splitting import along_arrays
 
 VALUES = 100
 """Chunks whose values are compared by default."""
@@ -82,6 +84,11 @@ def verify(
         UnauthorizedError: A container that references of the version use was not authorized.
         InvalidInputError: Arguments contradict one another.
         RepositoryNotFoundError, RefNotFoundError, SnapshotNotFoundError: They do not exist.
+
+    Examples:
+        >>> report = icevirt.verify("repo", authorize_virtual_chunk_access=["archive"])
+        >>> report.ok, report.checked.references, report.checked.files
+        (True, 48, 4)
     """
     if values is not None and values < 0:
         raise InvalidInputError(
@@ -104,7 +111,7 @@ def verify(
         ref["branch"] = "main"
     session = opened.readonly_session(**ref)  # type: ignore[arg-type]  # a name each
     work = _Work(session, storage, access, _build_of(opened, session))
-    with ExitStack() as stack:
+    with long_running("verify", clock), job_tags(storage.url), ExitStack() as stack:
         size = work.total if full else wanted
         is_small = len(work.manifests) <= _FEW and size <= _HANDFUL
         with clock.phase("executor"):
@@ -123,7 +130,7 @@ def verify(
             if tasks:
                 with clock.phase(phase):
                     report = telling_tasks(clock.step, phase, len(tasks))
-                    with described(f"verify: {phase}", storage.url):
+                    with described(f"verify: {phase}"):
                         found.append(total(running.run(function, tasks, progress=report)))
     checked = total(found)
     return VerifyReport(
@@ -163,7 +170,8 @@ def _refuse_unauthorized(
     missing = unauthorized(session.config.virtual_chunk_containers.values(), access)
     if not missing:
         return
-    found = running.run(prefixes_used, work.all())
+    with described("verify: prefixes of files"):
+        found = running.run(prefixes_used, work.all())
     used = frozenset[str]().union(*found)
     containers = session.config.virtual_chunk_containers
     needed = [each for prefix, each in containers.items() if prefix in used]
@@ -187,7 +195,7 @@ class _Work:
         self, session: Session, storage: Any, access: Mapping[str, Any], build: Mapping[str, Any]
     ) -> None:
         self._session, self._storage, self._access = session, storage, access
-        self.manifests = _in_order(session.snapshot)
+        self.manifests = in_order(session.snapshot)
         choices = build.get("combine", {})
         self._tolerance: Mapping[str, float] = choices.get("tolerance") or {}
         self._edit, self._function = recorded(choices.get("edits"))
@@ -228,21 +236,7 @@ class _Work:
         )
 
 
-def _in_order(snapshot: Snapshot) -> list[tuple[ObjectId12, int]]:
-    """Return manifests with their counts, by how far along their arrays they begin.
-
-    Windows of several arrays that begin at the same fraction usually refer to the same files.
-    """
-    begins: dict[ObjectId12, float] = {}
-    for node in snapshot.arrays():
-        for ref in node.manifests:
-            along = max(
-                (
-                    part[0] / max(count, 1)
-                    for part, count in zip(ref.extents, node.num_chunks, strict=True)
-                ),
-                default=0.0,
-            )
-            begins[ref.object_id] = min(along, begins.get(ref.object_id, 1.0))
-    counts = {key: info.num_chunk_refs for key in begins if (info := snapshot.manifest(key))}
-    return sorted(counts.items(), key=lambda each: (begins[each[0]], bytes(each[0])))
+def in_order(snapshot: Snapshot) -> list[tuple[ObjectId12, int]]:
+    """Return manifests with counts of references, those that share files beside one another."""
+    found = ((key, snapshot.manifest(key)) for key in along_arrays(snapshot.arrays()))
+    return [(key, info.num_chunk_refs) for key, info in found if info is not None]

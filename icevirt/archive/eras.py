@@ -14,6 +14,9 @@ from icevirt.errors import Fix, IcevirtError
 type EraRule = Literal["refuse", "group"]
 """How to build an archive with several eras: refuse it, or make a group for each."""
 
+REFUSED = 'on_mismatch="refuse"'
+"""The choice to build nothing, the default."""
+
 MARK = "icevirt_eras"
 """Attribute of the group that holds eras: ``{"version": 1, "dimension", "groups", "order",
 "contiguous"}``.

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from icevirt.archive.reports.card import card, plural, table, volume
 from icevirt.archive.shares import Share
 from icevirt.errors import IcevirtError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import JSON
+
+_SHOWN = 20  # arrays and findings in a picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,10 +177,32 @@ class ScannedFile:
     tally: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return (
-            f"<icevirt.ScannedFile {self.source.url} {len(self.arrays)} arrays,"
-            f" {sum(len(array.references) for array in self.arrays)} references>"
+        references = sum(len(array.references) for array in self.arrays)
+        counted = f"{plural(len(self.arrays), 'array')}, {plural(references, 'reference')}"
+        return f"<icevirt.ScannedFile {self.source.url} {counted}>"
+
+    def _repr_html_(self) -> str:
+        rows = (
+            (
+                array.path,
+                json.dumps(array.data_type).strip('"'),
+                " × ".join(map(str, array.shape)),
+                " × ".join(map(str, array.chunk_shape)),
+                f"{len(array.references):,}",
+            )
+            for array in self.arrays[:_SHOWN]
         )
+        shown = card(
+            repr(self),
+            {
+                "size": volume(self.source.size),
+                "read by": f"{self.scanner} {self.scanner_version}",
+            },
+            lines=(f"{found.path}: {found.message}" for found in self.findings[:_SHOWN]),
+            step=[f"scanned.array({self.arrays[0].path!r})"] if self.arrays else [],
+        )
+        names = ("array", "type", "shape", "chunks of", "references")
+        return shown.replace("<pre>", table(names, rows) + "<pre>", 1)
 
     def array(self, path: str) -> ScannedArray:
         """Return the array at ``path``. Raises ``KeyError``."""

@@ -36,7 +36,7 @@ from icevirt.catalog.row_checks import CHECKS, check_schema
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.storage.protocol import Storage
 
-_FOLDER = "more"
+FOLDER = "more"
 _FACTS = ["row", "path", "asked", "digest", "labels", "labels_dtype", "schema", "nbytes"]
 _CODED = ["path", "digest", "labels_dtype", "schema"]
 
@@ -66,14 +66,14 @@ def write_facts(storage: Storage, part: str, rows: Sequence[Mapping[str, Any]]) 
     columns = {name: [row[name] for row in rows] for name, _ in catalog.MORE}
     raw = encode_table(columns, catalog.MORE, part)
     name = f"{part}-{hashlib.blake2b(raw, digest_size=8).hexdigest()}"
-    storage.put(catalog.path_of(_FOLDER, name), raw)
+    storage.put(catalog.path_of(FOLDER, name), raw)
 
 
-def _objects(storage: Storage, parts: Collection[str]) -> dict[str, list[str]]:
+def objects_of(storage: Storage, parts: Collection[str]) -> dict[str, list[str]]:
     """Return the objects of some parts, by part."""
     wanted, found = frozenset(parts), defaultdict[str, list[str]](list)
-    for info in storage.list(_FOLDER):
-        part = catalog.run_of(info.path.removeprefix(f"{_FOLDER}/"))
+    for info in storage.list(FOLDER):
+        part = catalog.run_of(info.path.removeprefix(f"{FOLDER}/"))
         if part in wanted:
             found[part].append(info.path)
     return found
@@ -89,7 +89,7 @@ class BesideReader:
 
     def read(self, files: FileColumns) -> BesideColumns:
         """Return the facts beside the files, which are the same ones every time."""
-        there = _objects(self.storage, files.parts)
+        there = objects_of(self.storage, files.parts)
         if self._columns is None or there != self._objects:
             self._columns = read_beside(self.storage, files.parts, files.part, files.row)
             self._objects = there
@@ -107,7 +107,7 @@ def read_beside(
         part: (n,) The part of each file.
         row: (n,) Its row in the part.
     """
-    objects = _objects(storage, parts)
+    objects = objects_of(storage, parts)
     named = [(number, path) for number, name in enumerate(parts) for path in objects.get(name, ())]
     files = places_by_part(part, len(parts))
     coded = {"path": Codes(CHECKS["path"]), "digest": Codes(), "schema": Codes(_check_schema)}
@@ -171,7 +171,7 @@ class ValuesReader:
         """
         used = [parts[number] for number in np.unique(part[part >= 0]).tolist()]
         if any(name not in self._objects for name in used):
-            self._objects |= _objects(self.storage, parts)
+            self._objects |= objects_of(self.storage, parts)
         found: dict[int, bytes] = {}
         ndim = 0
         for number, name in enumerate(parts):

@@ -2,14 +2,18 @@
 
 A list is an immutable object named by a digest of all its files. A list that grew holds its new
 files and the name of the list that it continues, until joining the two costs little: so a dataset
-that grows by single files writes few bytes, and reading the list takes few objects.
+that grows by single files writes few bytes, and reading the list takes few objects. A list that
+grew without a look at the files before is named by a digest of its own files and of the list that
+it continues.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import batched
 
@@ -19,13 +23,17 @@ import pyarrow.parquet as pq
 from icevirt.archive.catalog import path_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
+from icevirt.catalog.known_files import index_of, index_path
 from icevirt.catalog.parquet import REQUESTED, damaged, opened, table_of, telling_damage
+from icevirt.errors import ObjectNotFoundError
 from icevirt.storage.protocol import Storage
 
 _FOLDER = "listings"
 _NAME = re.compile("[0-9a-f]{20}")
 _BASE, _BEFORE = b"icevirt_base", b"icevirt_before"
 _ROWS = 1 << 16  # that are encoded at a time
+_CHAINED = b"icevirt_chained"
+_MOST = 1 << 16  # files of pieces that are written once more where the others are not looked at
 _WORTH = 2  # a piece that is at most so many times as long as what follows is written once more
 _SCHEMA = pa.schema([(name, getattr(pa, kind)()) for name, kind in REQUESTED])
 
@@ -36,12 +44,13 @@ class FileListing:
 
     files: SourceFiles
     pieces: tuple[tuple[str, int], ...]  # name of each, and the row that it begins with
+    whole: tuple[str, int] = ("", 0)  # the last one named by all files, and how many these are
 
 
 def write_listing(
     storage: Storage, name: str, files: Sequence[SourceFile], *, grown: FileListing | None = None
-) -> None:
-    """Write the list of a dataset's files.
+) -> tuple[tuple[str, int], ...]:
+    """Write the list of a dataset's files, and return its pieces.
 
     Args:
         storage: The folder of icevirt in a repository.
@@ -54,14 +63,85 @@ def write_listing(
     while pieces and begin - pieces[-1][1] <= _WORTH * (len(files) - begin):
         begin = pieces.pop()[1]
     base = pieces[-1][0] if pieces else ""
-    schema = _SCHEMA.with_metadata({_BASE: base.encode(), _BEFORE: str(begin).encode()})
+    objects = _objects(name, files[begin:] if begin else files, base, begin)
+    for path, raw in objects.items():
+        storage.put(path, raw)
+    return (*pieces, (name, begin))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrownListing:
+    """A list that continues another one, to be written."""
+
+    pieces: tuple[tuple[str, int], ...]  # name of each, and the row that it begins with
+    objects: Mapping[str, bytes]  # by path, in the order in which they are written
+
+
+def grown_listing(
+    storage: Storage, pieces: Sequence[tuple[str, int]], count: int, new: Sequence[SourceFile]
+) -> GrownListing:
+    """Return the list of a dataset's files that continues another one.
+
+    Small pieces at the end will be written once more; large ones are never read.
+
+    Args:
+        storage: The folder of icevirt in a repository.
+        pieces: Of the list that these files follow.
+        count: How many files that has.
+        new: The files that follow.
+
+    Raises:
+        FormatError: A piece is damaged.
+    """
+    left, begin, end = [*pieces], count, count + len(new)
+    runs: list[Sequence[SourceFile]] = [new]
+    while left and begin - left[-1][1] <= min(_MOST, _WORTH * (end - begin)):
+        name, at = left[-1]
+        table, held = _piece(storage, name)
+        if _CHAINED not in held:
+            break  # its name covers files that are not read here
+        run = [*_files([table])]
+        with telling_damage(path_of(_FOLDER, name)):
+            base = held[_BASE].decode()
+        if at + len(run) != begin or _chained(base, at, run) != name:
+            raise damaged(path_of(_FOLDER, name), "its files do not agree with its name")
+        runs.insert(0, run)
+        left.pop()
+        begin = at
+    files = [file for run in runs for file in run]
+    base = left[-1][0] if left else ""
+    name = _chained(base, begin, files)
+    objects = _objects(name, files, base, begin, chained=True)
+    return GrownListing(pieces=(*left, (name, begin)), objects=objects)
+
+
+def _chained(base: str, begin: int, files: Iterable[SourceFile]) -> str:
+    """Return the name of a list that continues another one, by what it adds."""
+    rows = [[file.url, file.size, file.etag, file.last_modified] for file in files]
+    text = json.dumps([base, begin, rows], allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+
+
+def _objects(
+    name: str,
+    files: Sequence[SourceFile],
+    base: str,
+    begin: int,
+    *,
+    chained: bool = False,
+) -> dict[str, bytes]:
+    """Return a list and its index; the index is written first, as each list has one."""
+    said = {_BASE: base.encode(), _BEFORE: str(begin).encode()} | (
+        {_CHAINED: b"1"} if chained else {}
+    )
+    schema = _SCHEMA.with_metadata(said)
     sink = io.BytesIO()
     columns = [column for column, _ in REQUESTED]
     with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
-        for some in batched((files[at] for at in range(begin, len(files))), _ROWS):
+        for some in batched(files, _ROWS):
             held = {column: [getattr(file, column) for file in some] for column in columns}
             writer.write_table(table_of(held, schema))
-    storage.put(path_of(_FOLDER, name), sink.getvalue())
+    return {index_path(name): index_of(files), path_of(_FOLDER, name): sink.getvalue()}
 
 
 def read_listing(storage: Storage, name: str) -> FileListing:
@@ -73,24 +153,75 @@ def read_listing(storage: Storage, name: str) -> FileListing:
         FormatError: It is damaged.
         ObjectNotFoundError: It is not there.
     """
-    tables, pieces, before = [], [], None
+    tables: list[pa.Table] = []
+    pieces: list[tuple[str, int]] = []
+    whole, before = ("", 0), None
     while name:
         path = path_of(_FOLDER, name)
+        table, held = _piece(storage, name)
         with telling_damage(path):
-            file = opened(storage.get(path))
-            held = file.schema_arrow.metadata or {}
             base, begin = held[_BASE].decode(), int(held[_BEFORE])
-            table = file.read(columns=[column for column, _ in REQUESTED])
-            is_whole = table.schema.equals(_SCHEMA) and not any(
-                column.null_count for column in table.columns
-            )
         is_sound = begin == 0 if not base else begin > 0 and _NAME.fullmatch(base) is not None
-        if not (is_whole and is_sound) or before not in (None, begin + table.num_rows):
+        end = begin + table.num_rows
+        is_sound &= not base or table.num_rows > 0  # else a list might continue itself
+        if not is_sound or before not in (None, end):
             raise damaged(path, "it does not fit the list that continues it")
+        if _CHAINED not in held:
+            whole = whole if whole[0] else (name, end)
+        elif _chained(base, begin, _files([table])) != name:
+            raise damaged(path, "its files do not agree with its name")
         tables.append(table)
         pieces.append((name, begin))
         name, before = base, begin
-    return FileListing(files=SourceFiles(_files(tables[::-1])), pieces=tuple(pieces[::-1]))
+    files = SourceFiles(_files(tables[::-1]))
+    return FileListing(files=files, pieces=tuple(pieces[::-1]), whole=whole)
+
+
+def _piece(storage: Storage, name: str) -> tuple[pa.Table, dict[bytes, bytes]]:
+    """Read one piece; return its files, and what it says of the list before."""
+    path = path_of(_FOLDER, name)
+    with telling_damage(path):
+        file = opened(storage.get(path))
+        held = file.schema_arrow.metadata or {}
+        table = file.read(columns=[column for column, _ in REQUESTED])
+        is_whole = table.schema.equals(_SCHEMA) and not any(
+            column.null_count for column in table.columns
+        )
+    if not is_whole:
+        raise damaged(path, "it is no list of files")
+    return table, held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPiece:
+    """An object of a list: the files that it adds, and the list that it continues."""
+
+    files: SourceFiles
+    base: str  # "" where it begins the list
+
+
+def pieces_of(storage: Storage, names: Iterable[str]) -> dict[str, ListPiece]:
+    """Return each object that these lists need, by its name; each is read once.
+
+    Lists that are not there are left out.
+
+    Raises:
+        FormatError: One is damaged.
+    """
+    found: dict[str, ListPiece] = {}
+    left = [name for name in names if _NAME.fullmatch(name)]
+    while left:
+        if (name := left.pop()) in found:
+            continue
+        try:
+            table, held = _piece(storage, name)
+        except ObjectNotFoundError:
+            continue
+        with telling_damage(path_of(_FOLDER, name)):
+            base = held[_BASE].decode()
+        found[name] = ListPiece(files=SourceFiles(_files([table])), base=base)
+        left += [base] if _NAME.fullmatch(base) else []
+    return found
 
 
 def _files(tables: Sequence[pa.Table]) -> Iterator[SourceFile]:

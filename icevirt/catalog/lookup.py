@@ -57,10 +57,24 @@ class CatalogLookup:
 
 
 def settled(
-    storage: Storage, identity: str, files: SourceFiles, limits: ScanLimits = DEFAULT
+    storage: Storage,
+    identity: str,
+    files: SourceFiles,
+    limits: ScanLimits = DEFAULT,
+    also: Sequence[str] = (),
 ) -> CatalogLookup:
-    """Look files up in the catalog. Those that lower ``limits`` stopped are not described by it."""
-    parts = tuple(sorted(p for p in complete_parts(storage) if catalog.scan_of(p) == identity))
+    """Look files up in the catalog. Those that lower ``limits`` stopped are not described by it.
+
+    Args:
+        storage: The catalog.
+        identity: Of the scan.
+        files: To be looked up.
+        limits: Of the scan of a file.
+        also: Identities of other scans, which count for files that this one does not describe.
+    """
+    order = {name: at for at, name in enumerate(dict.fromkeys((identity, *also)))}
+    mine = (part for part in complete_parts(storage) if catalog.scan_of(part) in order)
+    parts = tuple(sorted(mine, key=lambda part: (order[catalog.scan_of(part)], part)))
     forgotten = rows_forgotten(storage)
     gone: dict[str, list[int]] = {}
     for name, bad in (each for note in forgotten for each in note):
@@ -125,15 +139,17 @@ class _Wanted:
         return at[same], found[same]
 
 
-def forget(storage: Storage, parts: Sequence[str], rows: Chosen) -> None:
-    """Let bad files be tried again by the next scan.
+def forget(storage: Storage, parts: Sequence[str], rows: Chosen) -> str:
+    """Let bad files be tried again by the next scan; return the path of the note that says so.
 
     The note is named by what it says: two scans that forget at once keep each other's.
     """
     pairs = zip(rows.part.tolist(), rows.row.tolist(), strict=True)
     note = json.dumps([[parts[part], row] for part, row in pairs]).encode()
     name = hashlib.blake2b(note, digest_size=16).hexdigest()
-    storage.put(f"{_FORGOTTEN}/{name}.json", note)
+    path = f"{_FORGOTTEN}/{name}.json"
+    storage.put(path, note)
+    return path
 
 
 def rows_forgotten(storage: Storage) -> list[list[tuple[str, int]]]:

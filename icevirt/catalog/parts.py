@@ -31,7 +31,9 @@ from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import loads
 from icevirt.storage.protocol import Storage
 
-_MARK = "catalog.json"
+MARK = "catalog.json"
+"""The object that makes a storage a catalog."""
+
 _KEY = "icevirt_catalog"
 
 
@@ -56,7 +58,7 @@ def mark(storage: Storage) -> None:
         check_mark(storage)
         return
     try:
-        storage.put(_MARK, json.dumps({_KEY: catalog.VERSION}).encode())
+        storage.put(MARK, json.dumps({_KEY: catalog.VERSION}).encode())
     except ObjectNotFoundError:  # nothing but empty directories is there, and one has this name
         _version(storage)
         raise
@@ -91,7 +93,7 @@ def version_of(storage: Storage) -> int:
 def _version(storage: Storage) -> Any:
     """Return the version in the mark; other formats have a ``catalog.json`` too."""
     try:
-        return loads(storage.get(_MARK))[_KEY]
+        return loads(storage.get(MARK))[_KEY]
     except (ObjectNotFoundError, ValueError, KeyError, TypeError) as error:
         raise AlreadyExistsError(
             "the path of the catalog holds something else",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -14,10 +13,18 @@ from icevirt.cli.declared import (
     WriteRecipe,
     asked,
     require,
+    require_repo,
     require_sources,
     takes_options,
 )
-from icevirt.cli.output import CommandResult, Output, OutputOption, progress, show_error
+from icevirt.cli.output import (
+    CommandResult,
+    Output,
+    OutputOption,
+    ReportOption,
+    progress,
+    show_error,
+)
 from icevirt.errors import IcevirtError
 
 Mode = StrEnum("Mode", {"refuse": "w-", "overwrite": "w"})  # nodes that the group holds
@@ -41,6 +48,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
     ] = Mode.refuse,
     access: options.Access = None,
     catalog: options.Catalog = None,
+    report: ReportOption = None,
     output: OutputOption = Output.text,
     quiet: options.Quiet = False,
     **chosen: Any,
@@ -61,14 +69,13 @@ def build(  # noqa: PLR0917 - each is an option of the command
         catalog=catalog,
     )
     require(given, repo="REPO")
-    if not given["sources"] and re.search(r"^@|^-$|[*?]", str(given["repo"])):
-        raise typer.BadParameter(
-            f"{given['repo']} is in the place of the repository: name it last, after the files"
-        )
+    require_repo(given)
     require_sources(given)
     with progress(quiet=quiet) as listener:
-        report = icevirt.build(**given, progress=listener)
-    return CommandResult(value=report, output=output, quiet=quiet)
+        built = icevirt.build(**given, progress=listener)
+    if report is not None:
+        icevirt.to_html(built, report)
+    return CommandResult(value=built, output=output, quiet=quiet)
 
 
 @takes_options("plan")
@@ -80,10 +87,19 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     repo: Annotated[
         str | None, typer.Option(help="A repository, to show what differs from its last build.")
     ] = None,
+    update: Annotated[
+        str | None,
+        typer.Option(
+            metavar="<REPO>",
+            help="In place of sources, a repository: show what icevirt update would do; the same"
+            " as icevirt update --dry-run, which takes more options.",
+        ),
+    ] = None,
     concat_dim: options.ConcatDim = None,
     group: options.Group = "/",
     access: options.Access = None,
     catalog: options.Catalog = None,
+    report: ReportOption = None,
     output: OutputOption = Output.text,
     quiet: options.Quiet = False,
     **chosen: Any,
@@ -106,6 +122,18 @@ def plan(  # noqa: PLR0917 - each is an option of the command
         access=dict(access or ()),
         catalog=catalog,
     )
+    if update is not None:
+        with progress(quiet=quiet) as listener:
+            shown = icevirt.update(
+                update,
+                recipe=file,
+                group=group,
+                catalog=catalog,
+                access=dict(access or ()),
+                dry_run=True,
+                progress=listener,
+            )
+        return CommandResult(value=shown, output=output, quiet=quiet)
     require_sources(given)
     try:
         with progress(quiet=quiet) as listener:
@@ -117,6 +145,8 @@ def plan(  # noqa: PLR0917 - each is an option of the command
         show_error(error)
         value = error if output is Output.json else found
         return CommandResult(value=value, output=output, quiet=quiet, status=1)
+    if report is not None:
+        icevirt.to_html(planned, report)
     if write_recipe is not None:
         icevirt.dump_recipe(given, write_recipe)
     return CommandResult(value=planned, output=output, quiet=quiet)

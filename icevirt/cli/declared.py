@@ -6,7 +6,9 @@ A recipe can hold them too; the options of the command line win.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import StrEnum
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args
 
@@ -94,8 +96,9 @@ def _typed(each: DeclaredOption) -> tuple[Any, Any, dict[str, Any]]:
         return (list[Any] | None, None, more) if notation.repeats else (Any, each.default, more)
     if each.kind is Names:
         return list[str] | None, None, {}
-    if words := choices_of(each.kind):
-        return str, each.default, {"metavar": f"<{'|'.join(words)}>"}
+    if words := choices_of(each.kind):  # an enumeration, which shells complete
+        choices: Any = StrEnum("Choices", {f"word{i}": word for i, word in enumerate(words)})  # type: ignore[misc]
+        return choices, None if each.default is None else choices(each.default), {}
     if each.kind is bool:
         return bool, each.default, {}
     meant = getattr(each.kind, "__value__", each.kind)
@@ -161,7 +164,38 @@ def _value(each: DeclaredOption, given: Any) -> Any:
         return each.default
     if each.name in NOTATIONS:
         return NOTATIONS[each.name].value(given)
+    if isinstance(given, StrEnum):
+        return given.value
     return list(given) if isinstance(given, tuple) else given
+
+
+def require_repo(given: Mapping[str, Any]) -> None:
+    """End the program with status 2 where a source stands in the place of the repository."""
+    from pathlib import Path
+
+    repo = str(given["repo"])
+    is_alone = not given.get("sources")
+    is_pattern = re.search(r"^@|^-$|[*?]", repo) is not None
+    at = Path(repo)
+    if at.is_file():
+        what = f"{repo} is a file"
+    elif is_alone and is_pattern:
+        what = f"{repo} names files"
+    elif is_alone and given.get("catalog") is None and at.is_dir() and not (at / "repo").exists():
+        what = f"{repo} is a directory of files"
+    else:
+        return
+    example = _next([*(given.get("sources") or ()), repo])
+    raise typer.BadParameter(
+        f"Missing argument 'REPO': {what}. Name the repository last, like {example}"
+    )
+
+
+def _next(sources: Sequence[str]) -> str:
+    from icevirt.display.fixes import quoted, with_patterns
+
+    files = " ".join(map(quoted, with_patterns(list(map(str, sources)))))
+    return f"`icevirt build {files} REPO`"
 
 
 def require_sources(given: dict[str, Any]) -> None:

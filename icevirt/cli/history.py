@@ -72,12 +72,22 @@ def diff(
 
 
 def undo(
-    repo: Repo, branch: Branch = "main", expect: Expect = None, output: OutputOption = Output.text
+    repo: Repo,
+    branch: Branch = "main",
+    expect: Expect = None,
+    exclude: Annotated[
+        bool,
+        typer.Option(
+            "--exclude", help="Also keep the files out of later appends that the build had added."
+        ),
+    ] = False,
+    output: OutputOption = Output.text,
 ) -> CommandResult:
     """Move a branch back to the parent of its tip; redo takes it back."""
     import icevirt
 
-    return CommandResult(value=icevirt.undo(repo, branch=branch, expect=expect), output=output)
+    moved = icevirt.undo(repo, branch=branch, expect=expect, exclude=exclude)
+    return CommandResult(value=moved, output=output)
 
 
 def redo(

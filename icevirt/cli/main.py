@@ -13,12 +13,24 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 from typer.core import TyperGroup
 
-from icevirt.cli.output import ProgressStyle, answering, show, show_error, tell_progress_as
+from icevirt.cli.help.command import Command
+from icevirt.cli.help.panels import COMMANDS
+from icevirt.cli.output import (
+    ProgressStyle,
+    answering,
+    json_is_asked,
+    show,
+    show_error,
+    show_usage_error,
+    tell_progress_as,
+    telling_old_formats,
+)
+from icevirt.cli.repository_access import with_storage
 from icevirt.cli.statuses import BUG, status_of
 from icevirt.errors import IcevirtError
 from icevirt.redaction import without_secrets
@@ -48,7 +60,13 @@ def _repeating_no_secret() -> Iterator[None]:
             is_scan = getattr(getattr(error, "ctx", None), "info_name", None) == "scan"
             if now := (_NOW | (_NOW_OF_SCAN if is_scan else {})).get(option):
                 words = f"No such option: {option}. It was renamed: write {now}"
+            if option == "--progress":
+                words = "No such option here: write it before the command, icevirt --progress json"
+            words = words.replace("Value error, ", "")
             error.message = without_secrets(words)  # type: ignore[attr-defined]
+            if json_is_asked():
+                show_usage_error(error.message)  # type: ignore[attr-defined]
+                raise typer.Exit(getattr(error, "exit_code", 2)) from None
         raise
 
 
@@ -57,6 +75,7 @@ _FORMER_NAME = "doctor"  # of check
 _COMMANDS = {
     "build": "icevirt.cli.build:build",
     "append": "icevirt.cli.append:append",
+    "update": "icevirt.cli.update:update",
     "plan": "icevirt.cli.build:plan",
     "info": "icevirt.cli.repository:info",
     "scan": "icevirt.cli.scan:scan",
@@ -65,8 +84,13 @@ _COMMANDS = {
     _FORMER_NAME: "icevirt.cli.repository:check",
     "upgrade": "icevirt.cli.repository:upgrade",
     "verify": "icevirt.cli.repository:verify",
+    "status": "icevirt.cli.upkeep:status",
+    "maintain": "icevirt.cli.upkeep:maintain",
+    "withdraw": "icevirt.cli.upkeep:withdraw",
+    "exclude": "icevirt.cli.upkeep:exclude",
     "relocate": "icevirt.cli.moving:relocate",
     "materialize": "icevirt.cli.moving:materialize",
+    "export": "icevirt.cli.moving:export",
     "log": "icevirt.cli.history:log",
     "diff": "icevirt.cli.history:diff",
     "undo": "icevirt.cli.history:undo",
@@ -76,6 +100,7 @@ _COMMANDS = {
     "tag": "icevirt.cli.names:tag",
     "ops-log": "icevirt.cli.history:ops_log",
     "source": "icevirt.cli.history:source",
+    "explain": "icevirt.cli.explain:explain",
     "demo": "icevirt.cli.demo:demo",
     "spark-script": "icevirt.cli.spark:spark_script",
 }
@@ -86,7 +111,7 @@ class _Program(TyperGroup):
 
     def list_commands(self, _ctx: Any) -> list[str]:
         """Return the names of all commands."""
-        return list(_COMMANDS)
+        return [name for names in COMMANDS.values() for name in names]
 
     def get_command(self, _ctx: Any, cmd_name: str) -> Any:
         """Return a command; its module, and all that its options need, is imported now."""
@@ -104,6 +129,13 @@ class _Program(TyperGroup):
         with _repeating_no_secret():
             return super().make_context(*args, **kwargs)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by panel, with all of the first sentence of each."""
+        for panel, names in COMMANDS.items():
+            found = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(panel):
+                formatter.write_dl([(name, each.get_short_help_str(1000)) for name, each in found])
+
     def invoke(self, ctx: Any) -> Any:
         """Read the arguments of a command and run it."""
         with _repeating_no_secret():
@@ -113,11 +145,13 @@ class _Program(TyperGroup):
 def _command(name: str, found: Any) -> Any:
     """Return the command that a function implements, or the group that a program is."""
     if isinstance(found, typer.Typer):
+        for each in (each for each in found.registered_commands if each.cls is not Command):
+            each.cls, each.callback = Command, with_storage(cast("Any", each.callback))
         group = typer.main.get_group(found)
         group.name = name
         return group
     alone = typer.Typer(rich_markup_mode=None, add_completion=False)
-    alone.command(name, hidden=name == _FORMER_NAME)(found)
+    alone.command(name, cls=Command, hidden=name == _FORMER_NAME)(with_storage(found))
     return typer.main.get_command(alone)
 
 
@@ -162,7 +196,8 @@ def run() -> None:
     _log_to_stderr()
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        app()
+        with telling_old_formats():
+            app()
     except IcevirtError as error:
         show_error(error)
         sys.exit(status_of(error))
@@ -196,6 +231,20 @@ def _is_of_help(error: OSError) -> bool:
     return str(frame.f_globals.get("__name__")).startswith("typer.")
 
 
+class _LeftBySignal(logging.Formatter):
+    """Say what a signal leaves, in words."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a line."""
+        kept = getattr(record, "fields", {})["kept"]
+        return f"icevirt: what is finished stays in {kept}; run the same command again to go on"
+
+
+def _leaves_something(record: logging.LogRecord) -> bool:
+    is_by_signal = str(getattr(record, "event", "")).endswith("-interrupted")
+    return is_by_signal and "kept" in getattr(record, "fields", {})
+
+
 def _log_to_stderr() -> None:
     """Show what libraries warn about, less Spark's bridge to Java: its errors are raised too."""
     handler = logging.StreamHandler()
@@ -204,6 +253,6 @@ def _log_to_stderr() -> None:
     own = logging.getLogger("icevirt")
     own.propagate = False  # answers and errors say it already, but for what a signal leaves
     left = logging.StreamHandler()
-    left.addFilter(lambda record: str(getattr(record, "event", "")).endswith("-interrupted"))
-    left.setFormatter(logging.Formatter("icevirt: %(message)s"))
+    left.addFilter(_leaves_something)
+    left.setFormatter(_LeftBySignal())
     own.addHandler(left)

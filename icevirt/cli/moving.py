@@ -1,4 +1,4 @@
-"""Implement ``icevirt relocate`` and ``materialize``: commands that change where chunks lie."""
+"""Implement ``icevirt relocate``, ``materialize`` and ``export``: where chunks lie."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from icevirt.cli.options import Authorize, Quiet
+from icevirt.cli.options import Authorize, Quiet, TrustRecipe
 from icevirt.cli.output import CommandResult, Output, OutputOption, progress
 
 
@@ -37,6 +37,7 @@ def relocate(  # noqa: PLR0917 - each is an option of the command
     ] = "1000",
     authorize: Authorize = None,
     message: Annotated[str | None, typer.Option(help="The commit message.")] = None,
+    trust_recipe: TrustRecipe = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only report what would be changed.")
     ] = False,
@@ -56,6 +57,7 @@ def relocate(  # noqa: PLR0917 - each is an option of the command
             compare=compare,
             authorize_virtual_chunk_access=dict(authorize or ()),
             message=message,
+            trust_recipe=trust_recipe,
             dry_run=dry_run,
             seed=seed,
             progress=tell,
@@ -130,3 +132,70 @@ def materialize(  # noqa: PLR0917 - each is an option of the command
             progress=tell,
         )
     return CommandResult(value=report, output=output, quiet=quiet)
+
+
+def export(  # noqa: PLR0917 - each is an option of the command
+    repo: Annotated[str, typer.Argument(help="The repository, a path or URL.")],
+    path: Annotated[
+        str,
+        typer.Argument(
+            help="The JSON file, which is replaced, or the Parquet directory, which must not exist."
+        ),
+    ],
+    to: Annotated[Literal["kerchunk"], typer.Option(help="The format.")] = "kerchunk",
+    format_: Annotated[
+        Literal["json", "parquet"] | None,
+        typer.Option("--format", help="Default: as the suffix (.json, .parq, .parquet) says."),
+    ] = None,
+    zarr_format: Annotated[
+        int,
+        typer.Option(
+            min=2,
+            max=3,
+            help='Of the metadata. 3 holds every array, but only in JSON, and engine="kerchunk" of'
+            " xarray reads 2 alone.",
+        ),
+    ] = 2,
+    branch: Annotated[str | None, typer.Option(help="The branch to export; default main.")] = None,
+    tag: Annotated[str | None, typer.Option(help="The tag to export.")] = None,
+    snapshot_id: Annotated[str | None, typer.Option(help="The snapshot to export.")] = None,
+    group: Annotated[
+        str, typer.Option(help="The group, with everything below it, or one array.")
+    ] = "/",
+    variable: Annotated[
+        list[str] | None,
+        typer.Option(help="Write only this array, by name or absolute path; may be repeated."),
+    ] = None,
+    drop_variable: Annotated[
+        list[str] | None,
+        typer.Option(help="Leave this array out, by name or absolute path; may be repeated."),
+    ] = None,
+    inline_native: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Maximum bytes per array of repository chunks to embed; default 1 MiB."
+        ),
+    ] = None,
+    output: OutputOption = Output.text,
+) -> CommandResult:
+    """Write the references of one version of a repository as kerchunk's JSON or Parquet."""
+    import icevirt
+    from icevirt.access.interop.export import INLINE_NATIVE
+
+    if sum(name is not None for name in (branch, tag, snapshot_id)) > 1:
+        raise typer.BadParameter("give one of --branch, --tag and --snapshot-id")
+    report = icevirt.export(
+        repo,
+        path,
+        to=to,
+        format=format_,
+        zarr_format=3 if zarr_format == 3 else 2,
+        branch=branch,
+        tag=tag,
+        snapshot_id=snapshot_id,
+        group=group,
+        variables=variable or (),
+        drop_variables=drop_variable or (),
+        inline_native=INLINE_NATIVE if inline_native is None else inline_native,
+    )
+    return CommandResult(value=report, output=output)

@@ -74,7 +74,8 @@ Authorize = Annotated[
         parser=_authorized,
         metavar="<PREFIX[=ENDPOINT][=HOW]>",
         help="A URL prefix below which files may be read, with the server if the repository names "
-        "one, and with credentials as for the --access of build; may be repeated.",
+        "one, and with credentials as for the --access of build; recorded stands for what your own"
+        " builds of the repository referred to; may be repeated.",
     ),
 ]
 
@@ -268,3 +269,11 @@ NOTATIONS: Mapping[str, Notation] = {
     ),
 }
 """How options are written, by their names."""
+
+TrustRecipe = Annotated[
+    str | None,
+    typer.Option(
+        metavar="<DIGEST>",
+        help="The digest of the repository's recipe, if you trust what it reads and runs.",
+    ),
+]

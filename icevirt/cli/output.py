@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from icevirt.cli.statuses import PLATFORM, REFUSED
-from icevirt.errors import CombineError, IcevirtError, StorageError
+from icevirt.errors import (
+    CombineError,
+    IcevirtError,
+    InvalidInputError,
+    ReadOnlyError,
+    StorageError,
+)
+from icevirt.model.generation import OldFormatWarning
+from icevirt.remedy_notation import COMMAND
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +40,7 @@ _WIDTH = 10_000  # where no terminal reads, lines are as long as they need to be
 
 Output = StrEnum("Output", ["text", "json"])  # how an answer is printed
 ProgressStyle = StrEnum("ProgressStyle", ["auto", "json"])  # how progress is shown on stderr
+_flags: ContextVar[Mapping[str, str]] = ContextVar("flags", default={})  # noqa: B039
 _progress_style = ContextVar("progress_style", default=ProgressStyle.auto)
 
 
@@ -37,6 +48,15 @@ def tell_progress_as(style: ProgressStyle) -> None:
     """Choose how the next command shows its progress."""
     _progress_style.set(style)
 
+
+ReportOption = Annotated[
+    str | None,
+    typer.Option(
+        "--report",
+        metavar="<FILE>",
+        help="Also write a page about it, one HTML file that needs no network.",
+    ),
+]
 
 OutputOption = Annotated[
     Output, typer.Option("--output", "-o", help="Print text for people or JSON for programs.")
@@ -60,7 +80,7 @@ def show(answer: CommandResult | None, **_: object) -> None:
 
     if answer is None:
         return
-    with answering():
+    with answering(), in_own_notation():
         if answer.output is Output.json:
             json.dump(document(answer.value), sys.stdout, indent=2, ensure_ascii=False)
             sys.stdout.write("\n")
@@ -97,13 +117,75 @@ def answering() -> Iterator[None]:
 
 
 def show_error(error: IcevirtError) -> None:
-    """Print an error on stderr: on one line; with what solves it, or about files, on several."""
+    """Print an error on stderr: on one line; on a terminal, or with what solves it, on several.
+
+    On a terminal the last line names the page of its code. For programs it is one line of JSON.
+    """
+    from icevirt.display.document import document
     from icevirt.display.refusals import lines
     from icevirt.display.text import plain
 
-    is_long = bool(error.fixes) or isinstance(error, CombineError)
-    said = lines(error, sys.argv[1:]) if is_long else [plain(error)]
+    with in_own_notation():
+        if json_is_asked():
+            sys.stderr.write(f"{json.dumps(document(error), ensure_ascii=False)}\n")
+            return
+        is_long = bool(error.fixes) or isinstance(error, CombineError) or sys.stderr.isatty()
+        said = lines(error, sys.argv[1:]) if is_long else [plain(error)]
+        if sys.stderr.isatty():
+            said.append(f"more: icevirt explain {error.code}")
     sys.stderr.write(f"icevirt: {'\n'.join(said)}\n")
+
+
+def show_usage_error(message: str) -> None:
+    """Print what is wrong with a command line, as an error for programs."""
+    show_error(InvalidInputError(message, do="See `icevirt COMMAND --help`."))
+
+
+def json_is_asked() -> bool:
+    """Say whether the command line of this process asks for JSON."""
+    words = sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None]
+    pairs = {*itertools.pairwise(words)}
+    given = {("-o", "json"), ("--output", "json")} & pairs
+    return bool(given) or bool({"-ojson", "--output=json"} & {*words})
+
+
+def remember_flags(flags: Mapping[str, str]) -> None:
+    """Say which flags the command of this process has, by the names of its parameters."""
+    _flags.set(flags)
+
+
+@contextlib.contextmanager
+def in_own_notation() -> Iterator[None]:
+    """Let remedies in the block name the flags of the command."""
+    token = COMMAND.set(_flags.get())
+    try:
+        yield
+    finally:
+        COMMAND.reset(token)
+
+
+@contextlib.contextmanager
+def telling_old_formats() -> Iterator[None]:
+    """Say once at the end that a repository has an old format, unless an error says the same."""
+    told: dict[str, None] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", OldFormatWarning)
+        others = warnings.showwarning
+
+        def keep(message: Any, category: Any, *place: Any, **named: Any) -> None:
+            if issubclass(category, OldFormatWarning):
+                told[str(message)] = None
+            else:
+                others(message, category, *place, **named)
+
+        warnings.showwarning = keep
+        try:
+            yield
+        except ReadOnlyError as error:
+            told = {text: None for text in told if error.what not in text}
+            raise
+        finally:
+            sys.stderr.write("".join(f"icevirt: warning: {text}\n" for text in told))
 
 
 @contextlib.contextmanager

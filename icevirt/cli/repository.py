@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from icevirt.cli.options import Authorize, Quiet
-from icevirt.cli.output import CommandResult, Output, OutputOption, progress
+from icevirt.cli.output import CommandResult, Output, OutputOption, ReportOption, progress
+
+Chunks = StrEnum("Chunks", ["copy", "reference"])  # what happens to those that are stored
 
 
-def info(
+def info(  # noqa: PLR0917 - each is an option of the command
     repo: Annotated[str, typer.Argument(help="The repository, a path or URL.")],
     branch: Annotated[str | None, typer.Option(help="The branch to show; default main.")] = None,
     tag: Annotated[str | None, typer.Option(help="The tag to show.")] = None,
     snapshot_id: Annotated[str | None, typer.Option(help="The snapshot to show.")] = None,
+    report: ReportOption = None,
     output: OutputOption = Output.text,
 ) -> CommandResult:
     """Show what a repository holds: its groups and arrays, and where their chunks lie."""
@@ -22,9 +26,10 @@ def info(
 
     if sum(name is not None for name in (branch, tag, snapshot_id)) > 1:
         raise typer.BadParameter("give one of --branch, --tag and --snapshot-id")
-    return CommandResult(
-        value=icevirt.info(repo, branch=branch, tag=tag, snapshot_id=snapshot_id), output=output
-    )
+    value = icevirt.info(repo, branch=branch, tag=tag, snapshot_id=snapshot_id)
+    if report is not None:
+        icevirt.to_html(repo, report, snapshot_id=value.snapshot_id)
+    return CommandResult(value=value, output=output)
 
 
 def check(
@@ -72,16 +77,50 @@ def verify(  # noqa: PLR0917 - each is an option of the command
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Compare all chunks.")] = False,
     seed: Annotated[int | None, typer.Option(help="Repeat the sample of an earlier run.")] = None,
+    as_browser: Annotated[
+        bool,
+        typer.Option(
+            "--as-browser",
+            help="Say what servers lack for pages in browsers: ranges, ETag or Last-Modified, CORS,"
+            " https. REPO is the URL that the page opens.",
+        ),
+    ] = False,
+    origin: Annotated[
+        str | None,
+        typer.Option(
+            metavar="<URL>",
+            help="With --as-browser: where the page is; default any server with https.",
+        ),
+    ] = None,
     authorize: Authorize = None,
     output: OutputOption = Output.text,
     quiet: Quiet = False,
 ) -> CommandResult:
     """Compare a repository with its source files; the status is 1 when something differs.
 
-    Without --references, --values or --full: all references, and the values of 100 chunks.
+    Without --references, --values or --full: all references, and the values of 100 chunks. With
+    --as-browser no values are compared: the status is 1 where a page could not read.
     """
     import icevirt
 
+    access = dict(authorize or ())
+    if origin is not None and not as_browser:
+        raise typer.BadParameter("--origin needs --as-browser")
+    if as_browser:
+        if references or full or values is not None:
+            raise typer.BadParameter("--as-browser goes without --references, --values and --full")
+        from icevirt.api.upkeep.web_access import verify_as_browser
+
+        found = verify_as_browser(
+            repo,
+            origin=origin,
+            branch=branch,
+            tag=tag,
+            snapshot_id=snapshot_id,
+            seed=seed,
+            authorize_virtual_chunk_access=access,
+        )
+        return CommandResult(value=found, output=output, quiet=quiet, status=0 if found.ok else 1)
     with progress(quiet=quiet or output is Output.json) as tell:
         report = icevirt.verify(
             repo,
@@ -92,14 +131,28 @@ def verify(  # noqa: PLR0917 - each is an option of the command
             values=values,
             full=full,
             seed=seed,
-            authorize_virtual_chunk_access=dict(authorize or ()),
+            authorize_virtual_chunk_access=access,
             progress=tell,
         )
     return CommandResult(value=report, output=output, quiet=quiet, status=0 if report.ok else 1)
 
 
-def upgrade(
+def upgrade(  # noqa: PLR0917 - each is an option of the command
     repo: Annotated[str, typer.Argument(help="The repository, a path or URL.")],
+    new: Annotated[
+        str | None,
+        typer.Argument(
+            help="A new path or URL: the upgrade is a copy. Formats before V1 need it.",
+            show_default=False,
+        ),
+    ] = None,
+    chunks: Annotated[
+        Chunks,
+        typer.Option(
+            help="With NEW: copy stored chunks, or reference them in the old repository, which then"
+            " has to stay."
+        ),
+    ] = Chunks.copy,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only report what would be done.")
     ] = False,
@@ -111,14 +164,30 @@ def upgrade(
         ),
     ] = False,
     output: OutputOption = Output.text,
+    quiet: Quiet = False,
 ) -> CommandResult:
-    """Upgrade a repository of the V1 format to V2 in place, or go on with an interrupted upgrade.
+    """Upgrade a repository of an older format to V2; run again what was interrupted.
 
-    Data stays as it is. Commits that V1 clients make meanwhile are carried over; later ones fail.
+    Without NEW, a repository of the V1 format is upgraded in place: data stays as it is, commits
+    that V1 clients make meanwhile are carried over, later ones fail. With NEW, a repository of any
+    older format is copied; the status is 1 when something of it could not be carried over.
     """
     import icevirt
 
-    report = icevirt.Repository.open(repo).upgrade(
-        dry_run=dry_run, delete_unused_v1_files=not keep_v1_files
-    )
-    return CommandResult(value=report, output=output)
+    if new is None:
+        if chunks is not Chunks.copy:
+            raise typer.BadParameter("--chunks needs NEW, the path of the copy")
+        opened = icevirt.Repository.open(repo)
+        done = opened.upgrade(dry_run=dry_run, delete_unused_v1_files=not keep_v1_files)
+        return CommandResult(value=done, output=output)
+    if keep_v1_files:
+        raise typer.BadParameter("--keep-v1-files is for an upgrade in place: the copy keeps all")
+    with progress(quiet=quiet or output is Output.json) as tell:
+        report = icevirt.upgrade(
+            repo,
+            new,
+            chunks="copy" if chunks is Chunks.copy else "reference",
+            dry_run=dry_run,
+            progress=tell,
+        )
+    return CommandResult(value=report, output=output, quiet=quiet, status=0 if report.ok else 1)

@@ -60,7 +60,7 @@ def scan(  # noqa: PLR0917 - each is an option of the command
     return CommandResult(value=report, output=output, quiet=quiet, status=0 if report.ok else 1)
 
 
-def catalog(
+def catalog(  # noqa: PLR0917 - each is an option of the command
     catalog: Annotated[str, typer.Argument(help="The catalog, a path or URL.")],
     scan: Annotated[
         str | None, typer.Option(help="Only what this scan found, by its key in the summary.")
@@ -70,13 +70,25 @@ def catalog(
         typer.Option(help="Write this table, one row per file, array or reference."),
     ] = None,
     to: Annotated[str | None, typer.Option(help="The Parquet file to write the table to.")] = None,
+    forget: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="<FILE>",
+            help="Let this file be scanned again by the next scan; may be repeated.",
+        ),
+    ] = None,
     output: OutputOption = Output.text,
 ) -> CommandResult:
-    """Show what a catalog holds, or with --table and --to write a table of it as Parquet."""
+    """Show what a catalog holds, write a table of it as Parquet, or forget scans of files."""
     import icevirt
 
     if (table is None) != (to is None):
         raise typer.BadParameter("give --table and --to together")
+    if forget:
+        if table is not None:
+            raise typer.BadParameter("give --forget alone")
+        scans = icevirt.forget_scans(catalog, forget)
+        return CommandResult(value={"forgotten": scans, "files": len(forget)}, output=output)
     view = icevirt.catalog_view(catalog, scan=scan)
     if table is not None and to is not None:
         rows = view.write_parquet(table.value, to)

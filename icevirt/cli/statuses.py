@@ -22,6 +22,12 @@ PLATFORM = 3
 CANCELLED = 4
 """The Spark jobs were cancelled: the same command goes on where it stopped."""
 
+BEHIND = 5
+"""`status` found that a dataset is further behind than was allowed."""
+
+HELD = 5
+"""An update did what it could, and holds files back; only with ``--fail-on-held``."""
+
 BUG = 70
 """An error that icevirt did not foresee, with a traceback; `EX_SOFTWARE` of sysexits.h."""
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from icevirt.connect.credentials.aws_profile import profile_region
 from icevirt.connect.credentials.common import Secret
-from icevirt.connect.urls import Address
+from icevirt.connect.urls import Address, destination
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import ObjectStoreConfig
 
@@ -136,6 +136,40 @@ def http_store(
             raise _persisted(name)
     sent = {"headers": dict(headers)} if headers else {}
     return ObjectStoreConfig("http", _public(opts) | sent)
+
+
+def config_of(address: Address, options: StoreOptions) -> ObjectStoreConfig:
+    """Return the config of a container that is reached as a store is, without secrets.
+
+    What the environment said is in it: readers may have another one.
+    """
+    store, allow_http = dict(options.store), dict(options.client).get("allow_http") is True
+    named = {"allow_http": "true"} if allow_http else {}
+    match address.provider:
+        case "s3":
+            endpoint = store.get("aws_endpoint_url_s3")
+            return s3_store(
+                region=store["region"],
+                endpoint_url=endpoint,
+                allow_http=allow_http,
+                anonymous=options.anonymous,
+                s3_compatible=endpoint is not None,
+                force_path_style=not store["virtual_hosted_style_request"],
+                requester_pays="request_payer" in store,
+            )
+        case "gcs":
+            if base_url := store.get("base_url"):
+                named["google_base_url"] = base_url
+            return gcs_store(named)
+        case "azure":
+            account = store.get("account_name", "devstoreaccount1")
+            endpoint = destination(address, store)
+            if endpoint == f"https://{account}.blob.core.windows.net":
+                return azure_store(account=account)
+            told = {f"azure_{name}": value for name, value in named.items()}
+            return azure_store(account=account, config={**told, "azure_storage_endpoint": endpoint})
+        case _:
+            return http_store(named)
 
 
 def _public(options: Mapping[str, str] | None) -> dict[str, Any]:

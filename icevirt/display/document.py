@@ -18,7 +18,14 @@ from icevirt.archive.reports.build import AppendReport, BuildReport
 from icevirt.archive.reports.history import VersionDiff
 from icevirt.archive.reports.plan import PlanCost, ReadCost
 from icevirt.archive.reports.scan import ScanReport
+from icevirt.archive.reports.update import UpdateReport
+from icevirt.archive.reports.upkeep import (
+    ExcludedFiles,
+    MaintenanceReport,
+    RepositoryStatus,
+)
 from icevirt.archive.reports.verification import VerifyReport
+from icevirt.archive.reports.web_access import WebAccessReport
 from icevirt.archive.scanned import ScannedFile
 from icevirt.display.plan import array_of
 from icevirt.display.scan import summary_of
@@ -26,15 +33,21 @@ from icevirt.errors import IcevirtError
 from icevirt.model.json import JSON
 from icevirt.objects.authorize import entry_of
 from icevirt.planning.schedule.cost_estimate import costs_of
+from icevirt.remedy_notation import shown
 from icevirt.repo.maintenance.check import CheckReport
 
 _COMPUTED: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
     AppendReport: ((), ("references",)),
+    UpdateReport: (("summary",), ("references",)),
     BuildReport: ((), ("references",)),
     ScanReport: ((), ("references", "ok")),
     VerifyReport: ((), ("ok",)),
+    WebAccessReport: ((), ("ok",)),
     CheckReport: ((), ("ok",)),
     VersionDiff: ((), ("chunks_written",)),
+    MaintenanceReport: ((), ("objects", "bytes")),
+    RepositoryStatus: ((), ("lag_seconds", "age_seconds")),
+    ExcludedFiles: ((), ("count",)),
     PlanCost: ((), ("map", "series")),
     ReadCost: (("requests",), ()),
     Era: (("name",), ()),
@@ -72,7 +85,7 @@ def _refused(value: IcevirtError) -> JSON:
             "code": value.code,
             "what": value.what,
             "facts": {name: document(each) for name, each in facts.items()},
-            "do": value.do,
+            "do": shown(value.do),
         },
         "fixes": [document(each) for each in value.fixes],
     }
@@ -91,7 +104,7 @@ def _planned(value: BuildPlan) -> JSON:
                 for array in value.arrays
             ],
             "containers": [entry_of(container) for container in value.containers],
-            "notes": value.notes,
+            "notes": list(map(shown, value.notes)),
             "left_out": value.left_out,
             "bad_files": value.bad_files,
             "eras": value.eras,

@@ -54,7 +54,7 @@ def commands(fixes: Sequence[Fix], words: Sequence[str]) -> list[str]:
     shown = [without_secrets(word) for word in words]
     more = "" if shown == [*words] else _NO_SECRETS
     at = shown.index(_LITERAL) if _LITERAL in shown else len(shown)
-    base, literal = _with_patterns(shown[:at]), _with_patterns(shown[at:])
+    base, literal = with_patterns(shown[:at]), with_patterns(shown[at:])
     made = []
     for each in fixes:
         again = ["icevirt", *_kept(base, each), *each.flags, *literal]
@@ -158,7 +158,7 @@ def _key(flag: str, value: str) -> str:
 # -- files ---------------------------------------------------------------------------------------
 
 
-def _with_patterns(words: Sequence[str]) -> list[str]:
+def with_patterns(words: Sequence[str]) -> list[str]:
     """Put a pattern in the place of many files in a row, as the shell had it before."""
     made: list[str] = []
     for suffix, run in groupby(words, _suffix):

@@ -26,7 +26,7 @@ from icevirt.archive.reports.history import (
     when,
 )
 from icevirt.archive.reports.value_source import ChunkOrigin, ValueSource, WrittenBy
-from icevirt.display.report import facts, listed, table_of
+from icevirt.display.blocks import facts, listed, notes, table_of
 from icevirt.display.text import count, shortened, words
 
 _FILES = 20  # of a kind are shown
@@ -75,7 +75,7 @@ def version_diff(diff: VersionDiff) -> RenderableType:
         parts += [Text(), words("Nothing differs", "bold")]
     parts += listed("Archive", [*map(_steps, diff.steps), *_all_files(diff.files)])
     parts += listed("Groups and arrays", (line for node in diff.nodes for line in _node(node)))
-    return Group(*parts, *listed("Notes", diff.notes))
+    return Group(*parts, *notes(diff.notes))
 
 
 def _one(commit: LoggedCommit) -> str:
@@ -145,6 +145,8 @@ def branch_move(move: BranchMove) -> RenderableType:
         return words(f"Branch {move.branch} is there already: {_one(move.after)}")
     verbs = {"undo": "Undone on", "redo": "Done again on", "reset": "Reset"}
     rows = {"was": _one(move.before), "is": _one(move.after)}
+    if move.excluded:
+        rows["excluded"] = f"{count(move.excluded, 'file')}, from later appends"
     lines = [_one(each) for each in move.dropped]
     if move.more:
         lines.append(f"and {count(move.more, 'commit')} more")

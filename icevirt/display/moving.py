@@ -1,13 +1,13 @@
-"""Format the reports of `icevirt.relocate` and `icevirt.materialize`."""
+"""Format the reports of `icevirt.relocate`, `icevirt.materialize` and `icevirt.export`."""
 
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from icevirt.archive.reports.copying import MaterializeReport
-from icevirt.archive.reports.relocation import RelocateReport
-from icevirt.display.report import facts
+from icevirt.archive.reports.copying import ExportReport, MaterializeReport
+from icevirt.archive.reports.relocation import MovedDataset, RelocateReport
+from icevirt.display.blocks import facts
 from icevirt.display.text import box, count, durations, size, words
 
 
@@ -26,6 +26,8 @@ def relocate_report(report: RelocateReport) -> RenderableType:
         rows["compared"] = _compared(report)
     if report.files_restamped:
         rows["checksums"] = f"{count(report.files_restamped, 'file')} with a new time or etag"
+    for each in report.datasets:
+        rows[f"dataset {each.group}"] = _dataset(each)
     if report.executor:
         rows["executor"] = report.executor
     if took := durations(report.seconds):
@@ -33,9 +35,25 @@ def relocate_report(report: RelocateReport) -> RenderableType:
     return Group(words(report.repo, "bold"), facts(rows), _state(report))
 
 
+def _dataset(moved: MovedDataset) -> str:
+    """Say what append, update and withdraw go by from now on."""
+    told = [f"lists {count(moved.files, 'file')} at the new place"]
+    if moved.recipe and moved.recipe != moved.recipe_before:
+        how = (
+            "trusted on this machine, as before"
+            if moved.is_trusted
+            else "update asks for its digest, as you did not make it on this machine"
+        )
+        told.append(f"recipe {moved.recipe} ({how})")
+    return "; ".join((*told, *moved.notes))
+
+
 def _commit(report: RelocateReport) -> str:
+    if not report.manifests and not report.datasets:
+        return "none: nothing names the old place"
     if not report.manifests:
-        return "none: no reference is changed"
+        where = f"to {report.branch}" if report.is_plan else f"{report.snapshot_id}"
+        return f"{where}; of what the datasets record, no reference is changed"
     what = f"{report.manifests:,} of {count(report.manifests_there, 'manifest')}"
     if report.is_plan:
         return f"to {report.branch}; {what} to be rewritten, older snapshots stay as they are"
@@ -60,7 +78,7 @@ def _compared(report: RelocateReport) -> str:
 def _state(report: RelocateReport) -> Text:
     if report.is_plan:
         return Text("  nothing was changed: a plan", "bold green")
-    if not report.references:
+    if not report.references and not report.datasets:
         return Text("  nothing to do: all references lead to the new place", "bold green")
     return Text("  relocated", "bold green")
 
@@ -87,3 +105,18 @@ def materialize_report(report: MaterializeReport) -> RenderableType:
     else:
         state = "nothing to do: all of it is stored already"
     return Group(words(report.repo, "bold"), facts(rows), Text(f"  {state}", "bold green"))
+
+
+def export_report(report: ExportReport) -> RenderableType:
+    """Return the report for a terminal."""
+    referenced = f"{count(report.references, 'reference')} into {count(report.files, 'file')}"
+    rows = {
+        "version": f"{report.snapshot_id or 'with uncommitted changes'}, {report.group}",
+        "written": f"{report.format}, metadata of zarr v{report.zarr_format}",
+        "holds": f"{count(report.arrays, 'array')}, {referenced}",
+    }
+    if report.chunks_embedded:
+        rows["embedded"] = (
+            f"{count(report.chunks_embedded, 'chunk')}, {size(report.bytes_embedded)}"
+        )
+    return Group(words(report.path, "bold"), facts(rows), Text("  checksums are not exported"))

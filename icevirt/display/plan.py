@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from icevirt.archive.eras import Choice, Era, Eras, Run
+from icevirt.archive.eras import REFUSED, Choice, Era, Eras, Run
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ArraySummary
 from icevirt.archive.reports.plan import ArrayCost, PlanDifference, ReadCost
-from icevirt.display.report import array_table, bad_file, facts, listed, table_of
+from icevirt.display.blocks import facts, listed, table_of
+from icevirt.display.report import array_table, bad_file
 from icevirt.display.text import bytes_of, count, entry, size, some, words
 from icevirt.objects.authorize import entry_of
 from icevirt.planning.reader_support import named, readers_of_json
 from icevirt.planning.schedule.cost_estimate import costs_of, windows_of
+from icevirt.remedy_notation import shown
 
 _SHOWN = 3  # arrays in a line
 _LISTED = 10  # paths in a line
@@ -51,8 +54,8 @@ def build_plan(plan: BuildPlan) -> RenderableType:
         array_table(map(array_of, plan.arrays)),
         *([] if plan.eras is None else [Text(), eras(plan.eras)]),
         *_differing(plan.difference),
-        *(words(f"note: {note}", "dim") for note in plan.notes),
-        *(words(f"warning: {warning}", "yellow") for warning in cost.warnings),
+        *(words(f"note: {shown(note)}", "dim") for note in plan.notes),
+        *(words(f"warning: {shown(warning)}", "yellow") for warning in cost.warnings),
         *listed("Left out", map(bad_file, plan.bad_files), "bold red"),
     )
 
@@ -138,7 +141,8 @@ def eras(found: Eras) -> RenderableType:
         parts.append(words(f"  and {found.count - SHOWN:,} more", "dim"))
     parts += listed("Files within another era", _apart(found))[1:]
     parts += listed("Files that lack a variable", _absences(found))[1:]
-    parts += listed("What can be done", map(choice, found.choices))[1:]
+    ways = (each for each in found.choices if each.option != REFUSED)
+    parts += listed("What can be done", (shown(choice(each)) for each in ways))[1:]
     return Group(*parts)
 
 
@@ -170,9 +174,10 @@ def _end(url: str, label: str) -> Text:
 
 
 def _apart(found: Eras) -> Iterator[str]:
-    for run in found.apart[:SHOWN]:
-        yield f"{_files(run)} of era_{run.era} within era_{run.inside}"
-    if more := max(0, len(found.apart) - SHOWN) + found.more_apart:
+    runs = Counter(f"{_files(run)} of era_{run.era} within era_{run.inside}" for run in found.apart)
+    for line, times in [*runs.items()][:SHOWN]:
+        yield line if times == 1 else f"{line}, in {times:,} places"
+    if more := sum([*runs.values()][SHOWN:]) + found.more_apart:
         yield f"and {count(more, 'run')} more"
 
 

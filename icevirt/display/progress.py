@@ -16,7 +16,7 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
 from icevirt.archive.reports.build import Progress
-from icevirt.display.text import plain
+from icevirt.display.text import plain, size
 
 
 class ProgressDisplay:
@@ -24,6 +24,7 @@ class ProgressDisplay:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._is_drawn = console.is_terminal or console.is_jupyter
         self._phases: dict[str, TaskID] = {}
         self._last: Progress | None = None  # step
         self._bars = Bars(
@@ -32,13 +33,13 @@ class ProgressDisplay:
             TextColumn("{task.fields[amounts]}", markup=False),
             TimeElapsedColumn(),
             console=console,
-            disable=not console.is_terminal,
+            disable=not self._is_drawn,
             transient=True,
         )
 
     def __call__(self, step: Progress) -> None:
         """Show a step. Called from any thread."""
-        if not step.total and not self._console.is_terminal:
+        if not step.total and not self._is_drawn:
             return  # short, or not yet of known length
         last, self._last = self._last, step
         if last is None or last.phase != step.phase:
@@ -63,9 +64,9 @@ class ProgressDisplay:
         if (before := self._phases.get(step.phase)) is not None:
             self._bars.remove_task(before)
         self._phases[step.phase] = self._bars.add_task(plain(step.phase), total=None, amounts="")
-        if not self._console.is_terminal:
-            size = plain(f"{step.phase}: {step.total:,} {step.unit}")
-            self._console.print(size, markup=False, highlight=False)
+        if not self._is_drawn:
+            told = plain(f"{step.phase}: {step.total:,} {step.unit}")
+            self._console.print(told, markup=False, highlight=False)
 
     def _end(self, last: Progress) -> None:
         """Stop the clock of a phase; one that had nothing to count has nothing more to say."""
@@ -117,7 +118,7 @@ def _describe(step: Progress) -> str:
     if step.references:
         parts.append(f"{step.references:,} references, {step.references * share:,.3g}/s")
     if step.bytes:
-        parts.append(f"of {step.bytes / 1e9:,.3g} GB")
+        parts.append(f"of {size(step.bytes)}")
     if (left := step.seconds_left) is not None and step.done < step.total:
         parts.append(f"{left:,.0f} s left")
     return ", ".join(parts)

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from icevirt.display.fixes import commands
 from icevirt.display.text import plain, some
 from icevirt.errors import IcevirtError
+from icevirt.remedy_notation import shown
 
 _FILES = ("first", "second", "other", "file")  # facts that name one, or a place in it
 _SHOWN = 5  # of several values
@@ -30,7 +31,7 @@ def lines(error: IcevirtError, words: Sequence[str]) -> list[str]:
         *(f"  {plain(name):<{width}}  {plain(text)}" for name, text in facts.items()),
         *(["fix:" if len(ways) == 1 else "fix (one of):"] if ways else []),
         *(f"  {each}" for each in ways),
-        *([plain(error.do)] if error.do else []),
+        *([plain(shown(error.do))] if error.do else []),
     ]
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from icevirt.archive.reports.build import (
@@ -14,8 +12,13 @@ from icevirt.archive.reports.build import (
     ArraySummary,
     BadFile,
     BuildReport,
+    RepositorySummary,
+    reason_of,
 )
+from icevirt.display.blocks import TableOrCards, facts, listed, notes, table_of
 from icevirt.display.text import box, bytes_of, durations, references, size, words
+from icevirt.planning.reader_support import RECTILINEAR
+from icevirt.remedy_notation import shown
 
 _HEADINGS = ("array", "type", "shape", "chunks of", "references", "in files", "stored", "read by")
 
@@ -30,13 +33,14 @@ def append_report(report: AppendReport) -> RenderableType:
     counts = {
         "appended": f"{report.files_appended:,}, and {report.files_known:,} were there already",
         **({"replaced": f"{report.files_replaced:,}"} if report.files_replaced else {}),
+        **({"excluded": f"{report.files_excluded:,}"} if report.files_excluded else {}),
     }
     if not report.already_built:
         return _drawn(report, "Appended to", {**counts, **_facts(report)})
     done = Text.assemble(("Nothing to append to", "bold green"), " ", words(report.repo, "bold"))
     snapshot = {"snapshot": f"{report.snapshot_id} on {report.branch}"}
     told = facts({**(snapshot if report.snapshot_id else {}), **counts})
-    return Group(done, told, *listed("Notes", report.findings))
+    return Group(done, told, *notes(report.findings))
 
 
 def _drawn(report: BuildReport, verb: str, told: dict[str, str]) -> RenderableType:
@@ -45,7 +49,7 @@ def _drawn(report: BuildReport, verb: str, told: dict[str, str]) -> RenderableTy
         facts(told),
         Text(),
         array_table(report.arrays),
-        *listed("Notes", report.findings),
+        *notes(report.findings),
         *listed("Left out", map(bad_file, report.bad_files), "bold red"),
         Text(),
         Text("Open it", "bold"),
@@ -63,7 +67,35 @@ def opening(report: BuildReport) -> str:
         *(["eras='concat'"] if report.eras > 1 and report.opens_as_one else []),
         f"authorize_virtual_chunk_access={list(report.containers)!r}",
     ]
-    return "\n".join(["xr.open_dataset(", *(f"    {words}," for words in arguments), ")"])
+    call = ["xr.open_dataset(", *(f"    {words}," for words in arguments), ")"]
+    return "\n".join([*_settings(report.arrays), *call])
+
+
+def opening_of(summary: RepositorySummary) -> str:
+    """Return the Python that opens what a repository holds: one group, or several as a tree."""
+    groups = sorted({each.path.rsplit("/", 1)[0] or "/" for each in summary.arrays})
+    function = "xr.open_datatree" if len(groups) > 1 else "xr.open_dataset"
+    arguments = [
+        repr(summary.repo),
+        "engine='icevirt'",
+        *([f"group={groups[0]!r}"] if groups not in ([], ["/"]) and len(groups) == 1 else []),
+        *(
+            [f"authorize_virtual_chunk_access={list(summary.containers)!r}"]
+            * bool(summary.containers)
+        ),
+    ]
+    call = [f"{function}(", *(f"    {words}," for words in arguments), ")"]
+    return "\n".join([*_settings(summary.arrays), *call])
+
+
+def _settings(arrays: Iterable[ArraySummary]) -> list[str]:
+    """Return the setting without which zarr refuses chunks of different lengths."""
+    wants = {each for array in arrays for each in array.readers.zarr_lacks}
+    return (
+        [f"zarr.config.set({{{RECTILINEAR!r}: True}})"]
+        if any(RECTILINEAR in each for each in wants)
+        else []
+    )
 
 
 def _facts(report: BuildReport) -> dict[str, str]:
@@ -83,16 +115,10 @@ def _facts(report: BuildReport) -> dict[str, str]:
 
 def bad_file(file: BadFile) -> str:
     """Return a bad file and what is wrong with it, on one line."""
-    return f"{file.url}: {file.error} [{file.code}]"
+    return f"{file.url}: {shown(reason_of(file.error, file.url))} [{file.code}]"
 
 
-def listed(title: str, lines: Iterable[str], style: str = "bold") -> list[RenderableType]:
-    """Return lines under a title, nothing if there are none."""
-    shown = [words(f"  {line}") for line in lines]
-    return [Text(), Text(title, style), *shown] if shown else []
-
-
-def array_table(arrays: Iterable[ArraySummary]) -> Table:
+def array_table(arrays: Iterable[ArraySummary]) -> TableOrCards:
     """Return a row for each array: what it is, where its chunks are, what reads it."""
     table = table_of(_HEADINGS, right=("in files", "stored"))
     for array in arrays:
@@ -107,19 +133,3 @@ def array_table(arrays: Iterable[ArraySummary]) -> Table:
             words(array.readers.text),
         )
     return table
-
-
-def table_of(headings: Sequence[str], *, right: Collection[str]) -> Table:
-    """Return an empty table with these headings, some of them over numbers at the right."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in headings:
-        justify: Literal["right", "left"] = "right" if heading in right else "left"
-        table.add_column(heading, overflow="fold", justify=justify)
-    return table
-
-
-def facts(rows: dict[str, str]) -> Text:
-    """Return a line for each row: what it is, in grey, and its value."""
-    wide = max(map(len, rows), default=0)
-    lines = [Text.assemble((f"  {name:<{wide}}  ", "dim"), words(rows[name])) for name in rows]
-    return Text("\n").join(lines)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from datetime import datetime
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
 from icevirt.archive.reports.build import ArraySummary, GroupSummary, RepositorySummary
+from icevirt.archive.reports.history import when
+from icevirt.archive.reports.upgrade import UpgradeCopyReport
 from icevirt.archive.reports.verification import Checked, Difference, VerifyReport
-from icevirt.display.report import facts
+from icevirt.archive.reports.web_access import WebAccessReport
+from icevirt.display.blocks import facts
+from icevirt.display.report import opening_of
 from icevirt.display.text import (
     box,
     count,
@@ -25,18 +30,31 @@ from icevirt.repo.maintenance.check import CheckReport
 from icevirt.repo.maintenance.chunk_bytes import ChunksReport
 from icevirt.repo.v1.upgrade import UpgradeReport
 
+_NOTHING = "nothing"
 _ATTRIBUTES = 8  # of a group are shown
 
 
 def repository_summary(summary: RepositorySummary) -> RenderableType:
     """Return the summary for a terminal."""
-    return Group(words(summary.repo, "bold"), facts(_facts(summary)), Text(), _tree(summary))
+    shown: list[RenderableType] = [
+        words(summary.repo, "bold"),
+        facts(_facts(summary)),
+        Text(),
+        _tree(summary),
+    ]
+    if not summary.arrays or not summary.spec_version:
+        return Group(*shown)
+    snippet = map(words, opening_of(summary).split("\n"))
+    return Group(*shown, Text(), Text("Open it", "bold"), *snippet)
 
 
 def _facts(summary: RepositorySummary) -> dict[str, str]:
+    written = when(datetime.fromisoformat(summary.written_at))
     rows = {
-        "snapshot": f"{summary.snapshot_id}, {summary.written_at}: {summary.message}",
-        "history": f"{count(summary.snapshots, 'snapshot')}, format {summary.spec_version}",
+        "snapshot": f"{summary.snapshot_id}, {written}: {summary.message}",
+        "history": f"{count(summary.snapshots, 'snapshot')}"
+        + (f", format {summary.spec_version}" if summary.spec_version else ""),
+        "format": summary.generation,
         "branches": ", ".join(summary.branches),
         "tags": ", ".join(summary.tags),
         "authorize": ", ".join(map(entry, summary.containers)),
@@ -109,6 +127,7 @@ def check_report(report: CheckReport) -> RenderableType:
     return Group(
         words(report.repo, "bold"),
         Text(f"  checked  {', '.join(counted)}"),
+        *([words(f"  format   {report.generation}")] if report.generation else []),
         *(words(each, "yellow" if each.advice else "red") for each in report.problems),
         *([] if report.chunks is None else _chunks(report.chunks)),
         _verdict(report),
@@ -166,7 +185,29 @@ def upgrade_report(report: UpgradeReport) -> RenderableType:
     return Group(words(report.repo, "bold"), *lines, Text(f"  {_state(report)}", "bold green"))
 
 
-def _held(report: UpgradeReport) -> str:
+def upgrade_copy_report(report: UpgradeCopyReport) -> RenderableType:
+    """Return the report for a terminal."""
+    what = f"{_held(report)}, {count(report.references, 'reference')}"
+    chunks = f"{count(report.chunks, 'chunk')}, {size(report.bytes)}"
+    rows = {
+        "from": f"{report.source}, format {report.generation}",
+        "holds": what,
+        "to copy" if report.dry_run else "copied": chunks if report.chunks else "",
+        "authorize": ", ".join(map(entry, report.authorize)),
+    }
+    lines = [words(f"  note     {line}", "yellow") for line in report.notes]
+    lines += [words(f"  lost     {line}", "red") for line in report.lost]
+    done = "can be upgraded to V2" if report.dry_run else "upgraded to V2"
+    end = f"{done}, without what is listed" if report.lost else done
+    return Group(
+        words(report.repo, "bold"),
+        facts({name: value for name, value in rows.items() if value}),
+        *lines,
+        Text(f"  {end}", "bold red" if report.lost else "bold green"),
+    )
+
+
+def _held(report: UpgradeReport | UpgradeCopyReport) -> str:
     branches = f"{report.branches} branch" + ("es" if report.branches != 1 else "")
     return f"{count(report.snapshots, 'snapshot')}, {branches}, {count(report.tags, 'tag')}"
 
@@ -200,6 +241,25 @@ def verify_report(report: VerifyReport) -> RenderableType:
     )
 
 
+def web_access_report(report: WebAccessReport) -> RenderableType:
+    """Return for a terminal what a page in a browser misses."""
+    lines = []
+    for each in report.problems:
+        color, others = "red" if each.stops else "yellow", f" and {each.urls - 1} more"
+        where = each.url + others * (each.urls > 1)
+        lines += [words(f"  {each.kind}: {each.what}", color), words(f"    {where}")]
+        lines.append(words(f"    {each.do}"))
+    result = "a page can read it" if report.ok else "a page cannot read it"
+    return Group(
+        words(report.repo, "bold"),
+        Text(f"  snapshot  {report.snapshot_id}"),
+        words(f"  page at   {report.origin}"),
+        Text(f"  checked   {count(report.objects, 'object')}, {count(report.files, 'file')}"),
+        *lines,
+        Text(f"  {result}", "green" if report.ok else "red"),
+    )
+
+
 def _compared(checked: Checked) -> str:
     parts = []
     if checked.files:
@@ -211,7 +271,7 @@ def _compared(checked: Checked) -> str:
             f"{count(checked.values, 'value')} of {count(checked.chunks, 'chunk')} and"
             f" {count(checked.arrays, 'stored array')}"
         )
-    return "; ".join(parts) or "nothing"
+    return "; ".join(parts) or _NOTHING
 
 
 def _remarks(report: VerifyReport) -> list[Text]:
@@ -238,6 +298,8 @@ def _line(difference: Difference) -> str:
 
 
 def _result(report: VerifyReport) -> Text:
+    if report.ok and _compared(report.checked) == _NOTHING:
+        return Text("  nothing was compared", "bold yellow")
     if report.ok:
         return Text("  no difference", "bold green")
     wrong = len(report.checked.differences) + report.checked.more

@@ -12,9 +12,11 @@ from rich.text import Text
 from icevirt.archive.reports.build import ArraySummary
 from icevirt.archive.reports.scan import CatalogSummary, PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedArray, ScannedFile
-from icevirt.display.report import array_table, bad_file, facts, listed, table_of
+from icevirt.display.blocks import facts, listed, notes, table_of
+from icevirt.display.report import array_table, bad_file
 from icevirt.display.text import bytes_of, durations, references, size, words
 from icevirt.planning.reader_support import named, readers_of
+from icevirt.remedy_notation import shown
 from icevirt.repo.summary import reference_counts
 
 
@@ -26,7 +28,7 @@ def scan_report(report: ScanReport) -> RenderableType:
         facts(_facts(report)),
         Text(),
         _table(report.arrays),
-        *listed("Notes", report.findings),
+        *notes(report.findings),
         *listed("Bad", map(bad_file, report.bad_files), "bold red"),
     )
 
@@ -101,7 +103,7 @@ def scanned_file(scanned: ScannedFile) -> RenderableType:
     ]
     for finding in scanned.findings:
         style = "yellow" if finding.severity == "warning" else "dim"
-        parts.append(words(f"{finding.severity} {finding.path}: {finding.message}", style))
+        parts.append(words(f"{finding.severity} {finding.path}: {shown(finding.message)}", style))
     return Group(*parts)
 
 

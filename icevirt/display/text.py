@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from rich.text import Text
 
 from icevirt.archive.reports.build import ReferenceCounts
+from icevirt.archive.reports.card import volume
 
 # control, format (direction marks, zero-width), surrogate, private use, line and paragraph ends
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -42,12 +43,7 @@ def shortened(value: object, width: int = 60) -> str:
 
 def size(number: int) -> str:
     """Return a number of bytes like ``1.4 MiB``."""
-    amount = float(number)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024:
-            return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} PiB"
+    return volume(number)
 
 
 def count(number: int, noun: str) -> str:

@@ -72,7 +72,11 @@ _NO_EXECUTORS = (
     " a worker, a full disk, and a spark.driver.host that executors cannot reach."
 )
 
-_STOPPED = f"If your program did not stop it, the cluster did. {_NO_EXECUTORS}"
+STOPPED = (
+    "the Spark session has been stopped",
+    f"If your program did not stop it, the cluster did. {_NO_EXECUTORS}",
+)
+"""What happened, and what to do, where the context of a session is stopped."""
 
 RESOURCES = (
     (r"No space left on device|Disk quota exceeded", "the disk of an executor is full", _DISK),
@@ -88,8 +92,7 @@ RESOURCES = (
     ),
     (
         r"LiveListenerBus is stopped|SparkContext was shut down|stopped SparkContext",
-        "the Spark session has been stopped",
-        _STOPPED,
+        *STOPPED,
     ),
 )
 """What befalls executors of any job: a pattern, what happened, and what to do."""

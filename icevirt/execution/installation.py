@@ -7,6 +7,8 @@ an etag is, and say nothing.
 from __future__ import annotations
 
 import importlib.util
+import pickle
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -39,6 +41,8 @@ RAISED_ON = "icevirt ran on executor"
 
 _OPTIONAL = "h5py"  # needed where the driver has it
 
+_REGISTERING = threading.Lock()  # cloudpickle knows modules, not calls
+
 type Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What Spark runs on the rows of a partition."""
 
@@ -46,14 +50,20 @@ type Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 @cache
 def by_value(function: Callable[..., Any]) -> bytes:
     """Return a function of `installed`, pickled with all that it calls there."""
+    return _with_functions(function)
+
+
+def _with_functions(thing: Any) -> bytes:
+    """Pickle something, and functions of `installed` in it by value."""
     from pyspark import cloudpickle
 
     tool: Any = cloudpickle
-    tool.register_pickle_by_value(installed)
-    try:
-        raw: bytes = tool.dumps(function)
-    finally:
-        tool.unregister_pickle_by_value(installed)
+    with _REGISTERING:
+        tool.register_pickle_by_value(installed)
+        try:
+            raw: bytes = tool.dumps(thing)
+        finally:
+            tool.unregister_pickle_by_value(installed)
     return raw
 
 
@@ -108,3 +118,25 @@ def guarded(work: Batches, *, is_local: bool) -> Batches:
             raise
 
     return run
+
+
+class SentBySpark:
+    """Base of what Spark pickles by itself, as the parts of a data source.
+
+    Who unpickles such an object has to have what this process has, and is asked by functions that
+    come with it: nothing of ours is imported or unpickled before.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        payload = pickle.dumps((type(self), self.__getstate__() or {}))
+        return pickle.loads, (_with_functions(_Loading(payload)),)
+
+
+class _Loading:
+    """Pickles as a call of `installed.loaded`."""
+
+    def __init__(self, payload: bytes) -> None:
+        self._payload = payload
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return installed.loaded, (expected_of(is_local=False), REFUSED, self._payload)

@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import os
+import pickle
 import re
 import socket
 import sys
@@ -83,6 +84,21 @@ def refuse(expected: Mapping[str, Any], prefix: str) -> None:
         where = f"{found['host']} ({found['executable']})"
         raise RuntimeError(f"{prefix}, {where}: {difference[1]}.")
     known.add(key)
+
+
+def loaded(expected: Mapping[str, Any], prefix: str, payload: bytes) -> Any:
+    """Unpickle an object where this process has what is expected; see `refuse`.
+
+    Args:
+        expected: What the process that pickled it has.
+        prefix: As for `refuse`.
+        payload: Its class and its attributes, pickled.
+    """
+    refuse(expected, prefix)
+    kind, attributes = pickle.loads(payload)  # noqa: S301  # made by `SentBySpark`
+    made = kind.__new__(kind)
+    made.__dict__.update(attributes)
+    return made
 
 
 def _found(name: str) -> ModuleSpec | None:

@@ -24,7 +24,7 @@ from icevirt.errors import IcevirtError, InvalidInputError, JobsCancelledError
 from icevirt.execution.executor import Done, located, results_of, run_pickled
 from icevirt.execution.installation import Batches, guarded
 from icevirt.execution.job_labels import current, described
-from icevirt.execution.spark_failures import explained, host_of_failure
+from icevirt.execution.spark_failures import explained, host_of_failure, is_stopped
 from icevirt.execution.spark_jobs import collected
 from icevirt.execution.spark_session import errors_of_spark, words_of
 from icevirt.execution.task_transport import packed, unpacked
@@ -44,10 +44,15 @@ MOST = 4096
 
 _UNBOUNDED = (1 << 31) - 1  # what Spark says in place of no bound
 
-# Spark's own words, classic and Connect
-_CANCELLED = re.compile(r"\[(?:SPARK_JOB_CANCELLED|OPERATION_CANCELED)\]")
+# Spark's own words, classic and Connect; those of 3.5 have no code
+_CANCELLED = re.compile(
+    r"\[(?:SPARK_JOB_CANCELLED|OPERATION_CANCELED)\]"
+    r"|Job \d+ cancelled(?! because SparkContext was shut down)"
+)
 
-_RESULT = "id int, ok boolean, payload binary"
+RESULT = "id int, ok boolean, payload binary"
+"""Columns of a frame of results."""
+
 _ROW = "id int, spread int, sent boolean, payload binary"
 
 
@@ -65,7 +70,7 @@ def stage[T, R](
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in _numbers(batches):
             ok, payload = run_pickled(function, tasks[number], unpacked, names_host=names_host)
-            yield _result(number, ok=ok, payload=payload)
+            yield result_row(number, ok=ok, payload=payload)
 
     return run
 
@@ -75,7 +80,8 @@ def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
         yield from map(int, batch.column("id").to_numpy())
 
 
-def _result(number: int, *, ok: bool, payload: bytes) -> pa.RecordBatch:
+def result_row(number: int, *, ok: bool, payload: bytes) -> pa.RecordBatch:
+    """Return a row of a frame of results."""
     return _batch(id=(number, pa.int32()), ok=(ok, pa.bool_()), payload=(payload, pa.binary()))
 
 
@@ -200,7 +206,7 @@ class SparkExecutor:
                 return []
             self._begin()
             work = stage(function, waiting, names_host=not self.is_local)
-            done = self._numbers(len(waiting)).mapInArrow(self.guarded(work), _RESULT)
+            done = self._numbers(len(waiting)).mapInArrow(self.guarded(work), RESULT)
             return self._collected(done, len(waiting), progress)
 
     def shuffle[M, T, R](
@@ -229,8 +235,18 @@ class SparkExecutor:
             numbers = self._numbers(max(1, len(senders)))
             sent = numbers.mapInArrow(self.guarded(mapping), _ROW)
             frame = sent.repartition(len(waiting), "spread")
-            done = frame.mapInArrow(self.guarded(reducing), _RESULT)
+            done = frame.mapInArrow(self.guarded(reducing), RESULT)
             return self._collected(done, len(waiting), progress)
+
+    def results(self, frame: DataFrame) -> list[Any]:
+        """Return the results in the rows of a frame that was made elsewhere, as `run` does.
+
+        Args:
+            frame: Of this session; its columns are `RESULT`, its functions are `guarded`.
+        """
+        with _failing(self.session):
+            self._begin()
+            return self._collected(frame, 0, None)
 
     def collect(self, work: Batches, schema: str, count: int) -> list[Any]:
         """Run ``work`` as it is on ``count`` partitions, and return the rows it makes.
@@ -299,7 +315,8 @@ def _failing(session: SparkSession | None = None) -> Iterator[None]:
                 tags=current().tags,
             ) from error
         host = None if session is None else host_of_failure(session)
-        raise explained(words_of(error), host) from error
+        stopped = session is not None and is_stopped(session)
+        raise explained(words_of(error), host, is_stopped=stopped) from error
 
 
 def _mapping[M](
@@ -355,12 +372,12 @@ def _reducing[T, R](
                     held.append(row["payload"])
         for number in sorted(rows):
             if failed:
-                yield _result(number, ok=False, payload=failed[0])
+                yield result_row(number, ok=False, payload=failed[0])
             else:
                 received = rows.pop(number)
                 ok, payload = run_pickled(
                     function, tasks[number], unpacked, received, names_host=names_host
                 )
-                yield _result(number, ok=ok, payload=payload)
+                yield result_row(number, ok=ok, payload=payload)
 
     return run

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from icevirt.errors import ExecutorError, SparkJobError
-from icevirt.execution.causes import RESOURCES
+from icevirt.execution.causes import RESOURCES, STOPPED
 from icevirt.execution.installation import NEEDED, RAISED_ON, REFUSED, of_driver
 from icevirt.execution.remedies import installing, remedy_of
 
@@ -17,12 +17,13 @@ _BRINGS = {**NEEDED, "distutils": "setuptools"}  # which Spark 3.5 needs since P
 _AGAIN = "run the build again to continue where it stopped."
 
 
-def explained(text: str, host: str | None = None) -> SparkJobError:
+def explained(text: str, host: str | None = None, *, is_stopped: bool = False) -> SparkJobError:
     """Return the error for what Spark said.
 
     Args:
         text: A traceback through two languages.
         host: The machine where a task failed, if the text may not say it.
+        is_stopped: Whether the context was stopped meanwhile, which fails jobs in many words.
     """
     if (at := _HOST.search(text)) is not None:
         host = at.group(2) or at.group(1)
@@ -31,6 +32,8 @@ def explained(text: str, host: str | None = None) -> SparkJobError:
         if (match := re.search(pattern, text)) is not None:
             what, do = make(match)
             return ExecutorError(what, do=do, cause=_short(text), **facts)
+    if is_stopped:
+        return ExecutorError(STOPPED[0], do=STOPPED[1], cause=_short(text))
     return SparkJobError(
         "a Spark task failed",
         do=f"The text above gives the cause; {_AGAIN}",
@@ -61,6 +64,14 @@ def host_of_failure(session: Any) -> str | None:
     except Exception:  # noqa: BLE001  # whatever: it is an improvement
         return None
     return hosts[-1] if hosts else None
+
+
+def is_stopped(session: Any) -> bool:
+    """Say whether the context of a session is known to be stopped, by the cluster perhaps."""
+    try:
+        return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001  # no public way
+    except Exception:  # noqa: BLE001  # it is gone, or of Spark Connect
+        return False
 
 
 def _listed(sequence: Any) -> list[Any]:

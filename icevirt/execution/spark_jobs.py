@@ -24,7 +24,7 @@ from icevirt.execution.spark_session import errors_of_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_PATIENCE = 10.0  # seconds for a cancelled job to end
+_PATIENCE = 10  # seconds for a cancelled job to end
 _DESCRIPTION = "spark.job.description"
 
 
@@ -59,8 +59,10 @@ def collected(session: SparkSession, frame: DataFrame, progress: Done | None) ->
         with Watch(progress, lambda: 0 if context is None else done_of(context, own)):
             over.wait()
     except BaseException:
-        _cancel(session, context, own)
-        over.wait(_PATIENCE)
+        for _ in range(_PATIENCE):  # a job that has not begun yet is not there to be cancelled
+            _cancel(session, context, own)
+            if over.wait(1):
+                break
         raise
     if failed:
         raise failed.pop()

@@ -40,6 +40,18 @@ def recorded_dtypes(document: Mapping[str, Any]) -> dict[str, str]:
     return {name: dtype for name, dtype in pairs if isinstance(dtype, str)}
 
 
+def recorded_replacements(document: Mapping[str, Any]) -> dict[str, tuple[JSON, JSON]]:
+    """Return what a zarr.json records as written differently for other readers."""
+    extension = document.get(EXTENSION)
+    found = extension.get("replaced_attributes") if isinstance(extension, Mapping) else None
+    pairs = found.items() if isinstance(found, Mapping) else ()
+    return {
+        name: (pair[0], pair[1])
+        for name, pair in pairs
+        if isinstance(pair, list | tuple) and len(pair) == 2
+    }
+
+
 def recorded_order(document: Mapping[str, Any]) -> dict[str, int]:
     """Return the places of variables that a group's zarr.json records; names of others lack."""
     extension = document.get(EXTENSION)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
+from icevirt.model.generation import OldFormat
 from icevirt.model.json import JSONObject
 from icevirt.model.strings import Strings
 
@@ -219,6 +220,7 @@ class RepoInfo:
     disabled_feature_flags: tuple[int, ...] | None = None
     extra: bytes | None = None
     newer_tables: tuple[str, ...] = ()  # tables with fields that this icevirt cannot write again
+    old: OldFormat | None = None  # of a repository from before V1: its spec version is 0
 
 
 IDS = ("previous_snap_id", "new_snap_id")

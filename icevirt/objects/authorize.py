@@ -12,6 +12,7 @@ credentials, so the user who authorizes a container has to name that server too.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,13 +79,53 @@ def normalized(prefix: str) -> str:
     return prefix if prefix.endswith("/") else prefix + "/"
 
 
+def covering(
+    container: VirtualChunkContainer, authorized: Mapping[str, GrantedAccess]
+) -> tuple[str, GrantedAccess | None]:
+    """Return the authorized prefix that covers a container, the longest one, with its access.
+
+    A prefix covers what lies below it in the same bucket, host or directory. It must name one: the
+    root of a scheme or of the machine covers nothing but a container of exactly that prefix. Nor
+    does any prefix cover a container whose own could be read in two ways, or whose URLs another
+    library reads.
+
+    Returns:
+        The prefix and its access; the container's own prefix and None where nothing covers it.
+    """
+    url = container.url_prefix
+    if (access := authorized.get(url)) is not None:
+        return url, access
+    wide = [each for each in authorized if url.startswith(each) and _names_a_place(each)]
+    if not wide or container.is_foreign or not _is_plain(url):
+        return url, None
+    longest = max(wide, key=len)
+    return longest, authorized[longest]
+
+
+def _names_a_place(prefix: str) -> bool:
+    """Say whether a prefix is more than the root of a scheme or of the machine."""
+    scheme, _, rest = prefix.partition("://")
+    return bool(rest.strip("/")) if scheme == "file" else bool(rest.partition("/")[0])
+
+
+def _is_plain(url_prefix: str) -> bool:
+    """Say whether a prefix means the same to everybody who reads it."""
+    is_file = url_prefix.startswith("file:///")
+    try:
+        inside = f"{url_prefix.removeprefix('file:///')}_" if is_file else f"{url_prefix}_"
+        object_key(f"file://{inside}" if is_file else inside, has_bucket=not is_file)
+    except InvalidInputError:
+        return False
+    return True
+
+
 class Authorizer:
     """Decides about locations, for one session.
 
     Args:
         containers: The virtual chunk containers of the repository, by url_prefix.
-        authorized: What the session was opened with: prefix to access. A prefix counts when it
-            equals the url_prefix of a container; one that covers it does not.
+        authorized: What the session was opened with: prefix to access. A prefix counts for the
+            containers that it covers; see `covering`.
     """
 
     def __init__(
@@ -97,6 +138,7 @@ class Authorizer:
         self._named = {cont.name: cont for cont in by_length if cont.name is not None}
         given = authorized if isinstance(authorized, Mapping) else dict.fromkeys(authorized)
         self._authorized = {normalized(p): access or GrantedAccess() for p, access in given.items()}
+        self._covered: dict[str, tuple[str, GrantedAccess | None]] = {}  # by url_prefix
         self._endpoints: dict[str, str | None] = {}  # of containers that were read, by prefix
         self._made: dict[str, dict[str, Any]] = {}  # for their grants, likewise
 
@@ -109,18 +151,25 @@ class Authorizer:
             UnauthorizedError: Its container was not authorized, or not with its endpoint.
         """
         container, url = self._container_of(location)
-        access = self._authorized.get(container.url_prefix)
+        prefix, access = self._covering(container)
         if access is None:
             raise _not_authorized(container, url)
         endpoint = self._endpoint_of(container)
         if endpoint is not None and endpoint not in access.endpoints:
             raise _elsewhere(container, url, endpoint)
         if container.store.kind == "local_file_system":
-            root = urls.local_path(container.url_prefix)
+            root = urls.local_path(prefix)  # symbolic links must not lead out of it
             return LocalGrant(url, urls.local_path(url), root)
         key = object_key(url, has_bucket=not container.is_foreign)
         made = self._made.setdefault(container.url_prefix, {})
         return RemoteGrant(url, key, container, access.credentials, access.endpoints, made)
+
+    def _covering(self, container: VirtualChunkContainer) -> tuple[str, GrantedAccess | None]:
+        """Return what `covering` does, once for each container."""
+        found = self._covered.get(container.url_prefix)
+        if found is None:
+            found = self._covered[container.url_prefix] = covering(container, self._authorized)
+        return found
 
     def absolute(self, location: str) -> str:
         """Return the URL of a location, authorized or not; one of no container stays as it is."""
@@ -157,7 +206,10 @@ class Authorizer:
 def _no_container(location: str, hint: str) -> InvalidInputError:
     return InvalidInputError(
         "no virtual chunk container of this repository covers the location of a virtual chunk",
-        do=f"{hint}, with `repo.config.set_virtual_chunk_container(...)` and `repo.save_config()`.",
+        do=f"{hint}, with `repo.config.set_virtual_chunk_container(...)` and `repo.save_config()`."
+        " In a repository from before V1, authorize the prefix when you open it:"
+        f" authorize_virtual_chunk_access=[{_quoted(posixpath.dirname(location) + '/')}]"
+        " (on the command line --authorize PREFIX).",
         location=location,
     )
 

@@ -225,18 +225,22 @@ def reach_for(url: str) -> tuple[Backend, str, str]:
     Raises:
         InvalidInputError: It is not the plain URL of an object on a server.
     """
+    access = in_force()
+    if (way := access.way_to(url)) is not None:
+        return *way, url
     key = object_key(url, has_bucket=True)
     address = Address.parse(url)
     directory = url.rpartition("/")[0] + "/"
     if address.provider == "http":
-        return in_force().site(directory), key, address.url
-    return bucket_reach(in_force().bucket(url), directory), key, address.url
+        return access.site(directory), key, address.url
+    return bucket_reach(access.bucket(url), directory), key, address.url
 
 
 def source_file(url: str, meta: Meta) -> SourceFile:
     """Return what a scan records about a file. Raises ``ScanError``."""
     seconds = meta.last_modified or 0.0
-    if meta.size is None or not (seconds or (meta.etag and not answers.is_weak(meta.etag))):
+    has_checksum = seconds or (meta.etag and not answers.is_weak(meta.etag))
+    if meta.size is None or (in_force().keeps_checksums and not has_checksum):
         raise ScanError(
             "the server sends neither a strong etag nor a modification time, so changes of the "
             "file would go unnoticed",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from icevirt.connect.container import canonical, persistable
 from icevirt.connect.credentials.keywords import HOW, credentials_named
@@ -20,7 +20,7 @@ from icevirt.connect.urls import PROVIDERS, Address, plain
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects.authorize import GrantedAccess, Prefix, allowed_endpoints
-from icevirt.objects.backends import site_for
+from icevirt.objects.backends import Backend, site_for
 from icevirt.objects.http.client import Site
 
 REQUESTER_PAYS = "requester-pays"
@@ -42,6 +42,8 @@ class SourceAccess:
     """Grants, the longest prefix first; make it with `of`."""
 
     grants: tuple[SourceGrant, ...] = ()
+    keeps_checksums: ClassVar[bool] = True
+    """Whether a file is refused if its server sends nothing by which a change is noticed."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> SourceAccess:
@@ -96,6 +98,10 @@ class SourceAccess:
                 SourceGrant(prefix=url, config=config, credentials=credentials, only=only)
             )
         return cls(_longest_first(grants))
+
+    def way_to(self, url: str) -> tuple[Backend, str] | None:  # noqa: ARG002
+        """Return how one object is reached, and its key; None where its provider decides."""
+        return None
 
     def bucket(self, url: str) -> Bucket:
         """Return the bucket of an object or folder."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
-from icevirt.archive.reports.plan import PlanChange
+from icevirt.archive.reports.plan import OTHERS, PlanChange
 from icevirt.archive.schema import DECODING, decoder_of
 from icevirt.model.attributes import recorded_dtypes
 from icevirt.planning.edits.file_edits import FileEdit
@@ -31,7 +32,10 @@ type Edits = tuple[FileEdit, str]
 
 
 def plan_changes(
-    last: Mapping[str, bytes], files: int, plan: BuildPlan, edits: tuple[Edits, Edits]
+    last: Mapping[str, bytes],
+    files: int,
+    plan: BuildPlan,
+    edits: tuple[Edits, Edits],
 ) -> list[PlanChange]:
     """Compare a plan with the arrays that it replaces.
 
@@ -78,7 +82,8 @@ def changes_of_others(
         lines.setdefault((loss.stops, by), []).append(f"{loss.path} ({loss.what})")
     for (stops, by), undone in lines.items():
         what = "would be lost" if stops else "would be undone"
-        yield PlanChange(what=f"work of {by} {what}: {listed(undone, _SHOWN)}", stops=stops)
+        text = f"work of {by} {what}: {listed(undone, _SHOWN)}"
+        yield PlanChange(what=text, stops=stops, kind=OTHERS)
 
 
 def _presence(old: Collection[str], new: Mapping[str, PlannedArray]) -> Iterator[PlanChange]:
@@ -97,7 +102,8 @@ def _of_array(
     for name, key in (*facts, ("fill value", "fill_value")):
         if old.get(key) != new.get(key):
             stops = not (is_time and key in _OF_TIMES)
-            yield _changed(path, name, old.get(key), new.get(key), stops=stops)
+            found = _changed(path, name, old.get(key), new.get(key), stops=stops)
+            yield replace(found, kind=name) if key == "fill_value" else found
     for name in DECODING:
         was, now = _attribute(old, name), _attribute(new, name)
         if was != now:
@@ -181,6 +187,7 @@ def _steps(
             yield PlanChange(
                 what=f"steps along {name} {before:,} → {after:,} of {listed(arrays, _SHOWN)}",
                 stops=after < before,
+                kind="steps",
             )
 
 

@@ -59,6 +59,9 @@ _LONG_TEXT = "strings of more than 256 bytes"
 _GDAL_MOST = 10 << 20  # bytes of a fixed-length string
 _SHOWN = 3  # names in a line
 
+RECTILINEAR = "array.rectilinear_chunks"
+"""The setting of zarr without which it does not read chunks of different lengths."""
+
 
 def readers_of(
     data_type: JSON,
@@ -85,7 +88,7 @@ def readers_of(
     if name == "string":
         gdal.append(_LONG_TEXT)
     if grid != "regular":
-        zarr.append("the setting array.rectilinear_chunks")
+        zarr.append(f"the setting {RECTILINEAR}")
         gdal.append(f"{grid} chunk grids")
     if not all(shape):
         gdal.append("arrays without elements")
@@ -125,9 +128,9 @@ def describe_readers(readers: Mapping[str, Readers]) -> Iterator[str]:
     """Yield a line for each want that arrays have in common, by path of arrays."""
     total = len(readers)
     for wants, paths in _alike({path: each.zarr_lacks for path, each in readers.items()}):
-        yield f"zarr-python reads {_listed(paths, total)} only with {', '.join(wants)}"
+        yield f"zarr-python reads {_listed(paths, total)} only with {_and(wants)}"
     for wants, paths in _alike({path: each.gdal_lacks for path, each in readers.items()}):
-        yield f"{GDAL} cannot read {_listed(paths, total)} (missing: {', '.join(wants)})"
+        yield f"{GDAL} cannot read {_listed(paths, total)}: it lacks {_and(wants)}"
 
 
 def findings(scanned: ScannedFile) -> tuple[Finding, ...]:
@@ -179,6 +182,10 @@ def _gdal_has(data_type: JSON) -> bool:
     configuration = data_type.get("configuration") if isinstance(data_type, Mapping) else None
     length = configuration.get("length_bytes", 1) if isinstance(configuration, Mapping) else 1
     return isinstance(length, int) and 0 < length <= _GDAL_MOST
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _listed(names: Sequence[str], total: int) -> str:

@@ -9,21 +9,26 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from weakref import WeakSet
+
+import numpy as np
+from numpy.typing import NDArray
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, Manifest
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ManifestFile, Snapshot
+from icevirt.model.strings import Strings
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
 from icevirt.repo.maintenance import content_names
-from icevirt.storage.protocol import Storage, Written
+from icevirt.storage.protocol import ObjectInfo, Storage, Written
 from icevirt.versioning import chunk_tables
 from icevirt.versioning.id_columns import column
 from icevirt.wire import snapshot as snapshot_file
@@ -33,6 +38,7 @@ from icevirt.wire.manifests.manifest import ManifestEncoding
 
 CACHE_BYTES = 256 * 1024 * 1024
 _NODE_BYTES = 600  # a decoded node without its document, roughly
+_ALPHABET = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
 _all: WeakSet[Cache] = WeakSet()
 
 
@@ -107,7 +113,8 @@ class Assets:
 
     def read_summary(self, key: ObjectId12) -> SnapshotSummary:
         """Return the facts about a V1 snapshot, without its nodes; raises as `snapshot`."""
-        return _same(key, snapshot_file.decode_summary(self.storage.get(layout.snapshot(key))))
+        with naming(layout.snapshot(key)):
+            return _same(key, snapshot_file.decode_summary(self.snapshot_file(key)))
 
     def transaction_log(self, key: ObjectId12) -> TransactionLog:
         """Return the transaction log of a snapshot; raises as `snapshot` does."""
@@ -119,15 +126,46 @@ class Assets:
 
     def read_manifest(self, key: ObjectId12) -> Manifest:
         """Return a manifest without keeping it; raises as `snapshot` does."""
-        return self.decoded_manifest(key, self.storage.get(layout.manifest(key)))
+        return self.decoded_manifest(key, self.manifest_file(key))
 
     def decoded_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
         """Return the manifest in a file that was read. Raises ``FormatError``."""
-        return _same(key, manifest_file.decode(raw))
+        with naming(layout.manifest(key)):
+            return _same(key, manifest_file.decode(raw))
 
     def chunk(self, key: ObjectId12, *, offset: int, length: int) -> bytes:
         """Return bytes of a native chunk. Raises ``StorageError``."""
-        return self.storage.get_range(layout.chunk(key), offset=offset, length=length)
+        path = self.path(layout.CHUNKS, key)
+        return self.storage.get_range(path, offset=offset, length=length)
+
+    def snapshot_file(self, key: ObjectId12) -> bytes:
+        """Return the file of a snapshot. Raises ``ObjectNotFoundError``."""
+        return self.storage.get(self.path(layout.SNAPSHOTS, key))
+
+    def manifest_file(self, key: ObjectId12) -> bytes:
+        """Return the file of a manifest. Raises ``ObjectNotFoundError``."""
+        return self.storage.get(self.path(layout.MANIFESTS, key))
+
+    def log_file(self, key: ObjectId12) -> bytes:
+        """Return the file of a transaction log. Raises ``ObjectNotFoundError``."""
+        return self.storage.get(self.path(layout.TRANSACTIONS, key))
+
+    def path(self, folder: str, key: ObjectId12) -> str:
+        """Return the path of an object that is there, in one of ``layout.FOLDERS``."""
+        return f"{folder}/{key}"
+
+    def chunk_objects(self) -> Iterator[ObjectInfo]:
+        """List the native chunks, under the paths that their ids have."""
+        yield from self.storage.list(layout.CHUNKS)
+
+    def chunk_urls(self, ids: NDArray[np.uint8]) -> Strings:
+        """Return the URLs of native chunks, whose ids are spelt in base32; 12 bytes a row."""
+        bits = np.zeros((len(ids), 100), np.uint8)
+        bits[:, :96] = np.unpackbits(ids, axis=1).reshape(len(ids), 96)
+        letters = _ALPHABET[bits.reshape(len(ids), 20, 5) @ np.array([16, 8, 4, 2, 1], np.uint8)]
+        folder = np.frombuffer(f"{self.storage.url}/{layout.CHUNKS}/".encode(), np.uint8)
+        urls = np.hstack([np.broadcast_to(folder, (len(ids), len(folder))), letters])
+        return Strings(urls.ravel(), np.arange(len(ids) + 1, dtype=np.int64) * urls.shape[1])
 
     # -- storing -----------------------------------------------------------------------------
 
@@ -149,16 +187,18 @@ class Assets:
 
     def put_manifest(self, arrays: dict[ObjectId8, ChunkTable]) -> ManifestFile:
         """Store chunk tables as one manifest; its id covers its content."""
+        file, raw = self.encoded_manifest(arrays)
+        self.storage.put(layout.manifest(file.id), raw)
+        return file
+
+    def encoded_manifest(self, arrays: dict[ObjectId8, ChunkTable]) -> tuple[ManifestFile, bytes]:
+        """Return the manifest that `put_manifest` stores, and the facts about it."""
         how = self.manifests
         encoded = manifest_file.encode(
             arrays, level=how.level, locations=how.locations, spec_version=self.spec_version
         )
-        self.storage.put(layout.manifest(encoded.id), encoded.raw)
-        return ManifestFile(
-            id=encoded.id,
-            size_bytes=len(encoded.raw),
-            num_chunk_refs=encoded.num_chunk_refs,
-        )
+        size, count = len(encoded.raw), encoded.num_chunk_refs
+        return ManifestFile(id=encoded.id, size_bytes=size, num_chunk_refs=count), encoded.raw
 
     def put_chunk(self, body: bytes) -> ObjectId12:
         """Store the encoded bytes of a chunk under a new random id, or one that covers them.
@@ -184,12 +224,14 @@ class Assets:
     # -- with their weight -------------------------------------------------------------------
 
     def _fetch_snapshot(self, key: ObjectId12) -> tuple[Snapshot, int]:
-        found = _same(key, snapshot_file.decode(self.storage.get(layout.snapshot(key))))
+        with naming(layout.snapshot(key)):
+            found = _same(key, snapshot_file.decode(self.snapshot_file(key)))
         return found, sum(_NODE_BYTES + len(node.user_data) for node in found.nodes)
 
     def _fetch_log(self, key: ObjectId12) -> tuple[TransactionLog, int]:
-        raw = self.storage.get(layout.transaction_log(key))
-        log = _same(key, log_file.decode(raw))
+        raw = self.log_file(key)
+        with naming(layout.transaction_log(key)):
+            log = _same(key, log_file.decode(raw))
         return log, len(raw) + sum(index.nbytes for index in log.updated_chunks.values())
 
     def _fetch_manifest(self, key: ObjectId12) -> tuple[IndexedManifest, int]:
@@ -198,6 +240,16 @@ class Assets:
             for node, table in self.read_manifest(key).arrays.items()
         }
         return found, sum(indexed.nbytes for indexed in found.values())
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Name the file in errors about what is in it."""
+    try:
+        yield
+    except FormatError as error:
+        error.facts = {"path": path, **error.facts}
+        raise
 
 
 def _same[T: (Snapshot, SnapshotSummary, Manifest, TransactionLog)](key: ObjectId12, found: T) -> T:

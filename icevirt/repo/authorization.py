@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,8 +18,16 @@ from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.objects.authorize import GrantedAccess, Prefix, endpoint_if_valid, normalized
 
-type Authorization = Mapping[Prefix, Any] | Mapping[str, Any] | Iterable[Prefix] | None
-"""Prefixes, or prefixes with the credentials to use below each (None: those of the environment).
+type Authorization = (
+    str
+    | os.PathLike[str]
+    | Mapping[Prefix, Any]
+    | Mapping[str, Any]
+    | Mapping[os.PathLike[str], Any]
+    | Iterable[Prefix | os.PathLike[str]]
+    | None
+)
+"""One prefix, several, or prefixes with the credentials below each (None: the environment's).
 
 Credentials may be named: "anonymous", "environment", "netrc", or "package.module:function".
 
@@ -36,14 +45,10 @@ def authorized(
         config: What the caller passed: endpoints of its containers are the caller's own choice.
 
     Raises:
-        InvalidInputError: It is a single string, a prefix is empty, or credentials are named that
-            are not there.
+        InvalidInputError: A prefix is empty, or credentials are named that are not there.
     """
-    if isinstance(given, str):
-        raise InvalidInputError(
-            "authorize_virtual_chunk_access must be a list, not a string",
-            do=f"Pass a list: authorize_virtual_chunk_access=[{given!r}].",
-        )
+    if isinstance(given, str | os.PathLike):
+        given = (os.fspath(given),)
     if not isinstance(given, Iterable | None):
         raise InvalidInputError(
             "authorize_virtual_chunk_access must be a list of prefixes",
@@ -68,7 +73,7 @@ def authorized(
 
 
 def _entry(entry: object) -> tuple[str, frozenset[str]]:
-    match entry:
+    match os.fspath(entry) if isinstance(entry, os.PathLike) else entry:
         case str(prefix):
             return _normalized(prefix), frozenset()
         case (str(prefix), str(endpoint)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from icevirt.errors import AlreadyExistsError
+from icevirt.errors import AlreadyExistsError, InvalidInputError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo
@@ -17,18 +17,47 @@ from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.repo_info_file import RepoInfoFile
+from icevirt.repo.v1.files import V1Files
 from icevirt.storage.protocol import Storage
 from icevirt.versioning import repo_updates
 from icevirt.versioning.config_merge import persistable
+from icevirt.wire.documents.ref import Ref
 
 
-def create(assets: Assets, head: RepoInfoFile, config: JSONObject | None) -> None:
+def create(storage: Storage, config: JSONObject | None, spec_version: int = 2) -> None:
     """Make an empty repository.
 
     Raises:
         AlreadyExistsError: There is one.
+        InvalidInputError: There is no such version of the format.
     """
-    if head.create(prepare(assets, head.now(), config)) is None:
+    if spec_version not in (1, 2) or isinstance(spec_version, bool):
+        raise InvalidInputError(
+            "there is no such version of the format", do="Pass 1 or 2.", spec_version=spec_version
+        )
+    head = RepoInfoFile(storage)
+    if spec_version == 1:
+        _create_v1(Assets(storage, spec_version=1), head.now(), config)
+    elif head.create(prepare(Assets(storage), head.now(), config)) is None:
+        raise there_is_one(storage)
+
+
+def _create_v1(assets: Assets, now: int, config: JSONObject | None) -> None:
+    """Write the objects of the V1 format, the branch that makes them a repository last."""
+    root = repo_updates.initialised(now).snapshots[INITIAL_SNAPSHOT_ID]
+    assets.put_new_snapshot(
+        Snapshot(
+            id=root.id,
+            nodes=(),
+            flushed_at=root.flushed_at,
+            message=root.message,
+            metadata=root.metadata,
+        )
+    )
+    files = V1Files(assets.storage, {})
+    if config:
+        files.put_config(persistable(config))
+    if not files.put_branch(repo_updates.MAIN, Ref(root.id)):
         raise there_is_one(assets.storage)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ from icevirt.versioning.move_and_reindex import Reindex
 
 class Editing(View):
     """The part of `Session` that changes things."""
+
+    _any_codec: ClassVar[bool] = False  # whether metadata may name codecs that are unknown here
 
     def add_group(self, path: str, zarr_json: bytes) -> None:
         """Add a group; missing parents are added too.
@@ -68,8 +71,13 @@ class Editing(View):
             staging.forget(node, self._outside(node, changed.num_chunks))
         staging.nodes[node.path] = changed
 
-    def set_chunks(self, path: str, chunks: ChunkTable) -> None:
+    def set_chunks(self, path: str, chunks: ChunkTable, *, any_location: bool = False) -> None:
         """Write chunk references, replacing existing ones.
+
+        Args:
+            path: The array.
+            chunks: The references.
+            any_location: Accept locations that no container covers, which no client can read yet.
 
         Raises:
             NodeNotFoundError: There is no such array.
@@ -77,7 +85,7 @@ class Editing(View):
             ReadOnlyError: The session is read-only.
         """
         node = self.array(path)
-        validation.check_chunks(self.config, node.path, chunks)
+        validation.check_chunks(self.config, node.path, chunks, any_location=any_location)
         self._changed().put(node, chunks)
 
     def set_chunk(self, path: str, index: Sequence[int], encoded: bytes) -> None:
@@ -224,7 +232,7 @@ class Editing(View):
 
     def _checked(self, path: str, zarr_json: bytes, kind: str) -> str:
         path = paths.canonical(path)
-        found = validation.checked(path, zarr_json)
+        found = validation.checked(path, zarr_json, any_codec=self._any_codec)
         if found != kind:
             raise InvalidInputError(
                 f"the metadata belongs to another kind of node: {found}",

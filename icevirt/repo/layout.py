@@ -6,27 +6,30 @@ from icevirt.errors import SnapshotNotFoundError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 
 REPO = "repo"
-CHUNKS = "chunks"
-FOLDERS = ("snapshots", "manifests", "transactions", CHUNKS, "overwritten")
+SNAPSHOTS, MANIFESTS, TRANSACTIONS, CHUNKS = "snapshots", "manifests", "transactions", "chunks"
+FOLDERS = (SNAPSHOTS, MANIFESTS, TRANSACTIONS, CHUNKS, "overwritten")
 WORK = ("icevirt",)
 """Where builds keep what they need until they commit, catalogs above all."""
+BUILDS = "icevirt/builds"
+"""Where each build that is not committed yet has a folder, named by its id."""
+
 CONTENT_NAMES = "icevirt/content-names"
 """Where lists of chunks that are named by their content lie."""
 
 
 def snapshot(key: ObjectId12) -> str:
     """Return the path of a snapshot."""
-    return f"snapshots/{key}"
+    return f"{SNAPSHOTS}/{key}"
 
 
 def manifest(key: ObjectId12) -> str:
     """Return the path of a manifest."""
-    return f"manifests/{key}"
+    return f"{MANIFESTS}/{key}"
 
 
 def transaction_log(key: ObjectId12) -> str:
     """Return the path of the transaction log of a snapshot."""
-    return f"transactions/{key}"
+    return f"{TRANSACTIONS}/{key}"
 
 
 def chunk(key: ObjectId12) -> str:

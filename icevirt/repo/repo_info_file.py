@@ -14,6 +14,7 @@ from typing import Any
 
 from icevirt.connect.retry import jitter
 from icevirt.errors import (
+    NotListableError,
     ObjectNotFoundError,
     ReadOnlyError,
     RepositoryNotFoundError,
@@ -23,7 +24,9 @@ from icevirt.ids import ObjectId12
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotSummary
 from icevirt.repo import layout
+from icevirt.repo.legacy.as_v2 import Finder, OldRepoState
 from icevirt.repo.v1 import as_v2
+from icevirt.repo.v1.files import V1Files
 from icevirt.storage.protocol import LostRace, Storage, Version
 from icevirt.versioning.config_merge import refuse_unconditional
 from icevirt.versioning.history import ops_log
@@ -48,7 +51,7 @@ class RepoObject:
     version: Version
 
 
-type RepoState = RepoObject | as_v2.V1RepoState
+type RepoState = RepoObject | as_v2.V1RepoState | OldRepoState
 
 
 class RepoInfoFile:
@@ -63,9 +66,10 @@ class RepoInfoFile:
         self.watch = ClockCheck()
         self._last: RepoObject | None = None
         self._snapshots: dict[ObjectId12, SnapshotSummary] = {}  # of a V1 repository
+        self._finder = Finder(storage)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RepoInfoFile, (self.storage, self.now)
+        return RepoInfoFile, (self.storage, self.now), {"_finder": self._finder}
 
     def find(self) -> RepoState | None:
         """Read it; None where there is no repository.
@@ -74,9 +78,15 @@ class RepoInfoFile:
             FormatError: It is damaged.
         """
         # an upgrade may end between the first and the second look
-        return (
-            self._repo_object() or as_v2.find(self.storage, self._snapshots) or self._repo_object()
-        )
+        return self._repo_object() or self._older() or self._repo_object()
+
+    def _older(self) -> as_v2.V1RepoState | OldRepoState | None:
+        """Read a repository that has references in place of `repo`."""
+        try:
+            files = V1Files(self.storage, self._snapshots)
+        except NotListableError:  # on a web server; references are found by listing them
+            return None
+        return as_v2.state_of(files, self.storage) or self._finder.find(files.paths)
 
     def read(self) -> RepoState:
         """Read it.
@@ -114,23 +124,18 @@ class RepoInfoFile:
             ReadOnlyError: The repository does not take writes.
             StorageError: Others were faster too often, or would overwrite this one.
         """
-        for attempt in range(_TRIES):
+
+        def attempt() -> RepoInfo | None:
             current = self.read()
             if not even_read_only:
                 refuse_read_only(current.info)
-            after = self.swap(current, *edits)
-            if after is not None:
-                return after
-            pause(attempt)
-        raise StorageError(
-            "other writers changed the repository before every attempt of this one",
-            do="Try again, or let fewer processes write to it at once.",
-            tries=_TRIES,
-        )
+            return self.swap(current, *edits)
+
+        return until_first(attempt, do="Try again, or let fewer processes write to it at once.")
 
     def swap(self, current: RepoState, *edits: Edit) -> RepoInfo | None:
         """Apply edits to what was read; None if another writer changed it meanwhile."""
-        if isinstance(current, as_v2.V1RepoState):
+        if isinstance(current, as_v2.V1RepoState | OldRepoState):
             return current.swap(edits)
         after, backups = self._edited(current.info, current.raw, edits)
         if not backups:
@@ -259,12 +264,31 @@ class ClockCheck:
 
 def refuse_read_only(info: RepoInfo) -> None:
     """Raise ``ReadOnlyError`` unless the repository takes writes."""
+    if info.old is not None:
+        info.old.refuse()
     if info.status.availability is not RepoAvailability.online:
         raise ReadOnlyError(
             "the repository was made read-only",
             do="Make it writable again: repo.set_status(RepoStatus(RepoAvailability.online)).",
             reason=info.status.limited_availability_reason,
         )
+
+
+def until_first[Result](attempt: Callable[[], Result | None], *, do: str) -> Result:
+    """Repeat an attempt that returns None where another writer was faster; return its result.
+
+    Raises:
+        StorageError: Others were faster every time; ``do`` says what its caller can do.
+    """
+    for count in range(_TRIES):
+        if (done := attempt()) is not None:
+            return done
+        pause(count)
+    raise StorageError(
+        "other writers changed the repository before every attempt of this one",
+        do=do,
+        tries=_TRIES,
+    )
 
 
 def pause(attempt: int) -> None:

@@ -16,9 +16,10 @@ from icevirt.repo import creation
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.history.api import RepositoryHistory
+from icevirt.repo.legacy.as_v2 import OldRepoState, with_containers
 from icevirt.repo.maintenance.api import Maintenance
 from icevirt.repo.maintenance.inspection import Inspection
-from icevirt.repo.repo_info_file import RepoInfoFile
+from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.repo.session import Sessions
 from icevirt.repo.settings import Settings
 from icevirt.repo.view import DEFAULT, RepositoryOptions
@@ -37,7 +38,7 @@ class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance)
         persisted: Mapping[str, Any],
         config: RepositoryConfig,
         credentials: Mapping[str, Any],
-        spec_version: int = 2,
+        assets: Assets,
         options: RepositoryOptions = DEFAULT,
     ) -> None:
         self._storage = storage
@@ -46,17 +47,20 @@ class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance)
         self._credentials = credentials
         self._commit_metadata = {}
         self._head = RepoInfoFile(storage)
-        self._assets = Assets(
-            storage,
-            level=config.compression_level,
-            manifests=ManifestEncoding.of_config(config.document),
-            spec_version=spec_version,
-            content_addressed=options.content_addressed_chunks,
-        )
+        self._assets = assets
         self._options = options
 
     def __repr__(self) -> str:
         return f"<icevirt.Repository {self._storage.url}>"
+
+    def _repr_html_(self) -> str:
+        from icevirt.archive.reports.card import card
+
+        return card(
+            repr(self),
+            {"repository": self._storage.url},
+            step=['session = repo.readonly_session("main")', f"icevirt.log({self._storage.url!r})"],
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         make = partial(
@@ -64,10 +68,11 @@ class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance)
             persisted=self._persisted,
             config=self._config,
             credentials=self._credentials,
-            spec_version=self._assets.spec_version,
+            assets=self._assets,
             options=self._options,
         )
-        return make, (self._storage,), {"_commit_metadata": self._commit_metadata}
+        state = {"_commit_metadata": self._commit_metadata, "_head": self._head}
+        return make, (self._storage,), state
 
     # -- making and opening ------------------------------------------------------------------
 
@@ -81,6 +86,7 @@ class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance)
         check_clean_root: bool = True,
         on_stale: OnStale = "raise",
         content_addressed_chunks: bool = False,
+        spec_version: int = 2,
     ) -> Self:
         """Create a new repository and open it.
 
@@ -91,6 +97,7 @@ class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance)
             check_clean_root: Refuse a path that holds anything.
             on_stale: As for `open`.
             content_addressed_chunks: As for `open`.
+            spec_version: The version of the format: 2, or 1 for clients that read no other.
 
         Raises:
             AlreadyExistsError: The path holds a repository or something else.
@@ -101,7 +108,7 @@ class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance)
             raise creation.there_is_one(root)
         if check_clean_root:
             creation.refuse_occupied(root)
-        creation.create(Assets(root), RepoInfoFile(root), _document(config))
+        creation.create(root, _document(config), spec_version)
         return cls.open(
             root,
             config,
@@ -140,17 +147,22 @@ class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance)
         root, given = storage_of(storage), _document(config)
         credentials = authorized(authorize_virtual_chunk_access, config)
         head = RepoInfoFile(root)
-        info = head.read().info
+        current = head.read()
+        info = current.info
         persisted = dict(info.config or {})
+        document = copy.deepcopy(merged(persisted, given))
+        with_containers(info, document, credentials)
+        options = RepositoryOptions(
+            on_stale=on_stale, content_addressed_chunks=content_addressed_chunks
+        )
+        effective = RepositoryConfig.from_document(document)
         opened = cls(
             root,
             persisted=persisted,
-            config=RepositoryConfig.from_document(copy.deepcopy(merged(persisted, given))),
+            config=effective,
             credentials=credentials,
-            spec_version=info.spec_version,
-            options=RepositoryOptions(
-                on_stale=on_stale, content_addressed_chunks=content_addressed_chunks
-            ),
+            assets=_assets(current, root, effective, options),
+            options=options,
         )
         opened._head = head  # which need not decode again what it has decoded
         return opened
@@ -189,9 +201,12 @@ class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance)
 
     @staticmethod
     def fetch_config(storage: StorageLike) -> RepositoryConfig | None:
-        """Return the persisted configuration; None without a repository or a configuration."""
-        found = RepoInfoFile(storage_of(storage)).find()
-        config = None if found is None else found.info.config
+        """Return the persisted configuration; None without one.
+
+        Raises:
+            RepositoryNotFoundError: There is no repository.
+        """
+        config = RepoInfoFile(storage_of(storage)).read().info.config
         return None if config is None else RepositoryConfig.from_document(dict(config))
 
     @staticmethod
@@ -248,3 +263,18 @@ def _document(config: RepositoryConfig | None) -> dict[str, Any]:
         return {}
     how = "Pass RepositoryConfig(...), or None for the persisted one."
     return checked("config", config, RepositoryConfig, do=how).document
+
+
+def _assets(
+    current: RepoState, root: Storage, config: RepositoryConfig, options: RepositoryOptions
+) -> Assets:
+    """Return what reads the files, which is the one thing that depends on their format."""
+    if isinstance(current, OldRepoState):
+        return current.assets
+    return Assets(
+        root,
+        level=config.compression_level,
+        manifests=ManifestEncoding.of_config(config.document),
+        spec_version=current.info.spec_version,
+        content_addressed=options.content_addressed_chunks,
+    )

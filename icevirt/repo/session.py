@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
-from icevirt.errors import ConflictError, SessionStateError
+from icevirt.errors import ConflictError, NotPickledError, SessionStateError
 from icevirt.model import paths
 from icevirt.model.arguments import checked
 from icevirt.model.config.document import RepositoryConfig
@@ -42,13 +42,24 @@ class Session(Editing):
         changed = "with" if self.has_uncommitted_changes else "no"
         return f"<icevirt.Session {self._branch}@{self.snapshot_id} {changed} uncommitted changes>"
 
+    def _repr_html_(self) -> str:
+        from icevirt.archive.reports.card import card
+
+        reading = "xr.open_zarr(session.store, consolidated=False)"
+        writing = ["session.status()", 'session.commit("...")']
+        return card(
+            repr(self),
+            {"branch": self._branch or "", "snapshot": self.snapshot_id},
+            step=[reading] if self.read_only else [reading, *writing],
+        )
+
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.read_only:
-            raise SessionStateError(
+            raise NotPickledError(
                 "a writable session does not pickle",
-                do="Commit it, or pickle a read-only session.",
+                do="Pickle `session.fork()` and merge it later, or commit the session first.",
             )
-        return Session, (self._context, self._base)
+        return type(self), (self._context, self._base)
 
     # -- working side by side ----------------------------------------------------------------
 
@@ -250,7 +261,7 @@ class ForkSession(Session):
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.assets.list_content_names()  # the process that commits them never saw their bytes
-        return ForkSession, (self._context, self._area())
+        return type(self), (self._context, self._area())
 
     @property
     def changes(self) -> ChangeSet:
@@ -283,6 +294,8 @@ class Sessions:
     _options: RepositoryOptions
     _commit_metadata: dict[str, Any]
 
+    _session_type: ClassVar[type[Session]] = Session
+
     def readonly_session(
         self,
         branch: str | None = None,
@@ -306,7 +319,7 @@ class Sessions:
         """
         info = self._head.read().info
         key = walks.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of)
-        return Session(self._context(), self._assets.snapshot(key))
+        return self._session_type(self._context(), self._assets.snapshot(key))
 
     def writable_session(self, branch: str) -> Session:
         """Return a session whose changes can be committed to ``branch``.
@@ -354,7 +367,7 @@ class Sessions:
         info = self._head.read().info
         refuse_read_only(info)
         base = self._assets.snapshot(repo_updates.branch_tip(info, branch))
-        return Session(self._context(), base, branch, mode)
+        return self._session_type(self._context(), base, branch, mode)
 
     def _context(self) -> Context:
         return Context(

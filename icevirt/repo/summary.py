@@ -18,6 +18,7 @@ from icevirt.objects.authorize import entry_of
 from icevirt.planning.reader_support import readers_of_document
 from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks
+from icevirt.repo.legacy.containers import containers_in_use
 from icevirt.repo.repository import Repository
 from icevirt.versioning import repo_updates
 from icevirt.versioning.history.timestamps import shown
@@ -40,6 +41,10 @@ def summary(
     key = walks.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
     snapshot = repo.assets.snapshot(key)
     config = RepositoryConfig.from_document(info.config)
+    containers = list(config.virtual_chunk_containers.values())
+    if info.old is not None:  # its configuration covers whole schemes
+        urls = repo.readonly_session(snapshot_id=str(key)).all_virtual_chunk_locations()
+        containers, _ = containers_in_use(info.config or {}, urls)
     return RepositorySummary(
         repo=repo.storage.url,
         spec_version=info.spec_version,
@@ -49,13 +54,14 @@ def summary(
         message=snapshot.message,
         written_at=shown(snapshot.flushed_at),
         snapshots=sum(1 for _ in repo_updates.ancestry(info, snapshot.id)),
-        containers=tuple(map(entry_of, config.virtual_chunk_containers.values())),
+        containers=tuple(map(entry_of, containers)),
         groups=tuple(
             GroupSummary(path=node.path, attributes=document_of(node).get("attributes") or {})
             for node in snapshot.nodes
             if isinstance(node, GroupNode)
         ),
         arrays=tuple(array_summary(repo.assets, node) for node in snapshot.arrays()),
+        generation="" if info.old is None else info.old.told,
     )
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.spelling import is_url, spelled
-from icevirt.connect.urls import Address, file_url, local_path
+from icevirt.connect.urls import PROVIDERS, Address, file_url, local_path
 from icevirt.errors import (
     InvalidInputError,
     NotFoundError,
@@ -64,6 +64,8 @@ class Elsewhere:
         own = self._own.url.rpartition("/")[0]
         self._prefixes = [own.rstrip("/") + "/", *prefixes_of(allowed)]
         self._opened = lru_cache(_OPEN)(self._open)
+        # whatever its URL, it is not read from this disk, and neither are those beside it
+        self._is_far = source.local_path is None
 
     def targets(self, names: Iterable[str]) -> Targets:
         """Return the files of the given names: URLs, or absolute paths of local files.
@@ -124,7 +126,7 @@ class Elsewhere:
         """
         try:
             name = self._spelled(name)
-            if is_url(name) and not name.startswith(_FILE):
+            if is_url(name) and (not name.startswith(_FILE) or self._is_far):
                 self._check(name, name)
                 return RemoteSource(name)
             url = file_url(name.removeprefix(_FILE))  # of what a symbolic link leads to
@@ -220,6 +222,8 @@ def beside(url: str, name: str) -> str | None:
     parts = name.split("/")
     if not name or "\0" in name or any(part in {"", ".", ".."} for part in parts):
         return None
+    if url.partition("://")[0].lower() not in PROVIDERS:  # a store's own spelling
+        return f"{url.rpartition('/')[0]}/{name}"
     own = Address.parse(url)
     folder = own.key.rpartition("/")[0]
     return replace(own, key=f"{folder}/{name}".lstrip("/")).url

@@ -273,6 +273,9 @@ def _unfit(scanned: ScannedFile, path: str, cause: str) -> ScanError:
     )
 
 
+_ZEROS = "a file of zeros, such as an unfinished download"
+
+
 def _refusal(head: bytes, url: str) -> ScanError:
     """Make the error for a file that begins with ``head``."""
     if not head:
@@ -287,11 +290,12 @@ def _refusal(head: bytes, url: str) -> ScanError:
             do="Put an @ before the name of a list, like @list.txt.",
             file=url,
         )
+    guess = _guess(head)
     return ScanError(
-        f"no scanner reads this file; it looks like {_guess(head)}",
+        f"no scanner reads this file; it looks like {guess}",
         do=_REMEDIES["again"],
         file=url,
-        first_bytes=head[:_SHOWN],
+        **({} if guess == _ZEROS else {"first_bytes": head[:_SHOWN]}),
     )
 
 
@@ -304,7 +308,7 @@ def _guess(head: bytes) -> str:
     if start.startswith((b"{", b"[")):
         return "JSON"
     if not head.strip(b"\0"):
-        return "a file of zeros, such as an unfinished download"
+        return _ZEROS
     if _is_text(head):
         return "text"
     return "binary data of an unknown kind"

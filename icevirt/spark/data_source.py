@@ -1,8 +1,8 @@
 """Implement the format ``icevirt`` by Spark's Python Data Source API.
 
 Spark pickles these classes by reference: the driver's Python processes and the executors import
-this module. Nothing here outlives a call, and no option is a secret, because Spark shows options in
-plans.
+this module. Instances compare first what is installed: executors that have another icevirt than the
+process that planned refuse to read. No option is a secret, because Spark shows options in plans.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from icevirt.connect.spelling import is_url
 from icevirt.errors import InvalidInputError, UnsupportedError
+from icevirt.execution.installation import SentBySpark
 from icevirt.spark.pushed_filters import Pushed
 from icevirt.spark.tables import MOST_PARTITIONS
 from icevirt.storage.constructors import storage_of
@@ -49,7 +50,7 @@ _QUERY = ("table", "branch", "tag", "snapshot", "snapshot_id", "array", "chunks"
 _SECRET = ("key", "secret", "token", "password", "credential", "sas")
 
 
-class IcevirtSource(DataSource):
+class IcevirtSource(SentBySpark, DataSource):
     """The tables of a repository: ``spark.read.format("icevirt")``."""
 
     @classmethod
@@ -100,8 +101,12 @@ class FilteringIcevirtSource(IcevirtSource):
         return FilteringTableReader(*_read(self.options, schema))
 
 
-class TableReader(DataSourceReader):
+class TableReader(SentBySpark, DataSourceReader):
     """Reads one table of one version of a repository."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return nothing: a partition holds all that an executor needs to read it."""
+        return {}
 
     def __init__(self, storage: Storage, query: TableQuery) -> None:
         self._storage, self._query = storage, query

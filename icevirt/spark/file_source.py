@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.spelling import is_url
 from icevirt.errors import InvalidInputError
+from icevirt.execution.installation import SentBySpark
 from icevirt.spark.file_stream import (
     NAME,
     SCHEMA,
@@ -24,10 +25,18 @@ from icevirt.spark.file_stream import (
     sums_of,
 )
 
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+except ImportError:  # before Spark 4.2, which makes one batch of what is available
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Nothing that this Spark asks for."""
+
+
 _ROWS = 1 << 13  # of a partition
 
 
-class FileNames(DataSource):
+class FileNames(SentBySpark, DataSource):
     """The source: a listing of files as a stream."""
 
     @classmethod
@@ -44,8 +53,12 @@ class FileNames(DataSource):
         return FileNamesReader(self.options)
 
 
-class FileNamesReader(DataSourceStreamReader):
+class FileNamesReader(SentBySpark, SupportsTriggerAvailableNow, DataSourceStreamReader):
     """Lists files; it lives as long as the query, in a process of the driver's machine."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return nothing: a partition holds the rows that an executor yields."""
+        return {}
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._path = options.get("path", "")
@@ -62,16 +75,30 @@ class FileNamesReader(DataSourceStreamReader):
                 path=self._path,
             )
         self._listed: tuple[dict[str, str], tuple[SourceFile, ...]] | None = None
+        self._is_last = False  # the listing; files that come behind it are for the next query
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
         """Return the offset of a query that begins: no file was named yet."""
         return as_offset([0] * SHARES)
 
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """List the files once for all batches of a query that ends; Spark 4.2 and newer ask.
+
+        The first batch may repeat one that a kill interrupted; the next one names what came since.
+        """
+        self._list()
+        self._is_last = True
+
     def latestOffset(self, *_: Any) -> dict[str, str]:  # noqa: N802 - Spark's name
         """List the files. Spark 4.2 and newer say where the last batch ended, and a limit."""
+        if self._listed is None or not self._is_last:
+            return self._list()[0]
+        return self._listed[0]
+
+    def _list(self) -> tuple[dict[str, str], tuple[SourceFile, ...]]:
         files = listed_files(self._path, self._access)
         self._listed = (as_offset(sums_of(files)), files)
-        return self._listed[0]
+        return self._listed
 
     def partitions(
         self, start: Mapping[str, str], end: Mapping[str, str]
@@ -81,13 +108,13 @@ class FileNamesReader(DataSourceStreamReader):
         After a restart the listing of ``end`` is gone, and the files of now are named instead:
         those that came since are named by the next batch once more.
         """
-        if self._listed is None or self._listed[0] != end:
-            self.latestOffset()
-        assert self._listed is not None, "the files were just listed"
+        listed = self._listed
+        if listed is None or (listed[0] != end and not self._is_last):
+            listed = self._list()
         shares = differing(start, end)
         rows = (
             (file.url, file.size, file.etag, file.last_modified)
-            for file in self._listed[1]
+            for file in listed[1]
             if share_of(file.url) in shares
         )
         return [InputPartition(some) for some in batched(rows, _ROWS)]

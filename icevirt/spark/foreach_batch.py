@@ -8,7 +8,7 @@ metadata of the commit, for people.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from icevirt.api.arguments import ConcatDim
     from icevirt.api.choices import CombineOptionsLike, CommitOptionsLike, ScanOptionsLike
     from icevirt.api.pipeline.growing import OnChanged
+    from icevirt.api.sources.reader_urls import Prefixes
     from icevirt.archive.reports.build import AppendReport, Progress
     from icevirt.storage.constructors import StorageLike
 
@@ -72,7 +73,7 @@ def foreach_batch(
     combine_options: CombineOptionsLike = None,
     commit_options: CommitOptionsLike = None,
     on_changed: OnChanged = "refuse",
-    authorize: str | Iterable[str] = (),
+    authorize: Prefixes = (),
     catalog: StorageLike | None = None,
     access: Mapping[str, Any] | None = None,
     executor: Any = None,
@@ -93,7 +94,7 @@ def foreach_batch(
         commit_options: As for `icevirt.append`; query and batch are added to the metadata.
         on_changed: As for `icevirt.append`; "refuse" ends the query.
         authorize: The prefixes that the stream reads: the files of a batch may lie in one
-            directory, and those of the dataset in another.
+            directory, and other files of the dataset in another.
         catalog: As for `icevirt.append`.
         access: As for `icevirt.append`.
         executor: As for `icevirt.append`; by default the session of the stream.

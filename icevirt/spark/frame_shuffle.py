@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from icevirt.errors import IcevirtError
-from icevirt.execution.executor import results_of
-from icevirt.execution.spark_executor import SparkExecutor, spread
-from icevirt.execution.spark_failures import explained, host_of_failure
-from icevirt.execution.spark_session import errors_of_spark, words_of
+from icevirt.execution.executor import located, run_pickled
+from icevirt.execution.spark_executor import RESULT, SparkExecutor, result_row, spread
 from icevirt.tasks.references.cells import CellWriter, write_cells
 from icevirt.tasks.references.incoming import Incoming
-from icevirt.tasks.references.targets import WrittenCell
+from icevirt.tasks.references.targets import TargetArray, WrittenCell
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+type _Blocks = dict[tuple[int, int], list[bytes]]  # by number of the array and cell
+type _Work = tuple[CellWriter, Sequence[TargetArray]]
 
 _BLOCK_TYPES: list[tuple[str, Any]] = [
     ("id", pa.int32()),
@@ -35,13 +36,6 @@ _BLOCK_TYPES: list[tuple[str, Any]] = [
 ]
 _BLOCK = pa.schema(_BLOCK_TYPES)
 _BLOCK_DDL = "id int, spread int, array int, cell bigint, ok boolean, payload binary"
-_RESULT_TYPES: list[tuple[str, Any]] = [
-    ("id", pa.int32()),
-    ("ok", pa.bool_()),
-    ("payload", pa.binary()),
-]
-_RESULT = pa.schema(_RESULT_TYPES)
-_RESULT_DDL = "id int, ok boolean, payload binary"
 
 
 def written_by(
@@ -60,25 +54,24 @@ def written_by(
         InvalidInputError: A row is wrong; the first task's that found one.
         SparkJobError: Spark failed.
     """
-    sent = frame.mapInArrow(executor.guarded(_mapping(pickle.dumps(incoming), tasks)), _BLOCK_DDL)
+    named = not executor.is_local
+    mapping = _mapping(pickle.dumps(incoming), tasks, names_host=named)
+    reducing = _reducing(pickle.dumps((writer, incoming.targets)), names_host=named)
+    sent = frame.mapInArrow(executor.guarded(mapping), _BLOCK_DDL)
     moved = sent.repartition(tasks, "spread")
-    work = pickle.dumps((writer, incoming.targets))
-    try:
-        rows = moved.mapInArrow(executor.guarded(_reducing(work)), _RESULT_DDL).collect()
-    except errors_of_spark() as error:
-        raise explained(words_of(error), host_of_failure(frame.sparkSession)) from error
-    found: list[tuple[WrittenCell, ...]] = results_of(
-        [(row["id"], row["ok"], bytes(row["payload"])) for row in rows]
+    done: list[tuple[WrittenCell, ...]] = executor.results(
+        moved.mapInArrow(executor.guarded(reducing), RESULT)
     )
-    return tuple(cell for cells in found for cell in cells)
+    return tuple(cell for cells in done for cell in cells)
 
 
-def _mapping(incoming: bytes, tasks: int) -> Any:
+def _mapping(incoming: bytes, tasks: int, *, names_host: bool) -> Any:
     """Return what sorts the rows of a partition; all tasks hear of an error, and write nothing."""
 
     def sent(to: int, array: int, cell: int, payload: bytes, *, ok: bool) -> pa.RecordBatch:
         values = (to, spread(tasks)[to], array, cell, ok, payload)
-        return _row(_BLOCK, values)
+        arrays = [pa.array([each], field.type) for each, field in zip(values, _BLOCK, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=_BLOCK)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sorting: Incoming = pickle.loads(incoming)  # noqa: S301  # made by `written_by`
@@ -88,15 +81,15 @@ def _mapping(incoming: bytes, tasks: int) -> Any:
                 to = (first[block.array] + block.cell) % tasks
                 yield sent(to, block.array, block.cell, block.payload, ok=True)
         except IcevirtError as error:
-            raised = pickle.dumps(error)
+            raised = pickle.dumps(located(error) if names_host else error)
             yield from (sent(to, -1, -1, raised, ok=False) for to in range(tasks))
 
     return run
 
 
-def _reducing(work: bytes) -> Any:
+def _reducing(work: bytes, *, names_host: bool) -> Any:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        blocks: dict[int, dict[tuple[int, int], list[bytes]]] = defaultdict(dict)
+        blocks: dict[int, _Blocks] = defaultdict(dict)
         failed: dict[int, bytes] = {}
         for batch in batches:
             for row in batch.to_pylist():
@@ -106,27 +99,15 @@ def _reducing(work: bytes) -> Any:
                 own = blocks[row["id"]]
                 own.setdefault((row["array"], row["cell"]), []).append(row["payload"])
         for number in sorted({*blocks, *failed}):
-            ok, payload = _written(number, work, blocks.pop(number, {}), failed)
-            yield _row(_RESULT, (number, ok, payload))
+            if number in failed:
+                yield result_row(number, ok=False, payload=failed[number])
+                continue
+            received = blocks.pop(number)
+            ok, payload = run_pickled(_write, work, pickle.loads, received, names_host=names_host)
+            yield result_row(number, ok=ok, payload=payload)
 
     return run
 
 
-def _written(
-    number: int,
-    work: bytes,
-    blocks: dict[tuple[int, int], list[bytes]],
-    failed: dict[int, bytes],
-) -> tuple[bool, bytes]:
-    if number in failed:
-        return False, failed[number]
-    writer, targets = pickle.loads(work)  # noqa: S301  # made by `written_by`
-    try:
-        return True, pickle.dumps(tuple(write_cells(writer, targets, blocks)))
-    except IcevirtError as error:
-        return False, pickle.dumps(error)
-
-
-def _row(wanted: pa.Schema, values: Sequence[Any]) -> pa.RecordBatch:
-    arrays = [pa.array([value], field.type) for value, field in zip(values, wanted, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+def _write(work: _Work, blocks: Mapping[tuple[int, int], Sequence[bytes]]) -> tuple[Any, ...]:
+    return tuple(write_cells(*work, blocks))

@@ -11,20 +11,29 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from icevirt.api.pipeline.events import Clock
+from icevirt.api.pipeline.interruption import long_running
 from icevirt.errors import InvalidInputError
+from icevirt.execution.job_labels import described, job_tags
+from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import RepositoryConfig, VirtualChunkContainer, prefixes_of
 from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef
 from icevirt.planning.schedule.manifest_units import split_rules
+from icevirt.repo import layout
 from icevirt.repo.commits.build_commit import with_settings
 from icevirt.repo.commits.reference_commit import ReferenceCommit
+from icevirt.repo.creation import refuse_foreign
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.repo.settings import as_json
 from icevirt.spark.frame_shuffle import written_by
 from icevirt.storage.constructors import StorageLike, storage_of
+from icevirt.storage.memory import MemoryStorage
+from icevirt.storage.protocol import Storage
 from icevirt.tasks.references.cells import CellWriter, RestTask, write_rest
 from icevirt.tasks.references.incoming import Incoming
 from icevirt.tasks.references.targets import COLUMNS, OPTIONAL, TargetArray, WrittenCell
@@ -112,56 +121,60 @@ def write_references(
     frame = _columns(references)
     storage = storage_of(repo)
     wanted = tuple(containers)
-    opened = Repository.open_or_create(storage)
+    executor = SparkExecutor(references.sparkSession)
+    check_before_first(executor, ClusterNeeds(written=(storage,)))
+    there = Repository.exists(storage)
+    if not there:
+        refuse_foreign(storage)
+    # a new repository begins in memory, as every new one begins with the same snapshot: where
+    # rows are wrong, there is none afterwards
+    opened = Repository.open(storage) if there else Repository.create(MemoryStorage())
     session = opened.writable_session(branch)
     _stage(session, arrays or {}, template, group)
     config = RepositoryConfig.from_document(with_settings(session.config.document, wanted, ()))
-    nodes = tuple(session.snapshot.arrays())
-    targets = tuple(TargetArray.of(node, config) for node in nodes)
+    targets = tuple(TargetArray.of(node, config) for node in session.snapshot.arrays())
     writer = CellWriter(
         repo=storage,
         level=config.compression_level,
         encoding=ManifestEncoding.of_config(config.document),
     )
-    executor = SparkExecutor(references.sparkSession)
-    cells = written_by(
-        frame,
-        Incoming(
-            targets=targets,
-            prefixes=prefixes_of(config.virtual_chunk_containers.values()),
-        ),
-        writer,
-        max(1, min(executor.parallelism * _TASKS_PER_SLOT, _MOST_TASKS, _cells(targets))),
-        executor,
+    incoming = Incoming(
+        targets=targets, prefixes=prefixes_of(config.virtual_chunk_containers.values())
     )
-    if not cells:
-        raise InvalidInputError(
-            "the data frame has no rows", do="Check its filters: references.count() is 0."
-        )
-    done = _finished(executor, writer, {each.node.path: each for each in targets}, cells)
-    _refuse_values(session, done)
-    files = {
-        cell.manifest_id: ManifestFile(
-            id=cell.manifest_id, size_bytes=cell.size_bytes, num_chunk_refs=cell.num_chunk_refs
-        )
-        for array in done
-        for cell in array.cells
-        if cell.manifest_id is not None
-    }
-    snapshot_id = ReferenceCommit(
-        assets=session.assets,
-        head=opened.head,
-        staging=session.fork().changes,
-        config=config,
-        branch=branch,
-        message=message or f"Write {sum(cell.written for cell in cells)} references",
-        metadata=as_json(metadata or {}),
-        arrays={array.target.node.path: array.node for array in done},
-        files=tuple(files.values()),
-        settings=partial(
-            with_settings, containers=wanted, split_rules=_rules(array.target for array in done)
-        ),
-    ).publish()
+    with long_running("write-references", Clock()), job_tags(storage.url):
+        with described("write: references"):
+            tasks = min(executor.parallelism * _TASKS_PER_SLOT, _MOST_TASKS, _cells(targets))
+            cells = written_by(frame, incoming, writer, max(1, tasks), executor)
+            if not cells:
+                raise InvalidInputError(
+                    "the data frame has no rows", do="Check its filters: references.count() is 0."
+                )
+            done = _finished(executor, writer, {each.node.path: each for each in targets}, cells)
+        _refuse_values(session, done)
+        if not there:
+            _bring_values(opened.storage, storage)
+        files = {
+            cell.manifest_id: ManifestFile(
+                id=cell.manifest_id, size_bytes=cell.size_bytes, num_chunk_refs=cell.num_chunk_refs
+            )
+            for array in done
+            for cell in array.cells
+            if cell.manifest_id is not None
+        }
+        snapshot_id = ReferenceCommit(
+            assets=writer.assets,
+            head=RepoInfoFile(storage),
+            staging=session.fork().changes,
+            config=config,
+            branch=branch,
+            message=message or f"Write {sum(cell.written for cell in cells)} references",
+            metadata=as_json(metadata or {}),
+            arrays={array.target.node.path: array.node for array in done},
+            files=tuple(files.values()),
+            settings=partial(
+                with_settings, containers=wanted, split_rules=_rules(array.target for array in done)
+            ),
+        ).publish()
     counts: Counter[str] = Counter()
     for cell in cells:
         counts[cell.path] += cell.written
@@ -174,6 +187,12 @@ def write_references(
         arrays=dict(sorted(counts.items())),
         seconds=time.perf_counter() - begin,
     )
+
+
+def _bring_values(planned: Storage, storage: Storage) -> None:
+    """Store the values of a template, which lie in a repository that was only planned."""
+    for each in planned.list(layout.CHUNKS):
+        storage.put(each.path, planned.get(each.path))
 
 
 def _cells(targets: Iterable[TargetArray]) -> int:
@@ -230,6 +249,12 @@ def _stage(
         ndim = len(json.loads(raw).get("shape", ()))
         session.add_array(path, raw, ChunkTable.empty(ndim))
     if template is not None:
+        if not hasattr(template, "to_zarr"):
+            raise InvalidInputError(
+                "the template is not a dataset",
+                do="Pass an xarray.Dataset, as xarray.open_dataset(path) returns it.",
+                template=template,
+            )
         template.to_zarr(
             session.store, group=group, mode="a", compute=False, consolidated=False, zarr_format=3
         )

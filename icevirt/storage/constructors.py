@@ -25,6 +25,8 @@ from icevirt.storage.local import LocalStorage
 from icevirt.storage.object_store import ObjectStorage
 from icevirt.storage.protocol import Storage
 
+HUGGING_FACE = "https://s3.hf.co"
+
 type StorageLike = Storage | str | os.PathLike[str]
 
 
@@ -160,7 +162,7 @@ def s3_storage(
         "requester_pays": requester_pays,
         "checksum_algorithm": checksum_algorithm,
     }
-    return _storage(f"s3://{_name(bucket)}", ObjectStoreConfig("s3", options), credentials, prefix)
+    return in_bucket("s3", bucket, options, credentials, prefix)
 
 
 def tigris_storage(
@@ -169,11 +171,13 @@ def tigris_storage(
     prefix: str | None,
     region: str | None = None,
     endpoint_url: str | None = None,
+    use_weak_consistency: bool = False,
     **options: Any,
 ) -> ObjectStorage:
     """Return a storage in Tigris, which is read and written consistently in all regions.
 
-    Takes the arguments of `s3_storage`, and raises as it does.
+    ``use_weak_consistency`` reads the nearest region, which may be behind; never write so. Takes
+    the arguments of `s3_storage`, and raises as it does.
     """
     made = s3_storage(
         bucket=bucket,
@@ -182,7 +186,30 @@ def tigris_storage(
         endpoint_url=endpoint_url or TIGRIS,
         **options,
     )
-    return made.with_headers(TIGRIS_HEADERS)
+    return made if use_weak_consistency else made.with_headers(TIGRIS_HEADERS)
+
+
+def hf_storage(*, bucket: str, prefix: str | None, namespace: str, **options: Any) -> ObjectStorage:
+    """Return a storage in a bucket of Hugging Face, through its gateway for S3.
+
+    It was never tried with the service itself. The gateway keeps no metadata of objects, so after
+    a lost answer a commit may report a conflict that did not happen.
+
+    Args:
+        bucket: Without the namespace.
+        prefix: Root of the repository in the bucket.
+        namespace: The user or organization that owns the bucket.
+        options: As for `s3_storage`; the access key begins with ``HFAK``.
+
+    Raises:
+        InvalidInputError: As `s3_storage`.
+    """
+    defaults: dict[str, Any] = {
+        "endpoint_url": f"{HUGGING_FACE}/{namespace}",
+        "region": "us-east-1",
+        "force_path_style": True,
+    }
+    return s3_storage(bucket=bucket, prefix=prefix, **(defaults | options))
 
 
 def r2_storage(
@@ -219,9 +246,14 @@ def r2_storage(
         bucket=bucket,
         prefix=prefix,
         region=region or "auto",
-        endpoint_url=endpoint_url or f"https://{account_id}.r2.cloudflarestorage.com",
+        endpoint_url=endpoint_url or r2_endpoint(account_id),
         **options,
     )
+
+
+def r2_endpoint(account_id: str | None) -> str:
+    """Return where an account of R2 is reached."""
+    return f"https://{account_id}.r2.cloudflarestorage.com"
 
 
 def gcs_storage(
@@ -254,8 +286,7 @@ def gcs_storage(
         get_credentials=get_credentials,
         scatter_initial_credentials=scatter_initial_credentials,
     )
-    options = ObjectStoreConfig("gcs", dict(config or {}))
-    return _storage(f"gs://{_name(bucket)}", options, credentials, prefix)
+    return in_bucket("gcs", bucket, dict(config or {}), credentials, prefix)
 
 
 def azure_storage(
@@ -288,22 +319,31 @@ def azure_storage(
         get_credentials=get_credentials,
         scatter_initial_credentials=scatter_initial_credentials,
     )
-    options = ObjectStoreConfig("azure", {"account": account, **(config or {})})
-    return _storage(f"az://{_name(container)}", options, credentials, prefix)
+    options = {"account": account, **(config or {})}
+    return in_bucket("azure", container, options, credentials, prefix)
 
 
-def _name(bucket: str) -> str:
+def in_bucket(
+    provider: str,
+    bucket: str,
+    options: Mapping[str, Any],
+    credentials: Credentials,
+    prefix: str | None,
+) -> ObjectStorage:
+    """Return a storage in a bucket or container of ``s3``, ``gcs`` or ``azure``.
+
+    Raises:
+        InvalidInputError: The name or an option is not valid.
+    """
     if not bucket or set(bucket) & set("/@:?#% "):
         raise InvalidInputError(
             "this is not a bucket name", do="Pass the name without a URL.", name=bucket
         )
-    return bucket
+    config = ObjectStoreConfig(provider, dict(options))
+    return ObjectStorage(bucket_of(f"{_SCHEMES[provider]}://{bucket}", config, credentials), prefix)
 
 
-def _storage(
-    url: str, config: ObjectStoreConfig, credentials: Credentials, prefix: str | None
-) -> ObjectStorage:
-    return ObjectStorage(bucket_of(url, config, credentials), prefix)
+_SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "az"}
 
 
 _CONSTRUCTORS: dict[str, Callable[..., Storage]] = {

@@ -34,13 +34,13 @@ class HttpStorage(ObjectReading):
             return False
         return True
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
         """Raise ``NotListableError``."""
         raise NotListableError(
             "this operation lists files, which is not possible over HTTP",
             do="Use the storage behind the server, or a copy.",
             url=self.url,
-            prefix=prefix,
+            prefix=prefix or after,
         )
 
     def _refuse(self, *_args: object, **_options: object) -> Never:

@@ -5,7 +5,8 @@ lock on the root's directory descriptor, so no acknowledged write is lost, in th
 processes. The lock does not bind the official client, whose local commits overwrite
 unconditionally: do not let both write to one local repository at the same time. On file systems
 that are not of one machine a file is locked as well, and what they do is tried out before the first
-commit; where ``flock`` is local to the machine, nothing protects between machines.
+commit; where ``flock`` is local to the machine, one machine at a time may write
+(`icevirt.storage.claims`).
 """
 
 # Plain system calls, so that each of their errors is known.
@@ -16,7 +17,6 @@ import fcntl
 import hashlib
 import os
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -24,9 +24,9 @@ from functools import cache
 from icevirt.connect import urls
 from icevirt.connect.retry import jitter
 from icevirt.errors import ObjectNotFoundError, StorageError
-from icevirt.storage import durable
+from icevirt.storage import claims, durable
 from icevirt.storage.memory import refuse_huge, too_short
-from icevirt.storage.mounts import existing, mount_of
+from icevirt.storage.mounts import Mount, existing, is_kept_by_kernel, mount_of
 from icevirt.storage.probe import probe
 from icevirt.storage.protocol import (
     LostRace,
@@ -38,6 +38,7 @@ from icevirt.storage.protocol import (
 )
 
 _PATIENCE = 300.0  # seconds that a writer waits for the lock
+_TRIES = 20  # to open a file that is there
 _LOCK = "lock#0"  # a file that no listing shows, and that stays
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _REMEDIES = {
@@ -111,8 +112,15 @@ class LocalStorage:
             body = _read_exactly(fd, 0, facts.st_size)
         return body, _version(body, facts)
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield the objects below ``prefix``, in no particular order."""
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects below ``prefix``, in no particular order unless behind a path."""
+        found = self._listed(prefix)
+        if after:
+            behind = (info for info in found if info.path > after)
+            found = iter(sorted(behind, key=lambda info: info.path))
+        return found
+
+    def _listed(self, prefix: str) -> Iterator[ObjectInfo]:
         prefix = prefix.strip("/")
         start = self._full(prefix) if prefix else self._root
         with _as_storage_errors(start):
@@ -196,20 +204,26 @@ class LocalStorage:
         """Look whether commits to the root are safe, and try it out where nobody knows.
 
         Raises:
-            StorageError: They are not, or nothing can be written there.
+            StorageError: They are not, or nothing can be written there, or another machine writes
+                and locks do not reach it.
         """
-        _look_at(self._root)
+        mount = _look_at(self._root)
+        if mount is not None and os.path.isdir(self._root):
+            with _as_storage_errors(self._root), durable.directory(self._root) as root:
+                claims.look(root, self._root, mount.kind)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        is_known = _look_at(self._root)
+        mount = _look_at(self._root)
         with durable.directory(self._root) as root, _held(root, self.url):
-            if is_known:
+            if mount is None:
                 yield
                 return
             # directories are locked on this machine only, whatever the server can do: of NFS, SMB
             # and FUSE the kernel passes on locks of files
             with _lock_file(self._root) as file, _held(file, self.url):
+                if mount.keeps_locks or (mount.is_fuse and is_kept_by_kernel(file)):
+                    claims.claim(root, self._root, mount.kind)
                 yield
 
     def _is_at(self, path: str, version: Version) -> bool:
@@ -281,40 +295,31 @@ def _create(at: int, name: str, body: bytes) -> bool:
 
 
 @cache
-def _look_at(root: str) -> bool:
-    """Look once in a process whether commits to a root are safe; say whether its kind is known.
-
-    Where its locks do not hold between machines, and that is known, it is said.
+def _look_at(root: str) -> Mount | None:
+    """Look once in a process whether commits to a root are safe; None: its kind is known to do all.
 
     Raises:
         StorageError: They are not safe.
     """
-    mount = mount_of(root)
-    if mount is not None and mount.is_known:
-        return True
-    kind = "unknown" if mount is None else mount.kind
-    if mount is not None and mount.is_bucket:
+    mount = mount_of(root) or Mount("unknown")
+    if mount.is_known:
+        return None
+    if mount.is_bucket:
         raise StorageError(
             "this directory shows a bucket as files, without locks: commits would be lost",
             do="Name the repository by the URL of the bucket: s3://, gs:// or abfss://.",
             path=root,
-            file_system=kind,
-        )
-    if mount is not None and mount.keeps_locks:
-        warnings.warn(
-            f"{root} is on a network file system ({kind}) whose locks do not work between "
-            "machines: write to this repository from one machine at a time, or use an object store",
-            stacklevel=2,
+            file_system=mount.kind,
         )
     with _as_storage_errors(root):
-        probe(existing(root), kind)
-    return False
+        probe(existing(root), mount.kind)
+    return mount
 
 
 @contextmanager
 def _opened(full: str) -> Iterator[int]:
     try:
-        fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+        fd = _open(full)
     except OSError as error:
         if error.errno in _ABSENT:
             raise ObjectNotFoundError("no such object", path=full) from error
@@ -333,6 +338,16 @@ def _holds_something(directory: str) -> bool:
             else not is_unfinished(entry.name)
             for entry in entries
         )
+
+
+def _open(full: str) -> int:
+    """Open a file; of FUSE, one that is replaced at that moment seems not to be there."""
+    for _ in range(_TRIES):
+        with suppress(FileNotFoundError):
+            return os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+        if not os.path.lexists(full):
+            break
+    return os.open(full, os.O_RDONLY | os.O_CLOEXEC)
 
 
 @contextmanager

@@ -83,12 +83,12 @@ class MemoryStorage:
                 return LostRace()
             return Written(self._write(path, body))
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield the objects below ``prefix``."""
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects below ``prefix``, in the order of their paths."""
         with self._lock:
             objects = sorted(self._objects.items())
         for path, (body, _, at) in objects:
-            if is_below(path, prefix):
+            if is_below(path, prefix) and path > after:
                 yield ObjectInfo(path=path, size=len(body), last_modified=at)
 
     def delete(self, path: str) -> None:

@@ -50,6 +50,11 @@ class Mount:
         return self.kind in _BUCKETS
 
     @property
+    def is_fuse(self) -> bool:
+        """Whether a program decides what its calls do; one of a disk of this machine does not."""
+        return self.kind in ("fuse", "virtiofs") or self.kind.startswith("fuse.")
+
+    @property
     def keeps_locks(self) -> bool:
         """Whether locks are known not to hold between machines."""
         return self.kind in _LOCAL_LOCKS or not self.options.isdisjoint(
@@ -101,10 +106,14 @@ def find(device: str, path: str, mounts: Iterable[str]) -> Mount | None:
     return of_device or (above[1] if above else None)
 
 
-def local_locks(path: str) -> str | None:
-    """Return the kind of network file system below ``path`` whose locks one machine keeps alone.
+def is_kept_by_kernel(descriptor: int) -> bool:
+    """Say whether a lock that this process holds is known to its own kernel.
 
-    None: it is none, or that is not known.
+    Of FUSE the kernel knows only those locks that it keeps itself, because the file system takes
+    none: nobody but processes of this machine and mount sees them.
     """
-    mount = mount_of(path)
-    return mount.kind if mount is not None and mount.keeps_locks else None
+    try:
+        with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as facts:
+            return any(line.startswith("lock:") for line in facts)
+    except OSError:
+        return True  # nobody can tell

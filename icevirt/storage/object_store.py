@@ -22,9 +22,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from icevirt.connect.library import asked, obstore
+from icevirt.connect.options import config_of
 from icevirt.connect.retry import RetryState, jitter, patiently
 from icevirt.connect.stores import Bucket
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
+from icevirt.model.config.document import ObjectStoreConfig
 from icevirt.storage.memory import refuse_huge, too_short
 from icevirt.storage.protocol import LostRace, ObjectInfo, Version, Written, checked_path
 
@@ -66,6 +68,11 @@ class ObjectReading:
     def url(self) -> str:
         """The root as a URL, without secrets."""
         return replace(self._bucket.address, key=self._prefix).url
+
+    @property
+    def config(self) -> ObjectStoreConfig:
+        """What a container of virtual chunks says, so that its readers find the same bucket."""
+        return config_of(self._bucket.address, self._bucket.options)
 
     def __repr__(self) -> str:
         return f"<icevirt.{type(self).__name__} {self.url}>"
@@ -118,21 +125,26 @@ class ObjectReading:
 
         return self._asked(path, act)
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield the objects below ``prefix``, in no particular order."""
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects below ``prefix``, in no particular order unless behind a path.
+
+        General-purpose buckets of all providers list by name.
+        """
         prefix = prefix.strip("/")
         start = self._key(prefix) if prefix else self._prefix
         found = False
-        for page in self._pages(start, _PAGE):
+        for page in self._pages(start, _PAGE, self._key(after) if after else None):
             found = True
-            yield from (self._info(meta) for meta in page)
-        if prefix and not found:  # listings show what is below a name only
+            infos = (self._info(meta) for meta in page)
+            # the first of Azure's listing may be the path itself
+            yield from infos if not after else (info for info in infos if info.path > after)
+        if prefix and not found and not after:  # listings show what is below a name only
             with suppress(ObjectNotFoundError):
                 yield self._info(self._asked(prefix, lambda store: obstore().head(store, start)))
 
-    def _pages(self, start: str, size: int) -> Iterator[Any]:
+    def _pages(self, start: str, size: int, last: str | None = None) -> Iterator[Any]:
         """Yield the pages of a listing, which goes on behind the last one where it broke off."""
-        tries, last = RetryState(self._bucket, self.url), None
+        tries = RetryState(self._bucket, self.url)
         while True:
             try:
                 for page in self._pages_after(tries.bucket, start, size, last):

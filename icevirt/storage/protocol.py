@@ -84,8 +84,11 @@ class Storage(Protocol):
         Atomic and durable: readers see the old bytes or the new, never a mixture.
         """
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield the objects whose path begins with ``prefix``, a whole number of segments."""
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects whose path begins with ``prefix``, a whole number of segments.
+
+        With ``after``, a path: only those that sort behind it, in this order.
+        """
 
     def delete(self, path: str) -> None:
         """Remove an object; one that is not there is no error."""
@@ -155,9 +158,10 @@ class Below:
         """Write if unchanged; see `Storage.put_if`."""
         return self.storage.put_if(self.prefix + path, body, was=was)
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
         """Yield the objects under the prefix, with paths relative to it."""
-        for info in self.storage.list((self.prefix + prefix).rstrip("/")):
+        behind = {"after": self.prefix + after} if after else {}
+        for info in self.storage.list((self.prefix + prefix).rstrip("/"), **behind):
             yield replace(info, path=info.path.removeprefix(self.prefix))
 
     def delete(self, path: str) -> None:

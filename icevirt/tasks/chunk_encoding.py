@@ -48,6 +48,33 @@ def decode_whole(
     return np.frombuffer(raw, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
 
+def decode_chunk(document: Mapping[str, Any], shape: Sequence[int], raw: bytes) -> NDArray[Any]:
+    """Return the values of a full chunk of an array, given its zarr.json.
+
+    Raises:
+        FormatError: There are more or fewer bytes than the shape says.
+    """
+    codecs = document["codecs"]
+    dtype = plain_dtype(document["data_type"], codecs)
+    if dtype is not None and len(codecs) > 1:
+        size = dtype.itemsize * math.prod(shape)
+        try:
+            if zstandard.frame_content_size(raw) not in (size, -1):
+                raise FormatError("a chunk has a wrong size", shape=tuple(shape), dtype=str(dtype))
+            raw = zstandard.ZstdDecompressor().decompress(raw, max_output_size=size)
+        except zstandard.ZstdError as error:
+            raise FormatError("a chunk cannot be decompressed", cause=str(error)) from error
+        codecs = codecs[:1]
+    schema = ArraySchema(
+        dimension_names=(None,) * len(shape),
+        chunk_shape=None,
+        data_type=document["data_type"],
+        codecs=tuple(codecs),
+        fill_value=document["fill_value"],
+    )
+    return decode_whole(schema, tuple(shape), raw)
+
+
 def encode_chunks(
     zarr_json: bytes, values: NDArray[Any], at: tuple[int, ...], expected: int
 ) -> ChunkTable:

@@ -26,7 +26,7 @@ from icevirt.objects.comparing import Copy, Looked, first_difference, look_at, p
 from icevirt.planning.relocation import Relocation
 from icevirt.repo.assets import Assets
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.verify_references import kind_of
+from icevirt.tasks.verify.references import kind_of
 from icevirt.wire.manifests.manifest import ManifestEncoding
 
 _KNOWN = 1 << 17  # files that are remembered from one manifest to the next
@@ -335,5 +335,9 @@ def _wrong(problems: Iterable[Difference]) -> FileHashes:
 
 def _hashes(files: Any) -> FileHashes:
     """Return a number for each file, by which files of several tasks are counted once."""
-    digests = [hashlib.blake2b(url.encode(), digest_size=8).digest() for url, _ in files]
-    return np.unique(np.frombuffer(b"".join(digests), np.uint64))
+    return np.unique(np.array([hash_of_file(url) for url, _ in files], np.uint64))
+
+
+def hash_of_file(url: str) -> int:
+    """Return the number of a file, by its URL at the old place."""
+    return int.from_bytes(hashlib.blake2b(url.encode(), digest_size=8).digest(), "little")

@@ -44,7 +44,10 @@ def window_table(
     if window.values is not None:
         return _clipped(_encoded(window, window.values), window), 0
     if window.mode is ArrayMode.join:
-        return _clipped(_joined(files, window, refs), window), 0
+        values = joined_values(refs, files, window)
+        if values is None:
+            return ChunkTable.empty(len(window.chunk_shape)), 0
+        return _clipped(_encoded(window, values), window), 0
     block = _wanted(files, window, refs)
     if block is None:
         return ChunkTable.empty(len(window.chunk_shape)), 0
@@ -256,14 +259,19 @@ def _encoded(window: WindowTask, values: NDArray[Any], place: int | None = None)
     return encode_chunks(window.zarr_json, values, at, chunks)
 
 
-def _joined(files: TaskFiles, window: WindowTask, refs: WindowBlocks) -> ChunkTable:
-    """Put the values of all files where their boxes lie, and encode them.
+def joined_values(refs: WindowBlocks, files: TaskFiles, window: WindowTask) -> NDArray[Any] | None:
+    """Put the values of all files where their boxes lie.
 
-    Boxes that no file fills hold the array's fill value, which the plan made the missing one.
+    Boxes that no file fills hold the array's fill value, which the plan made the missing one. None
+    where there are no values at all.
+
+    Raises:
+        FormatError: The catalog lacks values that the plan needs.
+        CombineError: Two files hold different values of the same steps.
     """
     assert window.whole_schema is not None
     if (values := _in_a_row(window, refs.of(files.rows, window, window.takes))) is not None:
-        return _encoded(window, values)
+        return values
     pieces: dict[tuple[int, ...], NDArray[Any]] = {}  # by where they begin
     origin: dict[tuple[int, ...], int] = {}
     for block in refs.of(files.rows, window, window.takes):
@@ -291,9 +299,7 @@ def _joined(files: TaskFiles, window: WindowTask, refs: WindowBlocks) -> ChunkTa
             variable=window.source_path,
             file=files.url(lacking[0]),
         )
-    if not pieces:
-        return ChunkTable.empty(len(window.chunk_shape))
-    return _encoded(window, _assembled(window, pieces))
+    return _assembled(window, pieces) if pieces else None
 
 
 def _in_a_row(window: WindowTask, blocks: Iterator[Block]) -> NDArray[Any] | None:

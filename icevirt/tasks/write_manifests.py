@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.plan import (
+    ArrayMode,
     ManifestTask,
     WindowResult,
     WindowTask,
@@ -38,7 +39,7 @@ from icevirt.storage.protocol import Storage
 from icevirt.tasks.materialize import Sink, rechunked, stored
 from icevirt.tasks.shuffle import Arrived
 from icevirt.tasks.source_values import Reading
-from icevirt.tasks.window_tables import window_table
+from icevirt.tasks.window_tables import joined_values, window_table
 from icevirt.versioning.id_columns import column
 from icevirt.wire.manifests import manifest
 from icevirt.wire.manifests.manifest import ManifestEncoding
@@ -91,6 +92,34 @@ def _written(task: WriteTask, parcel: PackedTasks, refs: WindowBlocks) -> Iterat
     for at, item in enumerate(items):
         refs.expect(files.rows, {path for other in items[at:] for path in other.paths()})
         yield _write(task, item, files, refs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AddedChunks:
+    """What files add to arrays, before it is put beside what these hold."""
+
+    references: tuple[tuple[ObjectId8, ChunkTable], ...]  # an array may have several tables
+    values: Mapping[ObjectId8, NDArray[Any]]  # of those whose values are stored
+
+
+def added_chunks(task: WriteTask, bundles: Iterable[Sequence[ManifestTask]]) -> AddedChunks:
+    """Return the chunks and values of some items, of which nothing but chunk objects is written."""
+    refs = WindowBlocks(RefsReader(task.catalog), ValuesReader(task.catalog))
+    tables: list[tuple[ObjectId8, ChunkTable]] = []
+    values: dict[ObjectId8, NDArray[Any]] = {}
+    with granted(task.reading.access):
+        for items in bundles:
+            files = TaskFiles(task.catalog, items[0].files, led=task.led)
+            for at, item in enumerate(items):
+                refs.expect(files.rows, {path for other in items[at:] for path in other.paths()})
+                for window in item.windows:
+                    if window.mode is ArrayMode.join:
+                        found = joined_values(refs, files, window)
+                        values |= {} if found is None else {window.node_id: found}
+                        continue
+                    table, _ = _table(task, files, item.origin, refs, window)
+                    tables.append((window.node_id, with_names(table, task.named)))
+    return AddedChunks(references=tuple(tables), values=values)
 
 
 def recorded(record: Storage) -> Iterator[WriteResult]:

@@ -72,7 +72,7 @@ def combined(*logs: TransactionLog) -> TransactionLog:
         updated_chunks={
             key: index for key, index in sorted(_united(logs).items()) if key not in gone
         },
-        moved_nodes=_collapsed((move for log in logs for move in log.moved_nodes), born | gone),
+        moved_nodes=_collapsed((move for log in logs for move in log.moved_nodes), gone),
     )
 
 
@@ -179,10 +179,11 @@ def diff_of(before: Snapshot, after: Snapshot, logs: Sequence[TransactionLog]) -
 def _moved(
     logs: Sequence[TransactionLog], paths: Mapping[ObjectId8, str]
 ) -> tuple[tuple[str, str], ...]:
-    """Return first and last path of every node that was moved and is still there."""
+    """Return first and last path of every node that was moved and is still there, by the last."""
     first: dict[ObjectId8, str] = {}
     for log in logs:
         for move in log.moved_nodes:
             first.setdefault(move.node_id, move.from_path)
     moves = ((was, paths[key]) for key, was in first.items() if key in paths)
-    return tuple(sorted((was, now) for was, now in moves if was != now))
+    found = ((was, now) for was, now in moves if was != now)
+    return tuple(sorted(found, key=lambda move: move[1].split("/")))

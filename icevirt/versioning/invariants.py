@@ -84,7 +84,7 @@ def _circles(info: RepoInfo) -> Iterator[tuple[str, str]]:
 
 def _ops_log(info: RepoInfo, now: int) -> Iterator[tuple[str, str]]:
     entries = info.latest_updates
-    if info.spec_version == 1:
+    if info.spec_version < 2:
         return  # it has none
     if not entries:
         yield "empty-ops-log", "the ops log is empty"

@@ -7,7 +7,7 @@ first rule that says something about it, and an axis without one is not split.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
+from icevirt.ids import ObjectId12
 from icevirt.model import paths
-from icevirt.model.snapshot import ManifestRef
+from icevirt.model.snapshot import ArrayNode, ManifestRef
 
 _CELLS_AT_ONCE = 1 << 22
 
@@ -130,6 +131,20 @@ def grid_of(
                 steps[axis] = next((max(1, int(size["num_chunks"])) for size in fitting), None)
     whole = [max(chunks, 1) for chunks in num_chunks]
     return SplitGrid(num_chunks, tuple(s or w for s, w in zip(steps, whole, strict=True)))
+
+
+def along_arrays(nodes: Iterable[ArrayNode]) -> list[ObjectId12]:
+    """Return the manifests of arrays, by how far along their arrays they begin.
+
+    Manifests of several arrays that begin at the same fraction usually refer to the same files.
+    """
+    begins: dict[ObjectId12, float] = {}
+    for node in nodes:
+        for ref in node.manifests:
+            parts = zip(ref.extents, node.num_chunks, strict=False)  # no extents: from the start
+            along = max((low / max(count, 1) for (low, _), count in parts), default=0.0)
+            begins[ref.object_id] = min(along, begins.get(ref.object_id, 1.0))
+    return sorted(begins, key=lambda key: (begins[key], bytes(key)))
 
 
 def _is_axis(condition: object, axis: int, name: str | None) -> bool:

@@ -41,7 +41,15 @@ def moved(nodes: Mapping[str, Node], source: str, target: str) -> dict[str, str]
         raise AlreadyExistsError(
             "the destination already exists", do="Choose another path.", path=source, to=target
         )
-    if not isinstance(nodes.get(paths.parent(target)), GroupNode):
+    above = nodes.get(paths.parent(target))
+    if above is not None and not isinstance(above, GroupNode):
+        raise InvalidInputError(
+            "the destination of a move lies in what is an array, not a group",
+            do="Choose another path.",
+            path=source,
+            to=target,
+        )
+    if above is None:
         raise InvalidInputError(
             "the destination group of a move must exist",
             do="Create that group in a writable session and commit it first.",
@@ -136,7 +144,7 @@ def _outside(node: ArrayNode) -> InvalidInputError:
 def _refuse_irregular(node: ArrayNode) -> None:
     if document_of(node)["chunk_grid"]["name"] != "regular":
         raise InvalidInputError(
-            "chunks of different sizes cannot be moved",
+            "chunks of different sizes, in a rectilinear grid, cannot be moved",
             do="Only arrays with a regular chunk grid can be shifted or reindexed.",
             path=node.path,
         )

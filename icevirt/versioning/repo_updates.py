@@ -44,6 +44,7 @@ from icevirt.model.repo_info import (
     minus,
     plus,
 )
+from icevirt.model.snapshot import Snapshot
 
 type Edit = Callable[[RepoInfo], tuple[RepoInfo, UpdateKind] | None]
 
@@ -133,6 +134,11 @@ def ancestry(info: RepoInfo, tip: ObjectId12) -> Iterator[SnapshotSummary]:
         at = found.parent_id
 
 
+def told(commit: Snapshot | SnapshotSummary) -> str:
+    """Name a commit in an error, by its id and message."""
+    return f"{commit.id} ({commit.message!r})"
+
+
 def refuse_moved(info: RepoInfo, branch: str, base: ObjectId12 | None) -> None:
     """Check that a branch is still where a session began.
 
@@ -147,6 +153,7 @@ def refuse_moved(info: RepoInfo, branch: str, base: ObjectId12 | None) -> None:
             branch=branch,
             expected_parent=str(base),
             actual_parent=str(tip),
+            theirs=told(info.snapshots[tip]),
         )
 
 

@@ -8,7 +8,7 @@ and on a branch of their own if V2 clients committed there.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from icevirt.errors import ConflictError, FormatError
 from icevirt.ids import ObjectId12
@@ -16,11 +16,10 @@ from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import (
     BranchCreated,
     BranchDeleted,
+    BranchReset,
     CommitAmended,
     ConfigChanged,
-    ExpirationRan,
     FeatureFlagChanged,
-    GCRan,
     MetadataChanged,
     NewCommit,
     NewDetachedSnapshot,
@@ -45,8 +44,6 @@ _MILLISECOND = 1000  # between a snapshot and a branch or tag made for it
 _NEED_V2: dict[type[UpdateKind], str] = {
     MetadataChanged: "metadata of a repository",
     CommitAmended: "amending a commit",
-    GCRan: "garbage collection",
-    ExpirationRan: "expiry of snapshots",
     FeatureFlagChanged: "feature flags",
     RepoStatusChanged: "making a repository read-only",
 }
@@ -57,7 +54,10 @@ def refuse_v1(info: RepoInfo, what: str) -> None:
 
     Raises:
         FormatError: It is; ``what`` would need more.
+        ReadOnlyError: It is even older.
     """
+    if info.old is not None:
+        info.old.refuse()
     if info.spec_version == 1:
         raise FormatError(
             f"this repository has the V1 format, and {what} needs the V2 format",
@@ -80,6 +80,8 @@ class V1State:
     deleted_tags: Mapping[str, ObjectId12 | None]  # what they named, if that is still known
     snapshots: Mapping[ObjectId12, SnapshotSummary]  # all that branches and tags lead to
     config: JSONObject | None
+    lines: Mapping[str, tuple[ObjectId12, ...]] = field(default_factory=dict)
+    """Where each branch was, oldest first, as generations before V1 recorded it."""
 
 
 def migrated(state: V1State, now: int) -> RepoInfo:
@@ -130,13 +132,20 @@ def _kinds_of(state: V1State) -> Iterator[tuple[int, UpdateKind]]:
     seen = set()
     yield _root(state).flushed_at, RepoInitialized()
     for name in sorted(state.branches, key=lambda name: (name != MAIN, name)):
-        if name != MAIN:
-            at = state.snapshots[state.branches[name]].flushed_at
-            yield at + _MILLISECOND, BranchCreated(name)
-        for snapshot in _history(state, state.branches[name]):
-            if snapshot.id not in seen and snapshot.parent_id is not None:
-                yield snapshot.flushed_at, NewCommit(name, snapshot.id)
-            seen.add(snapshot.id)
+        before, at = None, 0
+        for tip in state.lines.get(name, (state.branches[name],)):
+            snapshot = state.snapshots[tip]
+            if before is None and name != MAIN:
+                at = snapshot.flushed_at + _MILLISECOND
+                yield at, BranchCreated(name)
+            elif before is not None and snapshot.parent_id != before:
+                at = max(at + _MILLISECOND, snapshot.flushed_at)
+                yield at, BranchReset(name, before)
+            before, at = tip, max(at, snapshot.flushed_at)
+            for snapshot in _history(state, tip):
+                if snapshot.id not in seen and snapshot.parent_id is not None:
+                    yield snapshot.flushed_at, NewCommit(name, snapshot.id)
+                seen.add(snapshot.id)
     for name, key in sorted(state.tags.items()):
         yield state.snapshots[key].flushed_at + _MILLISECOND, TagCreated(name)
     for name, was in sorted(state.deleted_tags.items()):

@@ -90,7 +90,7 @@ def unpack(raw: bytes | bytearray | memoryview, kind: FileKind) -> tuple[int, by
     """
     view = memoryview(raw)
     spec_version = _check_header(view, kind)
-    return spec_version, _decompress(view[SIZE:], kind)
+    return spec_version, decompressed(view[SIZE:], kind)
 
 
 def _check_header(view: memoryview, kind: FileKind) -> int:
@@ -122,7 +122,8 @@ def _check_magic(view: memoryview, **facts: str) -> None:
         )
 
 
-def _decompress(frame: memoryview, kind: FileKind) -> bytes:
+def decompressed(frame: memoryview, kind: FileKind) -> bytes:
+    """Return the content of a zstd frame. Raises ``FormatError``, also for an impossible size."""
     limit = min(MAX_PAYLOAD, max(ALWAYS_ALLOWED, MAX_RATIO * len(frame)))
     try:
         declared = zstandard.frame_content_size(frame)

@@ -69,9 +69,10 @@ def test_a_plain_build_grows_too_as_it_was_combined(days, repo, tmp_path):
     }
     icevirt.build(days[:2], repo, concat_dim="time", **options)
     report = icevirt.append(days[2], repo)
-    assert report.files_scanned == 3  # the build kept no catalog
+    assert (report.flat, report.files_scanned) == (True, 1)
     assert icevirt.append(days[2], repo).already_built
-    assert icevirt.append(days[3], repo).files_scanned == 1
+    report = icevirt.append(days[3], repo)
+    assert (report.flat, report.files_scanned) == (True, 1)
     whole = built_whole(days, tmp_path, **options)
     xr.testing.assert_identical(opened(repo).load(), whole)
     assert whole.temperature.attrs["valid_min"].dtype == np.int16
@@ -210,19 +211,20 @@ def test_files_that_vanished_since_do_not_stop_an_append(days, repo):
 
 @pytest.mark.parametrize("stage", [run_scan, run_write], ids=["scan", "write"])
 def test_an_append_that_another_one_overtakes_plans_again_on_top(stage, days, repo, in_process):
-    icevirt.append(days[:1], repo, concat_dim="time")
+    icevirt.append([days[0], days[3]], repo, concat_dim="time")
     left = [1]
 
     def overtake():
         if left:
             left.clear()
-            icevirt.append(days[1:3], repo)
+            icevirt.append(days[1], repo)
 
     in_process.after[stage] = overtake
-    report = icevirt.append(days[2:], repo)
-    assert (report.files_appended, report.files_known) == (1, 1)
+    report = icevirt.append(days[1:3], repo)
+    assert (report.files_appended, report.files_known, report.flat) == (1, 1, False)
     assert_same_dataset(opened(repo), expected_dataset(days, "time"))
     assert len(history(repo)) == 4
+    assert any("do not all lie behind" in each for each in report.findings)
 
 
 def test_the_same_append_twice_at_once_is_one(days, repo, in_process):
@@ -259,14 +261,14 @@ def test_appenders_of_a_new_repository_come_one_after_the_other(days, repo, in_p
 
 
 def test_files_of_the_dataset_are_read_where_the_caller_says(days, repo, tmp_path):
-    elsewhere = write_days(tmp_path / "elsewhere", 1)
-    shutil.move(elsewhere[0], tmp_path / "elsewhere" / "first.nc")
-    icevirt.append(str(tmp_path / "elsewhere"), repo, concat_dim="time")
+    elsewhere = write_days(tmp_path / "elsewhere", 2)
+    icevirt.append(elsewhere[1], repo, concat_dim="time")
+    assert icevirt.append(days[2], repo).flat  # files before are not looked at
     with pytest.raises(errors.InvalidInputError, match="authorize=") as caught:
-        icevirt.append(days[1:], repo)
+        icevirt.append(days[0], repo)
     (fix,) = caught.value.fixes
     assert fix.arguments == {"authorize": [f"file://{tmp_path}/elsewhere/"]}
-    icevirt.append(days[1:], repo, **fix.arguments)
+    icevirt.append([days[0], days[3]], repo, **fix.arguments)
     assert opened(repo).sizes["time"] == 16
 
 
@@ -327,13 +329,13 @@ def test_what_no_build_records_is_refused(told, days, repo):
 
 
 def test_a_list_of_other_files_is_refused(days, repo, tmp_path):
-    icevirt.append(days[:2], repo, concat_dim="time")
+    icevirt.append([days[0], days[3]], repo, concat_dim="time")
     icevirt.build(days[:3], tmp_path / "other", concat_dim="time")
     (theirs,) = (tmp_path / "other" / "icevirt" / "listings").iterdir()
     (ours,) = Path(repo, "icevirt", "listings").iterdir()
     shutil.copy(theirs, ours)
     with pytest.raises(errors.FormatError, match="not the one that its snapshot names"):
-        icevirt.append(days[3], repo)
+        icevirt.append(days[1], repo)
 
 
 def test_the_list_of_a_dataset_that_grows_by_single_files_stays_in_few_objects(tmp_path, repo):

@@ -205,9 +205,16 @@ def test_a_catalog_that_is_named_is_kept_and_used(days, tmp_path):
 
 
 def test_nothing_of_the_build_stays_in_the_repository(days, repo_path):
-    """After success the root holds what the format knows, and the list of the files."""
+    """After success the root holds what the format knows, and what the dataset was made of."""
     icevirt.build(days, repo_path, concat_dim="time")
-    assert os.listdir(f"{repo_path}/icevirt") == ["listings"]
+    assert sorted(os.listdir(f"{repo_path}/icevirt")) == [
+        "catalog",
+        "known",
+        "listings",
+        "recipes",
+        "records",
+        "tails",
+    ]
     assert len(os.listdir(f"{repo_path}/icevirt/listings")) == 1
     assert set(os.listdir(repo_path)) - {"icevirt"} == {
         "repo",

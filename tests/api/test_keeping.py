@@ -9,6 +9,7 @@ import zarr
 from icechunk.xarray import to_icechunk
 
 import icevirt
+from builds.kept import Kept
 from builds.support import official, opened, write_day, write_days
 from grouping import grouped
 from icevirt import errors
@@ -16,15 +17,30 @@ from icevirt import errors
 pytestmark = pytest.mark.usefixtures("in_process")
 
 
-@pytest.fixture
-def days(tmp_path):
-    return write_days(tmp_path / "days", 2)
+def made(place):
+    days = write_days(place / "days", 2)
+    icevirt.build(days, place / "repo", concat_dim="time")
+    return days, str(place / "repo")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return Kept(tmp_path_factory.mktemp("kept"), made)
 
 
 @pytest.fixture
-def repo(days, tmp_path):
-    icevirt.build(days, tmp_path / "repo", concat_dim="time")
-    return str(tmp_path / "repo")
+def laid_down(kept):
+    return kept.lay_down()
+
+
+@pytest.fixture
+def days(laid_down):
+    return laid_down[0]
+
+
+@pytest.fixture
+def repo(laid_down):
+    return laid_down[1]
 
 
 def rebuild(days, repo, **options):

@@ -21,7 +21,7 @@ from builds.support import official, write_days
 from icevirt import errors
 from icevirt.model.snapshot import GroupNode
 
-EXAMPLES = int(os.environ.get("ICEVIRT_KEEPING_EXAMPLES", "6"))
+EXAMPLES = int(os.environ.get("ICEVIRT_KEEPING_EXAMPLES", "4"))
 GONE = object()
 
 

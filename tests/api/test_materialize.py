@@ -11,6 +11,7 @@ import zarr
 from icechunk.credentials import LocalFileSystemAccess
 
 import icevirt
+from builds.kept import Kept
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
 from executors import at_most
 from icevirt.api import materialize
@@ -31,10 +32,10 @@ pytestmark = pytest.mark.usefixtures("in_process")
 class Archive:
     """A repository over three days of four steps, in chunks that the files have."""
 
-    def __init__(self, tmp_path):
-        self.folder = tmp_path / "archive"
+    def __init__(self, place):
+        self.folder = place / "archive"
         self.files = write_days(self.folder)
-        self.repo = str(tmp_path / "repo")
+        self.repo = str(place / "repo")
         self.built = icevirt.build(self.files, self.repo, concat_dim="time").snapshot_id
         with expected_dataset(self.files, "time") as expected:
             self.expected = expected.load()
@@ -66,9 +67,14 @@ class Archive:
         assert icevirt.check(self.repo, chunks=True).ok
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return Kept(tmp_path_factory.mktemp("kept"), Archive)
+
+
 @pytest.fixture
-def archive(tmp_path):
-    return Archive(tmp_path)
+def archive(kept):
+    return kept.lay_down()
 
 
 def test_a_variable_is_stored_as_it_is(archive):

@@ -8,7 +8,7 @@ import icevirt
 from builds.support import write_day
 from grouping import grouped
 from icevirt.errors import ConflictError, InvalidInputError, RefNotFoundError, VerificationError
-from icevirt.tasks.verify_references import check_references
+from icevirt.tasks.verify.references import check_references
 
 
 @pytest.fixture

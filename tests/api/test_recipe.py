@@ -314,7 +314,7 @@ def test_objects_and_mappings_are_the_same_recipe(tmp_path, asked):
 
 
 @given(arguments)
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_written_reads_back(tmp_path, asked):
     """Whatever the texts; paths are those of the process that wrote them."""
     path = tmp_path / "recipe.toml"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import icevirt
+from builds.kept import Kept
 from builds.support import opened, write_day, write_days
 from grouping import grouped
 from icevirt import errors
@@ -31,17 +32,32 @@ def add_variable(path, name):
         file.createVariable(name, "f4", ("time",))[:] = 0
 
 
-@pytest.fixture
-def days(tmp_path):
-    return write_days(tmp_path / "days")
-
-
-@pytest.fixture
-def repo(days, tmp_path):
+def made(place):
+    days = write_days(place / "days")
     for day in days:
         add_variable(day, "extra")
-    icevirt.build(days, tmp_path / "repo", concat_dim="time")
-    return str(tmp_path / "repo")
+    icevirt.build(days, place / "repo", concat_dim="time")
+    return days, str(place / "repo")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return Kept(tmp_path_factory.mktemp("kept"), made)
+
+
+@pytest.fixture
+def laid_down(kept):
+    return kept.lay_down()
+
+
+@pytest.fixture
+def days(laid_down):
+    return laid_down[0]
+
+
+@pytest.fixture
+def repo(laid_down):
+    return laid_down[1]
 
 
 def without_extra(days, folder):
@@ -84,9 +100,9 @@ def test_a_build_that_takes_away_stops_before_it_writes(changed, told, days, rep
     assert icevirt.Repository.open(repo).lookup_branch("main") != tip
 
 
-def test_more_steps_new_variables_and_other_chunks_stop_nothing(days, repo, tmp_path):
+def test_more_steps_new_variables_and_other_chunks_stop_nothing(days, repo):
     """They are told; readers of what was there read it as before."""
-    fourth = write_day(tmp_path / "days" / "day4.nc", 4)
+    fourth = write_day(days[0].replace("day1", "day4"), 4)
     add_variable(fourth, "extra")
     for day in (*days, fourth):
         add_variable(day, "more")
@@ -99,7 +115,7 @@ def test_more_steps_new_variables_and_other_chunks_stop_nothing(days, repo, tmp_
     assert opened(repo).sizes["time"] == 16
 
 
-def test_another_reference_date_of_times_stops_nothing(days, repo, tmp_path):
+def test_another_reference_date_of_times_stops_nothing(days, repo):
     """Times mean what they meant, whatever they count from."""
     for number, day in enumerate(days, 1):
         write_day(day, number, units="hours since 2001-01-02")
@@ -111,7 +127,7 @@ def test_another_reference_date_of_times_stops_nothing(days, repo, tmp_path):
 
 
 def test_the_same_files_differ_in_nothing_and_the_first_build_has_nothing_to_differ_from(
-    days, repo, tmp_path
+    days, repo
 ):
     assert icevirt.plan(days, repo=repo, concat_dim="time").difference.changes == ()
     assert icevirt.plan(days, repo=repo, concat_dim="time", group="/b").difference is None

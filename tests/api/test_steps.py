@@ -1,5 +1,6 @@
 """The steps of a build one by one: scan, combine, write, open; each says what it holds."""
 
+import html
 import re
 from html.parser import HTMLParser
 
@@ -115,7 +116,7 @@ def test_icevirt_plan_is_the_same_object(days, tmp_path):
 
 
 LINES = {
-    "archive": r"<ScannedArchive \d files  \d arrays  [\d.]+ kB>",
+    "archive": r"<ScannedArchive \d files  \d arrays  [\d.]+ KiB>",
     "plan": r"<BuildPlan \d files along time  \d arrays  [\d,]+ references  \d notes?>",
     "report": r"<BuildReport main@\w{6}  \d files  \d arrays  [\d,]+ references  \d notes?>",
 }
@@ -188,10 +189,10 @@ def hostile_report():
 def test_what_files_say_is_no_markup_and_no_control_character():
     bad = BadFiles([BadFile(url=HOSTILE, code=HOSTILE, error=HOSTILE)])
     for each in (hostile_report(), bad):
-        html = each._repr_html_()
-        assert tags(html) <= OURS
-        assert "\x1b" not in html + repr(each)
-        assert "&lt;script&gt;" in html
+        drawn = each._repr_html_()
+        assert tags(drawn) <= OURS
+        assert "\x1b" not in drawn + repr(each)
+        assert "&lt;script&gt;" in drawn
 
 
 def test_names_in_files_are_no_markup(tmp_path):
@@ -200,9 +201,17 @@ def test_names_in_files_are_no_markup(tmp_path):
         file.createVariable("v<b onclick=1>", "f4", ("x<i>",))[:] = np.arange(3)
     archive = icevirt.scan_files(tmp_path / "a.nc", tmp_path / "catalog")
     plan = archive.combine()
-    for each in (archive, plan, plan.write(tmp_path / "repo")):
+    report = plan.write(tmp_path / "repo")
+    summary, scanned = icevirt.info(tmp_path / "repo"), icevirt.scan_file(tmp_path / "a.nc")
+    for each in (archive, plan, report, summary, scanned):
         assert tags(each._repr_html_()) <= OURS
         assert "v&lt;b onclick=1&gt;" in each._repr_html_()
+        assert len(repr(each).splitlines()) == 1
+    repo = icevirt.Repository.open(tmp_path / "repo")
+    catalog = icevirt.catalog_view(tmp_path / "catalog")
+    for each in (repo, repo.readonly_session("main"), repo.writable_session("main"), catalog):
+        assert tags(each._repr_html_()) <= OURS
+        assert html.escape(repr(each)) in each._repr_html_()
 
 
 def test_bad_files_are_a_table_with_what_to_do(days, tmp_path):

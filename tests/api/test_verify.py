@@ -14,6 +14,7 @@ import zarr
 from rich.console import Console
 
 import icevirt
+from builds.kept import Kept
 from builds.support import write_day
 from fixtures import hdf5_cases
 from grouping import grouped
@@ -22,20 +23,25 @@ from icevirt.display.repository import verify_report
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.execution.selection import default_executor
 from icevirt.model.chunks import ChunkTable
-from icevirt.tasks import verify_matching, verify_values
+from icevirt.tasks.verify import matching, values
+
+
+def made(place):
+    """Return a repository over four days, its url prefix, the files and the number of references."""
+    files = [write_day(place / f"day{day}.nc", day) for day in range(4)]
+    repo = str(place / "repo")
+    report = icevirt.build(files, repo, concat_dim="time")
+    return repo, report.containers, files, report.references.virtual
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return Kept(tmp_path_factory.mktemp("kept"), made)
 
 
 @pytest.fixture
-def built(tmp_path, in_process):
-    """A repository over four days, its url prefix, and the files."""
-    archive = tmp_path / "archive"
-    archive.mkdir()
-    files = [str(archive / f"day{day}.nc") for day in range(4)]
-    for day, path in enumerate(files):
-        write_day(path, day)
-    repo = str(tmp_path / "repo")
-    report = icevirt.build(files, repo, concat_dim="time")
-    return repo, report.containers, files, report.references.virtual
+def built(kept, in_process):
+    return kept.lay_down()
 
 
 def verify(built, **how):
@@ -229,7 +235,7 @@ def test_real_files_have_no_difference(nemo_files, repo_path, in_process):
 
 DEADLY = """
 import os, signal
-from icevirt.tasks.verify_values import compare_file
+from icevirt.tasks.verify.values import compare_file
 
 def compare(place, url, wanted):
     if url.endswith("{name}"):
@@ -238,6 +244,7 @@ def compare(place, url, wanted):
 """
 
 
+@pytest.mark.ci
 def test_a_file_that_crashes_its_library_is_told_and_the_others_compared(
     built, tmp_path, monkeypatch
 ):
@@ -246,7 +253,7 @@ def test_a_file_that_crashes_its_library_is_told_and_the_others_compared(
     (tmp_path / "deadly.py").write_text(DEADLY.format(name=name))
     monkeypatch.syspath_prepend(tmp_path)
     deadly = importlib.import_module("deadly")
-    monkeypatch.setattr(verify_values, "compare_file", deadly.compare)
+    monkeypatch.setattr(values, "compare_file", deadly.compare)
     report = verify(built, full=True)
     (difference,) = report.checked.differences
     assert difference.file.endswith(name)
@@ -330,9 +337,9 @@ def test_the_group_is_told_by_the_path_that_is_most_alike(first):
     """A dataset with several names in a file leads to no other one's group."""
     names = ["/in/a/e", "/in/b/e", "/in/d"]
     order = names[first:] + names[:first]
-    assert [verify_matching.group_of(path, order) for path in ("/a/e", "/b/e", "/d")] == ["/in"] * 3
-    assert verify_matching.group_of("/x/e", order) in {"/in/a", "/in/b"}
-    assert verify_matching.group_of("/f", order) == "/"
+    assert [matching.group_of(path, order) for path in ("/a/e", "/b/e", "/d")] == ["/in"] * 3
+    assert matching.group_of("/x/e", order) in {"/in/a", "/in/b"}
+    assert matching.group_of("/f", order) == "/"
 
 
 @pytest.mark.ci

@@ -16,6 +16,8 @@ import numpy as np
 import xarray as xr
 import zarr
 
+from builds.xarray_answer import combined
+
 DECODED = xr.coders.CFDatetimeCoder(time_unit="us")
 
 
@@ -72,7 +74,7 @@ def by_coords(**how: Any) -> Callable[[list[str]], xr.Dataset]:
            "compat": "no_conflicts", "combine_attrs": "override"} | how  # fmt: skip
 
     def answer(files: list[str]) -> xr.Dataset:
-        return xr.open_mfdataset(files, decode_times=DECODED, **how).load()
+        return combined(files, decode_times=DECODED, **how)
 
     return answer
 

@@ -48,8 +48,8 @@ def judged(archive: RandomArchive, folder: Path) -> Verdict:
     for each in files:
         each.write(folder)
     opened = read(archive, files, folder)
-    given = _as_given(archive, files)
-    call = _call(archive)
+    given = as_given(archive, files)
+    call = arguments_of(archive)
     theirs, why = _xarray(archive, files, opened)
     expected = truth(archive, files, opened, given=_given(archive, call))
     if theirs is not None and (told := wrong(theirs, expected, {})):
@@ -63,11 +63,11 @@ def judged(archive: RandomArchive, folder: Path) -> Verdict:
             report = icevirt.build(sources, repo, executor=InProcessExecutor(), **call)
         except IcevirtError as error:
             reasons.append(_reason(error))
-            change = _first_fix(error)
+            change = first_fix(error)
             if change is None or len(fixes) == MOST:
                 return _refused(reasons, fixes, why, str(error), change)
             fixes.append(change)
-            call = _merged(call, change)
+            call = merged(call, change)
             continue
         except Exception as error:  # noqa: BLE001 - whatever a user would meet
             return Verdict(
@@ -134,13 +134,13 @@ def _reason(error: IcevirtError) -> str:
     return f"{error.code}: {' '.join(words[:_WORDS])}"
 
 
-def _as_given(archive: RandomArchive, files: list[RandomFile]) -> list[str]:
+def as_given(archive: RandomArchive, files: list[RandomFile]) -> list[str]:
     """Return names as a shell sorts them; without coordinates the caller knows the order."""
     names = [each.name for each in files]
     return names if archive.along == "none" else sorted(names)
 
 
-def _call(archive: RandomArchive) -> dict[str, Any]:
+def arguments_of(archive: RandomArchive) -> dict[str, Any]:
     """Return the arguments that the user passes."""
     second = second_of(archive)
     if not (archive.named or archive.along == "none" or second in NEW):
@@ -184,7 +184,7 @@ def _given(archive: RandomArchive, call: Mapping[str, Any]) -> dict[str, list[st
     return found
 
 
-def _first_fix(error: IcevirtError) -> str | None:
+def first_fix(error: IcevirtError) -> str | None:
     """Return the arguments that an error proposes first."""
     for each in error.fixes:
         if each.python and not each.first:
@@ -200,7 +200,7 @@ def _first_fix(error: IcevirtError) -> str | None:
     return None
 
 
-def _merged(call: Mapping[str, Any], change: str) -> dict[str, Any]:
+def merged(call: Mapping[str, Any], change: str) -> dict[str, Any]:
     """Return the arguments with what a fix adds, as words that are appended to a command."""
     words = {"true": True, "false": False, "null": None}
     return _added(call, eval(f"dict({change})", words))

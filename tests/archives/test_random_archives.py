@@ -18,7 +18,7 @@ from archives.random_archive import RandomArchive, drawn
 from archives.random_files import files_of
 from archives.random_truth import read, truth
 
-COUNT = int(os.environ.get("ICEVIRT_ARCHIVES", "100"))
+COUNT = int(os.environ.get("ICEVIRT_ARCHIVES", "60"))
 
 pytestmark = [pytest.mark.ci, pytest.mark.filterwarnings("ignore")]  # xarray warns of odd files
 

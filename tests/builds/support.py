@@ -13,6 +13,7 @@ import zarr
 from icechunk.credentials import LocalFileSystemAccess
 
 import icevirt
+from builds.xarray_answer import combined
 from icevirt.archive.catalog import path_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.shares import DEFAULT
@@ -98,7 +99,7 @@ def expected_dataset(files, concat_dim, **options):
     """Return what xarray makes of the files, by arguments that choose nothing by themselves."""
     if len(files) == 1:
         return xr.open_dataset(files[0], engine="netcdf4", **options)
-    return xr.open_mfdataset(
+    return combined(
         files,
         engine="netcdf4",
         combine="nested",

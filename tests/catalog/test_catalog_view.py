@@ -186,6 +186,7 @@ def arrow_of(frame):
     return pa.Table.from_batches(frame._collect_as_arrow())
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_spark_sees_the_same_rows(spark, view):
     for table in ("files", "arrays", "attributes", "references"):

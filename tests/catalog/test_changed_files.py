@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import h5py
@@ -15,7 +14,6 @@ import icevirt
 from executors import at_most
 from grouping import grouped
 from icevirt.archive.reports.verification import DifferenceKind
-from icevirt.cli import main
 from icevirt.errors import (
     ObjectNotFoundError,
     ScanError,
@@ -230,17 +228,14 @@ KINDS = {
 
 
 @pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.__name__)
-def test_verification_tells_what_became_of_a_file(deed, where, repo_path, monkeypatch, capsys):
+def test_verification_tells_what_became_of_a_file(deed, where, repo_path, run):
     report = build(where, repo_path)
     deed(where)
     authorized = [word for each in report.containers for word in ("--authorize", each)]
     words = ["verify", repo_path, "--references", *authorized, "--output", "json", "--quiet"]
-    monkeypatch.setattr(sys, "argv", ["icevirt", *words])
-    with pytest.raises(SystemExit) as stop:
-        main.run()
-    told = json.loads(capsys.readouterr().out)
-    differences = told["checked"]["differences"]
-    assert stop.value.code == (0 if unnoticed(deed, where) else 1)
+    status, told, _ = run(*words)
+    differences = json.loads(told)["checked"]["differences"]
+    assert status == (0 if unnoticed(deed, where) else 1)
     assert [(each["kind"], Path(each["file"]).name) for each in differences] == (
         [] if unnoticed(deed, where) else [(KINDS[deed], name_of(VICTIM))]
     )

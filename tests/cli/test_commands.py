@@ -14,6 +14,7 @@ import pytest
 import zarr
 
 import icevirt
+from repo.legacy.old_repositories import files, on_disk
 
 ICEVIRT = Path(sys.executable).parent / "icevirt"
 
@@ -126,7 +127,10 @@ def test_a_full_disk_under_stdout_is_one_line(words, tmp_path):
             cwd=tmp_path,
         )
     assert ran.returncode == 3
-    assert ran.stderr.startswith("icevirt: the answer cannot be written to stdout: No space left")
+    told = "the answer cannot be written to stdout: No space left"
+    assert ran.stderr.startswith(
+        (f"icevirt: {told}", f'{{"error": {{"code": "storage", "what": "{told}')
+    )
     assert ran.stderr.count("\n") == 1
 
 
@@ -189,7 +193,7 @@ def test_a_build_that_a_signal_ends_says_so_and_leaves_nothing_running(
     assert first.startswith("scan")
     assert (build.returncode, told) == (status, "")
     assert error.endswith(f"icevirt: {word}\n")
-    assert "icevirt: build-interrupted: kept=file://" in error
+    assert "icevirt: what is finished stays in file://" in error
     assert "Traceback" not in error
     assert not (tmp_path / "repo" / "repo").exists()
 
@@ -283,6 +287,38 @@ def test_an_upgrade_is_told_before_and_after(run, tmp_path):
     status, _, error = run("upgrade", tmp_path / "nothing")
     assert status == 1
     assert "no repository at this path" in error
+
+
+def test_an_upgrade_of_a_format_before_v1_is_a_copy(run, tmp_path):
+    found = files("E5")
+    source = on_disk(found, tmp_path / "old")
+    status, told, _ = run("check", source)
+    assert status == 0
+    assert "format generation E5 " in told
+    assert "format generation E5 " in run("info", source)[1]
+    status, _, error = run("upgrade", source)
+    assert status == 1
+    assert f"icevirt upgrade {source.as_uri()} {source.as_uri()}-v2" in error
+    assert "warning" not in error
+    for words in (["log", source], ["branch", "list", source], ["diff", source, "main"]):
+        status, _, error = run(*words)
+        assert (status, error.count("icevirt: warning: ")) == (0, 1), error
+        assert "format generation E5 " in error
+    status, told, _ = run("upgrade", source, tmp_path / "new", "--dry-run")
+    assert (status, (tmp_path / "new").exists()) == (0, False)
+    assert "can be upgraded to V2" in told
+    status, told, _ = run("upgrade", source, tmp_path / "new")
+    assert status == 0
+    assert "6 snapshots, 2 branches, 2 tags" in told
+    assert "s3://testbucket/can_read_old/=http://localhost:9000" in told
+    assert "note     virtual chunk containers" in told
+    lost = next(path for path in found if path.startswith("chunks/"))
+    (source / lost).unlink()
+    status, told, _ = run("upgrade", source, tmp_path / "less", "-o", "json")
+    assert status == 1
+    assert any(lost in line for line in json.loads(told)["lost"])
+    assert run("upgrade", source, tmp_path / "x", "--keep-v1-files")[0] == 2
+    assert run("upgrade", source, "--chunks", "reference")[0] == 2
 
 
 @pytest.mark.spark

@@ -9,12 +9,10 @@ import pytest
 
 from builds.support import write_days
 from clusters.hosts import lacking
-from clusters.standalone import Cluster, cluster
+from clusters.standalone import MANY, MORE, Cluster, cluster
 
 ASKED = "ICEVIRT_CLUSTERS"
 DAYS = 8
-MANY = 300
-"""Files of `many`, which take two workers of one core long enough to be killed meanwhile."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,11 +42,22 @@ def standalone() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def many(standalone: Cluster) -> str:
-    """The place of many files."""
+    """The place of many files; a few that follow them are at `more`."""
     archive = standalone.network.folder / "many"
-    write_days(archive, MANY)
+    files = write_days(archive, MANY + MORE)
+    later = standalone.network.folder / "more"
+    later.mkdir()
+    for file in files[MANY:]:
+        shutil.move(file, later)
     standalone.upload(archive, "many")
+    standalone.upload(later, "more")
     return "s3://icevirt/many/"
+
+
+@pytest.fixture(scope="session")
+def more(many: str) -> str:
+    """The place of the files that follow `many`."""
+    return many.replace("many", "more")
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,12 @@ from icevirt.execution.java import find_java, java_home
 MASTER = f"spark://{DRIVER}:7077"
 ENDPOINT = f"http://{OBJECTS}:9000"
 BUCKET = "s3://icevirt"
+MANY = 300
+"""Files at ``many/``, which take two workers of one core long enough to be killed meanwhile."""
+
+MORE = 5
+"""Files at ``more/``, which follow these."""
+
 CREDENTIALS = {
     "AWS_ENDPOINT_URL": ENDPOINT,
     "AWS_ALLOW_HTTP": "true",
@@ -68,6 +74,9 @@ class Cluster:
             SPARK_HOME=SPARK,
             SPARK_LOCAL_DIRS=f"{DISK}/local",
             SPARK_DAEMON_MEMORY="256m",
+            # what executors of earlier sessions unpacked fills the disk else
+            SPARK_WORKER_OPTS="-Dspark.worker.cleanup.enabled=true"
+            " -Dspark.worker.cleanup.interval=15 -Dspark.worker.cleanup.appDataTtl=1",
             PYSPARK_PYTHON=f"{ENV}/bin/python",
         )
         self.workers.append(host)

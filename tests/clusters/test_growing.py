@@ -2,10 +2,11 @@
 
 import pytest
 
-from clusters.standalone import BUCKET
+from clusters.standalone import BUCKET, MANY
 
 DEED = """
 import icevirt
+import icevirt.spark
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.schedule import write_tasks as routes
@@ -26,7 +27,10 @@ def deed(spark, sources, repo):
     executor = Counting(spark)
     slots = executor.parallelism
     icevirt.build(sources, repo, concat_dim="time", executor=executor)
-    return {"slots": slots, **executor.counts}
+    icevirt.spark.register(spark)
+    spark.read.format("icevirt").option("table", "files").load(repo).createOrReplaceTempView("files")
+    files = spark.sql("select count(*) from files").first()[0]
+    return {"slots": slots, "files": files, **executor.counts}
 """
 PARTS = 60  # of the catalog of so many files, which no two tasks scan
 DYNAMIC = {
@@ -52,5 +56,6 @@ def test_tasks_are_as_many_as_executors_may_become(standalone, driver, many, mos
     found = told.get("result")
     assert found is not None, told
     assert found["slots"] == most
+    assert found["files"] == MANY
     assert found["run_scan"] == min(4 * most, PARTS)
     assert most < found["run_write"] <= 4 * most

@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from clusters.hosts import CODE, DISK, Host
-from clusters.standalone import BUCKET
+from clusters.standalone import BUCKET, MANY, MORE
 
 DEED = """
+import os
+import tempfile
+
 import icevirt
+import icevirt.spark
 import obstore
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.schedule import write_tasks as routes
@@ -45,20 +49,36 @@ def build(spark, sources, repo, catalog):
     )
     return {"scanned": report.files_scanned, "again": report.already_built}
 
-def verify(spark, sources, repo):
-    report = icevirt.verify(
-        repo, references=True, authorize_virtual_chunk_access=[sources], executor=spark
-    )
-    return report.ok
-
-def objects(spark, repos):
+def objects(repo):
     store = S3Store(
         "icevirt", virtual_hosted_style_request=False, client_options={"allow_http": True}
     )
-    found = []
-    for repo in repos:
-        rows = [row for page in obstore.list(store, prefix=repo) for row in page]
-        found.append(sorted(row["path"].removeprefix(repo) for row in rows))
+    prefix = repo.removeprefix("s3://icevirt/") + "/manifests/"
+    return sorted(row["path"].removeprefix(prefix) for page in obstore.list(store, prefix) for row in page)
+
+def rest(spark, sources, repo, catalog, calm, more):
+    found = {"again": build(spark, sources, repo, catalog)}
+    build(spark, sources, calm, catalog)
+    found["manifests"] = objects(repo)
+    found["undisturbed"] = objects(calm)
+    recipe = os.path.join(tempfile.mkdtemp(), "recipe.toml")
+    with open(recipe, "w") as file:
+        file.write(f"version = 2\\nsources = [{sources!r}, {more!r}]\\nconcat_dim = ['time']\\n")
+    for _ in range(2):
+        report = icevirt.update(repo, recipe=recipe, catalog=catalog, executor=spark)
+        found.setdefault("update", []).append([report.files_added, report.files_known])
+    found["verified"] = icevirt.verify(
+        repo, references=True, authorize_virtual_chunk_access=["s3://icevirt/", sources],
+        executor=spark
+    ).ok
+    for table in ("locations", "references"):
+        icevirt.spark.table(spark, repo, table).createOrReplaceTempView(table)
+    query = '''
+        select count(*), sum(`references`),
+            (select count(*) from references where kind = 'virtual')
+        from locations
+    '''
+    found["sql"] = list(spark.sql(query).first())
     return found
 """
 
@@ -118,26 +138,29 @@ def kill_executor(host: Host) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_a_build_outlives_executors_and_can_be_run_again(standalone, settings, many, driver):
+def test_a_dataset_outlives_executors_grows_and_is_read_by_sql(
+    standalone, settings, many, more, driver
+):
     """One dies in the scan, one in the write; the objects are those of an undisturbed build."""
-    places = {"sources": many, "repo": f"{BUCKET}/{driver.route}-killed"}
+    places = {"repo": f"{BUCKET}/{driver.route}-killed"}
     places["catalog"] = f"{BUCKET}/{driver.route}-catalog"
-    driver.send(settings, step="build", **places)
+    driver.send(settings, step="build", sources=many, **places)
     driver.until("MIDDLE scan")
     kill_executor(standalone.network.hosts["worker-b"])
     driver.until("MIDDLE write")
     kill_executor(standalone.network.hosts["worker-a"])
     told = driver.answer()
-    assert told.get("result", {}).get("scanned") == 300, told
+    assert told.get("result", {}).get("scanned") == MANY, told
 
-    again = driver.ask(settings, step="build", **places)
-    assert again.get("result") == {"scanned": 0, "again": True}, again
-    checked = driver.ask(settings, step="verify", sources=many, repo=places["repo"])
-    assert checked.get("result") is True, checked
-
-    calm = places | {"repo": f"{BUCKET}/{driver.route}-calm"}
-    driver.ask(settings, step="build", **calm)
-    names = [f"{driver.route}-{each}/manifests/" for each in ("killed", "calm")]
-    killed, undisturbed = driver.ask(settings, step="objects", repos=names)["result"]
-    assert killed == undisturbed
-    assert len(killed) > 10
+    rest = {"calm": f"{BUCKET}/{driver.route}-calm", "more": more}
+    told = driver.ask(settings, step="rest", sources=many, **places, **rest)
+    assert "result" in told, told
+    found = told["result"]
+    assert found["again"] == {"scanned": 0, "again": True}
+    assert found["manifests"] == found["undisturbed"]
+    assert len(found["manifests"]) > 10
+    assert found["update"] == [[MORE, MANY], [0, MANY + MORE]]
+    assert found["verified"] is True
+    files, references, counted = found["sql"]
+    assert files == MANY + MORE
+    assert references == counted > files

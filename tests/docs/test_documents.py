@@ -12,11 +12,12 @@ from typer.testing import CliRunner
 from icevirt.cli.main import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("icevirt/**/*.md")])
 ICEVIRT = Path(sys.executable).parent / "icevirt"
 COMMANDS = (
-    "append branch build catalog check demo diff info log materialize ops-log plan redo relocate"
-    " reset scan source spark-script tag undo upgrade verify"
+    "append branch build catalog check demo diff exclude explain export info log maintain materialize"
+    " ops-log plan redo relocate reset scan source spark-script status tag undo update upgrade"
+    " verify withdraw"
 ).split()
 
 

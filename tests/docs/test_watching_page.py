@@ -19,7 +19,7 @@ def test_the_code_runs_from_top_to_bottom(spark, tmp_path, monkeypatch):
     days = write_days(tmp_path / "archive", 3)
     names = {}
     blocks = list(re.finditer(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         above = "\n" * PAGE[: block.start(1)].count("\n")  # for the lines of a traceback
         exec(compile(above + block[1], "docs/watching.md", "exec"), names)

@@ -8,18 +8,22 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from builds.support import write_days
+from builds.support import opened, write_days
 
-pytestmark = [pytest.mark.ci, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ci, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 PROGRAM = """
     import json
     import os
+    import signal
     import sys
+    import time
 
     import icevirt
+    import icevirt.spark
     from icevirt.execution.java import find_java, java_home
     from icevirt.execution.spark_executor import SparkExecutor
     from icevirt.planning.schedule import write_tasks as routes
@@ -27,7 +31,12 @@ PROGRAM = """
 
     folder, *files = sys.argv[1:]
     os.environ |= {"JAVA_HOME": str(java_home(find_java())), "PYSPARK_PYTHON": sys.executable}
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    os.environ["SPARK_TESTING"] = "1"  # any port: other servers may run here
+    spark = (
+        SparkSession.builder.remote("local[2]")
+        .config("spark.connect.grpc.binding.address", "127.0.0.1")
+        .getOrCreate()
+    )
     assert "connect" in type(spark).__module__
     told = []
     try:
@@ -47,6 +56,28 @@ PROGRAM = """
         )
         view = icevirt.catalog_view(catalog)
         rows = view.dataframe(spark, "references").count()
+        icevirt.spark.register(spark)
+        repo = f"{folder}/direct"
+        source = spark.read.format("icevirt").option("table", "references")
+        by_format = source.option("array", "/packed").load(repo)
+        frame = icevirt.spark.table(spark, repo, "references", array="/packed")
+        session = icevirt.Repository.open(repo).readonly_session("main")
+        written = icevirt.spark.write_references(
+            frame.where("kind = 'virtual'"),
+            f"{folder}/copy",
+            arrays={"/packed": session.array("/packed").user_data},
+            containers=session.config.virtual_chunk_containers.values(),
+        )
+
+        def ring(*_):
+            raise InterruptedError
+
+        signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, 2)
+        try:
+            SparkExecutor(spark).run(time.sleep, [3600, 3600])  # in both slots
+        except InterruptedError:
+            rung = SparkExecutor(spark).run(str, [1, 2, 3])
         try:
             SparkExecutor(spark).run(int, ["no number"])
         except icevirt.errors.SparkJobError as error:
@@ -55,9 +86,11 @@ PROGRAM = """
             json.dumps(
                 {
                     "verified": checked.ok,
+                    "references": [written.references, by_format.count(), frame.count()],
                     "rows": [rows, view.references().read_all().num_rows],
                     "done": [step.done == step.total for step in told if step.phase == "write"][-1],
                     "slots": SparkExecutor(spark).parallelism,
+                    "after a signal": rung,
                     "said": said,
                 }
             )
@@ -110,6 +143,19 @@ def test_verification_catalogs_and_progress_work(found):
     assert told["rows"][0] == told["rows"][1] > 0
     assert told["done"]
     assert told["slots"] >= 1
+
+
+def test_a_signal_cancels_the_job(found):
+    _, told = found
+    assert told["after a signal"] == ["1", "2", "3"]
+
+
+def test_tables_and_written_references_work(found):
+    folder, told = found
+    assert len({*told["references"]}) == 1
+    assert told["references"][0] > 0
+    one, other = (opened(str(folder / name))["packed"].values for name in ("direct", "copy"))
+    assert np.array_equal(one, other, equal_nan=True)
 
 
 def test_an_error_of_a_task_is_told_with_its_cause(found):

@@ -21,7 +21,7 @@ from execution.processes import Driver, kill
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
-DEATHS = int(os.environ.get("ICEVIRT_SCAN_DEATHS", "4"))
+DEATHS = int(os.environ.get("ICEVIRT_SCAN_DEATHS", "2"))
 FILES = 64 + 20 * DEATHS
 PART = -(-FILES // 64)
 SLOTS = 2

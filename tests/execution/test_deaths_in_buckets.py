@@ -1,7 +1,8 @@
 """Builds whose sources, catalog and repository are in a bucket die, and resume to the same bytes.
 
 What dies is killed by the server, at a request that the test names; and the server counts what is
-asked for and written again.
+asked for and written again. CI kills a driver at two moments and the workers, `just nightly` at every
+moment and an executor too; `test_build_deaths` kills one in CI.
 """
 
 import re
@@ -19,6 +20,7 @@ from builds.support import write_days
 from execution.processes import Driver, kill
 from icevirt.execution.selection import default_executor
 from icevirt.planning.combine.options import CombineSpec
+from long_forms import cases
 from servers.faults import Response, Rules
 from servers.proxy import passing_on
 from servers.serving import served
@@ -188,7 +190,7 @@ DEATHS = {
 }
 
 
-@pytest.mark.parametrize("death", DEATHS)
+@pytest.mark.parametrize("death", cases(DEATHS, "while it scans", "behind the commit"))
 def test_a_driver_that_is_killed_in_a_bucket_is_resumed_to_the_same_bytes(bucket, wanted, death):
     method, pattern, nth, passes, route, apart = DEATHS[death]
     catalog = f"{bucket.place.url}/catalog" if apart else ""
@@ -216,7 +218,7 @@ def test_a_driver_that_is_killed_in_a_bucket_is_resumed_to_the_same_bytes(bucket
         assert not written
 
 
-@pytest.mark.parametrize("victim", ["workers", "executor"])
+@pytest.mark.parametrize("victim", cases(["workers", "executor"], "workers"))
 def test_nothing_before_the_shuffle_is_scanned_again(bucket, wanted, victim):
     """A lost worker fails tasks behind the shuffle alone; an executor takes what it sent with it."""
     master = MASTER if victim == "workers" else "local-cluster[2,1,512]"

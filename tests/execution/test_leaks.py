@@ -24,6 +24,7 @@ from execution.processes import processes_of
 from executors import StagedExecutor
 from icevirt.errors import IcevirtError
 from icevirt.execution.selection import default_executor
+from icevirt.tasks.scan_subprocess import Apart
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
@@ -50,6 +51,8 @@ def rounds(count, work):
     for number in range(WARM):
         work(number)
     zarr.core.sync.sync(all_threads())
+    with Apart() as apart:  # a file that takes long is scanned in a child, whose server stays
+        apart.call("", os.getpid)
     before = held()
     for number in range(WARM, WARM + count):
         work(number)

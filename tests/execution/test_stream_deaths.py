@@ -4,6 +4,7 @@
 in the session of the suite, which is what Spark sees of a batch that was killed.
 """
 
+import importlib.util
 import itertools
 import os
 import shutil
@@ -101,8 +102,8 @@ def test_a_killed_stream_appends_each_file_once(source, checkpoint, tmp_path):
         run(tmp_path, repo, folder, place, source, moment, whole)
         if checkpoint == "new":
             place = next(places)
-    for _ in range(2):  # the first may only repeat the batch that was interrupted
-        run(tmp_path, repo, folder, place, source)
+    for _ in range(1 if source == "icevirt-files" and _has_trigger() else 2):
+        run(tmp_path, repo, folder, place, source)  # may only repeat what was interrupted
     there = sorted(map(str, folder.iterdir()))
     assert_same_dataset(opened(repo), expected_dataset(there, "time"))
     before = appended(repo)
@@ -111,17 +112,20 @@ def test_a_killed_stream_appends_each_file_once(source, checkpoint, tmp_path):
     run(tmp_path, repo, folder, place, source)
     run(tmp_path, repo, folder, next(places), source)  # names all files once more
     assert appended(repo) == before
-    assert not (tmp_path / "repo" / "icevirt" / "builds").exists()
 
 
 @pytest.mark.ci
 @pytest.mark.spark
 def test_a_batch_that_failed_behind_its_commit_appends_nothing_when_it_is_repeated(spark, tmp_path):
-    """Of what a batch did, Spark knows only whether it ended well."""
-    days, repo = write_days(tmp_path / "days", 2), str(tmp_path / "repo")
-    schema = "path string, modificationTime timestamp, length long, content binary"
-    names = spark.readStream.format("binaryFile").schema(schema).load(str(tmp_path / "days"))
-    names = names.select("path")
+    """Of what a batch did, Spark knows only whether it ended well. What came since is next."""
+    days, repo = write_days(tmp_path / "days", 3), str(tmp_path / "repo")
+    folder = tmp_path / "arriving"
+    folder.mkdir()
+    arriving = iter(days)
+    shutil.move(next(arriving), folder)
+    shutil.move(next(arriving), folder)
+    icevirt.spark.register(spark)
+    names = spark.readStream.format("icevirt-files").load(str(folder))
     append = icevirt.spark.foreach_batch(repo, concat_dim="time")
     numbers = []
 
@@ -135,7 +139,16 @@ def test_a_batch_that_failed_behind_its_commit_appends_nothing_when_it_is_repeat
     query = query.option("checkpointLocation", str(tmp_path / "checkpoint"))
     with pytest.raises(Exception, match="behind the commit"):
         query.start().awaitTermination()
+    shutil.move(next(arriving), folder)
     query.start().awaitTermination()
-    assert numbers == [0, 0]
-    assert len(appended(repo)) == 1
-    assert_same_dataset(opened(repo), expected_dataset(days, "time"))
+    if _has_trigger():
+        assert numbers == [0, 0, 1]
+    else:  # the batch that was interrupted may be the only one
+        query.start().awaitTermination()
+    assert len(appended(repo)) == 2
+    there = sorted(map(str, folder.iterdir()))
+    assert_same_dataset(opened(repo), expected_dataset(there, "time"))
+
+
+def _has_trigger():
+    return importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None

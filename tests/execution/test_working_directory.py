@@ -34,7 +34,6 @@ def environment(**variables):
 
 COMMANDS = (
     ["scan", "day0.nc", "-o", "json"],
-    ["plan", "*.nc", "--concat-dim", "time"],
     ["build", "*.nc", "repo", "--concat-dim", "time", "--verify", "5", "--quiet"],
     ["verify", "repo", "--authorize", "CWD", "--full"],
     ["scan", "*.nc", "--catalog", "catalog", "--concat-dim", "time"],

@@ -66,7 +66,7 @@ def test_chunks_that_are_too_small_or_too_large_are_told(tmp_path):
             variable[0, :2000] = np.arange(2000)
     cost = icevirt.plan([path]).cost
     small, large = cost.warnings
-    assert "/small (4,000 bytes)" in small
+    assert "/small (3.9 KiB)" in small
     assert "/large" in large
     assert "/fine" not in small + large
     of = {each.path: each.bytes_per_chunk for each in cost.of_arrays}

@@ -33,7 +33,7 @@ def test_nested_groups_are_concatenated_in_the_order_of_their_own_coordinate(tmp
     """Every group is a dataset; the file named last comes first in time."""
     files = [write_tree(tmp_path / name, hour) for name, hour in (("b.nc", 1), ("a.nc", 2))]
     report = icevirt.build(files, repo_path, concat_dim="time")
-    assert report.findings == ("ordered by the values of 'time'",)
+    assert report.findings[0] == "ordered by the values of 'time'"
     expected = xr.open_mfdataset(
         files, group="PRODUCT", combine="nested", concat_dim="time", join="exact",
         data_vars="minimal", coords="minimal", compat="equals", combine_attrs="override",

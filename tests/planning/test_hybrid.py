@@ -430,7 +430,7 @@ def archives(draw):
 
 
 @pytest.mark.ci
-@settings(max_examples=25, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=12, suppress_health_check=list(HealthCheck), deadline=None)
 @given(archives(), st.sampled_from(["regular", "rectilinear"]))
 def test_whatever_the_files_values_are_theirs_or_the_build_stops(tmp_path_factory, made, grid):
     """Decoded values equal xarray's of each file; undecoded ones h5py's where packing is one."""
@@ -483,6 +483,7 @@ def test_a_worker_reads_in_a_process_apart(tmp_path, repo_path, monkeypatch):
     assert "f01.nc" in str(caught.value)
 
 
+@pytest.mark.ci
 def test_hybrid_arrays_are_written_by_spark(tmp_path, repo_path, spark):
     """Several tasks, each with a part of the chunks."""
     files, begin = names(tmp_path, 5), 0

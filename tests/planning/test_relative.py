@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import obstore
@@ -20,7 +19,6 @@ from builds.support import (
     write_days,
 )
 from grouping import grouped
-from icevirt.cli import main
 from icevirt.errors import InvalidInputError
 
 
@@ -234,11 +232,8 @@ def test_what_is_no_container_is_told_before_anything_is_done(containers, told, 
     assert not Path(repo_path).exists()
 
 
-def test_the_command_names_containers(days, tmp_path, repo_path, monkeypatch, capsys):
+def test_the_command_names_containers(days, tmp_path, repo_path, run):
     line = ["build", f"{tmp_path}/in", repo_path, "--concat-dim", "time", "-q"]
     line += ["--container", f"archive={tmp_path}/in"]
-    monkeypatch.setattr(sys, "argv", ["icevirt", *line])
-    with pytest.raises(SystemExit) as stop:
-        main.run()
-    assert stop.value.code == 0
+    assert run(*line)[0] == 0
     assert all(url.startswith("vcc://archive/") for url in raw_locations(repo_path))

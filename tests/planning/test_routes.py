@@ -122,14 +122,14 @@ def ScannedField(made, references, names, shape, edges):
 
 
 @pytest.mark.parametrize("limit", [2, 5, 7, 500_000])
-@pytest.mark.parametrize("tasks", [1, 3, 50])
-def test_both_ways_write_the_same_objects(limit, tasks):
+def test_both_ways_write_the_same_objects(limit):
     """Files in an order that has nothing to do with the catalog's, windows of every size."""
     order = np.random.default_rng(limit).permutation(17).tolist()
     catalog, plan = planned(archive(order), max_references=limit)
     direct = written(catalog, plan, shuffled=False)
     assert any(path.startswith("manifests/") for path in direct)
-    assert written(catalog, plan, shuffled=True, tasks=tasks) == direct
+    for tasks in (1, 3, 50):
+        assert written(catalog, plan, shuffled=True, tasks=tasks) == direct
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 500_000])

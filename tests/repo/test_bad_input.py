@@ -53,7 +53,7 @@ CLASS_METHODS = [
         lambda r: Repository.open(r.storage, {"a": 1}, ["file:///x/"]),
         INVALID,
     ),
-    ("open", "one prefix as text", lambda r: Repository.open(r.storage, None, "file:///"), INVALID),
+    ("open", "an empty prefix", lambda r: Repository.open(r.storage, None, ""), INVALID),
     ("open", "a number of prefixes", lambda r: Repository.open(r.storage, None, 5), INVALID),
     ("open_or_create", "a number", lambda r: Repository.open_or_create(5), INVALID),
     ("exists", "a number", lambda r: Repository.exists(5), INVALID),

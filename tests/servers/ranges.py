@@ -61,6 +61,7 @@ class Files:
     etags: dict[str, str] = field(default_factory=dict)
     modified: float = 1_600_000_000.0
     tokens: set[str] | None = None  # bearer tokens that are good now; None: no token is asked for
+    shared: dict[str, str] = field(default_factory=dict)  # headers for pages of other servers
 
     def put(self, path: str, body: bytes, etag: str | None = None) -> None:
         """Lay down a file, or another one in its place."""
@@ -70,16 +71,19 @@ class Files:
     def answer(self, request: Request) -> Response:
         """Handle a request."""
         path = request.path.removeprefix("/")
+        if self.shared and request.method == "OPTIONS":
+            return Response(status=204, headers=self.shared)
         if self.tokens is not None and not self._authorized(request):
             return Response(status=401, headers={"www-authenticate": "Bearer"})
         if request.method not in ("GET", "HEAD"):
             return Response(status=405)
         if path not in self.objects:
-            return Response(status=404)
+            return Response(status=404, headers=self.shared)
         headers = {
             "etag": self.etags[path],
             "last-modified": formatdate(self.modified, usegmt=True),
             "content-type": "application/octet-stream",
+            **self.shared,
         }
         return ranged(request, self.objects[path], headers)
 

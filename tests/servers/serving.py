@@ -59,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
             response = fault.change(response)
         self.send(fault.answer or response or Response(status=500), fault.cut)
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = do_OPTIONS = handle_any
 
     def head(self) -> Request:
         headers = {name.lower(): value for name, value in self.headers.items()}

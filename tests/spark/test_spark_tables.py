@@ -29,6 +29,15 @@ def archive(tmp_path_factory):
     return repo, files, report
 
 
+@pytest.fixture
+def formats(spark):
+    """The session, which knows our formats."""
+    if not hasattr(spark, "dataSource"):
+        pytest.skip(f"Spark {spark.version} has no formats that are written in Python")
+    icevirt.spark.register(spark)
+    return spark
+
+
 def as_text(frame, *without):
     return sorted(map(str, frame.drop(*without).collect()))
 
@@ -38,9 +47,8 @@ def containers_of(repo):
     return list(session.config.virtual_chunk_containers.values())
 
 
-def test_all_tables_are_the_same_by_function_and_by_format(spark, archive):
-    repo, files, report = archive
-    icevirt.spark.register(spark)
+def test_all_tables_are_the_same_by_function_and_by_format(formats, archive):
+    spark, (repo, files, report) = formats, archive
     for table in TABLES:
         ours = icevirt.spark.table(spark, repo, table)
         theirs = spark.read.format("icevirt").option("table", table).load(repo)
@@ -54,10 +62,9 @@ def test_all_tables_are_the_same_by_function_and_by_format(spark, archive):
     assert [(row["path"], row["virtual"]) for row in arrays] == [("/packed", 12)]
 
 
-def test_options_choose_version_array_and_chunks(spark, archive):
+def test_options_choose_version_array_and_chunks(formats, archive):
     repo, _, report = archive
-    icevirt.spark.register(spark)
-    source = spark.read.format("icevirt").option("table", "references")
+    source = formats.read.format("icevirt").option("table", "references")
     found = source.options(array="/packed", chunks="0:2, :, :", snapshot=report.snapshot_id)
     index = [row["index"] for row in found.load(repo).collect()]
     assert index
@@ -82,18 +89,21 @@ def test_wrong_options_are_refused(options, match):
         query_of({"table": "references", "path": "/data/repo"} | options)
 
 
-def test_the_format_does_not_write_and_says_what_does(spark, archive, tmp_path):
-    icevirt.spark.register(spark)
-    frame = icevirt.spark.table(spark, archive[0], "references")
+def test_the_format_does_not_write_and_says_what_does(formats, archive, tmp_path):
+    frame = icevirt.spark.table(formats, archive[0], "references")
     with pytest.raises(Exception, match=r"icevirt\.spark\.write_references\(df, repo\)"):
         frame.write.format("icevirt").mode("append").save(str(tmp_path / "out"))
 
 
-def test_filters_of_a_query_decide_which_manifests_are_read(spark, archive):
+def test_filters_of_a_query_decide_which_manifests_are_read(formats, archive):
     """As the session is set when the format is registered."""
+    from pyspark.sql import datasource
+
     from icevirt.spark.registration import PUSHDOWN
 
-    repo, _, _ = archive
+    spark, (repo, _, _) = formats, archive
+    if not hasattr(datasource, "Filter"):
+        pytest.skip(f"Spark {spark.version} gives no filters to formats")
     spark.conf.set(PUSHDOWN, "true")
     try:
         icevirt.spark.register(spark)
@@ -108,13 +118,23 @@ def test_filters_of_a_query_decide_which_manifests_are_read(spark, archive):
         icevirt.spark.register(spark)
 
 
-def test_the_classes_of_the_format_are_pickled_by_name():
-    """Executors import them: what Spark Connect sends holds no code of ours."""
+def test_executors_with_another_icevirt_read_no_partition(spark, archive, monkeypatch):
+    """What Spark pickles of the format compares first, and holds no storage."""
     from pyspark.cloudpickle import dumps
+    from pyspark.sql.types import StructType
 
-    from icevirt.spark.data_source import IcevirtSource
+    from icevirt.execution import installation
+    from icevirt.spark.data_source import FilteringIcevirtSource
 
-    assert dumps(IcevirtSource) == pickle.dumps(IcevirtSource) or len(dumps(IcevirtSource)) < 200
+    made = FilteringIcevirtSource({"table": "references", "path": archive[0]})
+    schema = StructType.fromDDL(made.schema())
+    there = {**installation.of_driver(), "icevirt": "9.9"}
+    monkeypatch.setattr(installation, "of_driver", lambda: there)
+    for each in (made, made.reader(schema)):
+        raw = dumps(each)
+        assert (archive[0].encode() in raw) == (each is made)
+        with pytest.raises(RuntimeError, match=r"refuses this executor.*the driver 9\.9"):
+            pickle.loads(raw)
 
 
 def test_an_older_spark_is_told_what_to_use_instead():
@@ -174,6 +194,8 @@ def test_a_template_brings_coordinates_and_names(spark, archive, tmp_path):
     assert json.loads(session.array("/g/v").user_data)["dimension_names"] == ["time", "x"]
     values = template.compute() + 1
     values["v"].encoding["chunks"] = (1, 4)
+    with pytest.raises(InvalidInputError, match=r"Pass an xarray\.Dataset"):
+        icevirt.spark.write_references(frame, str(tmp_path / "no"), template="other.nc")
     with pytest.raises(InvalidInputError, match="holds values of an array"):
         icevirt.spark.write_references(
             frame,
@@ -184,7 +206,9 @@ def test_a_template_brings_coordinates_and_names(spark, archive, tmp_path):
         )
 
 
-def test_wrong_rows_and_columns_leave_the_branch_as_it_is(spark, archive, tmp_path):
+def test_wrong_rows_and_columns_leave_the_branch_as_it_is_and_make_no_repository(
+    spark, archive, tmp_path
+):
     from pyspark.sql import functions as F
 
     repo, _, _ = archive
@@ -200,6 +224,21 @@ def test_wrong_rows_and_columns_leave_the_branch_as_it_is(spark, archive, tmp_pa
         with pytest.raises(InvalidInputError, match=match):
             icevirt.spark.write_references(bad, repo)
     assert icevirt.Repository.open(repo).lookup_branch("main") == tip
+    new = tmp_path / "new"
+    session = icevirt.Repository.open(repo).readonly_session("main")
+    for bad, match in (
+        (frame.unionAll(frame), "for the same chunk"),
+        (frame.withColumn("offset", F.lit(-1)), "offset of a reference"),
+    ):
+        with pytest.raises(InvalidInputError, match=match):
+            icevirt.spark.write_references(
+                bad,
+                new,
+                arrays={"/packed": session.array("/packed").user_data},
+                containers=containers_of(repo),
+            )
+        assert not icevirt.Repository.exists(new)
+    assert [path for path in new.rglob("*") if path.is_file()] == []
 
 
 def test_data_frames_are_lists_of_sources(spark, archive, monkeypatch):

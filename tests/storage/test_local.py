@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import stat
 import threading
+import time
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import icevirt
 from builds.support import write_days
 from icevirt.errors import InvalidInputError, StorageError
 from icevirt.execution.selection import default_executor
-from icevirt.storage import durable, local, mounts, probe
+from icevirt.storage import claims, durable, local, mounts, probe
 from icevirt.storage.constructors import storage_of
 from icevirt.storage.local import LocalStorage, local_filesystem_storage
 from icevirt.storage.memory import MemoryStorage
@@ -328,11 +329,43 @@ def mounted(tmp_path, monkeypatch):
     local._look_at.cache_clear()
 
 
-def test_such_a_file_system_is_told_of_once(mounted):
+def test_where_locks_stay_on_a_machine_one_machine_writes(mounted, tmp_path, monkeypatch):
     storage = mounted(NFS.format("nolock,"))
-    with pytest.warns(UserWarning, match="one machine at a time"):
-        storage.put_if("repo", b"1", was=None)
-    assert isinstance(storage.put_if("a", b"2", was=None), Written)
+    storage.put_if("repo", b"1", was=None)
+    here = tmp_path / "root" / "machine#0"
+    hour = claims.LEASE
+
+    def written(seconds_ago):
+        os.utime(here, (time.time() - seconds_ago,) * 2)
+
+    def write():
+        body, version = storage.get_versioned("repo")
+        assert isinstance(storage.put_if("repo", body + b"1", was=version), Written)
+
+    first = here.read_text()
+    write()
+    written(hour * 0.6)
+    write()  # which renews
+    assert time.time() - here.stat().st_mtime < hour / 4
+    monkeypatch.setattr(claims.socket, "gethostname", lambda: "other")
+    for refused in (write, storage.refuse_unsafe):
+        with pytest.raises(StorageError, match=r"another machine writes.*remove the file"):
+            refused()
+    written(hour * 1.1)
+    storage.refuse_unsafe()
+    write()
+    assert here.read_text() == first.replace(first.split()[0], "other")
+    assert storage.get("repo") == b"1111"
+    assert [info.path for info in storage.list()] == ["repo"]
+
+
+def test_what_was_renewed_meanwhile_is_not_taken_away(tmp_path):
+    old, new = tmp_path / "machine#0", b"theirs, and new"
+    old.write_bytes(new)
+    with durable.directory(tmp_path) as at:
+        claims._take_away(at, ("theirs, and old", 0.0))
+    assert old.read_bytes() == new
+    assert os.listdir(tmp_path) == ["machine#0"]
 
 
 OTHER = "36 35 0:44 / /data rw - {} x rw\n"
@@ -374,7 +407,9 @@ def test_what_nobody_knows_is_tried_out_once_and_leaves_nothing(mounted, tmp_pat
     assert second == LostRace()
     assert tried == ["fuse.mystery"]
     assert [info.path for info in storage.list()] == ["repo"]
-    assert {each.name for each in (tmp_path / "root").iterdir()} == {"repo", "lock#0"}
+    # a lock that the kernel keeps, of a file system that is said to be a program's
+    inside = {each.name for each in (tmp_path / "root").iterdir()}
+    assert inside == {"repo", "lock#0", "machine#0"}
     assert {each.name for each in tmp_path.iterdir()} == {"root", "mountinfo"}
 
 

@@ -7,10 +7,11 @@ from urllib.parse import urlsplit
 import obstore
 import pytest
 
-from icevirt.connect import retry, stores
+from icevirt.connect import retry
 from icevirt.errors import StorageError
 from icevirt.objects.buckets import BucketReach
 from servers.faults import ANSWER_LOST, DROPPED, Rules, refused, truncated
+from servers.haste import hasten
 from servers.proxy import passing_on
 from servers.serving import served
 
@@ -21,9 +22,7 @@ MORE = 4  # failures than the library gets over by itself
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Wait shortly, but send as often as with pauses of usual length."""
-    monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(retry, "_LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(stores, "_RETRIES", stores._RETRIES | {"max_retries": 1})
+    hasten(monkeypatch, max_retries=1)
     retry.SERVERS.clear()
     yield
     retry.SERVERS.clear()

@@ -193,7 +193,7 @@ def test_children_of_one_process_come_from_one_server():
     assert {_parent_of_a_child()} == parents  # which the end of the fork left alone
 
 
-@pytest.mark.parametrize("module", ["icevirt.tasks.verify_values", local_executors.__name__])
+@pytest.mark.parametrize("module", ["icevirt.tasks.verify.values", local_executors.__name__])
 def test_a_server_has_one_thread_when_it_forks(module):
     child = forkserver.Child(module)
     server = child.ask(None, os.getppid)

@@ -11,6 +11,7 @@ from builds.support import assert_same_dataset, expected_dataset, told
 from grouping import grouped
 from icevirt.catalog.scan_notes import ScanNotes
 from icevirt.scan import registry
+from long_forms import cases
 from tasks.stub_scanner import install
 from tasks.test_pieces import counted, in_pieces, write_many
 
@@ -73,19 +74,19 @@ def rows(catalog):
     return {Path(row["url"]).stem: row["status"] for row in found}
 
 
-@pytest.mark.parametrize(
-    ("deed", "status", "enough"),
-    [
-        ("crash", "crashed", None),
-        ("take 3 s", "timeout", {"file_timeout": 60}),
-        ("want 600 MiB", "oom", {"file_timeout": 60, "file_memory": "2GiB"}),
-    ],
-)
-@pytest.mark.parametrize("last", [True, False], ids=["last-piece", "first-piece"])
-def test_a_piece_that_ends_its_process_makes_the_file_bad_and_no_other(
-    stub, tmp_path, deed, status, enough, last
-):
+DEEDS = {
+    "crash": ("crashed", None),
+    "take 3 s": ("timeout", {"file_timeout": 60}),
+    "want 600 MiB": ("oom", {"file_timeout": 60, "file_memory": "2GiB"}),
+}
+WHICH = [(deed, is_last) for deed in DEEDS for is_last in (True, False)]
+FEW = [("crash", True), ("take 3 s", False), ("want 600 MiB", True)]
+
+
+@pytest.mark.parametrize(("deed", "last"), cases(WHICH, *FEW))
+def test_a_piece_that_ends_its_process_makes_the_file_bad_and_no_other(stub, tmp_path, deed, last):
     """It is not tried again with the whole file, which would end the same way."""
+    status, enough = DEEDS[deed]
     bad, good = tmp_path / "bad.stub", tmp_path / "good.stub"
     bad.write_text("STUB " + ", ".join(["nothing"] * 2 + [deed] if last else [deed, "nothing"]))
     good.write_text("STUB nothing, nothing")

@@ -26,7 +26,7 @@ from tasks.stub_scanner import install
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
-FILES = int(os.environ.get("ICEVIRT_POISON_FILES", "500"))
+FILES = int(os.environ.get("ICEVIRT_POISON_FILES", "200"))
 POISON = Path(__file__).parents[2] / "fixtures" / "poison"
 CHUNKS = 4  # of the variable in each good file
 

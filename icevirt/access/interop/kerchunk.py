@@ -1,38 +1,43 @@
 """Write a session's references as kerchunk files: JSON, or a Parquet directory.
 
 The references name source files by URL, offset and length. The checksums of the session are lost,
-so readers of the files do not notice that a source file changed.
+so readers of the files do not notice that a source file changed. One array's references are in
+memory at a time.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import math
 import os
-from collections.abc import Iterator
-from importlib.util import find_spec
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from icevirt.access.interop.export import INLINE_NATIVE, ExportedReferences, nodes_below, outgoing
+from icevirt.access.interop.kerchunk_files import JsonWriter, ParquetWriter, ReferenceWriter
 from icevirt.access.xarray.attributes import FILL, shown
-from icevirt.connect.urls import as_local_path, local_path
-from icevirt.errors import AlreadyExistsError, InvalidInputError, UnsupportedError
+from icevirt.archive.reports.copying import ExportReport
+from icevirt.connect.urls import as_local_path
+from icevirt.errors import InvalidInputError, UnsupportedError
+from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.model.metadata import document_of
-from icevirt.model.paths import problem
 from icevirt.model.snapshot import ArrayNode, Node
 from icevirt.model.zarr_v2 import NoEquivalentError, decoding_of, document_v2
+from icevirt.planning.combine.hints import is_named
 from icevirt.repo.session import Session
 
 type Format = Literal["json", "parquet"]
 
 RECORD_SIZE = 100_000
 """References in a parquet file, by default."""
-_RESERVED = frozenset({".zarray", ".zattrs", ".zgroup", ".zmetadata"})
+_RESERVED = {
+    2: frozenset({".zarray", ".zattrs", ".zgroup", ".zmetadata"}),
+    3: frozenset({"zarr.json"}),
+}
 _FORMATS = ("json", "parquet")
 _NOTHING = (0, 0.0, False, "", [0.0, 0.0])  # fill values that v2 means where it says none
 
@@ -43,9 +48,12 @@ def to_kerchunk(
     file: str | os.PathLike[str],
     *,
     format: Format = "json",  # noqa: A002 - as kerchunk and VirtualiZarr name it
+    zarr_format: Literal[2, 3] = 2,
+    variables: Sequence[str] = (),
+    drop_variables: Sequence[str] = (),
     record_size: int = RECORD_SIZE,
     inline_native: int = INLINE_NATIVE,
-) -> None:
+) -> ExportReport:
     """Write the references of a group or an array in kerchunk's format.
 
     fsspec's reference file system reads them, and through it zarr and xarray
@@ -56,6 +64,10 @@ def to_kerchunk(
         path: The group, with everything below it, or one array.
         file: The JSON file, which is replaced, or the parquet directory, which must not exist.
         format: ``json``, or ``parquet`` for millions of references.
+        zarr_format: Of the metadata. Version 3 holds every array, but only in JSON, and xarray's
+            ``engine="kerchunk"`` reads version 2 alone.
+        variables: Names or absolute paths of the only arrays to write, coordinates included.
+        drop_variables: Names or absolute paths of arrays to leave out.
         record_size: References in a parquet file.
         inline_native: Maximum bytes per array of repository chunks to embed.
 
@@ -64,36 +76,106 @@ def to_kerchunk(
         UnsupportedError: An array has more bytes in the repository, or it or its name cannot
             be expressed in zarr v2 or on the file system.
         AlreadyExistsError: The directory exists.
-        InvalidInputError: The format is unknown.
+        InvalidInputError: The format is unknown, or no array has a name given.
     """
-    if format not in _FORMATS or record_size < 1:
+    if format not in _FORMATS or record_size < 1 or zarr_format not in _RESERVED:
         raise InvalidInputError(
             "unknown format of references",
-            do=f"Pass one of {_FORMATS}, and a record_size of at least 1.",
+            do=f"Pass one of {_FORMATS}, zarr_format=2 or 3, and a record_size of at least 1.",
             format=format,
+            zarr_format=zarr_format,
             record_size=record_size,
         )
-    metadata: dict[str, dict[str, Any]] = {}
-    arrays: dict[str, ExportedReferences] = {}
+    if format == "parquet" and zarr_format != 2:
+        raise InvalidInputError(
+            "kerchunk's parquet directories hold metadata of zarr v2 only",
+            do="Write JSON (--format json), or leave out zarr_format.",
+        )
+    nodes = _selected(session, path, tuple(variables), tuple(drop_variables))
+    out = Path(as_local_path(file))
+    for inside, _ in nodes:
+        _check_name(inside, _RESERVED[zarr_format])
+    counts = _Counts()
+    with _writer(out, format, zarr_format, record_size) as writer:
+        for inside, node in nodes:
+            found = outgoing(session, node, inline_native) if isinstance(node, ArrayNode) else None
+            writer.add(inside, _documents(node, found, zarr_format), found)
+            if found is not None:
+                counts.add(found)
+    return ExportReport(
+        path=str(out),
+        format=format,
+        zarr_format=zarr_format,
+        snapshot_id=None if session.has_uncommitted_changes else session.snapshot_id,
+        group=paths.canonical(path),
+        arrays=counts.arrays,
+        references=counts.references,
+        files=len(counts.urls),
+        chunks_embedded=counts.chunks,
+        bytes_embedded=counts.nbytes,
+    )
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What was written."""
+
+    arrays: int = 0
+    references: int = 0
+    chunks: int = 0
+    nbytes: int = 0
+    urls: set[str] = field(default_factory=set)
+
+    def add(self, found: ExportedReferences) -> None:
+        """Count an array."""
+        self.arrays += 1
+        self.references += len(found.index)
+        self.chunks += len(found.bodies)
+        self.nbytes += sum(map(len, found.bodies.values()))
+        self.urls.update(found.urls)
+
+
+def _writer(out: Path, form: Format, zarr_format: int, record_size: int) -> ReferenceWriter:
+    return JsonWriter(out, zarr_format) if form == "json" else ParquetWriter(out, record_size)
+
+
+def _selected(
+    session: Session, path: str, variables: tuple[str, ...], dropped: tuple[str, ...]
+) -> list[tuple[str, Node]]:
+    """Return the nodes to write, by their names in the output; the first is a group."""
     nodes = nodes_below(session, path)
+    there = [node.path for _, node in nodes if isinstance(node, ArrayNode)]
+    if unknown := [n for n in (*variables, *dropped) if not any(is_named(p, (n,)) for p in there)]:
+        raise InvalidInputError(
+            "there is no such array",
+            do="Name an existing array, or omit the name.",
+            unknown=unknown,
+            there=there,
+        )
     if isinstance(nodes[0][1], ArrayNode):  # references begin with a group
         nodes.insert(0, ("/", session.node("/")))
-    for inside, node in nodes:
-        name = inside.strip("/")
-        _check_name(name)
-        documents = group_documents(node)
-        if isinstance(node, ArrayNode):
-            arrays[name] = outgoing(session, node, inline_native)
-            documents = array_documents(node, complete=arrays[name].complete)
-        metadata |= {f"{name}/{key}".lstrip("/"): held for key, held in documents.items()}
-    write = _write_json if format == "json" else _write_parquet
-    write(Path(as_local_path(file)), metadata, arrays, record_size)
+    return [
+        (inside.strip("/"), node)
+        for inside, node in nodes
+        if not isinstance(node, ArrayNode)
+        or ((not variables or is_named(node.path, variables)) and not is_named(node.path, dropped))
+    ]
 
 
-def _check_name(path: str) -> None:
-    """Refuse a name that Zarr v2 reads as a path or keeps for its metadata."""
+def _documents(
+    node: Node, found: ExportedReferences | None, zarr_format: int
+) -> dict[str, dict[str, Any]]:
+    if zarr_format == 3:
+        return {"zarr.json": document_of(node)}
+    if isinstance(node, ArrayNode) and found is not None:
+        return array_documents(node, complete=found.complete)
+    return group_documents(node)
+
+
+def _check_name(path: str, reserved: Collection[str]) -> None:
+    """Refuse a name that zarr reads as a path or keeps for its metadata."""
     for name in path.split("/") if path else ():
-        if (why := problem(name)) or name in _RESERVED:
+        if (why := paths.problem(name)) or name in reserved:
             raise UnsupportedError(
                 "kerchunk references cannot hold a node of this name:"
                 f" {why or 'Zarr v2 reserves it'}",
@@ -101,112 +183,6 @@ def _check_name(path: str) -> None:
                 path=path,
                 name=name,
             )
-
-
-def _target(url: str) -> str:
-    """Return a URL as fsspec takes it, which decodes nothing in the path of a local file."""
-    return f"file://{local_path(url)}" if url.startswith("file://") else url
-
-
-# -- JSON ------------------------------------------------------------------------------------------
-
-
-def _write_json(
-    file: Path, metadata: dict[str, dict[str, Any]], arrays: dict[str, ExportedReferences], _: int
-) -> None:
-    refs: dict[str, Any] = {
-        key: json.dumps(document, ensure_ascii=False)  # zarr v2 has bare NaN in attributes
-        for key, document in metadata.items()
-    }
-    for name, found in arrays.items():
-        refs.update(_json_rows(name, found))
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    draft.write_text(json.dumps({"version": 1, "refs": refs}, allow_nan=False))
-    draft.replace(file)
-
-
-def _json_rows(name: str, found: ExportedReferences) -> Iterator[tuple[str, Any]]:
-    urls = [_target(url) for url in found.urls]
-    columns = (found.index, found.url, found.offset, found.length)
-    for index, url, offset, length in zip(*(each.tolist() for each in columns), strict=True):
-        yield _key(name, index), [urls[url], offset, length]
-    for body_index, body in found.bodies.items():
-        yield _key(name, body_index), "base64:" + base64.b64encode(body).decode()
-
-
-def _key(name: str, index: Any) -> str:
-    return f"{name}/{'.'.join(map(str, index)) or '0'}"
-
-
-# -- parquet ---------------------------------------------------------------------------------------
-
-
-def _write_parquet(
-    folder: Path,
-    metadata: dict[str, dict[str, Any]],
-    arrays: dict[str, ExportedReferences],
-    record_size: int,
-) -> None:
-    if find_spec("pyarrow") is None:
-        raise InvalidInputError("pyarrow is not installed", do="Run `pip install pyarrow`.")
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError as error:
-        raise AlreadyExistsError(
-            "the output path already exists", do="Name another path.", path=str(folder)
-        ) from error
-    for name, found in arrays.items():
-        below = folder / name
-        try:
-            below.mkdir(parents=True, exist_ok=not name)
-        except OSError as error:  # too long, or the name of another array where case is folded
-            raise UnsupportedError(
-                "the file system cannot make a directory for this array",
-                do="Write JSON, or rename the array.",
-                path=name,
-                cause=str(error),
-            ) from error
-        _write_records(below, found, record_size)
-    # last, because it makes the directory one of references
-    held = {"metadata": metadata, "record_size": record_size}
-    (folder / ".zmetadata").write_text(json.dumps(held))
-
-
-def _write_records(folder: Path, found: ExportedReferences, size: int) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rows = _rows(found.index, found.grid)
-    bodies = list(found.bodies.values())
-    shape = (len(bodies), len(found.grid))
-    inline = _rows(np.array(list(found.bodies), np.int64).reshape(shape), found.grid)
-    urls: Any = pa.array([_target(url) for url in found.urls], pa.string())
-    total = int(np.prod(found.grid, dtype=object))
-    for number in range(-(-total // size)):
-        low, high = np.searchsorted(rows, [number * size, (number + 1) * size]).tolist()
-        at = rows[low:high] - number * size
-        code, offset = np.full(size, -1, np.int64), np.zeros(size, np.int64)
-        length = np.zeros(size, np.int64)
-        code[at] = found.url[low:high]
-        offset[at], length[at] = found.offset[low:high], found.length[low:high]
-        raw: list[bytes | None] = [None] * size
-        for row, body in zip(inline.tolist(), bodies, strict=True):
-            if number * size <= row < (number + 1) * size:
-                raw[row - number * size] = body
-        columns = {
-            "path": urls.take(pa.array(code, mask=code < 0)),
-            "offset": pa.array(offset),
-            "size": pa.array(length),
-            "raw": pa.array(raw, pa.binary()),
-        }
-        pq.write_table(pa.table(columns), folder / f"refs.{number}.parq", compression="zstd")
-
-
-def _rows(index: Any, grid: tuple[int, ...]) -> Any:
-    """Number chunks in C order of the grid; a table's order is the same."""
-    if not grid or not len(index):
-        return np.zeros(len(index), np.int64)
-    return np.ravel_multi_index(tuple(index.astype(np.int64).T), grid).astype(np.int64)
 
 
 def group_documents(node: Node) -> dict[str, dict[str, Any]]:
@@ -237,7 +213,8 @@ def array_documents(node: ArrayNode, *, complete: bool) -> dict[str, dict[str, A
     except NoEquivalentError as error:
         raise UnsupportedError(
             f"kerchunk's references use zarr v2, which cannot express this array: {error}",
-            do="Export other arrays.",
+            do="Leave the array out (drop_variables, --drop-variable), or write JSON with"
+            " zarr_format=3 (--zarr-format 3).",
             path=node.path,
         ) from error
     held = {name: _jsonable(value) for name, value in attributes.items()}

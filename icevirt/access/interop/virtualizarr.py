@@ -6,19 +6,32 @@ VirtualiZarr is imported only to make a dataset: a caller who passes one has imp
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from zarr.core.buffer import default_buffer_prototype
 
-from icevirt.access.interop.export import INLINE_NATIVE, ExportedReferences, outgoing
+from icevirt.access.interop.export import INLINE_NATIVE, outgoing
+from icevirt.access.interop.manifests import (
+    INLINED,
+    distinct_names,
+    manifest_array,
+    refuse_without_virtualizarr,
+)
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.access.virtual_refs import ChecksumLike
 from icevirt.access.xarray.attributes import shown
 from icevirt.access.xarray.writing import to_icechunk
-from icevirt.errors import InvalidInputError, UnsupportedError
+from icevirt.errors import InvalidInputError
 from icevirt.model import paths
-from icevirt.model.attributes import EXTENSION, Attributes, recorded_dtypes
+from icevirt.model.attributes import (
+    EXTENSION,
+    Attributes,
+    recorded_dtypes,
+    recorded_replacements,
+)
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode
@@ -27,7 +40,6 @@ from icevirt.repo.session import Session
 if TYPE_CHECKING:
     from xarray import Dataset, Variable
 
-_INLINED = "__inlined__"  # VirtualiZarr's word for a chunk whose bytes are in the manifest
 _ENCODINGS = (
     "_FillValue",
     "missing_value",
@@ -39,7 +51,11 @@ _ENCODINGS = (
 
 
 def from_virtualizarr(
-    vds: Dataset, session: Session, *, group: str | None = None, checksum: ChecksumLike = None
+    vds: Dataset,
+    session: Session,
+    *,
+    group: str | None = None,
+    checksum: ChecksumLike | Mapping[str, ChecksumLike] = None,
 ) -> None:
     """Write a virtual dataset into a group of a session, without committing.
 
@@ -49,8 +65,8 @@ def from_virtualizarr(
         vds: A dataset from ``virtualizarr.open_virtual_dataset``, or several combined.
         session: A writable session.
         group: The group; the root by default.
-        checksum: One for all files: an etag, or the latest modification time. Without it,
-            changes of the files go unnoticed.
+        checksum: One for all files, or by URL: an etag, or the latest modification time. Without
+            it, changes of the files go unnoticed.
 
     Raises:
         AlreadyExistsError: A variable already exists.
@@ -58,38 +74,50 @@ def from_virtualizarr(
         ReadOnlyError: The session is read-only.
     """
     top = paths.canonical(group or "/")
-    virtual = {str(n): v for n, v in vds.variables.items() if _is_virtual(v.data)}
+    virtual = {str(n): v for n, v in vds.variables.items() if is_virtual(v.data)}
     loaded = vds.drop_vars(list(virtual))
     to_icechunk(_with_coordinates(loaded, vds), session, group=top.strip("/") or None, mode="a")
     for name, variable in virtual.items():
         _add(session, paths.join(top, name), variable, checksum)
 
 
-def _is_virtual(data: object) -> bool:
+def is_virtual(data: object) -> bool:
+    """Say whether the data of a variable are references."""
     return hasattr(data, "manifest") and hasattr(data, "metadata")
 
 
 def _with_coordinates(loaded: Dataset, vds: Dataset) -> Dataset:
     """List the coordinates in the group's attributes, where CF readers look for them."""
     names = " ".join(sorted(str(name) for name in vds.coords if name not in vds.dims))
-    return loaded.assign_attrs({**vds.attrs, **({"coordinates": names} if names else {})})
+    # xarray would list those among the loaded ones in an attribute of the same name
+    plain = loaded.reset_coords([n for n in loaded.coords if n not in loaded.xindexes])
+    return plain.assign_attrs({**vds.attrs, **({"coordinates": names} if names else {})})
 
 
-def _add(session: Session, path: str, variable: Variable, checksum: ChecksumLike) -> None:
+def _add(
+    session: Session,
+    path: str,
+    variable: Variable,
+    checksum: ChecksumLike | Mapping[str, ChecksumLike],
+) -> None:
     data: Any = variable.data
     session.add_array(path, _document(variable, data), ChunkTable.empty(variable.ndim))
     manifest = data.manifest
     located = manifest._paths  # noqa: SLF001 - the columns; what is public is an object per chunk
-    is_inline = located == _INLINED
-    names, codes = np.unique(np.where(is_inline, "", located).ravel(), return_inverse=True)
+    is_inline = located == INLINED
+    names, codes = distinct_names(np.where(is_inline, "", located).ravel())
+    if isinstance(checksum, Mapping):
+        each: ChecksumLike | list[ChecksumLike] = [checksum.get(name) for name in names]
+    else:
+        each = checksum
     IcevirtStore(session).set_virtual_refs_arr(
         path,
         located.shape,
-        names.tolist(),
+        names,
         manifest._offsets.ravel(),  # noqa: SLF001
         manifest._lengths.ravel(),  # noqa: SLF001
         codes=codes,
-        checksum=checksum,
+        checksum=each,
     )
     for index, body in manifest._inlined.items():  # noqa: SLF001
         if len(index) != variable.ndim:
@@ -100,11 +128,17 @@ def _add(session: Session, path: str, variable: Variable, checksum: ChecksumLike
 def _document(variable: Variable, data: Any) -> bytes:
     """Return the zarr.json of a virtual variable, whose attributes are those of the dataset."""
     raw = data.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
+    document = json.loads(raw)
     used = {k: variable.encoding[k] for k in _ENCODINGS if k in variable.encoding}
-    attributes = Attributes.of({**variable.attrs, **used})
-    changed = {"attributes": dict(attributes.values), "dimension_names": list(variable.dims)}
-    document = {**json.loads(raw), **changed, **attributes.extension()}
-    return json.dumps(document, allow_nan=False).encode()
+    held = _attributes({**document, "attributes": {**variable.attrs, **used}})
+    attributes = replace(Attributes.of(held), replaced=recorded_replacements(document))
+    document.pop(EXTENSION, None)
+    changed = {
+        "attributes": dict(attributes.values),
+        "dimension_names": list(variable.dims),
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+    }
+    return json.dumps({**document, **changed, **attributes.extension()}, allow_nan=False).encode()
 
 
 def to_virtualizarr(
@@ -127,12 +161,9 @@ def to_virtualizarr(
             chunk grid that is not regular.
         InvalidInputError: VirtualiZarr is not installed.
     """
-    try:
-        from virtualizarr.manifests import ManifestGroup
-    except ImportError as error:
-        raise InvalidInputError(
-            "VirtualiZarr is not installed", do="Run `pip install virtualizarr`."
-        ) from error
+    refuse_without_virtualizarr()
+    from virtualizarr.manifests import ManifestGroup
+
     top = session.node(group)
     nodes = [
         node
@@ -141,11 +172,11 @@ def to_virtualizarr(
     ]
     documents = {paths.name(node.path): document_of(node) for node in nodes}
     arrays = {paths.name(n.path): _array(session, n, inline_native) for n in nodes}
-    about = _attributes(document_of(top))
+    about = _plain(_attributes(document_of(top)))
     coordinates = {k: v for k, v in about.items() if k == "coordinates"}
     vds: Dataset = ManifestGroup(arrays=arrays, attributes=coordinates).to_virtual_dataset()
     for name, document in documents.items():
-        vds[name].attrs = _attributes(document)
+        vds[name].attrs = _plain(_attributes(document))
     vds.attrs = {k: v for k, v in about.items() if k != "coordinates"}
     return vds
 
@@ -157,41 +188,17 @@ def _attributes(document: dict[str, Any]) -> dict[str, Any]:
     return shown({**document, EXTENSION: {"attribute_dtypes": dtypes}})
 
 
+def _plain(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return values without numpy, which VirtualiZarr's writers do not take.
+
+    Types are in the arrays' metadata, where `from_virtualizarr` finds them.
+    """
+    return {
+        name: value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+        for name, value in attributes.items()
+    }
+
+
 def _array(session: Session, node: ArrayNode, inline_native: int) -> Any:
-    from virtualizarr.manifests import ManifestArray
-    from zarr.core.metadata.v3 import ArrayV3Metadata
-
-    document = document_of(node)
-    names = document.get("dimension_names") or []
-    if document["chunk_grid"]["name"] != "regular" or not all(names or [None] * len(node.shape)):
-        raise UnsupportedError(
-            "VirtualiZarr needs named dimensions and a regular chunk grid, which this array lacks",
-            do="Drop the array, or name its dimensions.",
-            path=node.path,
-            dimension_names=names,
-        )
-    kept = {key: value for key, value in document.items() if key != EXTENSION}
-    metadata = ArrayV3Metadata.from_dict({**kept, "attributes": {}})
-    return ManifestArray(metadata, _manifest(outgoing(session, node, inline_native)))
-
-
-def _manifest(found: ExportedReferences) -> Any:
-    from virtualizarr.manifests import ChunkManifest
-
-    located = np.full(found.grid, "", np.dtypes.StringDType())
-    offsets, lengths = np.zeros(found.grid, np.uint64), np.zeros(found.grid, np.uint64)
-    at = tuple(found.index.T.astype(np.int64)) if found.grid else ()
-    if len(found.index):
-        urls = np.array(found.urls, np.dtypes.StringDType())[found.url]
-        located[at] = urls if found.grid else urls[0]
-        offsets[at] = found.offset if found.grid else found.offset[0]
-        lengths[at] = found.length if found.grid else found.length[0]
-    for index, body in found.bodies.items():
-        located[index], lengths[index] = _INLINED, len(body)
-    return ChunkManifest.from_arrays(
-        paths=located,
-        offsets=offsets,
-        lengths=lengths,
-        validate_paths=False,
-        inlined=dict(found.bodies),
-    )
+    document = {**document_of(node), "attributes": {}}
+    return manifest_array(node.path, document, outgoing(session, node, inline_native))

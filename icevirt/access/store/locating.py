@@ -84,7 +84,9 @@ class ReferenceLocator:
             return InRemote(remote.RemoteRange(source, offset, length))
         if kind == ChunkType.native:
             key = ObjectId12(columns.chunk_ids[source].tobytes())
-            path = None if self._root is None else posixpath.join(self._root, layout.chunk(key))
+            path = None
+            if self._root is not None:
+                path = posixpath.join(self._root, self._assets.path(layout.CHUNKS, key))
             return InObject(self._assets, key, offset, length, path)
         return InMemory(columns.inline[offset : offset + length].data)
 

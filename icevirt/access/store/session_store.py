@@ -18,7 +18,7 @@ from icevirt.access.references import Batch, ChunkSource
 from icevirt.access.store import keys
 from icevirt.access.store.reading import SessionReader
 from icevirt.access.store.request_batcher import RequestBatcher
-from icevirt.errors import InvalidInputError, ReadOnlyError
+from icevirt.errors import InvalidInputError, ReadOnlyError, ReadOnlyStoreError
 from icevirt.objects.staleness import OnStale, Staleness, Verification
 from icevirt.repo.session import Session
 
@@ -96,6 +96,19 @@ class SessionStore(Store):
         """How many virtual chunks were read so far: verifiable, unverifiable, and stale."""
         return self._reader.staleness.seen
 
+    def _check_writable(self) -> None:
+        """Check that the store takes changes.
+
+        Raises:
+            ReadOnlyStoreError: It does not; zarr expects a ``ValueError`` that says so.
+        """
+        if self.read_only:
+            raise ReadOnlyStoreError(
+                "store was opened in read-only mode and does not support writing",
+                do="Use the store of `repo.writable_session(branch)`.",
+                snapshot=self._session.snapshot_id,
+            )
+
     # -- reading -----------------------------------------------------------------------------
 
     def get_sync(
@@ -161,8 +174,8 @@ class SessionStore(Store):
             yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """Yield the keys that begin with ``prefix``."""
-        for key in self._keys(prefix):
+        """Yield the keys that begin with ``prefix``; no key begins with a slash."""
+        for key in self._keys(prefix.lstrip("/")):
             yield key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:

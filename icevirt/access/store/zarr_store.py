@@ -135,9 +135,7 @@ class IcevirtStore(SessionStore):
     def set_virtual_refs(self, array_path: str, chunks: Sequence[VirtualChunkSpec]) -> None:
         """Point chunks of an array at ranges of other objects. Raises as `set_virtual_ref`."""
         self._check_writable()
-        table = table_of(chunks, len(self._session.array(array_path).num_chunks))
-        with self._session.lock:
-            self._session.set_chunks(array_path, table)
+        self._refer(array_path, table_of(chunks, len(self._session.array(array_path).num_chunks)))
 
     def set_virtual_refs_arr(
         self,
@@ -175,6 +173,9 @@ class IcevirtStore(SessionStore):
             arr_offset=arr_offset,
             checksum=checksum,
         )
+        self._refer(array_path, table)
+
+    def _refer(self, array_path: str, table: ChunkTable) -> None:
         with self._session.lock:
             self._session.set_chunks(array_path, table)
 

@@ -5,6 +5,7 @@ The engine imports it when it opens the first dataset.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import xarray as xr
@@ -13,6 +14,8 @@ from icevirt.access.value_source import value_source
 from icevirt.archive.reports.value_source import ValueSource
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
+from icevirt.repo.repo_info_file import RepoInfoFile
+from icevirt.versioning.repo_updates import branch_tip
 
 if TYPE_CHECKING:
     from icevirt.repo.session import Session
@@ -23,9 +26,10 @@ _KEY = "icevirt"  # of the encoding of a dataset
 class OpenedGroup:
     """The version and group that a dataset shows; it is in ``ds.encoding["icevirt"]``."""
 
-    def __init__(self, session: Session, group: str) -> None:
+    def __init__(self, session: Session, group: str, options: Mapping[str, Any]) -> None:
         self.session = session
         self.group = group
+        self.options = options  # of the engine, by which it was opened
 
     def __deepcopy__(self, _memo: object) -> OpenedGroup:
         return self  # it never changes
@@ -36,9 +40,11 @@ class OpenedGroup:
         )
 
 
-def remember(ds: xr.Dataset, session: Session, group: str) -> xr.Dataset:
-    """Note in a dataset what it shows, for the accessor."""
-    ds.encoding[_KEY] = OpenedGroup(session, group)
+def remember(
+    ds: xr.Dataset, session: Session, group: str, options: Mapping[str, Any]
+) -> xr.Dataset:
+    """Note in a dataset what it shows, and how it was opened, for the accessor."""
+    ds.encoding[_KEY] = OpenedGroup(session, group, {**options, "group": group})
     return ds
 
 
@@ -70,12 +76,51 @@ class IcevirtAccessor:
             InvalidInputError: The dataset was computed, or opened by another engine; otherwise as
                 `icevirt.source`.
         """
+        opened = self._opened(
+            "one that was computed has no source. Or call icevirt.source(repo, variable, at={...})."
+        )
+        path = paths.join(opened.group, variable)
+        return value_source(opened.session, path, {**(at or {}), **labels}, nearest=nearest)
+
+    def refresh(self, **options: Any) -> xr.Dataset:
+        """Return the dataset as the tip of its branch shows it now.
+
+        It is opened as this one was, with the same authorization and decoding; selections and
+        computations are not repeated. If the branch did not move, this dataset is returned. A
+        process that reads for days calls this before the version that it shows expires:
+        `icevirt maintain` says when that is.
+
+        Args:
+            options: Further arguments of ``xarray.open_dataset``, like ``chunks={}``, which are not
+                remembered.
+
+        Raises:
+            InvalidInputError: The dataset was computed, or opened by another engine; or it was
+                opened by a tag, a snapshot or a time, which does not move.
+            RefNotFoundError: The branch is gone.
+        """
+        opened = self._opened("one that was computed cannot be opened again.")
+        pins = ("tag", "snapshot_id", "as_of")
+        if pinned := [name for name in pins if opened.options.get(name) is not None]:
+            raise InvalidInputError(
+                "this dataset shows one version, which never changes",
+                do="Open it by a branch, and refresh that one.",
+                opened_by=pinned[0],
+            )
+        session = opened.session
+        branch = opened.options.get("branch") or "main"
+        info = RepoInfoFile(session.assets.storage).read().info
+        if not options and str(branch_tip(info, branch)) == str(session.snapshot_id):
+            return self._ds
+        known = {**opened.options, "branch": branch}
+        known.pop("storage_options", None)  # the storage is open
+        return xr.open_dataset(session.assets.storage, engine="icevirt", **known, **options)  # type: ignore[arg-type]
+
+    def _opened(self, why: str) -> OpenedGroup:
         opened = self._ds.encoding.get(_KEY)
         if not isinstance(opened, OpenedGroup):
             raise InvalidInputError(
                 "this dataset does not say which repository it shows",
-                do="Open it with engine='icevirt', and ask that dataset: one that was computed has"
-                " no source. Or call icevirt.source(repo, variable, at={...}).",
+                do=f"Open it with engine='icevirt', and ask that dataset: {why}",
             )
-        path = paths.join(opened.group, variable)
-        return value_source(opened.session, path, {**(at or {}), **labels}, nearest=nearest)
+        return opened

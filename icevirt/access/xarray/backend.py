@@ -103,7 +103,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         opened = _open(filename_or_obj, **options)
         session = opened.pop("session")
         show = of_all_eras if opened.pop("concat") else dataset_of
-        return remember(show(**opened), session, opened["group"])
+        return remember(show(**opened), session, opened["group"], options)
 
     def open_groups_as_dict(  # type: ignore[override]
         self, filename_or_obj: StorageLike, **options: Any
@@ -120,10 +120,12 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         session, top = opened.pop("session"), opened["group"]
         if opened.pop("concat"):
             shown = groups_of_all_eras(**opened)
-            return {name: remember(ds, session, join(top, name)) for name, ds in shown.items()}
+            return {
+                name: remember(ds, session, join(top, name), options) for name, ds in shown.items()
+            }
         paths = groups_below(opened["snapshot"], top)
         return {
-            name: remember(dataset_of(**{**opened, "group": path}), session, path)
+            name: remember(dataset_of(**{**opened, "group": path}), session, path, options)
             for name, path in paths
         }
 

@@ -167,7 +167,7 @@ def _absent(values: np.ndarray, dim: str, label: Any) -> InvalidInputError:
     near = _near(values, label)
     return InvalidInputError(
         f"no value of {dim!r} is {str(label)!r}",
-        do="Pass one of these, or ask for the nearest one (nearest=True, --nearest)."
+        do="Pass one of these, or ask for the nearest one with nearest=True (--nearest)."
         if near
         else "Look at the coordinate.",
         neighbors=near,

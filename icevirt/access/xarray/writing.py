@@ -8,12 +8,10 @@ session each; a fork pickles, so this works with threads, processes and clusters
 from __future__ import annotations
 
 import json
-import pickle
-from collections.abc import Hashable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Hashable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
-import zarr
 from xarray.backends.common import ArrayWriter
 
 from icevirt.access.store.zarr_store import IcevirtStore
@@ -22,7 +20,7 @@ from icevirt.model import paths
 from icevirt.model.attributes import EXTENSION, Attributes, recorded_dtypes
 from icevirt.model.metadata import document_of
 from icevirt.model.paths import problem
-from icevirt.repo.session import ForkSession, Session
+from icevirt.repo.session import Session
 
 if TYPE_CHECKING:
     from xarray import DataArray, Dataset
@@ -32,13 +30,10 @@ _NUMBERS = ("scale_factor", "add_offset", "missing_value")  # encodings that bec
 # what xarray's own writers call an array without a name, and where they keep the name
 _UNNAMED, _NAME = "__xarray_dataarray_variable__", "__xarray_dataarray_name__"
 _XARRAYS = ("_FillValue", "coordinates")  # attributes that xarray itself reads while it writes
-_MERGED_AT_ONCE = 8
 
 type Mode = Literal["w", "w-", "a", "a-", "r+"]
 
 type Region = Mapping[str, slice | Literal["auto"]] | Literal["auto"]
-
-type Box = tuple[slice, ...]
 
 
 def to_icechunk(
@@ -178,44 +173,16 @@ class ForkingWriter(ArrayWriter):
     def __init__(self, session: Session, split_every: int | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._session = session
-        self._split_every = split_every or _MERGED_AT_ONCE
+        self._split_every = split_every
 
     def run(self, options: Mapping[str, Any]) -> None:
         """Write what was kept, and take over the changes; ``options`` are those of dask."""
-        from dask.base import compute
-        from dask.delayed import delayed
-
         if not self.sources:
             return
-        fork = pickle.dumps(self._session.fork())
-        forks = [delayed(_write)(fork, *part) for part in self._parts()]
-        while len(forks) > 1:
-            groups = range(0, len(forks), self._split_every)
-            forks = [delayed(_merge)(forks[at : at + self._split_every]) for at in groups]
-        self._session.merge(*compute(*forks, **options))  # type: ignore[no-untyped-call]
+        from icevirt.access.dask_arrays import Write, write_with_forks
 
-    def _parts(self) -> Iterator[tuple[str, Box, Any]]:
-        """Yield path, region and lazy values for every block of every array."""
-        from dask.array.core import slices_from_chunks
-
-        for source, target, region in zip(self.sources, self.targets, self.regions, strict=True):
-            whole = region or (slice(None),) * source.ndim
-            starts = [axis.start or 0 for axis in cast("Box", whole)]
-            blocks = source.to_delayed().ravel()
-            places = slices_from_chunks(source.chunks)  # type: ignore[no-untyped-call]
-            for block, at in zip(blocks, places, strict=True):
-                moved = zip(at, starts, strict=True)
-                yield target.path, tuple(slice(s.start + n, s.stop + n) for s, n in moved), block
-
-
-def _write(fork: bytes, path: str, region: Box, values: Any) -> ForkSession:
-    """Write one block; each process unpickles its own fork."""
-    session: ForkSession = pickle.loads(fork)  # noqa: S301 - made above
-    zarr.open_array(IcevirtStore(session), path=path, mode="r+")[region or ...] = values
-    return session
-
-
-def _merge(forks: Sequence[ForkSession]) -> ForkSession:
-    first, *others = forks
-    first.merge(*others)
-    return first
+        writes = [
+            Write(source, target.path, region or (slice(None),) * source.ndim)
+            for source, target, region in zip(self.sources, self.targets, self.regions, strict=True)
+        ]
+        write_with_forks(self._session, writes, split_every=self._split_every, options=options)

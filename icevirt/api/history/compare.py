@@ -11,6 +11,7 @@ import numpy as np
 
 from icevirt.api.history.file_lists import listed_files
 from icevirt.api.history.versions import Commits, record_of_build, resolved
+from icevirt.api.pipeline.provenance import moves_in, records_in
 from icevirt.archive.reports.history import (
     DimensionGrowth,
     FilesDifference,
@@ -18,6 +19,7 @@ from icevirt.archive.reports.history import (
     NodeChange,
     VersionDiff,
 )
+from icevirt.archive.scanned import SourceFile
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import paths
@@ -58,6 +60,10 @@ def diff(
         RepositoryNotFoundError: There is no repository.
         SnapshotNotFoundError: There is no such version.
         InvalidInputError: A name is that of several versions.
+
+    Examples:
+        >>> icevirt.diff("repo", "main~1")  # what the last commit changed
+        <VersionDiff ... 2 changed, 13 chunks written>
     """
     opened = repo if isinstance(repo, Repository) else Repository.open(repo)
     info = opened.head.read().info
@@ -78,7 +84,7 @@ def diff(
         commits_after=len(new_only),
         nodes=nodes,
         steps=tuple(_steps(records, old, new)),
-        files=tuple(_files(opened.storage, records)),
+        files=tuple(_files(opened.storage, records, _moves(old_only, new_only))),
         notes=tuple(notes),
     )
 
@@ -247,12 +253,38 @@ def _records(info: RepoInfo, tip: ObjectId12) -> _Records:
     """Return the newest build of each group in a history: its snapshot and its record."""
     found: _Records = {}
     for each in repo_updates.ancestry(info, tip):
-        if (record := record_of_build(each)) is not None:
-            found.setdefault(str(record.get("group", paths.ROOT)), (str(each.id), record))
+        for said in records_in(each):
+            record = record_of_build(each, str(said.get("group", paths.ROOT)))
+            if record is not None:
+                found.setdefault(str(record.get("group", paths.ROOT)), (str(each.id), record))
     return found
 
 
-def _files(storage: Storage, records: tuple[_Records, _Records]) -> Iterator[FilesDifference]:
+def _moves(
+    old_only: Sequence[SnapshotSummary], new_only: Sequence[SnapshotSummary]
+) -> list[tuple[str, str]]:
+    """Return the prefixes by which names of one version become those of the other, in order."""
+    back = [(new, old) for old, new in moves_in(old_only)]
+    return [*back, *moves_in(reversed(new_only))]
+
+
+def _renamed(
+    files: dict[str, SourceFile] | None, moves: Sequence[tuple[str, str]]
+) -> dict[str, SourceFile] | None:
+    """Return files under the names that they have after relocations."""
+    for old, new in moves if files else ():
+        files = {
+            (url := new + name.removeprefix(old) if name.startswith(old) else name): replace(
+                file, url=url
+            )
+            for name, file in (files or {}).items()
+        }
+    return files
+
+
+def _files(
+    storage: Storage, records: tuple[_Records, _Records], moves: Sequence[tuple[str, str]]
+) -> Iterator[FilesDifference]:
     old, new = records
     for group in sorted({*old, *new}):
         was, now = old.get(group), new.get(group)
@@ -260,6 +292,7 @@ def _files(storage: Storage, records: tuple[_Records, _Records]) -> Iterator[Fil
             continue
         counts = FilesDifference(group=group, before=_count(was), after=_count(now))
         lists = [{} if each is None else listed_files(storage, each[1]) for each in (was, now)]
+        lists[0] = _renamed(lists[0], moves)
         if lists[0] is None or lists[1] is None:
             yield counts
             continue

@@ -45,6 +45,13 @@ def log(
         RefNotFoundError, SnapshotNotFoundError: No such version.
         InvalidInputError: More than one of branch, tag and snapshot_id is given, or n is not
             positive.
+
+    Examples:
+        >>> for commit in icevirt.log("repo").commits:
+        ...     print(commit.title)
+        Append 1 file
+        Build from 3 files
+        Repository initialized
     """
     refuse_nothing(n)
     head = head_of(repo)

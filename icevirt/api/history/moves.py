@@ -6,12 +6,15 @@ What no branch or tag leads to any more stays readable by its id until garbage i
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from shlex import quote
 from typing import Literal
 
+from icevirt.api.history.file_lists import listed_files
 from icevirt.api.history.log import head_of
 from icevirt.api.history.versions import Commits, resolved
+from icevirt.api.pipeline.provenance import METADATA, provenance_of
 from icevirt.archive.reports.history import BranchMove, place
 from icevirt.errors import ConflictError, InvalidInputError
 from icevirt.ids import ObjectId12
@@ -42,6 +45,7 @@ def undo(
     *,
     branch: str = repo_updates.MAIN,
     expect: str | None = None,
+    exclude: bool = False,
 ) -> BranchMove:
     """Move a branch back to the parent of its tip.
 
@@ -52,12 +56,18 @@ def undo(
         repo: Path or URL of the repository, or the repository.
         branch: The branch.
         expect: Do it only if this snapshot is the tip: the one that you looked at.
+        exclude: Also exclude the files that the undone build or append added, so that the next
+            append passes them over; see `icevirt.exclude`.
 
     Raises:
         RefNotFoundError: There is no such branch.
         ConflictError: The tip is another snapshot.
         InvalidInputError: The tip is the initial snapshot, or snapshots before it have expired.
         ReadOnlyError: The repository does not take writes.
+
+    Examples:
+        >>> icevirt.undo("repo")
+        <BranchMove undo main  ... 1 commit dropped>
     """
     head = head_of(repo)
     url = head.storage.url
@@ -82,7 +92,37 @@ def undo(
             )
         return summary.parent_id
 
-    return _moved(head, "undo", branch, expect, parent)
+    if not exclude:
+        return _moved(head, "undo", branch, expect, parent)
+    info = head.read().info
+    tip = repo_updates.branch_tip(info, branch)
+    left_out = _exclude_added(head, info, branch, tip)
+    moved = _moved(head, "undo", branch, expect or str(tip), parent)
+    return replace(moved, excluded=left_out)
+
+
+def _exclude_added(head: RepoInfoFile, info: RepoInfo, branch: str, tip: ObjectId12) -> int:
+    """Exclude the files that the build at a tip added to its dataset; return how many."""
+    from icevirt.api.pipeline.exclusions import exclude
+
+    history = [*repo_updates.ancestry(info, tip)]
+    record = provenance_of(history[0]) if METADATA in history[0].metadata else None
+    now = None if record is None else listed_files(head.storage, record)
+    if record is None or now is None:
+        raise InvalidInputError(
+            "the tip of the branch is not a build whose files are listed",
+            do="Undo it without exclude (--exclude), and exclude files by name: icevirt.exclude.",
+            branch=branch,
+            snapshot=str(tip),
+        )
+    group = str(record["group"])
+    older = (provenance_of(each, group) for each in history[1:])
+    last = next((each for each in older if each is not None), None)
+    before = {} if last is None else listed_files(head.storage, last) or {}
+    added = now.keys() - before.keys()
+    if added:
+        exclude(head.storage, added, why="excluded", branch=branch, group=group)
+    return len(added)
 
 
 def redo(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from icevirt.access.value_source import value_source
 from icevirt.archive.reports.value_source import ValueSource
+from icevirt.repo.authorization import Authorization
 from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike
 from icevirt.versioning.repo_updates import MAIN
@@ -21,7 +22,7 @@ def source(
     branch: str | None = None,
     tag: str | None = None,
     snapshot_id: str | None = None,
-    authorize_virtual_chunk_access: Iterable[str] | Mapping[str, Any] | None = None,
+    authorize_virtual_chunk_access: Authorization = None,
 ) -> ValueSource:
     """Return the file and bytes that values are decoded from, and the commit that wrote them.
 

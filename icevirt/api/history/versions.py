@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from icevirt.api.pipeline.provenance import provenance_of
+from icevirt.api.pipeline.provenance import METADATA, provenance_of
 from icevirt.archive.reports.history import BuildRecord, LoggedCommit
 from icevirt.errors import FormatError, InvalidInputError, SnapshotNotFoundError
 from icevirt.ids import ObjectId12
@@ -122,7 +122,7 @@ class Commits:
 
     def _build(self, summary: SnapshotSummary) -> BuildRecord | None:
         recorded = record_of_build(summary)
-        if recorded is None:
+        if recorded is None or METADATA not in summary.metadata:  # files only moved
             return None
         group = str(recorded.get("group", "/"))
         before = self._build_before(summary, group)

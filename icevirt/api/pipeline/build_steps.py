@@ -8,9 +8,9 @@ unchanged, and the same build run again finds its finished parts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Protocol
 
@@ -23,11 +23,13 @@ from icevirt.api.arguments import (
 )
 from icevirt.api.choices import Choices
 from icevirt.api.commit_options import CommitOptions
+from icevirt.api.growth.after_build import ends_of, leave_tail
 from icevirt.api.pipeline import outcome
 from icevirt.api.pipeline.commit import commit, refuse_changed, refuse_losses
 from icevirt.api.pipeline.events import Clock, tell
-from icevirt.api.pipeline.files_held import FilesHeld, keep_files
+from icevirt.api.pipeline.files_held import CATALOG, FilesHeld, keep_files
 from icevirt.api.pipeline.inference import scan_and_infer
+from icevirt.api.pipeline.kept_recipe import KeptRecipe, keep_recipe
 from icevirt.api.pipeline.provenance import METADATA
 from icevirt.api.pipeline.replacing import Replacing, kept_of
 from icevirt.api.pipeline.stages import (
@@ -42,12 +44,16 @@ from icevirt.api.pipeline.target import Target, digest_of
 from icevirt.api.pipeline.tried_fixes import Planner
 from icevirt.api.sources.inputs import NestedSources
 from icevirt.api.sources.reader_urls import published
+from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.options import declared
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.reports.build import BuildReport, Progress
+from icevirt.archive.reports.card import plural
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import (
     BuildError,
+    ConflictError,
+    FormatError,
     ObjectNotFoundError,
     PlanChangedError,
     ScanError,
@@ -56,20 +62,26 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.execution.executor import Executor, give_back
-from icevirt.execution.job_labels import current, job_tags
+from icevirt.execution.job_labels import current, described, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.model.json import JSON
 from icevirt.model.repo_info import SnapshotSummary
+from icevirt.planning.axes.axis_ends import labels_at_ends
+from icevirt.planning.combine.absent_files import without_values
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.schedule.write_tasks import route_of
 from icevirt.repo.commits.build_commit import BUILD_ID
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import bad_files_allowed
 from icevirt.storage.protocol import Below, Storage
+from icevirt.tasks.copy_scans import CopyScansTask, copy_scans, scans_to_copy
 from icevirt.version import __version__
+from icevirt.versioning import repo_updates
 
 _ATTEMPTS = 3  # to write objects that another process deletes
+
+_COPIED = 256  # objects that are copied faster than an executor is asked
 
 _RESCANS = 3  # of files that change while a build runs
 
@@ -99,6 +111,12 @@ class Request:
     plan: str  # digest of the plan that is to be built; "" for whatever plan the files make
     progress: Callable[[Progress], None] | None
     held: FilesHeld | None = None  # which of the files the dataset holds already; None: none
+    recipe: KeptRecipe | None = None  # that is kept with the dataset
+    about: Mapping[str, JSON] = field(default_factory=dict)  # what the snapshot says beside it
+    absent: frozenset[str] = frozenset()  # URLs of files whose steps stay, without their values
+    expected: frozenset[str] = frozenset()  # kinds of changes that stop no build
+    also: tuple[str, ...] = ()  # identities of earlier scans whose descriptions of files count
+    follows: str | None = None  # snapshot of the build that the files go on from; None: any
 
     @property
     def recorded(self) -> dict[str, JSON]:
@@ -118,6 +136,7 @@ class Request:
             "edits": self.choices.edits.choice,
             "tolerance": dict(self.spec.tolerance),
             "data_vars": {name: list(each) for name, each in lasting.items()},
+            "absent": sorted(self.absent) or None,
         }
         return {name: value for name, value in {**chosen, **resolved}.items() if value is not None}
 
@@ -126,6 +145,12 @@ class Request:
         options = self.options
         parts = identity_of(options), hints_of(options), self.recorded
         return digest_of(__version__, *parts, group, files)
+
+    def present(
+        self, facts: CatalogFacts, spec: CombineSpec, dimensions: Sequence[str]
+    ) -> tuple[CatalogFacts, CombineSpec]:
+        """Return facts and spec of a plan, in which absent files have no values."""
+        return without_values(facts, spec, self.absent, dimensions)
 
     def along(self, options: ScannerOptions) -> Request:
         """Return the request with the dimensions that were inferred."""
@@ -195,6 +220,7 @@ def _attempt(
     of_files = digest_of(listed(files))
     inputs = request.digest(target.group, of_files)
     last = target.last_build()
+    _refuse_overtaken(request, last)
     if (found := _already_built(request, target, last, inputs, allowed, clock)) is not None:
         return found
     if last is None or outcome.files_of(last) != of_files or how.inferring is None:
@@ -208,6 +234,7 @@ def _attempt(
         max_bad_files=allowed,
         progress=request.progress,
         limits=limits,
+        also=request.also,
     )
     job = Job(build_id=build_id, scan=scan, target=target, record=record)
     tell(
@@ -245,7 +272,47 @@ def _attempt(
                 target.abandon(build_id)
         raise
     clock.kept = ""
-    return _without_record(report, record)
+    if request.catalog is None:
+        report = _with_scans(report, executor, scan.catalog, Below(request.storage, CATALOG))
+    return without_record(report, record)
+
+
+def _with_scans(
+    report: BuildReport, executor: Executor, scanned: Storage, kept: Storage
+) -> BuildReport:
+    """Keep what was scanned for updates, appends and windows; a failure now fails no build."""
+    try:
+        for paths in scans_to_copy(scanned, kept):
+            size = max(_COPIED, -(-len(paths) // (4 * executor.parallelism)))
+            tasks = [
+                CopyScansTask(source=scanned, into=kept, paths=paths[at : at + size])
+                for at in range(0, len(paths), size)
+            ]
+            if len(tasks) > 1:
+                with described(f"keep scans: {plural(len(paths), 'object')}", kept.url):
+                    executor.run(copy_scans, tasks, storage=kept)
+            elif tasks:
+                copy_scans(tasks[0])
+    except (StorageError, FormatError, SparkJobError) as error:
+        left = f"the scans were not kept, so that a later update scans the files again: {error}"
+        return replace(report, findings=(*report.findings, left))
+    return report
+
+
+def _refuse_overtaken(request: Request, last: SnapshotSummary | None) -> None:
+    """Refuse to go on from the files of a build that is no longer the last one.
+
+    Raises:
+        ConflictError: Another one committed since its files were looked at.
+    """
+    if request.follows is not None and (last is None or str(last.id) != request.follows):
+        raise ConflictError(
+            "another build of this group committed meanwhile",
+            do="Do the same again, on what it committed.",
+            expected=request.follows,
+            ours=request.commit.message or "a build",
+            theirs="" if last is None else repo_updates.told(last),
+        )
 
 
 def _already_built(  # noqa: PLR0917 - a build, and the last one
@@ -268,10 +335,10 @@ def _already_built(  # noqa: PLR0917 - a build, and the last one
     if len(report.bad_files) > allowed or outcome.may_scan_more(last, choices.scan.limits):
         return None
     # of a run that was killed behind its commit
-    return _without_record(report, target.record(outcome.record_of(last)))
+    return without_record(report, target.record(outcome.record_of(last)))
 
 
-def _without_record(report: BuildReport, record: Below) -> BuildReport:
+def without_record[R: BuildReport](report: R, record: Below) -> R:
     """Remove the record of a build that is committed; a storage that fails now fails no build."""
     try:
         record.delete_all()
@@ -281,7 +348,7 @@ def _without_record(report: BuildReport, record: Below) -> BuildReport:
     return report
 
 
-def _written(
+def written(
     executor: Executor,
     job: Job,
     plan: BuildPlan,
@@ -328,7 +395,7 @@ def _refuse_another_plan(request: Request, plan: BuildPlan) -> None:
         )
 
 
-def _run(  # noqa: PLR0917 - a build, and the last one
+def _run(  # noqa: PLR0915, PLR0917 - a build from end to end, and the last one
     job: Job,
     request: Request,
     last: SnapshotSummary | None,
@@ -357,8 +424,11 @@ def _run(  # noqa: PLR0917 - a build, and the last one
         closed = closed_catalog(executor, job.scan)
         nest = None if request.nest is None else request.nest.by_url(job.scan.files)
         spec = replace(request.spec, build_id=job.build_id, nest=nest, kept=kept_of(job.target))
+        facts, spec = request.present(closed.facts, spec, job.scan.options.concat_dims)
+        closed = replace(closed, facts=facts)
         planner = Planner(executor=executor, scan=job.scan, choices=request.choices, spec=spec)
         facts, _, plan = planner.plan(closed)
+        labels = labels_at_ends(plan, facts)
         tell(
             "planned",
             files=len(plan.files),
@@ -371,8 +441,9 @@ def _run(  # noqa: PLR0917 - a build, and the last one
         _refuse_another_plan(request, plan)
         replacing = Replacing.of(job.target, plan, request.choices.edits.choice)
         job.target.rehearse(plan, replacing.claim)
-        replacing.refuse_losses(allowed=request.commit.allow_changes)
+        replacing.refuse_losses(allowed=request.commit.allow_changes, expected=request.expected)
         told_of_group = replacing.findings()
+    ends = ends_of(plan, facts.files, facts.arrays)
     bad, findings = closed.bad, (*told_of_group, *(text for _, text in closed.findings))
     referring = facts.places is not facts.files.url
     del closed, facts  # as large as the plan, and nothing of it is needed any more
@@ -387,12 +458,17 @@ def _run(  # noqa: PLR0917 - a build, and the last one
         sources = request.held.others(sources)
     led = tuple(each.url_prefix for each in plan.containers) if referring else ()
     writing = replace(job, record=record, led=led)
-    results = _written(executor, writing, plan, sources, clock, referring=referring)
+    results = written(executor, writing, plan, sources, clock, referring=referring)
     with clock.phase("commit"):
         choices = replace(request, spec=spec).recorded
         recorded = outcome.provenance(job, plan, bad, inputs=inputs, asked=asked, choices=choices)
         recorded["kept"] = replacing.kept_attributes()
-        keep_files(job.target.storage, of_files, job.scan.files, request.held)
+        recorded |= {**request.about, "ends": labels}
+        if request.recipe is not None:
+            keep_recipe(job.target.storage, request.recipe)
+            recorded["recipe"] = request.recipe.digest
+        pieces = keep_files(job.target.storage, of_files, job.scan.files, request.held)
+        recorded["tail"] = leave_tail(job.target.storage, job.scan, plan, ends, pieces)
         snapshot_id = commit(
             replacing,
             results,
@@ -403,6 +479,7 @@ def _run(  # noqa: PLR0917 - a build, and the last one
                 METADATA: recorded,
             },
             allow_changes=request.commit.allow_changes,
+            expected=request.expected,
         )
     return outcome.report(
         job,

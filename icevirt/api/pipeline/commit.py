@@ -7,26 +7,43 @@ new one descends from.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from icevirt.api.pipeline.build_records import keep_record
+from icevirt.api.pipeline.provenance import METADATA
 from icevirt.api.pipeline.replacing import Replacing
+from icevirt.api.pipeline.target import Target
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.reports.build import BuildReport
+from icevirt.archive.reports.card import plural
 from icevirt.archive.scanned import SourceFile
-from icevirt.errors import BuildError, ConflictError, SourcesChangedError, VerificationError
+from icevirt.errors import (
+    BuildError,
+    ConflictError,
+    SourcesChangedError,
+    StorageError,
+    VerificationError,
+)
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.config.document import VirtualChunkContainer
 from icevirt.model.snapshot import ManifestFile, ManifestRef
 from icevirt.objects.source_access import in_force
 from icevirt.objects.source_lists.listing import changed_since
 from icevirt.planning.remedies import build_fix
-from icevirt.repo.commits.build_commit import BuiltArray, publish
+from icevirt.repo.assets import Assets
+from icevirt.repo.commits.build_commit import BuiltArray, publish, with_settings
+from icevirt.repo.commits.rewrite_commit import Rewrite
+from icevirt.repo.commits.rewrite_commit import publish as publish_nodes
+from icevirt.repo.repo_info_file import pause, refuse_read_only
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
+from icevirt.versioning import repo_updates
 
 _SHOWN = 10  # names in a message
+_TRIES = 20  # to commit while others change other branches
 
 
 def refuse_losses(plan: BuildPlan, results: list[WriteResult]) -> None:
@@ -74,6 +91,7 @@ def commit(
     message: str | None,
     metadata: Mapping[str, Any],
     allow_changes: bool,
+    expected: Collection[str] = (),
 ) -> str:
     """Make the written manifests visible in one step; return the id of the snapshot.
 
@@ -81,39 +99,105 @@ def commit(
         PlanChangedError: What would stay has other labels now.
     """
     target, plan = replacing.target, replacing.plan
-    manifests: dict[ObjectId8, list[ManifestRef]] = {array.node_id: [] for array in plan.arrays}
-    for result in results:
-        for window in (each for each in result.windows if not each.is_empty):
-            key = ObjectId12(result.manifest_id or b"")
-            manifests[ObjectId8(window.node_id)].append(
-                ManifestRef(object_id=key, extents=window.extents)
-            )
+    manifests = manifests_of(plan, results)
     arrays = {
         array.path: BuiltArray(array.zarr_json, array.node_id, manifests[array.node_id])
         for array in plan.arrays
     }
     replacing = replacing.relabelled(arrays)
-    replacing.refuse_losses(allowed=allow_changes)
+    replacing.refuse_losses(allowed=allow_changes, expected=expected)
+    keep_record(target.storage, metadata[METADATA], groups=plan.groups, arrays=arrays)
     return publish(
         target.storage,
         branch=target.branch,
-        message=message or f"Build from {len(plan.files)} files",
+        message=message or f"Build from {plural(len(plan.files), 'file')}",
         metadata=metadata,
         groups=plan.groups,
         arrays=arrays,
-        manifest_files=[
-            ManifestFile(
-                id=ObjectId12(result.manifest_id),
-                size_bytes=result.size_bytes,
-                num_chunk_refs=result.num_chunk_refs,
-            )
-            for result in results
-            if result.manifest_id is not None
-        ],
+        manifest_files=files_written(results),
         claim=replacing.claim,
         containers=plan.containers,
         split_rules=plan.split_rules,
         expected_parent=str(target.tip),
+    )
+
+
+def manifests_of(
+    plan: BuildPlan, results: Iterable[WriteResult]
+) -> dict[ObjectId8, list[ManifestRef]]:
+    """Return the manifests that were written for each array of a plan."""
+    found: dict[ObjectId8, list[ManifestRef]] = {array.node_id: [] for array in plan.arrays}
+    for result in results:
+        for window in (each for each in result.windows if not each.is_empty):
+            key = ObjectId12(result.manifest_id or b"")
+            ref = ManifestRef(object_id=key, extents=window.extents)
+            found[ObjectId8(window.node_id)].append(ref)
+    return found
+
+
+def files_written(results: Iterable[WriteResult]) -> list[ManifestFile]:
+    """Return what was written as snapshots list it."""
+    return [
+        ManifestFile(
+            id=ObjectId12(result.manifest_id),
+            size_bytes=result.size_bytes,
+            num_chunk_refs=result.num_chunk_refs,
+        )
+        for result in results
+        if result.manifest_id is not None
+    ]
+
+
+def publish_rewrite(
+    target: Target,
+    assets: Assets,
+    rewrite: Rewrite,
+    *,
+    containers: Sequence[VirtualChunkContainer],
+    ready: Callable[[], None] = lambda: None,
+) -> str:
+    """Commit a rewrite on top of its base, however often others change other branches meanwhile.
+
+    Args:
+        target: Of the commit.
+        assets: Writes the snapshot.
+        rewrite: What to commit.
+        containers: That the repository may lack.
+        ready: Waits until all is written that the snapshot refers to.
+
+    Raises:
+        ConflictError: The branch is not where it was.
+        StorageError: Others changed the repository before every attempt.
+    """
+    current = target.state
+    assert current is not None
+    for attempt in range(_TRIES):
+        refuse_read_only(current.info)
+        if (now := repo_updates.branch_tip(current.info, target.branch)) != rewrite.base.id:
+            raise ConflictError(
+                "the branch moved meanwhile",
+                do="Do the same again, on what was committed.",
+                branch=target.branch,
+                planned_on=str(rewrite.base.id),
+                ours=rewrite.message,
+                theirs=repo_updates.told(current.info.snapshots[now]),
+            )
+        made = publish_nodes(
+            target.head,
+            assets,
+            current,
+            rewrite=rewrite,
+            config=lambda document: with_settings(document, containers, ()),
+            ready=ready,
+        )
+        if made is not None:
+            return made
+        pause(attempt)
+        current = target.head.read()
+    raise StorageError(
+        "other writers changed the repository before every attempt to commit",
+        do="Do the same again when fewer processes write.",
+        tries=_TRIES,
     )
 
 

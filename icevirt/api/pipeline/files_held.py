@@ -17,14 +17,21 @@ from icevirt.api.pipeline.target import digest_of
 from icevirt.archive.reports.card import plural
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
+from icevirt.catalog.known_files import Known, look_up
 from icevirt.catalog.listings import FileListing, read_listing, write_listing
 from icevirt.connect.urls import Address, file_url, local_path
-from icevirt.errors import FormatError, InvalidInputError, ObjectNotFoundError
+from icevirt.errors import FormatError, InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.objects.answers import change
 from icevirt.objects.authorize import object_key
 from icevirt.planning.remedies import build_fix, of_arguments
 from icevirt.repo.layout import WORK
 from icevirt.storage.protocol import Below, Storage
+
+WORK_FOLDER = f"{WORK[0]}/"
+"""Where a repository holds what is icevirt's alone."""
+
+CATALOG = f"{WORK_FOLDER}catalog/"
+"""Where a repository keeps what was scanned of the files of its datasets."""
 
 _SHOWN = 5  # files in a message
 _SECOND = 1_000_000_000
@@ -57,10 +64,19 @@ class FilesHeld:
 
 def keep_files(
     storage: Storage, name: str, files: Sequence[SourceFile], held: FilesHeld | None = None
-) -> None:
-    """Write which files a dataset is made of, before the commit that says so."""
-    grown = None if held is None or held.again else held.listing
-    write_listing(Below(storage, f"{WORK[0]}/"), name, files, grown=grown)
+) -> tuple[tuple[str, int], ...]:
+    """Write which files a dataset is made of, before the commit that says so.
+
+    Returns the pieces of the list: the name of each, and the row that it begins with.
+    """
+    # a list without pieces is none that was read, but a part of one
+    is_new = held is None or held.again or not held.listing.pieces
+    grown = None if is_new or held is None else held.listing
+    if grown is not None and len(grown.files) == len(files):
+        if grown.pieces[-1][0] == name:
+            return grown.pieces  # the same files, whose list is there
+        grown = None  # an append called the list otherwise
+    return write_listing(Below(storage, WORK_FOLDER), name, files, grown=grown)
 
 
 def files_of_build(storage: Storage, record: Mapping[str, Any]) -> FileListing:
@@ -72,7 +88,7 @@ def files_of_build(storage: Storage, record: Mapping[str, Any]) -> FileListing:
     """
     name = str(record.get("listing"))
     try:
-        found = read_listing(Below(storage, f"{WORK[0]}/"), _sound(name))
+        found = read_listing(Below(storage, WORK_FOLDER), _sound(name))
     except FormatError as error:
         raise FormatError(
             "the list of a dataset's files is damaged", do=_AGAIN, repo=storage.url, **error.facts
@@ -85,7 +101,8 @@ def files_of_build(storage: Storage, record: Mapping[str, Any]) -> FileListing:
             repo=storage.url,
             missing=error.facts.get("path"),
         ) from error
-    if digest_of(listed(found.files)) != name:
+    whole, count = found.whole
+    if whole and digest_of(listed(found.files[at] for at in range(count))) != whole:
         raise FormatError(
             "the list of a dataset's files is not the one that its snapshot names",
             do=_AGAIN,
@@ -109,16 +126,25 @@ class Compared:
     known: int
     changed: Mapping[str, str]  # how, by URL
     now: tuple[SourceFile, ...]  # those that changed, as they are
+    excluded: int = 0  # that the dataset does not hold, and must not
 
 
 def compared(
-    given: Iterable[SourceFile], held: Mapping[str, SourceFile], bad: frozenset[str]
+    given: Iterable[SourceFile],
+    held: Mapping[str, SourceFile],
+    bad: frozenset[str],
+    excluded: frozenset[str] = frozenset(),
 ) -> Compared:
-    """Compare files with those of a dataset; a bad file that was repaired counts as new."""
-    new, changed, now, known = [], {}, [], 0
+    """Compare files with those of a dataset; a bad file that was repaired counts as new.
+
+    Excluded files that it does not hold are none of these.
+    """
+    new, changed, now, known, left = [], {}, [], 0, 0
     for file in given:
         before = held.get(file.url)
-        if before is None:
+        if before is None and file.url in excluded:
+            left += 1
+        elif before is None:
             new.append(file)
         elif (how := difference(file, before)) is None:
             known += 1
@@ -126,7 +152,33 @@ def compared(
             now.append(file)
             if file.url not in bad:
                 changed[file.url] = how
-    return Compared(new=tuple(new), known=known, changed=changed, now=tuple(now))
+    return Compared(new=tuple(new), known=known, changed=changed, now=tuple(now), excluded=left)
+
+
+def known_of(
+    storage: Storage, pieces: Sequence[tuple[str, int]], count: int, given: Sequence[SourceFile]
+) -> Compared | None:
+    """Compare files with those of a dataset without reading which these are.
+
+    Args:
+        storage: Of the repository.
+        pieces: Of the list of the dataset's files: name of each, and the row it begins with.
+        count: How many files it has.
+        given: The files to compare.
+
+    Returns:
+        None if the list has to be read: a file changed, was bad, or there is no index.
+    """
+    ends = [begin for _, begin in pieces[1:]] + [count]
+    counts = [(name, end - begin) for (name, begin), end in zip(pieces, ends, strict=True)]
+    try:
+        found = look_up(Below(storage, f"{WORK[0]}/"), counts, given)
+    except (ObjectNotFoundError, StorageError, FormatError):
+        return None
+    if Known.perhaps_changed in found:
+        return None
+    new = tuple(file for file, known in zip(given, found, strict=True) if known is Known.no)
+    return Compared(new=new, known=len(given) - len(new), changed={}, now=())
 
 
 def difference(now: SourceFile, before: SourceFile) -> str | None:

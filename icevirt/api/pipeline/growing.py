@@ -34,6 +34,7 @@ class GrowingSources:
     inputs: Inputs | None
     listing: FileListing
     bad: frozenset[str]
+    excluded: frozenset[str] = frozenset()  # that must not be added
     _found: Compared | None = None
 
     def look(self) -> Compared:
@@ -44,7 +45,7 @@ class GrowingSources:
         """
         given = () if self.inputs is None else outside(self.storage, self.inputs.files())
         held = {file.url: file for file in self.listing.files}
-        found = compared(given, held, self.bad)
+        found = compared(given, held, self.bad, self.excluded)
         if found.changed and self.on_changed == "refuse":
             raise _changed(found, len(held))
         self._found = found
@@ -78,8 +79,8 @@ def _changed(found: Compared, held: int) -> SourcesChangedError:
                 "appends the others; readers refuse what refers to these",
             ),
         ],
-        do=f"You can also build again from all files: {build_fix('', mode='w').python}. Nothing"
-        " was appended.",
+        do=f"You can also build again from all files: {build_fix('', mode='w').python} (--mode w)."
+        " Nothing was appended.",
         files=dict(list(found.changed.items())[:_SHOWN]),
     )
 

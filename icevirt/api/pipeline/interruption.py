@@ -1,4 +1,4 @@
-"""End a build or scan by a signal: jobs are cancelled, what is finished stays and is named."""
+"""End a long call by a signal: jobs are cancelled, what is finished stays and is named."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NoReturn
 
+from icevirt.api.pipeline.events import Clock, telling_failures
+
 _EXIT = 128  # of shells, to which the number of a signal is added
+
+
+_running: ContextVar[bool] = ContextVar("icevirt-running", default=False)
 
 
 class _Terminated(SystemExit):
@@ -17,7 +23,28 @@ class _Terminated(SystemExit):
 
 
 @contextmanager
-def ending_by_signal() -> Iterator[None]:
+def long_running(what: str, clock: Clock) -> Iterator[None]:
+    """Run a call that may take hours: SIGTERM ends it in order, and what ends it is logged.
+
+    A call that another one makes, as a build verifies, is a part of that one.
+
+    Args:
+        what: The word that events begin with: ``build-interrupted``, ``build-failed``.
+        clock: Of the call; it knows what is kept.
+    """
+    if _running.get():
+        yield
+        return
+    token = _running.set(True)
+    try:
+        with _ending_by_signal(), telling_failures(what, clock):
+            yield
+    finally:
+        _running.reset(token)
+
+
+@contextmanager
+def _ending_by_signal() -> Iterator[None]:
     """Let SIGTERM end the block in order, and then this process as it would have.
 
     Nothing changes where the application handles the signal itself, or in another thread.

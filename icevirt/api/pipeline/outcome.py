@@ -83,12 +83,19 @@ def provenance(
         "files": len(plan.files),
         "arrays": len(plan.arrays),
         "references": sum(array.expected for array in plan.arrays),
+        "bytes": _bytes(plan),
         "limits": [job.scan.limits.seconds, job.scan.limits.memory],  # of the scan of a file
         "eras": _eras(plan),
         **({} if _as_one(plan) else {"eras_open_as_one": False}),
         "bad_files": [[each.url, each.code, each.error] for each in bad],
         "left_out": [[each.url, each.kept] for each in plan.left_out],
     }
+
+
+def _bytes(plan: BuildPlan) -> list[int]:
+    """Return the bytes that references read, and those that are stored."""
+    counts = sum((array.written for array in plan.arrays), ReferenceCounts())
+    return [counts.bytes_referenced, counts.bytes_stored]
 
 
 def _eras(plan: BuildPlan) -> int:
@@ -192,7 +199,7 @@ def _summaries(plan: BuildPlan, results: list[WriteResult]) -> tuple[ArraySummar
     return tuple(
         ArraySummary(
             path=array.path,
-            data_type=_data_type(array),
+            data_type=data_type_of(array),
             shape=array.shape,
             chunk_shape=array.chunk_shape,
             dimension_names=array.schema.dimension_names,
@@ -204,6 +211,7 @@ def _summaries(plan: BuildPlan, results: list[WriteResult]) -> tuple[ArraySummar
     )
 
 
-def _data_type(array: PlannedArray) -> str:
+def data_type_of(array: PlannedArray) -> str:
+    """Return the data type of an array as text."""
     kind = array.schema.data_type
     return kind if isinstance(kind, str) else json.dumps(kind)

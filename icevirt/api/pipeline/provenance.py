@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from icevirt.errors import FormatError
+from icevirt.ids import ObjectId12
 from icevirt.model.json import loads
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import Snapshot
@@ -15,7 +17,36 @@ from icevirt.planning.combine.data_vars import data_vars_of
 METADATA = "icevirt_build"
 """Key of a snapshot's metadata under which a build says what it was made of."""
 
+RELOCATED = "icevirt_relocated"
+"""Key of a snapshot's metadata under which a relocation says what each dataset is made of now."""
+
 BUILD_ID = re.compile("[0-9a-f]{20}")  # what `digest_of` makes; it becomes a path
+
+
+def records_in(snapshot: Snapshot | SnapshotSummary) -> Iterator[dict[str, Any]]:
+    """Yield what a snapshot says of builds, unchecked: one of a build, several of a relocation."""
+    moved = snapshot.metadata.get(RELOCATED)
+    builds = moved.get("builds") if isinstance(moved, dict) else None
+    for each in (snapshot.metadata.get(METADATA), *(builds if isinstance(builds, list) else ())):
+        if isinstance(each, dict) and BUILD_ID.fullmatch(str(each.get("build_id"))):
+            yield each
+
+
+def moves_in(snapshots: Iterable[SnapshotSummary]) -> Iterator[tuple[str, str]]:
+    """Yield the prefixes, old and new, of relocations."""
+    for each in snapshots:
+        moved = each.metadata.get(RELOCATED)
+        pair = (moved.get("old"), moved.get("new")) if isinstance(moved, dict) else (None, None)
+        if isinstance(pair[0], str) and isinstance(pair[1], str) and all(pair):
+            yield pair[0], pair[1]
+
+
+def as_build(snapshot: SnapshotSummary, group: str) -> SnapshotSummary:
+    """Return a snapshot as if a build of one group had made it, which a relocation only renamed."""
+    record = provenance_of(snapshot, group)
+    if record is None or snapshot.metadata.get(METADATA) is record:
+        return snapshot
+    return replace(snapshot, metadata={**snapshot.metadata, METADATA: record})
 
 
 def provenance_of(
@@ -33,10 +64,9 @@ def provenance_of(
     Raises:
         FormatError: A part is of another kind than builds write.
     """
-    recorded = snapshot.metadata.get(METADATA)
-    if not isinstance(recorded, dict) or not BUILD_ID.fullmatch(str(recorded.get("build_id"))):
-        return None
-    if group is not None and recorded.get("group") != group:
+    found = records_in(snapshot)
+    recorded = next((each for each in found if group in (None, each.get("group"))), None)
+    if recorded is None:
         return None
     for name, fits in _FITS.items():
         if name in recorded and not _is_fit(fits, recorded[name]):
@@ -75,6 +105,7 @@ def _are_choices(value: Any) -> bool:
     attrs = edits.get("attrs") or []
     return (
         isinstance(data_vars, dict)
+        and _are_texts(value.get("absent") or [])
         and all(map(_are_texts, data_vars.values()))
         and isinstance(attrs, list)
         and all(_are_texts(each) and len(each) == 3 and _is_value(each[2]) for each in attrs)
@@ -91,13 +122,23 @@ def _is_value(text: str) -> bool:
     return len(found) == 2 and isinstance(found[1], str | None)
 
 
+def _are_texts_by_name(value: Any) -> bool:
+    return isinstance(value, dict) and _are_texts([*value.values()])
+
+
 _FITS: Mapping[str, Callable[[Any], bool]] = {
     "arrays": _is_count,
+    "bytes": lambda found: len(found) == 2 and all(map(_is_count, found)),
     "bad_files": lambda found: all(_are_texts(each) and len(each) == 3 for each in found),
     "combine": lambda found: isinstance(found, dict) and _are_choices(found),
+    "born": lambda found: bool(ObjectId12.parse(found)),
+    "edited": _are_texts_by_name,
+    "ends": lambda found: isinstance(found, dict) and all(map(_are_texts, found.values())),
     "eras": _is_count,
     "files": _is_count,
+    "held": lambda found: isinstance(found, str) and BUILD_ID.fullmatch(found) is not None,
     "kept": lambda found: isinstance(found, dict) and all(map(_are_texts, found.values())),
+    "recipe": lambda found: isinstance(found, str),
     "limits": lambda found: len(found) == 2 and all(map(_is_number, found)),
     "references": _is_count,
 }

@@ -7,17 +7,19 @@ compared, and a node names the manifests of its chunks, so no reference is read.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
+from icevirt.api.pipeline.build_records import RecordedBuild
 from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.api.pipeline.target import Target
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.reports.plan import PlanChange, PlanDifference
+from icevirt.archive.reports.plan import OTHERS, PlanChange, PlanDifference
 from icevirt.errors import PlanChangedError
 from icevirt.model.json import JSON
 from icevirt.model.metadata import document_of
-from icevirt.model.snapshot import ArrayNode, GroupNode
+from icevirt.model.snapshot import ArrayNode, GroupNode, Node
 from icevirt.planning.combine.data_vars import Kept, data_vars_of
 from icevirt.planning.edits.file_edits import recorded
 from icevirt.planning.plan_diff import changes_of_others, plan_changes
@@ -34,6 +36,9 @@ from icevirt.versioning.merge.kept_nodes import (
     moved_manifests,
     settled,
 )
+
+OF_OTHERS = "commits_undone"
+"""Fact of an error: what of other people's work stops a build, which no file is to blame for."""
 
 _SHOWN = 10  # paths in a line
 
@@ -91,7 +96,8 @@ class Replacing:
         if record is not None:
             before = record.get("combine", {}).get("edits")
             edits = recorded(before), recorded(self.edits)
-            changes += plan_changes(own, record.get("files", 0), self.plan, edits)
+            files = record.get("files", 0)
+            changes += plan_changes(own, files, self.plan, edits)
         changes.sort(key=lambda change: not change.stops)
         return PlanDifference(
             snapshot_id="" if last is None else str(last.id),
@@ -101,26 +107,42 @@ class Replacing:
             deleted=tuple(sorted(found.deleted)),
         )
 
-    def refuse_losses(self, *, allowed: bool) -> None:
+    def refuse_losses(self, *, allowed: bool, expected: Collection[str] = ()) -> None:
         """Make sure that the build takes nothing away that was not meant to go.
+
+        Args:
+            allowed: Whether all of it may go.
+            expected: Kinds of changes that stop nothing.
 
         Raises:
             PlanChangedError: It does.
         """
         found = None if allowed or not self.claim.replaces else self.difference()
-        if found is not None and found.stopping:
+        stopping = () if found is None else found.stopping_but(expected)
+        if found is not None and stopping:
+            others = [
+                change.what
+                for change in found.changes
+                if change.stops and change.kind == OTHERS and OTHERS not in expected
+            ]
+            apart = (
+                "Variables of yours along a dimension that grows belong into a group of their own,"
+                ' with their coordinates: ds.to_zarr(session.store, group="derived"). '
+            )
             raise PlanChangedError(
-                f"the plan differs from what the group holds: {'; '.join(found.stopping)}",
+                f"the plan differs from what the group holds: {'; '.join(stopping)}",
                 fixes=[
                     build_fix(
                         "what is listed is removed or changed; older snapshots keep it",
                         commit_options={"allow_changes": True},
                     )
                 ],
-                do="You can also build into another group or on another branch.",
+                do=(apart if others else "")
+                + "You can also build into another group or on another branch.",
                 group=self.claim.group,
                 last_build=found.snapshot_id,
                 tip=str(self.target.tip),
+                **({OF_OTHERS: len(others)} if others else {}),
             )
 
     def findings(self) -> tuple[str, ...]:
@@ -160,7 +182,9 @@ class Replacing:
             return []
         assets, last = Assets(target.storage), target.last_build()
         rearranged = moved_manifests(base, claim)
-        if rearranged and last is not None:
+        if isinstance(last, RecordedBuild):
+            rearranged = frozenset()  # no log says whether others wrote to these arrays
+        elif rearranged and last is not None:
             rearranged = only_rearranged(assets, target.info, target.tip, last.id, rearranged)
         undone = losses(
             base,
@@ -189,12 +213,17 @@ def kept_of(target: Target) -> Kept:
     last = None if target.mode != "w" else target.last_build()
     if last is None:
         return Kept()
-    recorded = provenance_of(last) or {}
+    nodes = Assets(target.storage).snapshot(last.id).below(target.group)
+    return kept_in(nodes, provenance_of(last) or {}, target.group)
+
+
+def kept_in(nodes: Iterable[Node], recorded: Mapping[str, Any], group: str) -> Kept:
+    """Return what nodes, and what is recorded of their build, say of dimensions."""
     asked = recorded.get("combine", {}).get("data_vars")
     dimensions = {}
-    for node in Assets(target.storage).snapshot(last.id).below(target.group):
+    for node in nodes:
         if isinstance(node, ArrayNode):
-            path = "/" + node.path.removeprefix(target.group).lstrip("/")
+            path = "/" + node.path.removeprefix(group).lstrip("/")
             inner = _ERA.sub("", path, count=1) if recorded.get("eras", 1) != 1 else path
             names = document_of(node).get("dimension_names") or ()
             dimensions[inner] = tuple(name for name in names if name is not None)

@@ -16,7 +16,7 @@ from icevirt.archive import catalog as schema
 from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.joining import Form
 from icevirt.archive.plan import BuildPlan, FileRows, ManifestTask, WriteResult
-from icevirt.archive.reports.build import BadFile, Progress
+from icevirt.archive.reports.build import BadFile, Progress, reason_of
 from icevirt.archive.reports.card import plural
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.shares import DEFAULT, ScanLimits
@@ -83,6 +83,8 @@ class Scan:
     max_bad_files: int
     progress: Callable[[Progress], None] | None
     limits: ScanLimits = DEFAULT  # of a file; they decide nothing about the good ones
+    unopened: int = 0  # files at the beginning that are only known by the catalog
+    also: tuple[str, ...] = ()  # identities of scans that count, too
 
     @property
     def identity(self) -> str:
@@ -100,7 +102,7 @@ class Scan:
 
     def settled(self) -> CatalogLookup:
         """Look up which of the files the catalog describes already."""
-        return settled(self.catalog, self.identity, self.files, self.limits)
+        return settled(self.catalog, self.identity, self.files, self.limits, self.also)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +252,8 @@ def _refuse_stored(facts: CatalogFacts, is_referenced: Callable[[str], bool]) ->
 def _take_facts(executor: Executor, job: Scan, facts: CatalogFacts, lacking: LackingFacts) -> None:
     """Take facts from files, each of which is opened once, into new objects of the catalog."""
     files = facts.files
+    if (lacking.file < job.unopened).any():
+        raise BuildError("facts are lacking of files that are not to be opened")
     order = np.lexsort((lacking.file, files.part[lacking.file]))
     rows = lacking.file[order]
     cuts = np.flatnonzero(np.diff(files.part[rows])) + 1
@@ -382,7 +386,7 @@ def _refuse_unknown(options: ScannerOptions, closed: ClosedCatalog) -> None:
 
 
 def _too_many(bad: tuple[BadFile, ...], total: int) -> ScanError:
-    first = bad[0].error.rstrip(".")
+    first = reason_of(bad[0].error, bad[0].url).rstrip(".")
     names = listed([file.url.rpartition("/")[2] for file in bad], _NAMED)
     fixes: list[Fix] = []
     do = "Check that these are the files you meant."

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import count
+from shlex import quote
 from typing import Any, Literal
 
-from icevirt.api.pipeline.provenance import provenance_of
+from icevirt.api.pipeline.build_records import (
+    RecordedBuild,
+    is_made_longer,
+    made_any_of,
+    recorded_build,
+)
+from icevirt.api.pipeline.provenance import as_build, provenance_of
 from icevirt.archive.plan import BuildPlan
 from icevirt.errors import (
     AlreadyExistsError,
@@ -26,9 +34,8 @@ from icevirt.planning.containers import merged
 from icevirt.planning.remedies import build_fix
 from icevirt.repo import creation, layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.layout import WORK
 from icevirt.repo.maintenance import content_names
-from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
+from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import Below, Storage
 from icevirt.versioning import repo_updates
@@ -49,6 +56,8 @@ class Target:
     group: str  # canonical path
     mode: BuildMode
     info: RepoInfo | None  # None: there is no repository yet
+    head: RepoInfoFile = field(repr=False, compare=False)
+    state: RepoState | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def look(cls, storage: Storage, *, branch: str, group: str, mode: str) -> Target:
@@ -70,7 +79,8 @@ class Target:
             )
         if isinstance(storage, LocalStorage):
             storage.refuse_unsafe()
-        found = RepoInfoFile(storage).find()
+        head = RepoInfoFile(storage)
+        found = head.find()
         if found is None:
             creation.refuse_foreign(storage)
             if branch != repo_updates.MAIN:
@@ -90,6 +100,8 @@ class Target:
             group=paths.creatable(group),
             mode="w" if mode == "w" else "w-",
             info=None if found is None else found.info,
+            head=head,
+            state=found,
         )
 
     @property
@@ -110,15 +122,63 @@ class Target:
     def last_build(self) -> SnapshotSummary | None:
         """Return the newest snapshot of the branch that a build made of this group.
 
+        Where nothing of it is there, what is there may be of a build whose snapshot was amended or
+        has expired.
+
         Raises:
             FormatError: What it says of the build cannot be used, or the history is a circle.
         """
         if self.info is None:
             return None
-        for each in repo_updates.ancestry(self.info, self.tip):
-            if provenance_of(each, self.group) is not None:
-                return each
-        return None
+        history = repo_updates.ancestry(self.info, self.tip)
+        found = next(
+            (
+                as_build(each, self.group)
+                for each in history
+                if provenance_of(each, self.group) is not None
+            ),
+            None,
+        )
+        if found is not None and found.id == self.tip:
+            return found
+        snapshot = self.snapshot()
+        if found is not None and made_any_of(found, snapshot, self.group):
+            made = Assets(self.storage).snapshot(found.id)
+            if not is_made_longer(made, snapshot, self.group):
+                return found
+        if next(iter(snapshot.below(self.group)), None) is None:
+            return found
+        tip = next(iter(repo_updates.ancestry(self.info, self.tip)))
+        other = recorded_build(self.storage, tip, snapshot, self.group)
+        # where others made arrays longer, the record is that of the build itself
+        is_same = None not in (found, other) and _listing(found) == _listing(other)
+        return found if other is None or is_same else other
+
+    def refuse_left_behind(self, record: Mapping[str, Any]) -> None:
+        """Check that the files of a dataset lie where the configuration has their containers.
+
+        A container with a name moves for all snapshots at once; the list of files and the recipe
+        that a snapshot names do not.
+
+        Raises:
+            InvalidInputError: A container moved.
+        """
+        known = {
+            each.name: each.url_prefix
+            for each in self.config.virtual_chunk_containers.values()
+            if each.name is not None
+        }
+        for old, name in record.get("combine", {}).get("containers") or ():
+            if (new := known.get(name, old)) != old:
+                raise InvalidInputError(
+                    "the files of the dataset moved, and this version lists them at their old"
+                    " place",
+                    do=f"Name the new place once more: icevirt relocate {quote(self.storage.url)}"
+                    f" {quote(old)} {quote(new)} --branch {quote(self.branch)}",
+                    container=name,
+                    listed=old,
+                    now=new,
+                )
 
     def refuse_occupied(self) -> None:
         """Check that the group is empty, unless it is to be replaced.
@@ -150,7 +210,7 @@ class Target:
 
     def record(self, build_id: str) -> Below:
         """Return where a build keeps what it needs to be resumed."""
-        return Below(self.storage, f"{WORK[0]}/builds/{build_id}/")
+        return Below(self.storage, f"{layout.BUILDS}/{build_id}/")
 
     def still_holds(self, build: SnapshotSummary) -> bool:
         """Say whether all that a build of the past made of the group is at the branch's tip.
@@ -178,6 +238,7 @@ class Target:
             replaces=True,
             made=made_by(Assets(self.storage), last, self.group),
             kept={path: frozenset(names) for path, names in recorded.get("kept", {}).items()},
+            edited=recorded.get("edited", {}),
         )
 
     def build_id(self, inputs: str) -> str:
@@ -222,8 +283,7 @@ class Target:
         from icevirt.tasks.write_manifests import recorded
 
         record = self.record(build_id)
-        builds = f"{WORK[0]}/builds"
-        mine = all(f"/{build_id}/" in info.path for info in self.storage.list(builds))
+        mine = all(f"/{build_id}/" in info.path for info in self.storage.list(layout.BUILDS))
         if self.info is None and mine and RepoInfoFile(self.storage).find() is None:
             for result in recorded(record):
                 if result.manifest_id is not None:
@@ -234,16 +294,27 @@ class Target:
         record.delete_all()
 
 
+def _listing(build: SnapshotSummary | None) -> object:
+    """Return the name of the list of files that a build was made of."""
+    return None if build is None else (provenance_of(build) or {}).get("listing")
+
+
 def made_by(assets: Assets, build: SnapshotSummary, group: str) -> dict[str, Node]:
     """Return the nodes that a build made of its group, as it committed them.
 
     The ids of its arrays cover the id of the build. Groups have random ids: those that its
-    transaction log calls new.
+    transaction log calls new. Where appends made them longer since, that log is an earlier one.
     """
-    build_id = str((provenance_of(build) or {}).get("build_id")).encode()
+    recorded = provenance_of(build) or {}
+    build_id = str(recorded.get("build_id")).encode()
     snapshot = assets.snapshot(build.id)
+    if isinstance(build, RecordedBuild):
+        own = snapshot.find(group)
+        return build.made([*snapshot.below(group), *([] if own is None else [own])])
+    born = recorded.get("born")
     try:
-        groups = assets.transaction_log(build.id).new_groups
+        log = assets.transaction_log(ObjectId12.parse(born) if born else build.id)
+        groups = log.new_groups
     except ObjectNotFoundError:
         groups = frozenset()
     made: dict[str, Node] = {

@@ -6,6 +6,7 @@ and what the next refusal proposes is added, until a plan is made. What leads no
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -134,7 +135,7 @@ def tried(
         error: The refusal.
         refusal: What a plan with some arguments is refused for, None where it is made.
     """
-    left = _Attempts(refusal, _ATTEMPTS)
+    left = _Attempts(refusal, _ATTEMPTS, error.do)
     found: list[Fix] = []
     for fix in error.fixes:
         is_known = fix.first or fix.without or not fix.arguments or is_tried(fix)
@@ -166,7 +167,8 @@ def _places(fix: Fix) -> bool:
 
 def _contradicts(further: Fix, fix: Fix) -> bool:
     """Say whether a fix shows that files do not follow one another as another one supposes."""
-    names = fix.arguments.get("concat_dim", ())
+    padded = fix.arguments.get("combine_options", {}).get("pad", ())
+    names = {*fix.arguments.get("concat_dim", ()), *padded}  # their labels say what lies where
     dropped = further.arguments.get("scan_options", {}).get("drop_variables", ())
     is_order = not _ORDER.isdisjoint(further.arguments.get("combine_options", {}))
     return (_places(fix) and is_order) or any(paths.name(each) in names for each in dropped)
@@ -176,9 +178,9 @@ class _Attempts:
     """Looks for arguments with which a plan is made, a limited number of times."""
 
     def __init__(
-        self, refusal: Callable[[Mapping[str, Any]], IcevirtError | None], most: int
+        self, refusal: Callable[[Mapping[str, Any]], IcevirtError | None], most: int, do: str
     ) -> None:
-        self._refusal, self._left = refusal, most
+        self._refusal, self._left, self._do = refusal, most, do
         self.why_not = ""  # of the first that leads nowhere
 
     def completed(self, fix: Fix, before: str, depth: int) -> Fix | None:
@@ -208,6 +210,8 @@ class _Attempts:
                 found = self.completed(both, error.what, depth - 1)
                 if found is not None:
                     return found
-        if not self.why_not:
-            self.why_not = f"With {fix.python}: {error.what}. {error.do}".strip()
+        if not self.why_not and isinstance(error, CombineError):
+            given = f"{fix.python} ({shlex.join(fix.flags)})"
+            do = error.do if error.do != self._do else ""
+            self.why_not = f"With {given}: {error.what}. {do}".strip()
         return None

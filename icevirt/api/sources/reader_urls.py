@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 import numpy as np
@@ -34,6 +34,10 @@ _AT_A_TIME = 16  # files that are looked up
 _FEW = 64  # files that are looked up rather than listed
 _SHOWN = 5  # names in a message
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what stands unchanged as the host of a URL
+
+
+type Prefixes = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+"""Directories and URL prefixes, one or several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +131,26 @@ def published(plan: BuildPlan, targets: Sequence[SourceFile]) -> BuildPlan:
         last_modified=np.array([file.last_modified for file in targets], np.int64),
     )
     return replace(plan, files=files, origin=plan.files, containers=containers_for(urls))
+
+
+def prefixes_of(given: Prefixes) -> tuple[str, ...]:
+    """Return the URLs of directories that a caller names, with a slash at the end.
+
+    Raises:
+        InvalidInputError: One is no path or URL.
+    """
+    is_one = isinstance(given, str | os.PathLike) or not isinstance(given, Iterable)
+    found = []
+    for each in cast("Iterable[Any]", (given,) if is_one else given):
+        if not isinstance(each, str | os.PathLike) or not os.fspath(each):
+            raise InvalidInputError(
+                "a prefix is not the path or URL of a directory",
+                do='Pass directories or URLs: authorize=["/data/archive", "s3://bucket/archive/"]'
+                " (--authorize, once for each).",
+                found=each,
+            )
+        found.append(prefix_url(each))
+    return tuple(found)
 
 
 def prefix_url(given: Any) -> str:

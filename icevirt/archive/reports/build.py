@@ -41,6 +41,13 @@ class Readers:
         )
 
 
+def reason_of(error: str, url: str) -> str:
+    """Return an error of a file without the name of the file, for a line that begins with it."""
+    for named in (f"file={url!r}, ", f" (file={url!r})"):
+        error = error.replace(named, "")
+    return error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadFile:
     """A source file that was left out, and why."""
@@ -146,7 +153,7 @@ class BuildReport:
     arrays: tuple[ArraySummary, ...]
     manifests: int
     manifest_bytes: int
-    containers: tuple[str | tuple[str, str], ...]  # to authorise on reading: url prefixes, with
+    containers: tuple[str | tuple[str, str], ...]  # to authorize on reading: url prefixes, with
     # the endpoint where the container names one
     findings: tuple[str, ...]  # decisions worth knowing, a line each
     eras: int = 1  # groups that files of other decoding lie in; 1: the group is the dataset
@@ -224,12 +231,16 @@ class AppendReport(BuildReport):
     """The outcome of `icevirt.append`.
 
     Where nothing was new, nothing was committed: ``already_built`` is true, ``snapshot_id`` is the
-    tip of the branch ("" without a repository), and ``arrays`` and ``manifests`` are empty.
+    tip of the branch ("" without a repository), and ``arrays`` and ``manifests`` are empty. Where
+    an append was ``flat``, references and manifests are those that it wrote; where it was not, a
+    finding says why.
     """
 
     files_appended: int  # that the dataset did not hold
     files_replaced: int  # that it held as they were before, and that were scanned again
     files_known: int  # that it holds as they are
+    flat: bool = False  # whether nothing but the end of the dataset was planned and written
+    files_excluded: int = 0  # that must not be added: withdrawn, say, or before the window
 
     def __repr__(self) -> str:
         """Return what was appended, in one line."""
@@ -249,22 +260,52 @@ class GroupSummary:
     attributes: dict[str, JSON]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RepositorySummary:
     """The contents of one snapshot, as ``icevirt info`` shows them."""
 
     repo: str  # URL
-    spec_version: int
+    spec_version: int  # 0: of a format generation before V1
     branches: dict[str, str]  # name -> snapshot id
     tags: dict[str, str]
     snapshot_id: str
     message: str
     written_at: str  # ISO 8601, UTC
     snapshots: int  # in the ancestry of the one shown
-    containers: tuple[str | tuple[str, str], ...]  # to authorise on reading: url prefixes, with
+    containers: tuple[str | tuple[str, str], ...]  # to authorize on reading: url prefixes, with
     # the endpoint where the container names one
     groups: tuple[GroupSummary, ...]
     arrays: tuple[ArraySummary, ...]
+    generation: str = ""  # before V1: which, what may be missing, and how to upgrade
+
+    def __repr__(self) -> str:
+        """Return what it holds, in one line."""
+        total = sum(array.references.total for array in self.arrays)
+        return (
+            f"<RepositorySummary {line(self.repo)}@{self.snapshot_id[:6]}"
+            f"  {plural(len(self.arrays), 'array')}  {plural(total, 'reference')}"
+            f"  {plural(self.snapshots, 'snapshot')}>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = (
+            (
+                array.path,
+                array.data_type,
+                " × ".join(map(str, array.shape)),
+                f"{array.references.total:,}",
+                volume(array.references.bytes_referenced),
+                volume(array.references.bytes_stored),
+            )
+            for array in self.arrays[:_SHOWN]
+        )
+        names = ("array", "type", "shape", "references", "in files", "stored")
+        shown = card(
+            repr(self),
+            {"message": self.message, "written": self.written_at},
+            step=[f"icevirt.to_html({self.repo!r}, 'page.html')"],
+        )
+        return shown.replace("<pre>", table(names, rows) + "<pre>", 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,13 +72,13 @@ def amount(number: int) -> str:
 
 
 def volume(number: int) -> str:
-    """Return a number of bytes like ``4.1 TB``."""
+    """Return a number of bytes like ``4.1 TiB``."""
     size = float(number)
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if size < 1000:
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} PB"
+        size /= 1024
+    return f"{size:.1f} PiB"
 
 
 def listing(items: Sequence[str], most: int) -> str:

@@ -1,8 +1,10 @@
-"""Define what `icevirt.materialize` stored, or would store, for text, JSON and tests."""
+"""Define what `icevirt.materialize` stored and `icevirt.export` wrote, for text, JSON and tests."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+
+from icevirt.archive.reports.card import line, plural, volume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,3 +26,35 @@ class MaterializeReport:
     tasks: int
     executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
+
+    def __repr__(self) -> str:
+        """Return what was stored, in one line."""
+        what = "to store" if self.is_plan else "stored"
+        return (
+            f"<MaterializeReport {line(self.variable)} on {line(self.branch)}"
+            f"  {plural(self.chunks, 'chunk')} {what}  {volume(self.bytes_stored)}>"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportReport:
+    """The outcome of `icevirt.export`."""
+
+    repo: str = ""  # URL; empty where a session was written
+    snapshot_id: str | None  # the version; None: with uncommitted changes
+    group: str  # path in the repository, of a group or an array
+    path: str  # of the file or directory that was written
+    format: str  # "json" or "parquet"
+    zarr_format: int  # of the metadata, 2 or 3
+    arrays: int
+    references: int  # into files
+    files: int  # that references lead to
+    chunks_embedded: int  # native and inline chunks
+    bytes_embedded: int
+
+    def __repr__(self) -> str:
+        """Return what was written, in one line."""
+        return (
+            f"<ExportReport {line(self.path)}  {plural(self.arrays, 'array')}"
+            f"  {plural(self.references, 'reference')}>"
+        )

@@ -286,6 +286,7 @@ class BranchMove:
     dropped: tuple[LoggedCommit, ...] = ()  # no longer in the branch's history, newest first
     more: int = 0  # further ones
     dropped_named: tuple[str, ...] = ()  # other branches and tags that still hold the old tip
+    excluded: int = 0  # files of the undone build that later appends leave out
 
     def __repr__(self) -> str:
         """Return what moved, in one line."""

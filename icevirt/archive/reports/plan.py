@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -69,12 +70,17 @@ class PlanCost:
         return max(found, key=itemgetter(0, 1), default=(0, 0, None))[-1]
 
 
+OTHERS = "work of others"
+"""The kind of a change that undoes what another commit than that of a build did."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChange:
     """One difference."""
 
     what: str  # in words, like "/tos: data type int16 → float32"
     stops: bool  # something is lost, or reads as other values: a person must confirm it
+    kind: str = ""  # "steps" of a concatenated dimension, the "fill value" of missing ones, OTHERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,3 +97,7 @@ class PlanDifference:
     def stopping(self) -> tuple[str, ...]:
         """What a build asks for permission to do."""
         return tuple(change.what for change in self.changes if change.stops)
+
+    def stopping_but(self, expected: Collection[str]) -> tuple[str, ...]:
+        """Return what a build asks for permission to do beside changes of expected kinds."""
+        return tuple(each.what for each in self.changes if each.stops and each.kind not in expected)

@@ -9,6 +9,7 @@ from itertools import chain, islice
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.archive.reports.card import line, plural
 from icevirt.archive.reports.verification import MOST_SHOWN, Difference
 
 type FileHashes = NDArray[np.uint64]
@@ -69,6 +70,18 @@ def _distinct(parts: Iterable[FileHashes]) -> FileHashes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MovedDataset:
+    """A dataset whose list of files and recipe name the new place."""
+
+    group: str
+    files: int  # that moved
+    recipe_before: str  # digest; "": there is none
+    recipe: str  # digest; "": there is none
+    is_trusted: bool  # `update` goes by the recipe on this machine, as it did before
+    notes: tuple[str, ...] = ()  # what the recipe cannot say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RelocateReport:
     """The outcome of `icevirt.relocate`, or its plan."""
 
@@ -77,7 +90,7 @@ class RelocateReport:
     old: str  # url_prefix
     new: str  # url_prefix
     is_plan: bool  # nothing was changed
-    snapshot_id: str | None  # of the commit; None: no reference was changed, or it is a plan
+    snapshot_id: str | None  # of the commit; None: nothing names the old place, or it is a plan
     containers_moved: tuple[tuple[str, str, str], ...]  # (name, url_prefix, new url_prefix)
     containers_added: tuple[str, ...]  # url_prefixes
     files: int
@@ -90,5 +103,14 @@ class RelocateReport:
     references_compared: int  # byte by byte
     bytes_compared: int
     seed: int  # of the sample
+    datasets: tuple[MovedDataset, ...] = ()  # whose records were renamed
     executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
+
+    def __repr__(self) -> str:
+        """Return what was moved, in one line."""
+        plan = "plan " if self.is_plan else ""
+        return (
+            f"<RelocateReport {plan}{line(self.old)} → {line(self.new)}"
+            f"  {plural(self.files, 'file')}  {plural(self.references, 'reference')}>"
+        )

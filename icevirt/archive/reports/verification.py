@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from icevirt.archive.reports.card import plural
+
 MOST_SHOWN = 100
 """Differences that a task brings home; the others are counted."""
 
@@ -82,6 +84,15 @@ class VerifyReport:
     seed: int  # of the sample of chunks
     executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
+
+    def __repr__(self) -> str:
+        """Return what was compared, in one line."""
+        found = len(self.checked.differences) + self.checked.more
+        return (
+            f"<VerifyReport {self.snapshot_id[:6]}  {plural(self.checked.references, 'reference')}"
+            f"  {plural(self.checked.values, 'value')}"
+            f"  {plural(found, 'difference') if found else 'no difference'}>"
+        )
 
     @property
     def ok(self) -> bool:

@@ -41,6 +41,28 @@ _FOR_BOTO3 = (
 )
 
 
+def choose(profile: str) -> None:
+    """Let this process, and those that it starts, use a profile, whatever the environment says.
+
+    Raises:
+        InvalidInputError: There is no such profile.
+    """
+    before = os.environ.get("AWS_PROFILE")
+    os.environ["AWS_PROFILE"] = profile
+    if not any(_section(*place) for place in _places()):
+        if before is None:
+            del os.environ["AWS_PROFILE"]
+        else:
+            os.environ["AWS_PROFILE"] = before
+        raise InvalidInputError(
+            "there is no such AWS profile",
+            do="Name one that `aws configure list-profiles` shows.",
+            profile=profile,
+        )
+    for name in (*_ENOUGH, "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        os.environ.pop(name, None)
+
+
 def from_profile() -> S3StaticCredentials | None:
     """Return the keys of the profile in use; None where the environment has some, or nothing has.
 

@@ -92,8 +92,10 @@ class Connection:
             return False
         return response.isclosed() and not response.will_close
 
-    def ask(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
-        """Send a GET and return the answer, its body unread.
+    def ask(
+        self, url: str, headers: dict[str, str], method: str = "GET"
+    ) -> http.client.HTTPResponse:
+        """Send a request without a body and return the answer, its body unread.
 
         Raises:
             OSError, http.client.HTTPException: It did not work.
@@ -104,7 +106,7 @@ class Connection:
         if self._proxy is not None and self.origin.scheme == "http":
             target = f"{self.origin}{target}"
         try:
-            self._http.request("GET", target, headers=headers)
+            self._http.request(method, target, headers=headers)
             self._response = self._http.getresponse()
         except (ConnectionError, http.client.NotConnected) as error:
             if not self._is_used:

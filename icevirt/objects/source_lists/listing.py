@@ -8,12 +8,12 @@ import re
 import shlex
 import stat
 from collections.abc import Iterable
-from itertools import islice
+from itertools import islice, takewhile
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.spelling import is_url, spelled
 from icevirt.connect.urls import as_local_path, file_url
-from icevirt.errors import InvalidInputError, NotFoundError, StorageError
+from icevirt.errors import InvalidInputError, NotFoundError, NothingListedError, StorageError
 from icevirt.objects.answers import change
 from icevirt.objects.source import metadata_of
 from icevirt.objects.source_lists.globs import files_below, files_matching, is_pattern, natural
@@ -31,7 +31,7 @@ _NAME = "Name files, directories or globs to build from."
 
 
 def list_sources(
-    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, since: str = ""
 ) -> tuple[SourceFile, ...]:
     """List the files that globs, directories, paths and URLs name, in that order.
 
@@ -41,8 +41,14 @@ def list_sources(
     are followed: the file they lead to is what is referenced, their own name is what is sorted.
     A file that is named twice, or by two hard links, counts at its first place.
 
+    Args:
+        sources: What names the files.
+        since: Of directories, prefixes and globs, take only the files whose path below the
+            directory does not sort before this text; buckets are listed from there.
+
     Raises:
-        InvalidInputError: Nothing was named, nothing matched, or a file cannot be referenced.
+        InvalidInputError: Nothing was named, or a file cannot be referenced.
+        NothingListedError: Nothing matched.
         NotFoundError: A named file or directory does not exist.
         ScanError: A server sends neither ETag nor Last-Modified: changes would go unnoticed.
         StorageError: A file cannot be looked at, or a directory cannot be read.
@@ -56,10 +62,10 @@ def list_sources(
     identities = set()
     for each in named:
         if is_url(each) and not each.startswith("file://"):
-            for file in remote_files(each, SUFFIXES):
+            for file in remote_files(each, SUFFIXES, since=since):
                 found.setdefault(file.url, file)
             continue
-        for path in _paths(each):
+        for path in _since(each, _paths(each), since):
             facts = _stat(path)
             # size and time as well: some network file systems give one inode number to two files
             identity = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
@@ -68,6 +74,34 @@ def list_sources(
                 found.setdefault(file.url, file)
             identities.add(identity)
     return tuple(found.values())
+
+
+def _since(source: str, found: list[str], since: str) -> Iterable[str]:
+    """Yield the paths below the directory of a source that do not sort before a text."""
+    path = as_local_path(source)
+    if not since or found == [path]:
+        return found
+    return [each for each in found if is_since(path, each, since)]
+
+
+def is_since(source: str, found: str, since: str) -> bool:
+    """Say whether a path or URL below a source does not sort before a text there.
+
+    Args:
+        source: A directory, prefix or pattern, as a path or URL.
+        found: A file that it stands for, in the same spelling.
+        since: A path below the directory, or the beginning of one.
+    """
+    folder = directory_of(source)
+    return not found.startswith(folder) or found.removeprefix(folder) >= since
+
+
+def directory_of(source: str) -> str:
+    """Return the directory that a source names, or that its pattern begins with; with a slash."""
+    begin = source.find("://") + 3 if "://" in source else 0
+    names = source[begin:].split("/")
+    fixed = list(takewhile(lambda name: not is_pattern(name), names))
+    return source[:begin] + "/".join(fixed).rstrip("/") + "/"
 
 
 def _text(source: object) -> str:
@@ -116,7 +150,7 @@ def _is_netcdf(path: str) -> bool:
 
 def _nonempty(paths: list[str], source: str, what: str) -> list[str]:
     if not paths:
-        raise InvalidInputError(what, do=_nearby(as_local_path(source)), source=source)
+        raise NothingListedError(what, do=_nearby(as_local_path(source)), source=source)
     return paths
 
 
@@ -183,7 +217,7 @@ def changed_since(files: Iterable[SourceFile]) -> dict[str, str]:
     changed = {}
     remote = []
     for file in files:
-        if not file.url.startswith("file://"):
+        if not file.url.startswith("file://") or file.etag:  # as stores name it, not this disk
             remote.append(file)
         elif (how := change(_now(file.url), file)) is not None:
             changed[file.url] = how

@@ -19,7 +19,13 @@ from icevirt.connect.library import obstore
 from icevirt.connect.retry import on_store
 from icevirt.connect.stores import Bucket
 from icevirt.connect.urls import Address
-from icevirt.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, ScanError
+from icevirt.errors import (
+    InvalidInputError,
+    NotFoundError,
+    NothingListedError,
+    ObjectNotFoundError,
+    ScanError,
+)
 from icevirt.objects.answers import Meta, change
 from icevirt.objects.http.connections import HOSTS
 from icevirt.objects.remote_source import reach_for, source_file
@@ -30,13 +36,14 @@ _FEW = 8000  # objects, which one listing returns soon
 _MOST = 2000  # branches of a folder that are worth a listing each
 
 
-def remote_files(url: str, suffixes: tuple[str, ...]) -> list[SourceFile]:
+def remote_files(url: str, suffixes: tuple[str, ...], *, since: str = "") -> list[SourceFile]:
     """Return the files that a URL, glob or folder on a server names, in natural order.
 
     Args:
         url: Of a file; of a folder of a bucket, which stands for all below it; or of a bucket with
             a glob, in which ``**`` crosses folders.
         suffixes: Which files of a folder are taken.
+        since: Begin with the first path below the folder that does not sort before this text.
 
     Raises:
         InvalidInputError: Nothing matches, or the server cannot be listed.
@@ -58,7 +65,7 @@ def remote_files(url: str, suffixes: tuple[str, ...]) -> list[SourceFile]:
     bucket = in_force().bucket(url if not is_pattern(key) else _folder_of(url))
     if is_pattern(key):
         segments = key.split("/")
-        every = _below(bucket, "/".join(_fixed(segments)))
+        every = _below(bucket, "/".join(_fixed(segments)), since)
         found = {path: file for path, file in every.items() if _fits(path.split("/"), segments)}
         return _ordered(found, url, "the pattern matches no file")
     if key and not key.endswith("/"):
@@ -69,7 +76,7 @@ def remote_files(url: str, suffixes: tuple[str, ...]) -> list[SourceFile]:
     folder = Address.parse(url).key.strip("/")
     found = {
         path: file
-        for path, file in _below(bucket, folder).items()
+        for path, file in _below(bucket, folder, since).items()
         if path.lower().endswith(suffixes) and "/." not in f"/{path.removeprefix(folder)}"
     }
     return _ordered(found, url, "no such file, and no folder with NetCDF or HDF5 files")
@@ -84,7 +91,7 @@ def _folder_of(url: str) -> str:
 def changed_remotely(files: Iterable[SourceFile]) -> dict[str, str]:
     """Return the URLs of files that are no longer what they were, and how they changed.
 
-    Folders of buckets are listed, files of web servers asked for side by side.
+    Folders of buckets are listed, others (of web servers) asked for side by side.
 
     Raises:
         StorageError: A server refused, or did not answer.
@@ -92,7 +99,7 @@ def changed_remotely(files: Iterable[SourceFile]) -> dict[str, str]:
     folders: dict[str, list[SourceFile]] = defaultdict(list)
     single = []
     for file in files:
-        if file.url.startswith(("http://", "https://")):
+        if file.url.startswith(("http://", "https://")) or in_force().way_to(file.url):
             single.append(file)
         else:
             folders[file.url.rpartition("/")[0] + "/"].append(file)
@@ -129,9 +136,9 @@ def _asked(url: str) -> SourceFile:
     return source_file(canonical, answer.meta)
 
 
-def _below(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
-    """Return all objects below a folder, by key."""
-    found = _flat(bucket, folder, most=_FEW)
+def _below(bucket: Bucket, folder: str, since: str = "") -> dict[str, SourceFile]:
+    """Return all objects below a folder, by key; those ``since`` a path in it."""
+    found = _flat(bucket, folder, most=math.inf if since else _FEW, since=since)
     if found is None:
         found = _side_by_side(bucket, folder)
     folders = {path.rpartition("/")[0] for path in found}
@@ -139,13 +146,31 @@ def _below(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
     return {path: file for path, file in found.items() if file.size or path not in folders}
 
 
-def _flat(bucket: Bucket, folder: str, most: float = math.inf) -> dict[str, SourceFile] | None:
+def name_before(begin: str) -> str | None:
+    """Return a name that sorts a little before a text, behind which a listing begins.
+
+    None for an empty text. Empty names between slashes, and control characters, are refused by
+    object stores.
+    """
+    if not begin:
+        return None
+    near = chr(ord(begin[-1]) - 1)
+    if near != "/" and near.isprintable():
+        return f"{begin[:-1]}{near}~"
+    return begin[:-1].rstrip("/") or None
+
+
+def _flat(
+    bucket: Bucket, folder: str, most: float = math.inf, since: str = ""
+) -> dict[str, SourceFile] | None:
     """Return the objects below a folder by key, from one listing; None for ``most`` or more."""
+    begin = f"{folder}/{since}".lstrip("/") if since else ""
+    before = name_before(begin)
 
     def listed(store: Any) -> dict[str, SourceFile] | None:
         found: dict[str, SourceFile] = {}
-        for page in obstore().list(store, prefix=folder or None):
-            found |= {one["path"]: _file(bucket, one) for one in page}
+        for page in obstore().list(store, prefix=folder or None, offset=before):
+            found |= {one["path"]: _file(bucket, one) for one in page if one["path"] >= begin}
             if len(found) >= most:
                 return None
         return found
@@ -196,7 +221,7 @@ def _file(bucket: Bucket, one: Any) -> SourceFile:
 
 def _ordered(found: Mapping[str, SourceFile], url: str, what: str) -> list[SourceFile]:
     if not found:
-        raise InvalidInputError(what, do="Check the URL.", source=url)
+        raise NothingListedError(what, do="Check the URL.", source=url)
     keys = sorted(found, key=lambda path: [natural(name) for name in path.split("/")])
     return [found[key] for key in keys]
 

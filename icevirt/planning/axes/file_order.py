@@ -204,8 +204,8 @@ def _by_labels(
         one, other = (int(each) for each in (pair[::-1] if falling else pair))
         raise CombineError(
             f"two files overlap along {dimension!r}",
-            do="Leave one of them out, or remove the steps that both hold; duplicates= chooses "
-            "only between files with exactly the same steps.",
+            do='Choose the file for the steps that both hold with duplicates="newest" (--duplicates'
+            " newest), or leave one of the files out.",
             first=urls[int(filled[one])],
             first_range=keys.shown(np.array([starts[one], ends[one]])),
             second=urls[int(filled[other])],

@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from icevirt.archive.times import TimeUnits
 from icevirt.errors import CombineError, Fix, InvalidInputError
+from icevirt.model.attributes import Attributes
 from icevirt.model.strings import Strings
 from icevirt.planning.axes.coordinates import Coordinate
-from icevirt.planning.remedies import build_fix, fix
+from icevirt.planning.axes.dates import written
+from icevirt.planning.remedies import build_fix, fix, listed
 from icevirt.planning.times.units import MICROSECOND, missing_of, units_of
 from icevirt.planning.times.values import InexactError, Times, encoded_times, microseconds
 
@@ -40,7 +42,7 @@ class AxisSteps:
     begins: NDArray[np.int64]  # (cells,) the step at which each begins
     lengths: NDArray[np.int64]  # (cells,) steps of each
     values: NDArray[Any]  # (steps,) of the coordinate, as files store them
-    units: str  # of times, else ""
+    attributes: Attributes  # of the coordinate
 
     @property
     def absent(self) -> NDArray[np.int64]:
@@ -53,11 +55,10 @@ class AxisSteps:
     def describe(self, dimension: str) -> str:
         """Return the line that lists the steps that no file holds."""
         absent = self.absent
-        shown = ", ".join(str(self.values[at]) for at in absent[:_SHOWN].tolist())
-        more = ", ..." if len(absent) > _SHOWN else ""
+        shown = listed(written(self.values[absent], self.attributes), _SHOWN)
         return (
-            f"{len(absent)} of {len(self.values)} steps along {dimension!r} have no file and read "
-            f"as missing: {shown}{more} {self.units}".rstrip()
+            f"{len(absent):,} of {len(self.values):,} steps along {dimension!r} have no file and "
+            f"read as missing: {shown}"
         )
 
 
@@ -67,7 +68,7 @@ def spacing_of(given: Any) -> str | float:
     Raises:
         InvalidInputError: It is neither, or not above zero.
     """
-    if isinstance(given, str) and _duration(given):
+    if isinstance(given, str) and duration_of(given):
         return given
     try:
         number = float(given)
@@ -82,8 +83,8 @@ def spacing_of(given: Any) -> str | float:
     return number
 
 
-def _duration(text: str) -> int:
-    """Return microseconds, 0 where the text says none."""
+def duration_of(text: str) -> int:
+    """Return the microseconds of a time like ``6h`` or ``30D``, 0 where the text says none."""
     found = re.fullmatch(r"\s*([0-9]+)?\s*([A-Za-z]+)\s*", text)
     if found is None or found[2].lower() not in _UNITS:
         return 0
@@ -141,7 +142,7 @@ def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension
         begins=grid.at[begins],
         lengths=lengths,
         values=grid.values,
-        units=units.text if units else "",
+        attributes=held.attributes,
     )
 
 
@@ -197,7 +198,7 @@ def _of_times(
     held: Coordinate, raw: NDArray[Any], units: TimeUnits, spacing: str | float, dimension: str
 ) -> _Grid:
     step = (
-        _duration(spacing)
+        duration_of(spacing)
         if isinstance(spacing, str)
         else round(spacing * units.step / MICROSECOND)
     )

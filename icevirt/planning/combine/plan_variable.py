@@ -41,8 +41,10 @@ from icevirt.planning.schedule.manifest_units import window_of
 JOINED_CHUNK_BYTES = 4 << 20
 """Values that are stored in the repository are cut into chunks of about this size."""
 
-_STORED_CODEC: JSON = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
-_WORTH_COMPRESSING = 512  # bytes; below it chunks are inline anyway
+STORED_CODEC: JSON = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
+"""Follows the codecs of values that are stored, if they are worth it."""
+WORTH_COMPRESSING = 512
+"""Bytes of values; below it chunks are inline anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -383,19 +385,25 @@ def _refuse_unequal(
 def _edges(member: CombinedVariable, share: _Share) -> list[int]:
     if member.schema.chunk_shape is not None and share.mode is not ArrayMode.join:
         return list(member.schema.chunk_shape)
-    edges = [max(1, length) for length in share.shape]
     if share.mode is ArrayMode.join:
-        for axis in share.axes:
-            step = 8 * math.prod(edges) // edges[axis]  # 8 bytes: the widest number
-            edges[axis] = min(edges[axis], max(1, JOINED_CHUNK_BYTES // max(step, 1)))
+        return joined_edges(share.shape, share.axes)
+    return [max(1, length) for length in share.shape]
+
+
+def joined_edges(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
+    """Return how the chunks of values that are stored are cut along the placed axes."""
+    edges = [max(1, length) for length in shape]
+    for axis in axes:
+        step = 8 * math.prod(edges) // edges[axis]  # 8 bytes: the widest number
+        edges[axis] = min(edges[axis], max(1, JOINED_CHUNK_BYTES // max(step, 1)))
     return edges
 
 
 def _stored_codecs(
     schema: ArraySchema, arrays: ArrayColumns, rows: NDArray[np.integer]
 ) -> tuple[JSON, ...]:
-    large = int(arrays.inline_bytes[rows].sum()) > _WORTH_COMPRESSING
-    return (*schema.codecs, _STORED_CODEC) if large else schema.codecs
+    large = int(arrays.inline_bytes[rows].sum()) > WORTH_COMPRESSING
+    return (*schema.codecs, STORED_CODEC) if large else schema.codecs
 
 
 def _counts(arrays: ArrayColumns, rows: NDArray[np.integer]) -> ReferenceCounts:

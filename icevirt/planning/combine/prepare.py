@@ -216,8 +216,9 @@ def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence
             raise CombineError(
                 f"{len(facts.files)} files of several grids: they have other lengths along"
                 f" {', '.join(grids)}, and their other coordinates are equal",
-                do="Build the files of each grid into a group of its own (--group). If the grids"
-                " are parts of one, name the dimension with concat_dim (--concat-dim).",
+                do='Build the files of each grid into a group of its own: group="..." (--group'
+                ' NAME). If the grids are parts of one, name the dimension: concat_dim="..."'
+                " (--concat-dim NAME).",
                 first=facts.files.url[0],
                 last=facts.files.url[len(facts.files) - 1],
             )

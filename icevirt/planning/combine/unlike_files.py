@@ -143,7 +143,7 @@ def refuse_counts_within_files(facts: CatalogFacts, cells: Placement) -> None:
             raise CombineError(
                 f"{path} numbers the steps along {name!r} within its own file, so its values mean"
                 " something else where several files follow one another",
-                do="Or build each file into a group of its own.",
+                do="You can also build each file into a group of its own.",
                 fixes=[scan_fix(f"{paths.name(path)} is left out", drop_variables=[path])],
                 variable=path,
                 file=facts.url_of(row),

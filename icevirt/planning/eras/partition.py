@@ -200,10 +200,12 @@ def _assigned(
     of_place = np.full(places, -1, np.int64)
     of_kind = np.full(len(patterns), -1, np.int64)
     open_kinds = []
+    known: dict[tuple[_Admits, ...], int] = {}  # values that the scan read, and chunks: one era
     for number, pattern in enumerate(patterns):
         if all(each is not None and len(each) == 1 for each in pattern):
-            of_kind[number] = len(eras)
-            eras.append(pattern)
+            of_kind[number] = known.setdefault(pattern, len(eras))
+            if len(known) > len(eras):
+                eras.append(pattern)
         else:
             open_kinds.append(number)
     of_place[:] = of_kind[kind]

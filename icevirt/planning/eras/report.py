@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.eras import Absence, Change, Choice, Era, Eras, Run
-from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.eras import REFUSED, Absence, Change, Choice, Era, Eras, Run
 from icevirt.archive.hybrid import Hybrid
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import Fix, IcevirtError
 from icevirt.model import paths
-from icevirt.planning.axes.dates import written
-from icevirt.planning.axes.file_order import decoded
+from icevirt.planning.axes.axis_ends import labels_of_files
 from icevirt.planning.axes.placement import NOWHERE
 from icevirt.planning.combine.combine import combined
 from icevirt.planning.combine.options import CombineSpec
@@ -82,7 +80,7 @@ def choices(count: int, *, as_one: bool = True) -> tuple[Choice, ...]:
     if count < 2:
         return ()
     return (
-        Choice(option='on_mismatch="refuse"', does="nothing is built (the default)"),
+        Choice(option=REFUSED, does="nothing is built (the default)"),
         Choice(
             option='on_mismatch="eras"',
             does=f"{count} groups, era_0 to era_{count - 1}"
@@ -117,6 +115,10 @@ class _Report:
         order = np.argsort(place, kind="stable")
         at = np.searchsorted(place[order], np.arange(len(era)))
         self._first = there[order[at]]  # file of each place
+        # a file whose steps lie between those of others is in several places
+        name = np.unique(self._facts.files.url.hashes()[there], return_inverse=True)[1]
+        pairs = np.unique(era[place] * np.int64(len(there) + 1) + name.reshape(-1))
+        self._files_of_era = np.bincount(pairs // (len(there) + 1), minlength=parted.count)
         # a run within another era; `inner` are their numbers
         inner = self._era[:-2] == self._era[2:] if len(self._era) > 2 else np.zeros(0, np.bool_)
         rarer = self._sizes[1:-1] <= np.minimum(self._sizes[:-2], self._sizes[2:])
@@ -127,7 +129,7 @@ class _Report:
             labels = ((file, str(new.values[new.cell[file]])) for file in self._shown())
             self._labels = {file: (label, label) for file, label in labels}
         elif parted.ordered:
-            self._labels = _labels(self._facts, dimension, self._shown())
+            self._labels = labels_of_files(self._facts, dimension, self._shown())
 
     @property
     def _sizes(self) -> NDArray[np.int64]:
@@ -144,14 +146,13 @@ class _Report:
 
     def eras(self) -> Iterator[Era]:
         """Yield the first eras."""
-        sizes = self._sizes
         for number in range(min(self._parted.count, self._limit)):
             mine = np.flatnonzero(self._era == number)
             first, last = self._begins[mine[0]], self._ends[mine[-1]]
             since = None if mine[0] == 0 else int(self._era[mine[0] - 1])
             yield Era(
                 number=number,
-                files=int(sizes[mine].sum()),
+                files=int(self._files_of_era[number]),
                 first=self._url(first),
                 last=self._url(last),
                 first_label=self._label(first)[0],
@@ -206,7 +207,7 @@ class _Report:
             elif (
                 one is not None
                 and other is not None
-                and (what := signatures.describe_difference(one, other))
+                and (what := signatures.describe_difference(*_comparable(one, other)))
             ):
                 yield Change(variable=variable.path, what=what)
 
@@ -238,19 +239,15 @@ class _Report:
         return self._labels.get(int(self._first[place]), ("", ""))
 
 
-def _labels(facts: CatalogFacts, dimension: str, files: set[int]) -> dict[int, tuple[str, str]]:
-    """Return the first and the last label of files, as people write them."""
-    arrays, labels = facts.arrays, facts.arrays.labels
-    found: dict[int, tuple[str, str]] = {}
-    wanted = np.zeros(len(facts.files), np.bool_)
-    wanted[list(files)] = True
-    for place in np.flatnonzero(wanted[arrays.file[labels.row]]).tolist():
-        row, raw = int(labels.row[place]), labels.at(place)
-        if paths.name(arrays.path[row]) == dimension and len(raw):
-            attributes = ArraySchema.loads(arrays.schema[row]).attributes
-            ends = written(decoded(raw, attributes.values)[[0, -1]], attributes)
-            found.setdefault(int(arrays.file[row]), (ends[0], ends[1]))
-    return found
+def _comparable(
+    one: Mapping[str, Any], other: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return two signatures without what says how chunks are stored, if one of them has none."""
+    if all("chunk shape" in each for each in (one, other)):
+        return one, other
+    gone = {"fill value", "chunk shape", "codecs"}
+    less = [{name: each[name] for name in each if name not in gone} for each in (one, other)]
+    return less[0], less[1]
 
 
 def stored_natively(

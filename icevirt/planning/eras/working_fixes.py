@@ -24,7 +24,7 @@ from icevirt.planning.remedies import together
 
 _REPAIR = (
     "Repair the files that differ (preprocess corrects names and attributes of single files), leave"
-    " them out, or build them into another group (group, --group NAME)."
+    ' them out, or build them into another group: group="..." (--group NAME).'
 )
 
 _TRIED = frozenset({

@@ -18,8 +18,10 @@ from icevirt.model.attributes import restore
 from icevirt.planning.combine.cf_packing import packing_of, same_packing
 from icevirt.planning.partial.storage_cost import NUMBERS, signature
 from icevirt.planning.remedies import drop_fixes, fix
+from icevirt.planning.times.units import units_of
 
 _ATTRIBUTE = "attribute "
+_CALENDAR = "attribute calendar"
 _FILL = "attribute _FillValue"
 _MISSING = ("_FillValue", "missing_value")
 _FACTS = ("bytes_needed", "other_encoding")  # of errors that another way of storing solves
@@ -52,13 +54,28 @@ def refusal(  # noqa: PLR0917 - the facts of one array
         if not (stored and schemas[code].whole):
             key = signature(schemas[code], stored=stored)
             files[key] = files.get(key, 0) + count
-    total = sum(files.values())
+    total = int(counts.sum())
+    differ = sum(files.values()) - max(files.values())
+    calendars = {code: _calendar(schemas[code]) for code in used.tolist()}
+    if None not in calendars.values() and len({*calendars.values()}) > 1:
+        # units and reference dates are converted, calendars never
+        pair = _two_of(calendars)
+        shares = [
+            sum(
+                count
+                for code, count in zip(used.tolist(), counts.tolist(), strict=True)
+                if calendars[code] == each
+            )
+            for each in {*calendars.values()}
+        ]
+        differ = total - max(shares)
     one, other = (schemas[code] for code in pair)
     unlike = differences(one.decode_signature(stored=stored), other.decode_signature(stored=stored))
+    if calendars[pair[0]] != calendars[pair[1]] and _CALENDAR in unlike:
+        unlike = {_CALENDAR: unlike[_CALENDAR]}
     first, second = (facts.url_of(rows[int(np.argmax(codes == code))]) for code in pair)
     return CombineError(
-        f"{path} is encoded differently in {total - max(files.values())} of {total} files:"
-        f" {', '.join(unlike)}",
+        f"{path} is encoded differently in {differ:,} of {total:,} files: {', '.join(unlike)}",
         fixes=[
             *_said_by_some(path, [schemas[code] for code in used], unlike),
             *drop_fixes(facts.arrays, rows),
@@ -69,6 +86,20 @@ def refusal(  # noqa: PLR0917 - the facts of one array
         other=second,
         other_encoding=in_words(other, unlike),
     )
+
+
+def _calendar(schema: ArraySchema) -> str | None:
+    """Return the calendar of times, one name for those that are one; None of other values."""
+    units = units_of(schema.attributes.values)
+    if units is None:
+        return None
+    return "standard" if units.calendar == "proleptic_gregorian" else units.calendar
+
+
+def _two_of(calendars: Mapping[int, str | None]) -> tuple[int, int]:
+    """Return the first schema, and the first whose calendar is another one."""
+    (first, own), *others = calendars.items()
+    return first, next(code for code, each in others if each != own)
 
 
 def _said_by_some(

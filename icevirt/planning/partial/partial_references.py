@@ -375,7 +375,7 @@ def _why(
 ) -> str:
     """Say which files are not referenced as they are, and why."""
     if files.member.as_floats:
-        return "it is stored as decoded floats"
+        return "the variable becomes decoded floats"
     reasons: list[str] = []
     groups: dict[str, list[int]] = {}
     counts = np.bincount(files.own, minlength=len(files.schemas))
@@ -393,6 +393,15 @@ def _why(
         first = files.facts.url_of(files.rows[min(members)])
         reasons.append(
             f"{len(members)} of {int(counts.sum())} files differ in {reason} (first: {first})"
+        )
+    axes = files.place.axes
+    uneven = (files.place.lengths % np.array([edges[axis] for axis in axes]) != 0).any(axis=1)
+    ending = np.flatnonzero(fits & files.whole & uneven)
+    if len(ending):
+        first = files.facts.url_of(files.rows[int(ending[0])])
+        reasons.append(
+            f"{len(ending):,} {'files end' if len(ending) > 1 else 'file ends'} within a chunk of"
+            f" {'×'.join(map(str, edges))} (first: {first})"
         )
     shifted = np.flatnonzero(fits & ~plain & ~files.whole)
     if len(shifted):

@@ -128,10 +128,7 @@ def _line(array: PlannedArray, hybrid: Hybrid) -> str:
             "keep every value, store floats with float_variables, or build a group for each era"
         )
     if hybrid.bounds is not None:
-        said.append(
-            "chunk lengths follow the files, so readers need zarr 3.4 and its setting "
-            "array.rectilinear_chunks"
-        )
+        said.append("chunk lengths follow the files")
     return f"{array.path}: {'; '.join(said)}"
 
 

@@ -13,15 +13,16 @@ import numpy as np
 
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ReferenceCounts
+from icevirt.archive.reports.card import volume
 from icevirt.archive.reports.plan import ArrayCost, PlanCost, ReadCost
 from icevirt.planning.remedies import listed
 from icevirt.planning.schedule.manifest_units import manifests_of
 from icevirt.planning.schedule.write_tasks import route_of
 
-SMALL_CHUNK = 10_000
+SMALL_CHUNK = 10 * 1024
 """Bytes; of smaller chunks a reader waits for requests and not for data."""
 
-LARGE_CHUNK = 256_000_000
+LARGE_CHUNK = 256 * 1024**2
 """Bytes; of larger chunks a reader holds far more than it asked for, and cannot read a part."""
 
 _PER_REFERENCE = 200  # bytes that a task holds; the table and its manifest take 150 of them
@@ -140,7 +141,7 @@ def _warnings(plan: BuildPlan, costs: Sequence[ArrayCost]) -> Iterator[str]:
     ]
     if small:
         yield (
-            f"chunks of {_listed(small)} hold fewer than 10 KB on average: a reader spends its "
+            f"chunks of {_listed(small)} hold less than 10 KiB on average: a reader spends its "
             "time on requests. If they are read often, rewrite the files with larger chunks "
             "(nccopy -c)"
         )
@@ -152,10 +153,10 @@ def _warnings(plan: BuildPlan, costs: Sequence[ArrayCost]) -> Iterator[str]:
     large = [each for each in large if each[1] > LARGE_CHUNK]
     if large:
         yield (
-            f"chunks of {_listed(large)} hold more than 256 MB: a reader loads a whole chunk to "
+            f"chunks of {_listed(large)} hold more than 256 MiB: a reader loads a whole chunk to "
             "read one point. Rewrite the files with smaller chunks (nccopy -c)"
         )
 
 
 def _listed(found: Sequence[tuple[str, int]]) -> str:
-    return listed([f"{path} ({size:,} bytes)" for path, size in found], _SHOWN)
+    return listed([f"{path} ({volume(size)})" for path, size in found], _SHOWN)

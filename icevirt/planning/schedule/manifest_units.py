@@ -160,6 +160,16 @@ def drafts(plan: BuildPlan) -> Iterator[PlannedManifest]:
         yield PlannedManifest(number=number, cuts=tuple(together))
 
 
+def few_drafts(plan: BuildPlan) -> Iterator[PlannedManifest]:
+    """Yield as few items as there can be, whatever is in them; no item holds two windows of one."""
+    queues = [list(cuts(array))[::-1] for array in plan.arrays]
+    for number in itertools.count():
+        together = tuple(queue.pop() for queue in queues if queue)
+        if not together:
+            return
+        yield PlannedManifest(number=number, cuts=together)
+
+
 def manifests_of(plan: BuildPlan) -> int:
     """Return how many items there are, without making them."""
     return sum(1 for _ in _together(plan))

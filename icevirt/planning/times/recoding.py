@@ -266,7 +266,7 @@ def _inexact(path: str, url: str, error: InexactError) -> CombineError:
     return CombineError(
         f"a time of {path} cannot be converted to the units of the other files: {error}",
         fixes=[scan_fix(f"the dataset has no {path}", drop_variables=[path])],
-        do="Or build the files of each reference date into a group of its own.",
+        do="You can also build the files of each reference date into a group of its own.",
         variable=path,
         file=url,
     )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.errors import BuildError, ConflictError, RefNotFoundError, StorageError
+from icevirt.errors import ConflictError, RefNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.config.document import RepositoryConfig, SplitRule, VirtualChunkContainer
 from icevirt.model.json import JSONObject
@@ -26,7 +26,8 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.commits import validation
 from icevirt.repo.commits.commit import info_of
 from icevirt.repo.commits.manifest_writer import manifest_files as manifest_files_of
-from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, pause, refuse_read_only
+from icevirt.repo.commits.written_manifests import are_many, in_order, refuse_missing
+from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only, until_first
 from icevirt.repo.settings import as_json
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.versioning import diff, repo_updates
@@ -39,13 +40,6 @@ from icevirt.versioning.repo_updates import Edit
 from icevirt.versioning.v1_migration import refuse_v1
 
 BUILD_ID = "icevirt_build_id"
-MAX_LISTED = 100_000
-"""Chunks of new arrays that a transaction log lists; with more of them it lists none.
-
-Chunks of an array that did not exist cannot conflict, and a log of all chunks of a large build
-could not be read.
-"""
-_TRIES = 100
 
 __all__ = ["BUILD_ID", "BuiltArray", "find_build", "publish"]
 
@@ -164,28 +158,16 @@ class _Build:
         """Check metadata and manifests before anything is written."""
         for path, zarr_json in (*self.groups.items(), *documents(self.arrays).items()):
             validation.checked(path, zarr_json)
-        listed = self.assets.storage.list("manifests") if self.files else ()
-        sizes = {info.path: info.size for info in listed}
-        for file in self.files:
-            if sizes.get(layout.manifest(file.id)) != file.size_bytes:
-                raise BuildError(
-                    "a manifest of the build is missing or damaged",
-                    do="Run the build again; it writes the manifests that are missing.",
-                    manifest=str(file.id),
-                )
+        do = "Run the build again; it writes the manifests that are missing."
+        refuse_missing(self.assets, self.files, do=do)
 
     def publish(self) -> str:
-        for attempt in range(_TRIES):
+        def attempt() -> str | None:
             current = self.head.find()
-            done = self._create() if current is None else self._update(current)
-            if done is not None:
-                return done
-            pause(attempt)
-        raise StorageError(
-            "other writers changed the repository before every attempt to commit the build",
-            do="Run the build again when fewer processes write: its work is kept.",
-            tries=_TRIES,
-        )
+            return self._create() if current is None else self._update(current)
+
+        do = "Run the build again when fewer processes write: its work is kept."
+        return until_first(attempt, do=do)
 
     def _create(self) -> str | None:
         """Make the repository with the build in it."""
@@ -255,7 +237,8 @@ class _Build:
                 do="Run the build again: it plans from the current branch.",
                 branch=self.branch,
                 expected_parent=str(self.expected_parent),
-                actual_parent=str(tip),
+                ours=self.message,
+                theirs=repo_updates.told(info.snapshots[tip]),
             )
         build_merge.refuse_touched(
             self.assets.snapshot(self.expected_parent),
@@ -263,11 +246,15 @@ class _Build:
             groups=self.groups,
             arrays=self.arrays,
             claim=self.claim,
+            message=self.message,
         )
 
     def _listed_chunks(self) -> dict[ObjectId8, NDArray[np.uint32]]:
-        """Return the chunks of the new arrays, or none where they are too many to list."""
-        if sum(info.num_chunk_refs for info in self.files) > MAX_LISTED:
+        """Return the chunks of the new arrays, or none where they are too many to list.
+
+        Chunks of an array that did not exist cannot conflict.
+        """
+        if are_many(self.files):
             return {}
         parts: dict[ObjectId8, list[NDArray[np.uint32]]] = {}
         for _, node_id, manifests in self.arrays.values():
@@ -275,8 +262,4 @@ class _Build:
                 table = self.assets.read_manifest(ref.object_id).arrays.get(node_id)
                 if table is not None:
                     parts.setdefault(node_id, []).append(table.index)
-        return {key: _ascending(np.concatenate(found)) for key, found in parts.items()}
-
-
-def _ascending(index: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    return index[np.lexsort(index.T[::-1])] if index.shape[1] else index
+        return {key: in_order(found) for key, found in parts.items()}

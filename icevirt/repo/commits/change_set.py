@@ -52,6 +52,7 @@ class ChangeSet:
         self._under = dict(under or {})
         self._origin = dict(self.nodes if origin is None else origin)
         self._whole: dict[ObjectId8, ChunkTable] = {}
+        self._has_moved = False
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -59,7 +60,8 @@ class ChangeSet:
         """Say whether nothing differs from the base."""
         alive = {node.id for node in self.nodes.values()}
         return (
-            alive.isdisjoint(self._tables.keys() | self._under.keys())
+            not self._has_moved
+            and alive.isdisjoint(self._tables.keys() | self._under.keys())
             and self.snapshot().nodes == self.base.nodes
         )
 
@@ -153,12 +155,13 @@ class ChangeSet:
         return ChangeSet(self.base, now, chunks, under=self._under, origin=self._origin)
 
     def move(self, source: str, target: str) -> None:
-        """Move a node and all below it."""
+        """Move a node and all below it; what comes back to its place is a change all the same."""
         now = move_and_reindex.moved(self.nodes, source, target)
         self.nodes = {
             now.get(path, path): replace(node, path=now.get(path, path))
             for path, node in self.nodes.items()
         }
+        self._has_moved = True
 
     def remove(self, path: str) -> None:
         """Remove a node and all below it."""

@@ -97,7 +97,7 @@ def _rewritten(
     merged = chunk_tables.overlay(ArrayReader(assets, node).table_to_rewrite(taken), over)
     merged = _inside(chunk_tables.stored(merged), grid)
     refs, infos = list(kept), []
-    for part in _by_cell(merged, grid):
+    for part in by_cell(merged, grid):
         info = assets.put_manifest({node.id: chunk_tables.compact(part)})
         refs.append(ManifestRef(object_id=info.id, extents=part.extents()))
         infos.append(info)
@@ -134,7 +134,7 @@ def _inside(table: ChunkTable, grid: SplitGrid) -> ChunkTable:
     return table if bool(inside.all()) else table.take(inside)
 
 
-def _by_cell(table: ChunkTable, grid: SplitGrid) -> list[ChunkTable]:
+def by_cell(table: ChunkTable, grid: SplitGrid) -> list[ChunkTable]:
     """Return the rows of each cell as a table, in the order of the cells."""
     if not len(table):
         return []

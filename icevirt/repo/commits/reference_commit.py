@@ -1,7 +1,8 @@
 """Commit references whose manifests are written, into arrays that a session has or adds.
 
 Manifests lie in the repository before; nothing here is as large as the references. If others
-committed meanwhile, the commit goes on top of theirs, unless they changed the same nodes.
+committed meanwhile, the commit goes on top of theirs, unless they changed the same nodes. Where
+there is no repository, the commit creates it in one step.
 """
 
 from __future__ import annotations
@@ -12,28 +13,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.errors import BuildError, ConflictError, StorageError
-from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.errors import ConflictError
+from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.model import paths
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, ManifestFile, Node, Snapshot
-from icevirt.repo import layout
+from icevirt.repo import creation
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits.change_set import ChangeSet
 from icevirt.repo.commits.commit import info_of
 from icevirt.repo.commits.manifest_writer import manifest_files, write_manifests
-from icevirt.repo.repo_info_file import RepoInfoFile, pause, refuse_read_only
+from icevirt.repo.commits.written_manifests import are_many, in_order, refuse_missing
+from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only, until_first
 from icevirt.versioning import diff, repo_updates
 from icevirt.versioning.hierarchy import by_path
 from icevirt.versioning.history.timestamps import stamp
 from icevirt.versioning.v1_migration import refuse_v1
-
-MAX_LISTED = 100_000
-"""Chunks that a transaction log lists. With more of them it says that their array was updated, so
-that others who wrote chunks of it meanwhile look again."""
-
-_TRIES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,45 +51,71 @@ class ReferenceCommit:
         """Commit, and return the id of the snapshot; that of the branch if nothing is new.
 
         Raises:
+            RepositoryNotFoundError: The repository was deleted.
             ConflictError: Others changed the same arrays or groups meanwhile.
             RefNotFoundError: The branch was deleted.
             BuildError: A manifest is gone.
             ReadOnlyError: The repository is read-only.
             FormatError: It is of the V1 format.
         """
-        self._check_files()
+        do = "Find and stop what deletes objects of the repository, and write again."
+        refuse_missing(self.assets, self.files, do=do)
         self.assets.list_content_names()
         nodes, staged = write_manifests(self.assets, self.staging, self.config)
         ours = {node.path: self.arrays.get(node.path, node) for node in nodes}
         before = by_path(self.staging.base.nodes)
         changed = {path: node for path, node in ours.items() if before.get(path) != node}
         written = {info.id: info for info in (*staged, *self.files)}
-        for attempt in range(_TRIES):
-            current = self.head.read()
-            info = current.info
-            refuse_v1(info, "writing references by tasks")
-            refuse_read_only(info)
-            tip = repo_updates.branch_tip(info, self.branch)
-            base = self.assets.snapshot(tip)
-            if not changed:
-                return str(tip)
-            if tip != self.staging.base.id:
-                _refuse_touched(before, by_path(base.nodes), changed, self.branch)
-            snapshot = self._write(base, changed, written)
-            done = self.head.swap(
-                current,
-                repo_updates.set_config(self.settings),
-                repo_updates.commit(self.branch, info_of(snapshot, tip)),
-            )
-            if done is not None:
-                return str(snapshot.id)
-            pause(attempt)
-        raise StorageError(
-            "other writers changed the repository before every attempt to commit",
+
+        def attempt() -> str | None:
+            current = self.head.find()
+            if current is None:
+                found = self._create(changed, written)
+            else:
+                found = self._update(current, before, changed, written)
+            return None if found is None else str(found)
+
+        return until_first(
+            attempt,
             do="Write the references again when fewer processes commit: the same manifests are"
             " written.",
-            tries=_TRIES,
         )
+
+    def _create(
+        self, changed: Mapping[str, Node], written: Mapping[ObjectId12, ManifestFile]
+    ) -> ObjectId12 | None:
+        """Make the repository with the references in it; None if another writer made one."""
+        if self.staging.base.id != INITIAL_SNAPSHOT_ID:
+            self.head.read()  # which raises
+        first = creation.prepare(self.assets, self.head.now(), self.settings({}))
+        snapshot = self._write(self.assets.snapshot(INITIAL_SNAPSHOT_ID), changed, written)
+        commit = repo_updates.commit(self.branch, info_of(snapshot, INITIAL_SNAPSHOT_ID))
+        return None if self.head.create(first, commit) is None else snapshot.id
+
+    def _update(
+        self,
+        current: RepoState,
+        before: Mapping[str, Node],
+        changed: Mapping[str, Node],
+        written: Mapping[ObjectId12, ManifestFile],
+    ) -> ObjectId12 | None:
+        """Commit on top of what is there; None if another writer was first."""
+        info = current.info
+        refuse_v1(info, "writing references by tasks")
+        refuse_read_only(info)
+        tip = repo_updates.branch_tip(info, self.branch)
+        base = self.assets.snapshot(tip)
+        if not changed:
+            return tip
+        if tip != self.staging.base.id:
+            self._refuse_touched(before, base, changed)
+        snapshot = self._write(base, changed, written)
+        done = self.head.swap(
+            current,
+            repo_updates.set_config(self.settings),
+            repo_updates.commit(self.branch, info_of(snapshot, tip)),
+        )
+        return None if done is None else snapshot.id
 
     def _write(
         self,
@@ -114,7 +136,7 @@ class ReferenceCommit:
         there = {node.id for node in base.nodes}
         chunks = {key: table.index for key, table in self.staging.tables().items()}
         log = diff.log_of(snapshot.id, base.nodes, nodes, chunks | self._listed())
-        if self._are_many():
+        if are_many(self.files):
             ids = {node.id for node in self.arrays.values() if node.path in changed}
             log = replace(log, updated_arrays=log.updated_arrays | (ids & there))
         self.assets.put_transaction_log(log)
@@ -124,43 +146,30 @@ class ReferenceCommit:
     def _listed(self) -> dict[ObjectId8, NDArray[np.uint32]]:
         """Return the chunks in the written manifests, unless they are too many to list."""
         new = {file.id for file in self.files}
-        if self._are_many():
+        if are_many(self.files):
             return {}
         found: dict[ObjectId8, NDArray[np.uint32]] = {}
         for node in self.arrays.values():
             refs = [ref for ref in node.manifests if ref.object_id in new]
             tables = [self.assets.read_manifest(ref.object_id).arrays[node.id] for ref in refs]
             if tables:
-                index = np.concatenate([table.index for table in tables])
-                found[node.id] = index[np.lexsort(index.T[::-1])] if index.shape[1] else index
+                found[node.id] = in_order([table.index for table in tables])
         return found
 
-    def _are_many(self) -> bool:
-        return sum(file.num_chunk_refs for file in self.files) > MAX_LISTED
-
-    def _check_files(self) -> None:
-        listed = self.assets.storage.list("manifests") if self.files else ()
-        sizes = {info.path: info.size for info in listed}
-        for file in self.files:
-            if sizes.get(layout.manifest(file.id)) != file.size_bytes:
-                raise BuildError(
-                    "a manifest that was just written is missing or damaged",
-                    do="Find and stop what deletes objects of the repository, and write again.",
-                    manifest=str(file.id),
-                )
-
-
-def _refuse_touched(
-    before: Mapping[str, Node], now: Mapping[str, Node], ours: Mapping[str, Node], branch: str
-) -> None:
-    """Check that nobody changed the nodes of a commit, and that the groups above are there."""
-    above = {path for each in ours for path in paths.ancestors(each)} - ours.keys()
-    gone = {path for path in above if type(before.get(path)) is not type(now.get(path))}
-    clash = sorted(gone | {path for path in ours if before.get(path) != now.get(path)})
-    if clash:
-        raise ConflictError(
-            "the branch moved while references were written, and the same nodes were changed",
-            do="Write the references again: they go on top of the branch as it is then.",
-            branch=branch,
-            paths=clash[:10],
-        )
+    def _refuse_touched(
+        self, before: Mapping[str, Node], base: Snapshot, ours: Mapping[str, Node]
+    ) -> None:
+        """Check that nobody changed the nodes of a commit, and that the groups above are there."""
+        now = by_path(base.nodes)
+        above = {path for each in ours for path in paths.ancestors(each)} - ours.keys()
+        gone = {path for path in above if type(before.get(path)) is not type(now.get(path))}
+        clash = sorted(gone | {path for path in ours if before.get(path) != now.get(path)})
+        if clash:
+            raise ConflictError(
+                "the branch moved while references were written, and the same nodes were changed",
+                do="Write the references again: they go on top of the branch as it is then.",
+                branch=self.branch,
+                paths=clash[:10],
+                ours=self.message,
+                theirs=repo_updates.told(base),
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -60,6 +61,7 @@ def publish(
     *,
     rewrite: Rewrite | None,
     config: Callable[[JSONObject], JSONObject] = lambda document: document,
+    ready: Callable[[], None] = lambda: None,
 ) -> str | None:
     """Change configuration and branch in one step, unless another writer was faster.
 
@@ -69,6 +71,7 @@ def publish(
         current: What was read; the tip of the branch is ``rewrite.base``.
         rewrite: What to commit; None: nothing.
         config: Makes the new configuration of the present one.
+        ready: Waits for all that the rewrite refers to, before anybody can see it.
 
     Returns:
         The id of the snapshot, "" if there is none; None where another writer was faster.
@@ -79,6 +82,7 @@ def publish(
         snapshot = _written(head, assets, rewrite)
         edits.append(repo_updates.commit(rewrite.branch, info_of(snapshot, rewrite.base.id)))
         made = str(snapshot.id)
+    ready()
     return None if head.swap(current, *edits) is None else made
 
 
@@ -94,6 +98,9 @@ def _written(head: RepoInfoFile, assets: Assets, rewrite: Rewrite) -> Snapshot:
         manifest_files=manifest_files(rewrite.nodes, base, rewrite.written),
     )
     log = diff.log_of(snapshot.id, base.nodes, rewrite.nodes, rewrite.chunks)
-    assets.put_transaction_log(replace(log, updated_arrays=log.updated_arrays | rewrite.touched))
-    assets.put_snapshot(snapshot)
+    log = replace(log, updated_arrays=log.updated_arrays | rewrite.touched)
+    with ThreadPoolExecutor(1, thread_name_prefix="icevirt-commit") as pool:
+        logged = pool.submit(assets.put_transaction_log, log)
+        assets.put_snapshot(snapshot)
+        logged.result()
     return snapshot

@@ -28,8 +28,13 @@ _I64 = 0x7FFFFFFFFFFFFFFF
 _REMEDY = "Write zarr v3 metadata as zarr itself would."
 
 
-def checked(path: str, zarr_json: bytes) -> str:
+def checked(path: str, zarr_json: bytes, *, any_codec: bool = False) -> str:
     """Check a zarr.json and return its node type, "group" or "array".
+
+    Args:
+        path: Of the node.
+        zarr_json: Its metadata.
+        any_codec: Accept codecs and storage transformers that are not installed here.
 
     Raises:
         InvalidInputError: It is no zarr v3 document that readers of this repository can use.
@@ -45,7 +50,7 @@ def checked(path: str, zarr_json: bytes) -> str:
             node_type=kind,
         )
     try:
-        _parse(document)
+        _parse(_with_known_codecs(document) if any_codec else document)
     except InvalidInputError:
         raise
     except Exception as error:  # zarr raises many kinds
@@ -73,6 +78,21 @@ def _strict(path: str, zarr_json: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise InvalidInputError("the metadata is not a JSON object", do=_REMEDY, path=path)
     return document
+
+
+def _with_known_codecs(document: dict[str, Any]) -> dict[str, Any]:
+    """Return metadata with other codecs, if some are unknown here, and no storage transformers."""
+    from zarr.registry import get_codec_class
+
+    kept = {name: value for name, value in document.items() if name != "storage_transformers"}
+    try:
+        for codec in document.get("codecs") or ():
+            get_codec_class(codec if isinstance(codec, str) else codec["name"])
+    except (KeyError, TypeError, ValueError):
+        little = {"name": "bytes", "configuration": {"endian": "little"}}
+        is_text = document.get("data_type") == "string"
+        return {**kept, "codecs": [{"name": "vlen-utf8"} if is_text else little]}
+    return kept
 
 
 def _parse(document: dict[str, Any]) -> None:
@@ -130,8 +150,16 @@ def _check_keys(path: str, encoding: Any) -> None:
         )
 
 
-def check_chunks(config: RepositoryConfig, path: str, chunks: ChunkTable) -> None:
+def check_chunks(
+    config: RepositoryConfig, path: str, chunks: ChunkTable, *, any_location: bool = False
+) -> None:
     """Check chunk references for what holds in any array.
+
+    Args:
+        config: Of the repository.
+        path: The array.
+        chunks: The references.
+        any_location: Accept locations that no container covers.
 
     Raises:
         InvalidInputError: One has no bytes, or no container covers a location.
@@ -146,7 +174,7 @@ def check_chunks(config: RepositoryConfig, path: str, chunks: ChunkTable) -> Non
             path=path,
             chunk=tuple(chunks.index[int(empty.argmax())].tolist()),
         )
-    if not chunks.count(ChunkType.virtual):
+    if any_location or not chunks.count(ChunkType.virtual):
         return
     used = chunk_tables.compact(chunks).locations.url
     containers = config.virtual_chunk_containers.values()

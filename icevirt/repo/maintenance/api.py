@@ -50,7 +50,8 @@ class Maintenance:
         """Shorten the history: release snapshots written before a time, and return their ids.
 
         Tips of branches and tags stay, and everything reads as before. Files stay until
-        `garbage_collect`.
+        `garbage_collect`. In a V1 repository the files of survivors whose parent goes are written
+        again, and differences across what went show only the survivors' changes.
 
         Args:
             older_than: A time; local if it has no time zone.
@@ -59,9 +60,7 @@ class Maintenance:
 
         Raises:
             ReadOnlyError: The repository is read-only.
-            FormatError: It is of the V1 format.
         """
-        self._head.read_v2("expiry of snapshots")
         released: frozenset[ObjectId12] = frozenset()
 
         def edit(info: RepoInfo) -> tuple[RepoInfo, ExpirationRan]:
@@ -82,6 +81,8 @@ class Maintenance:
     ) -> GCSummary:
         """Delete files that are unreachable from branches and tags.
 
+        In a V1 repository, snapshots stay that are younger than the time, with their ancestors.
+
         Args:
             delete_object_older_than: Younger files stay, because a session may be about to commit
                 them: choose a time before the start of the oldest open session. Default: seven days
@@ -91,12 +92,15 @@ class Maintenance:
         Raises:
             InvalidInputError: The time lies in the future.
             ReadOnlyError: The repository is read-only.
-            ConflictError: V1 clients committed after an upgrade, which has to be run again.
-            FormatError: A file to keep cannot be read, or the repository has the V1
-                format; no file was deleted.
+            ConflictError: V1 clients committed after an upgrade, which has to be run again; or, in
+                a V1 repository, a branch was set to garbage meanwhile.
+            FormatError: A file to keep cannot be read; no file was deleted.
         """
-        info = self._head.read_v2("garbage collection").info
-        upgrade.refuse_left_behind(self._head, info, "garbage collection")
+        info = self._head.read().info
+        if info.old is not None:
+            info.old.refuse()
+        if info.spec_version != 1:
+            upgrade.refuse_left_behind(self._head, info, "garbage collection")
         cutoff = micros(delete_object_older_than or moment(self._head.now()) - SAFE_AGE)
         self._refuse_future(
             cutoff,
@@ -186,11 +190,14 @@ class Maintenance:
             prefetch_concurrency: Number of snapshots to read in parallel; 64 by default.
 
         Raises:
+            ReadOnlyError: It is even older than V1; `icevirt.upgrade` makes a new one of it.
             ConflictError: V1 and V2 clients committed to one branch at the same time. The
                 repository is upgraded, and the commits of V1 are on branches of their own.
             FormatError: A file of the repository is damaged or missing.
             StorageError: Other writers were faster too often, or a snapshot is dated in the future.
         """
+        if (old := self._head.read().info.old) is not None:
+            old.refuse()
         report = upgrade.upgrade(
             self._head,
             dry_run=dry_run,

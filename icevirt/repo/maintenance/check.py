@@ -13,11 +13,14 @@ from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, Manifest
 from icevirt.model.config.document import RepositoryConfig
+from icevirt.model.generation import told_otherwise
 from icevirt.model.repo_info import CommitAmended, RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, ManifestRef, Snapshot
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks
+from icevirt.repo.legacy.as_v2 import OldRepoState
+from icevirt.repo.legacy.check import OldCheck
 from icevirt.repo.maintenance.chunk_bytes import ChunkBytes, ChunksReport
 from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
 from icevirt.repo.repo_info_file import RepoInfoFile
@@ -41,6 +44,7 @@ class CheckReport:
     references: int
     problems: tuple[Problem, ...]
     chunks: ChunksReport | None = None  # where the bytes of native chunks were compared
+    generation: str = ""  # before V1: which, what may be missing, and how to upgrade
 
     @property
     def ok(self) -> bool:
@@ -85,7 +89,11 @@ class _Check:
 
     def run(self) -> CheckReport:
         head = RepoInfoFile(self._storage)
-        read = head.read().info
+        with told_otherwise():
+            current = head.read()
+        if isinstance(current, OldRepoState):
+            return self._old(current)
+        read = current.info
         info = self._try("snapshots", lambda: _whole(read))
         if info is None:
             return self._report(0)
@@ -110,6 +118,15 @@ class _Check:
                 listed.parent_id, snapshot, exact=exact and not self._is_expired_v1(info, listed)
             )
         return self._report(len(info.snapshots), self._compared())
+
+    def _old(self, current: OldRepoState) -> CheckReport:
+        """Check a repository from before V1; names of its chunks say nothing of their bytes."""
+        if self._record:
+            current.assets.old.refuse()
+        walk = OldCheck(current.assets)
+        walk.run(current, time.time_ns() // 1000)
+        self._problems, self._references = walk.problems, walk.references
+        return replace(self._report(walk.snapshots), generation=current.assets.old.told)
 
     def _listed_chunks(self) -> Iterator[ObjectInfo]:
         """List the root: yield the chunks, which may be millions, and keep sizes of other files."""

@@ -50,6 +50,13 @@ class ChunkSizes:
             return at
         return np.where(at < 0, -1, self.sizes[at])
 
+    def joined(self, ids: NDArray[np.void], sizes: NDArray[np.int64]) -> ChunkSizes:
+        """Return these chunks and others, whose sizes replace those that are known."""
+        kept = ~np.isin(self.ids, ids)
+        whole = np.concatenate([self.ids[kept], ids])
+        order = np.argsort(whole, kind="stable")
+        return ChunkSizes(whole[order], np.concatenate([self.sizes[kept], sizes])[order])
+
     def lacking(self, table: ChunkTable) -> Lacking:
         """Return the chunks of a table that are missing, or shorter than what is referred to."""
         native = np.flatnonzero(table.kind == ChunkType.native)

@@ -1,22 +1,26 @@
 """Delete old files that no branch or tag refers to.
 
 The repo info drops unreachable snapshots, then every kept file is read, and only if all could be
-read are files deleted. Memory is bounded by one manifest and the ids of old files. Files not named
+read are files deleted. V1 has no repo info: there snapshots stay that branches and tags lead to, or
+that are young. Memory is bounded by one manifest and the ids of files. Files not named
 like an object of the format belong to other programs and stay, as do ``overwritten/`` and the work
 folder of builds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import batched
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from icevirt.errors import ConflictError, FormatError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model.chunks import ChunkType
-from icevirt.model.repo_info import GCRan, RepoInfo, SnapshotSummary
+from icevirt.model.repo_info import GCRan, RepoInfo, SnapshotSummary, UpdateKind
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
@@ -24,7 +28,8 @@ from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.versioning.history import garbage_collection
 from icevirt.versioning.history.garbage_collection import Candidates
-from icevirt.versioning.id_columns import column, of_rows
+from icevirt.versioning.id_columns import ID, column, of_rows, places
+from icevirt.versioning.repo_updates import Edit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,29 +41,77 @@ class GCSummary:
     transaction_logs_deleted: int = 0
     manifests_deleted: int = 0
     chunks_deleted: int = 0
+    bytes_by_kind: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
 
 
-def collect(assets: Assets, head: RepoInfoFile, older_than: int, *, dry_run: bool) -> GCSummary:
+class ChunkSweeper(Protocol):
+    """Finds and deletes the chunks that no manifest refers to."""
+
+    def look(self, manifests: Collection[ObjectId12]) -> None:
+        """Read the manifests that are kept. Raises before anything is deleted."""
+
+    def sweep(self, older_than: int, *, dry_run: bool) -> tuple[int, int]:
+        """Delete old chunks that none of them refers to; return how many, and their bytes."""
+
+
+def collect(
+    assets: Assets,
+    head: RepoInfoFile,
+    older_than: int,
+    *,
+    dry_run: bool,
+    before: Sequence[Edit] = (),
+    roots: Roots | None = None,
+    sweeper: ChunkSweeper | None = None,
+) -> GCSummary:
     """Delete the garbage that was written before a time, and count it.
+
+    Args:
+        assets: Of the repository.
+        head: Of the repository.
+        older_than: Microseconds since 1970.
+        dry_run: Only count.
+        before: Edits of the repo info that are made in the same write, like an expiry.
+        roots: Returns further snapshots that stay, with their ancestors.
+        sweeper: Looks for chunks; this process by default.
 
     Raises:
         ReadOnlyError: The repository is read-only.
         FormatError: Something that is kept cannot be read; no file was deleted.
+        ConflictError: In V1, a branch or tag was set to garbage meanwhile; no file was deleted.
     """
+    is_v1 = head.read().info.spec_version == 1
+    chunks = ChunksHere(assets) if sweeper is None else sweeper
     # listed first: what is written from now on is not in the list, and what is committed until
     # the repo info is rewritten is kept
     old = {path: Candidates.of(key for key, _ in _old(assets, path, older_than)) for path in _NAMES}
-    kept = _forget(head, older_than, dry_run=dry_run).snapshots
-    size, counts = 0, {}
+
+    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
+        spared = () if roots is None else roots(info)
+        return garbage_collection.swept(info, older_than, spared), GCRan()
+
+    if is_v1:
+        surely = older_than - head.watch.lag
+        kept: Mapping[ObjectId12, SnapshotSummary] = _kept_of_v1(assets, head, surely)
+    else:
+        kept = _forget(head, (*before, edit), dry_run=dry_run).snapshots
+    garbage, manifests = _garbage(assets, old, kept)
+    chunks.look(manifests)
+    if is_v1:
+        _refuse_revived(head, kept)
+    sizes, counts = {}, {}
     surely = older_than - head.watch.lag  # by the storage's clock, which dates the files
-    for path, candidates in _garbage(assets, old, kept).items():
+    for path, candidates in garbage.items():
         number, freed = _sweep(assets, path, candidates, surely, dry_run=dry_run)
         counts[f"{_NAMES[path]}_deleted"] = number
-        size += freed
+        sizes[_NAMES[path].replace("_", " ")] = freed
+    number, sizes["native chunks"] = chunks.sweep(surely, dry_run=dry_run)
     if not dry_run and next(iter(assets.storage.list(layout.CONTENT_NAMES)), None) is not None:
-        sizes = ChunkSizes.of(assets.storage.list(layout.CHUNKS))
-        content_names.compact(assets.storage, sizes.ids, surely)
-    return GCSummary(bytes_deleted=size, **counts)
+        left = ChunkSizes.of(assets.storage.list(layout.CHUNKS))
+        content_names.compact(assets.storage, left.ids, surely)
+    return GCSummary(
+        bytes_deleted=sum(sizes.values()), chunks_deleted=number, bytes_by_kind=sizes, **counts
+    )
 
 
 def _sweep(
@@ -68,10 +121,26 @@ def _sweep(
 
     What is named by its content may have been written again since it was listed first.
     """
+    return _delete(
+        assets,
+        path,
+        (
+            (candidates.among([key for key, _ in batch]), dict(batch))
+            for batch in batched(_old(assets, path, older_than), _AT_ONCE)
+        ),
+        dry_run=dry_run,
+    )
+
+
+def _delete(
+    assets: Assets,
+    path: _Path,
+    batches: Iterable[tuple[Sequence[ObjectId12], Mapping[ObjectId12, int]]],
+    *,
+    dry_run: bool,
+) -> tuple[int, int]:
     number = freed = 0
-    for batch in batched(_old(assets, path, older_than), _AT_ONCE):
-        going = candidates.among([key for key, _ in batch])
-        sizes = dict(batch)
+    for going, sizes in batches:
         if not dry_run:
             assets.storage.delete_many([path(key) for key in going])
         number += len(going)
@@ -79,15 +148,54 @@ def _sweep(
     return number, freed
 
 
-def _forget(head: RepoInfoFile, older_than: int, *, dry_run: bool) -> RepoInfo:
+def _forget(head: RepoInfoFile, edits: Sequence[Edit], *, dry_run: bool) -> RepoInfo:
     """Take unreachable snapshots out of the repo info, or say what would be left."""
-    if dry_run:
-        info = head.read().info
-        refuse_read_only(info)
-        return garbage_collection.swept(info, older_than)
-    return head.update(lambda info: (garbage_collection.swept(info, older_than), GCRan()))
+    if not dry_run:
+        return head.update(*edits)
+    info = head.read().info
+    refuse_read_only(info)
+    for edit in edits:
+        if (done := edit(info)) is not None:
+            info, _ = done
+    return info
 
 
+def _kept_of_v1(
+    assets: Assets, head: RepoInfoFile, older_than: int
+) -> dict[ObjectId12, SnapshotSummary]:
+    """Return the snapshots of a V1 repository that stay: of branches, tags, young files, ancestors.
+
+    Files are listed before branches are read: a commit in between has young files.
+    """
+    young = list(
+        _files(assets, layout.snapshot, lambda at: not garbage_collection.is_old(at, older_than))
+    )
+    info = head.read().info
+    try:
+        return garbage_collection.reachable(info, older_than, [key for key, _ in young])
+    except KeyError as error:
+        raise FormatError(
+            "a snapshot that branches or tags lead to is missing, so nothing was deleted",
+            do="Look for damage by `icevirt check`.",
+            snapshot=str(error.args[0]),
+            repo=head.storage.url,
+        ) from error
+
+
+def _refuse_revived(head: RepoInfoFile, kept: Collection[ObjectId12]) -> None:
+    """Check that no branch or tag of a V1 repository came to name a snapshot that is garbage."""
+    info = head.read().info
+    for name, tip in (*info.branches.items(), *info.tags.items()):
+        if tip not in kept:
+            raise ConflictError(
+                "a branch or tag was set to a snapshot that was about to be deleted",
+                do="Collect garbage again; nothing was deleted.",
+                name=name,
+                snapshot=str(tip),
+            )
+
+
+type Roots = Callable[[RepoInfo], Collection[ObjectId12]]
 type _Path = Callable[[ObjectId12], str]
 
 _AT_ONCE = 1000  # files between a look at their age and the end of their deletion
@@ -96,19 +204,40 @@ _NAMES: Mapping[_Path, str] = {
     layout.snapshot: "snapshots",
     layout.transaction_log: "transaction_logs",
     layout.manifest: "manifests",
-    layout.chunk: "chunks",
 }
 
 
-def _old(assets: Assets, path: _Path, older_than: int) -> Iterator[tuple[ObjectId12, int]]:
-    """Yield the files of one kind that are old enough, with their sizes."""
+def _old(
+    assets: Assets, path: _Path, older_than: int, ids: IdRange = (b"", b"")
+) -> Iterator[tuple[ObjectId12, int]]:
+    """Yield the files of one kind that are old enough, with their sizes.
+
+    Args:
+        assets: Of the repository.
+        path: Where files of the kind lie, by id.
+        older_than: Microseconds since 1970.
+        ids: Only those from the first id on, and before the second one; b"" for no limit.
+    """
+    yield from _files(assets, path, lambda at: garbage_collection.is_old(at, older_than), ids)
+
+
+def _files(
+    assets: Assets, path: _Path, fits: Callable[[int], bool], ids: IdRange = (b"", b"")
+) -> Iterator[tuple[ObjectId12, int]]:
+    """Yield the files of one kind whose time of change fits, with their sizes; see `_old`."""
+    first, stop = (path(ObjectId12(each.ljust(12, b"\0"))) if each else "" for each in ids)
     folder = path(INITIAL_SNAPSHOT_ID).partition("/")[0]
-    for found in assets.storage.list(folder):
+    # what lies behind a name less its last letter begins with that name; "-" sorts before all names
+    after = first[:-1] if first else f"{folder}/-" if stop else ""
+    behind = {"after": after} if after else {}
+    for found in assets.storage.list(folder, **behind):
+        if stop and found.path >= stop:
+            return
         try:
             key = ObjectId12.parse(found.path.removeprefix(folder + "/"))
         except ValueError:
             continue  # of another program
-        if path(key) == found.path and garbage_collection.is_old(found.last_modified, older_than):
+        if path(key) == found.path and fits(found.last_modified):
             yield key, found.size
 
 
@@ -116,8 +245,8 @@ def _garbage(
     assets: Assets,
     old: Mapping[_Path, Candidates],
     kept: Mapping[ObjectId12, SnapshotSummary],
-) -> dict[_Path, Candidates]:
-    """Return the files to delete, in the order that leaves nothing dangling."""
+) -> tuple[dict[_Path, Candidates], set[ObjectId12]]:
+    """Return the files to delete, in the order that leaves nothing dangling, and manifests kept."""
     manifests: set[ObjectId12] = set()
     for key in kept:
         manifests.update(file.id for file in assets.snapshot(key).manifest_files)
@@ -126,16 +255,66 @@ def _garbage(
         layout.transaction_log: garbage_collection.needed_logs(kept),
         layout.manifest: manifests,
     }
-    found = {path: old[path].without(column(ids)) for path, ids in needed.items()}
-    return {**found, layout.chunk: _chunks(assets, old[layout.chunk], manifests)}
+    return {path: old[path].without(column(ids)) for path, ids in needed.items()}, manifests
 
 
-def _chunks(assets: Assets, old: Candidates, manifests: Iterable[ObjectId12]) -> Candidates:
-    """Return the chunks that no manifest refers to, reading one at a time."""
+# -- chunks ---------------------------------------------------------------------------------------
+
+type IdRange = tuple[bytes, bytes]
+"""Where a range of ids begins, and before what it ends; b"" for no limit."""
+
+
+def chunks_of(assets: Assets, manifests: Iterable[ObjectId12]) -> NDArray[np.void]:
+    """Return the native chunks that manifests refer to, ascending, reading one at a time."""
+    found = [np.zeros(0, ID)]
     for key in sorted(manifests):
-        if not len(old):
-            break
         for table in assets.read_manifest(key).arrays.values():
             native = np.unique(table.source[table.kind == ChunkType.native])
-            old = old.without(of_rows(table.chunk_ids[native]))
-    return old
+            found.append(np.unique(of_rows(table.chunk_ids[native])))
+    return np.unique(np.concatenate(found))
+
+
+def sweep_chunks(
+    assets: Assets,
+    needed: NDArray[np.void],
+    older_than: int,
+    *,
+    ids: IdRange = (b"", b""),
+    dry_run: bool,
+) -> tuple[int, int]:
+    """Delete old chunks in a range of ids; return how many, and their bytes.
+
+    Args:
+        assets: Of the repository.
+        needed: Chunks that stay, ascending.
+        older_than: Microseconds since 1970; younger chunks stay.
+        ids: The range.
+        dry_run: Only count.
+    """
+
+    def batches() -> Iterator[tuple[list[ObjectId12], dict[ObjectId12, int]]]:
+        for batch in batched(_old(assets, layout.chunk, older_than, ids), _AT_ONCE):
+            keys = [key for key, _ in batch]
+            there = places(needed, column(keys)) >= 0
+            yield [keys[at] for at in np.flatnonzero(~there).tolist()], dict(batch)
+
+    return _delete(assets, layout.chunk, batches(), dry_run=dry_run)
+
+
+class ChunksHere:
+    """Looks for chunks in this process."""
+
+    def __init__(self, assets: Assets) -> None:
+        self._assets = assets
+        self._needed: NDArray[np.void] | None = None
+
+    def look(self, manifests: Collection[ObjectId12]) -> None:
+        """Read the manifests that are kept, unless there are no chunks at all."""
+        if next(iter(self._assets.storage.list(layout.CHUNKS)), None) is not None:
+            self._needed = chunks_of(self._assets, manifests)
+
+    def sweep(self, older_than: int, *, dry_run: bool) -> tuple[int, int]:
+        """Delete old chunks that none of them refers to; return how many, and their bytes."""
+        if self._needed is None:
+            return 0, 0
+        return sweep_chunks(self._assets, self._needed, older_than, dry_run=dry_run)

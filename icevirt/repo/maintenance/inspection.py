@@ -5,6 +5,7 @@ The documents are icechunk's, key by key, and may change when icechunk's do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -62,11 +63,11 @@ class Inspection:
     def inspect_snapshot(self, snapshot_id: str) -> JSONObject:
         """Return the contents of a snapshot file. Raises ``SnapshotNotFoundError``."""
         key = layout.snapshot_id(snapshot_id)
-        raw = self._raw(layout.snapshot(key), key)
+        raw = self._raw(self._assets.snapshot_file, key)
         found = self._assets.snapshot(key)
         return {
             "id": str(found.id),
-            "header": header.described(raw),
+            "header": _header(raw),
             "flushed_at": _time(found.flushed_at),
             "commit_message": found.message,
             "metadata": dict(found.metadata),
@@ -82,7 +83,7 @@ class Inspection:
         """
         try:
             key = ObjectId12.parse(manifest_id)
-            raw = self._assets.storage.get(layout.manifest(key))
+            raw = self._assets.manifest_file(key)
         except (TypeError, ValueError, ObjectNotFoundError) as error:
             raise NotFoundError(
                 "no such manifest",
@@ -92,7 +93,7 @@ class Inspection:
         arrays = [_counts(str(n), t) for n, t in self._assets.read_manifest(key).arrays.items()]
         return {
             "id": str(key),
-            "header": header.described(raw),
+            "header": _header(raw),
             "size_bytes": len(raw),
             "num_arrays": len(arrays),
             **{
@@ -100,7 +101,7 @@ class Inspection:
                 for what in ("chunk_refs", "inline", "native", "virtual")
             },
             "arrays": arrays,
-            "compression": _compression(raw),
+            "compression": _compression(raw) if self._assets.spec_version else None,
         }
 
     def inspect_transaction_log(self, snapshot_id: str) -> JSONObject:
@@ -110,12 +111,12 @@ class Inspection:
             SnapshotNotFoundError: There is no such snapshot.
         """
         key = layout.snapshot_id(snapshot_id)
-        raw = self._raw(layout.transaction_log(key), key)
+        raw = self._raw(self._assets.log_file, key)
         known = self._head.read().info.snapshots.get(key)
         pruned = (known and known.pruned_ancestor_tx_logs) or ()
         there, missing = self._logs(pruned)
         logs = [*there, self._assets.transaction_log(key)]
-        document = {"header": header.described(raw), **_changes(logs)}
+        document = {"header": _header(raw), **_changes(logs)}
         if pruned:
             document["synthetic_composite"] = {
                 "note": _COMPOSITE,
@@ -124,9 +125,9 @@ class Inspection:
             }
         return document
 
-    def _raw(self, path: str, key: ObjectId12) -> bytes:
+    def _raw(self, fetch: Callable[[ObjectId12], bytes], key: ObjectId12) -> bytes:
         try:
-            return self._assets.storage.get(path)
+            return fetch(key)
         except ObjectNotFoundError as error:
             raise SnapshotNotFoundError(
                 "no such snapshot",
@@ -142,6 +143,11 @@ class Inspection:
             except ObjectNotFoundError:
                 missing.append(str(key))
         return there, missing
+
+
+def _header(raw: bytes) -> dict[str, str] | None:
+    """Return what the header of a file says; files of the first clients have none."""
+    return header.described(raw) if raw.startswith(header.MAGIC) else None
 
 
 def _refs(refs: Any) -> dict[str, str]:

@@ -7,27 +7,27 @@ between leaves the first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from icevirt.errors import FormatError, NotListableError, ObjectNotFoundError
-from icevirt.ids import ObjectId12
+from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.model.repo_info import (
     BranchCreated,
     BranchDeleted,
     BranchReset,
     ConfigChanged,
+    ExpirationRan,
     Lazy,
     NewCommit,
     NewDetachedSnapshot,
     RepoAvailability,
     RepoInfo,
-    SnapshotSummary,
     StatusRecord,
     TagCreated,
     TagDeleted,
     UpdateKind,
 )
 from icevirt.repo import layout
+from icevirt.repo.assets import Assets
 from icevirt.repo.v1.files import V1Files
 from icevirt.storage.protocol import Storage
 from icevirt.versioning.config_merge import refuse_unconditional
@@ -65,7 +65,7 @@ class V1RepoState:
             info = after
         return info
 
-    def _write(self, after: RepoInfo, kind: UpdateKind) -> bool:
+    def _write(self, after: RepoInfo, kind: UpdateKind) -> bool:  # noqa: PLR0911 - one each
         match kind:
             case NewCommit(branch=name) | BranchCreated(name) | BranchReset(name):
                 return self.files.put_branch(name, Ref(after.branches[name]))
@@ -80,8 +80,26 @@ class V1RepoState:
                 return self.files.put_config(after.config or {})
             case NewDetachedSnapshot():
                 return True  # its file is all there is
+            case ExpirationRan():
+                self._expire(after)
+                return True
             case _:
                 raise AssertionError(kind)  # pragma: no cover - `refuse_update` refuses the others
+
+    def _expire(self, after: RepoInfo) -> None:
+        """Delete the branches and tags that go, then give survivors their new parents.
+
+        Each write leaves a repository that reads as before, so that it can be repeated.
+        """
+        for name in self.info.branches.keys() - after.branches.keys():
+            self.files.delete_branch(name)
+        for name in self.info.tags.keys() - after.tags.keys():
+            self.files.delete_tag(name)
+        assets = Assets(self.storage, cache_bytes=0, spec_version=1)
+        for key, summary in after.snapshots.items():
+            if summary.parent_id != self.info.snapshots[key].parent_id:
+                assets.put_snapshot(replace(assets.snapshot(key), parent_id=summary.parent_id))
+                self.files.forget_snapshot(key)
 
     def _is_built_upon(self, after: RepoInfo, kind: UpdateKind) -> bool:
         """Say whether a commit whose answer got lost is in the history of what others committed."""
@@ -114,12 +132,8 @@ class V1RepoState:
                 ) from error
 
 
-def find(storage: Storage, known: dict[ObjectId12, SnapshotSummary]) -> V1RepoState | None:
-    """Read a V1 repository, or return None; ``known`` snapshots are not read again, and grow."""
-    try:
-        files = V1Files(storage, known)
-    except NotListableError:  # on a web server; V1 is found by listing its refs
-        return None
+def state_of(files: V1Files, storage: Storage) -> V1RepoState | None:
+    """Read a V1 repository; None where there is none."""
     if MAIN not in files.branches:
         return None
     config = files.config()

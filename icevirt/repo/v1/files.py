@@ -93,6 +93,10 @@ class V1Files:
                 return None
         return self._known[key]
 
+    def forget_snapshot(self, key: ObjectId12) -> None:
+        """Read the file of a snapshot again when it is asked for."""
+        self._known.pop(key, None)
+
     def reachable(self) -> Iterator[ObjectId12]:
         """Yield every snapshot that branches and tags lead to, each once."""
         seen: set[ObjectId12] = set()

@@ -33,6 +33,11 @@ class CellWriter:
     level: int
     encoding: ManifestEncoding
 
+    @property
+    def assets(self) -> Assets:
+        """Reads and writes objects of the repository, as it is configured."""
+        return Assets(self.repo, level=self.level, manifests=self.encoding)
+
     def write(self, target: TargetArray, cell: int, payloads: Sequence[bytes]) -> WrittenCell:
         """Write the references of blocks over those that the cell has.
 
@@ -41,7 +46,7 @@ class CellWriter:
             FormatError: Existing manifests hold facts of a newer client, which would be lost.
         """
         new = _table(target, payloads)
-        assets = Assets(self.repo, level=self.level, manifests=self.encoding)
+        assets = self.assets
         before = ArrayReader(assets, target.node).table_to_rewrite(target.in_cell(cell))
         if len(before):
             inside = target.grid.inside(before.index)

@@ -5,7 +5,7 @@ Each array is cut into cells, regular boxes of chunks; the references of a cell 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,31 @@ OPTIONAL: dict[str, str] = {"kind": "string", "etag": "string", "last_modified":
 """Columns that rows may have."""
 
 
+def cut_of(
+    config: RepositoryConfig,
+    path: str,
+    num_chunks: Sequence[int],
+    dimension_names: tuple[str | None, ...] | None,
+) -> tuple[SplitGrid, bool]:
+    """Return how an array's references are divided into manifests, and whether that is a new rule.
+
+    Raises:
+        InvalidInputError: A rule of the repository is not understood.
+    """
+    grid = grid_of(
+        config.splitting_document,
+        path=path,
+        num_chunks=tuple(num_chunks),
+        dimension_names=dimension_names,
+    )
+    if all(count <= 1 for count in grid.counts):
+        steps = window_of(tuple(num_chunks), 0, MAX_REFERENCES)
+        cut = SplitGrid(tuple(num_chunks), tuple(max(step, 1) for step in steps))
+        if any(count > 1 for count in cut.counts):
+            return cut, True
+    return grid, False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetArray:
     """An array, and how its references are divided into manifests."""
@@ -45,18 +70,8 @@ class TargetArray:
         Raises:
             InvalidInputError: A rule of the repository is not understood.
         """
-        grid = grid_of(
-            config.splitting_document,
-            path=node.path,
-            num_chunks=node.num_chunks,
-            dimension_names=node.dimension_names,
-        )
-        if all(count <= 1 for count in grid.counts):
-            steps = window_of(node.num_chunks, 0, MAX_REFERENCES)
-            cut = SplitGrid(node.num_chunks, tuple(max(step, 1) for step in steps))
-            if any(count > 1 for count in cut.counts):
-                return cls(node=node, grid=cut, is_cut=True)
-        return cls(node=node, grid=grid, is_cut=False)
+        grid, is_cut = cut_of(config, node.path, node.num_chunks, node.dimension_names)
+        return cls(node=node, grid=grid, is_cut=is_cut)
 
     def reaching(self, ref: ManifestRef) -> NDArray[np.int64]:
         """Return the cells in which a manifest can have references."""

@@ -21,7 +21,7 @@ _ROWS = 4096
 
 def snapshot_rows(share: TableShare) -> Iterator[pa.RecordBatch]:
     """Yield a row for each snapshot from a version back to the first, newest first."""
-    repo = Repository.open(share.repo)
+    repo = Repository.open(share.assets.storage)
     rows = (
         {
             "snapshot_id": info.id,
@@ -37,7 +37,7 @@ def snapshot_rows(share: TableShare) -> Iterator[pa.RecordBatch]:
 
 def operation_rows(share: TableShare) -> Iterator[pa.RecordBatch]:
     """Yield a row for each operation on the repository, newest first."""
-    return _batches("ops_log", map(_operation, Repository.open(share.repo).ops_log()))
+    return _batches("ops_log", map(_operation, Repository.open(share.assets.storage).ops_log()))
 
 
 def _operation(update: Update) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def _rows(
             largest=int(table.index.max()),
         )
     table = chunk_tables.compact(table)
-    places, source = places_of(table, share.repo.url, share.named)
+    places, source = places_of(table, share.assets, share.named)
     url, etag = strings(places.url), strings(places.etag)
     no_etag = places.etag.lengths == 0
     modified = places.last_modified

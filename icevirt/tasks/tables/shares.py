@@ -17,11 +17,11 @@ from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, Manifest
 from icevirt.model.snapshot import ArrayNode, Extents, ManifestRef, Snapshot
-from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.tables.query import WITHOUT_ARRAYS, ChunkRange, TableQuery
+from icevirt.versioning.manifest_splitting import along_arrays
 
 _AHEAD = 2  # manifests that are fetched while one is looked at
 
@@ -49,7 +49,7 @@ class TableShare:
     """What one task shows of a table."""
 
     table: str
-    repo: Storage
+    assets: Assets  # of the repository
     version: ObjectId12  # the snapshot
     named: tuple[tuple[str, str], ...] = ()  # (url_prefix, name) of containers
     box: tuple[ChunkRange, ...] | None = None
@@ -58,11 +58,10 @@ class TableShare:
 
     def manifests(self) -> Iterator[tuple[ManifestPiece, Manifest]]:
         """Yield the manifests, of which a few more are fetched meanwhile."""
-        assets = Assets(self.repo)
         with ThreadPoolExecutor(_AHEAD, thread_name_prefix="icevirt-table") as pool:
 
             def fetch(piece: ManifestPiece) -> tuple[ManifestPiece, Future[bytes]]:
-                return piece, pool.submit(self.repo.get, layout.manifest(piece.manifest))
+                return piece, pool.submit(self.assets.manifest_file, piece.manifest)
 
             left = iter(self.pieces)
             waiting = [fetch(piece) for piece in islice(left, _AHEAD)]
@@ -72,7 +71,7 @@ class TableShare:
                     body = raw.result()
                     del raw
                     waiting += [fetch(each) for each in islice(left, 1)]
-                    yield piece, assets.decoded_manifest(piece.manifest, body)
+                    yield piece, self.assets.decoded_manifest(piece.manifest, body)
             finally:
                 for _, raw in waiting:
                     raw.cancel()
@@ -108,11 +107,12 @@ def planned(storage: Storage, query: TableQuery, *, at_most: int) -> tuple[Table
     """
     repo = Repository.open(storage)
     if query.table == "ops_log":
-        return (TableShare(table=query.table, repo=storage, version=ObjectId12(bytes(12))),)
+        repo.head.read_v2("the ops log")
+        return (TableShare(table=query.table, assets=repo.assets, version=ObjectId12(bytes(12))),)
     session = repo.readonly_session(query.branch, tag=query.tag, snapshot_id=query.snapshot_id)
     whole = TableShare(
         table=query.table,
-        repo=storage,
+        assets=repo.assets,
         version=session.snapshot.id,
         named=names_of(session.config.virtual_chunk_containers),
         box=query.box,
@@ -169,21 +169,25 @@ def _arrays(snapshot: Snapshot, query: TableQuery) -> tuple[ArrayNode, ...]:
 def _pieces(
     snapshot: Snapshot, arrays: Sequence[ArrayNode], box: tuple[ChunkRange, ...] | None
 ) -> tuple[ManifestPiece, ...]:
-    """Return the manifests in which there are chunks of the arrays inside the box."""
+    """Return the manifests in which there are chunks of the arrays inside the box.
+
+    Those that refer to the same files are next to one another: a task then counts a file for all
+    its arrays, and returns one row for it.
+    """
     found: dict[ObjectId12, list[PieceArray]] = {}
     for node in arrays:
         for ref in node.manifests:
             if _meets(ref, box):
                 piece = PieceArray(node_id=node.id, path=node.path, extents=ref.extents)
                 found.setdefault(ref.object_id, []).append(piece)
-    known = {key: snapshot.manifest(key) for key in found}
     return tuple(
         ManifestPiece(
             manifest=key,
-            references=0 if (info := known[key]) is None else info.num_chunk_refs,
-            arrays=tuple(each),
+            references=0 if (info := snapshot.manifest(key)) is None else info.num_chunk_refs,
+            arrays=tuple(found[key]),
         )
-        for key, each in found.items()
+        for key in along_arrays(arrays)
+        if key in found
     )
 
 

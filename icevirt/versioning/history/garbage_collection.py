@@ -10,25 +10,34 @@ names of all transaction logs in between, so diffs and rebases across them still
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
-from icevirt.model.repo_info import RepoInfo, SnapshotSummary
+from icevirt.model.repo_info import (
+    BranchDeleted,
+    BranchReset,
+    CommitAmended,
+    RepoInfo,
+    SnapshotSummary,
+    TagDeleted,
+)
 from icevirt.versioning import id_columns
 from icevirt.versioning.repo_updates import MAIN, ancestry
 
 _SECOND = 1_000_000
 
 
-def reachable(info: RepoInfo, older_than: int) -> dict[ObjectId12, SnapshotSummary]:
-    """Return the snapshots that stay: tips of branches and tags, young ones, and ancestors."""
+def reachable(
+    info: RepoInfo, older_than: int, roots: Iterable[ObjectId12] = ()
+) -> dict[ObjectId12, SnapshotSummary]:
+    """Return the snapshots that stay: tips of branches and tags, young ones, roots, ancestors."""
     young = (key for key, summary in info.snapshots.items() if summary.flushed_at >= older_than)
     found: dict[ObjectId12, SnapshotSummary] = {}
-    for tip in (*info.branches.values(), *info.tags.values(), *young):
+    for tip in (*info.branches.values(), *info.tags.values(), *young, *roots):
         at: ObjectId12 | None = tip
         while at is not None and at not in found:
             found[at] = info.snapshots[at]
@@ -36,9 +45,9 @@ def reachable(info: RepoInfo, older_than: int) -> dict[ObjectId12, SnapshotSumma
     return found
 
 
-def swept(info: RepoInfo, older_than: int) -> RepoInfo:
-    """Return the repo info without the snapshots that are garbage."""
-    kept = reachable(info, older_than)
+def swept(info: RepoInfo, older_than: int, roots: Iterable[ObjectId12] = ()) -> RepoInfo:
+    """Return the repo info without the snapshots that are garbage; roots are not."""
+    kept = reachable(info, older_than, roots)
     left = {key: summary for key, summary in info.snapshots.items() if key in kept}
     return replace(info, snapshots=left)
 
@@ -87,8 +96,30 @@ class Candidates:
         return [found[n] for n in np.flatnonzero(there).tolist()]
 
 
+def shown_at(info: RepoInfo, at: int) -> set[ObjectId12]:
+    """Return the snapshots that the branches showed at a time, as far as their histories go."""
+    found = (
+        next((each.id for each in ancestry(info, tip) if each.flushed_at < at), None)
+        for tip in info.branches.values()
+    )
+    return {key for key in found if key is not None}
+
+
+def undone_since(info: RepoInfo, at: int) -> set[ObjectId12]:
+    """Return the snapshots that a branch or tag left since a time, as far as `repo` logs it."""
+    kinds = (BranchReset, BranchDeleted, TagDeleted, CommitAmended)
+    logged = (each.kind for each in info.latest_updates if each.updated_at >= at)
+    left = {each.previous_snap_id for each in logged if isinstance(each, kinds)}
+    return left & info.snapshots.keys()
+
+
 def expire(
-    info: RepoInfo, older_than: int, *, delete_branches: bool = False, delete_tags: bool = False
+    info: RepoInfo,
+    older_than: int,
+    *,
+    delete_branches: bool = False,
+    delete_tags: bool = False,
+    spared: Iterable[ObjectId12] = (),
 ) -> tuple[RepoInfo, frozenset[ObjectId12]]:
     """Release the snapshots that were flushed before a time; return what is left, and their ids.
 
@@ -97,6 +128,7 @@ def expire(
         older_than: Microseconds since 1970.
         delete_branches: Delete branches whose tip is that old, ``main`` excepted.
         delete_tags: Delete tags of snapshots that old.
+        spared: Snapshots that stay, whatever their age.
 
     Raises:
         FormatError: The parents form a cycle.
@@ -110,16 +142,29 @@ def expire(
     tags = {
         name: at for name, at in info.tags.items() if not delete_tags or not _expires(info, at, old)
     }
-    kept = {*branches.values(), *tags.values()}
-    released = frozenset(key for key in old - kept if info.snapshots[key].parent_id is not None)
+    kept = {*branches.values(), *tags.values(), *spared}
+    gone = frozenset(key for key in old - kept if info.snapshots[key].parent_id is not None)
+    deleted = info.deleted_tags | (info.tags.keys() - tags.keys())
+    named = replace(info, branches=branches, tags=tags, deleted_tags=deleted)
+    return released(named, gone), gone
+
+
+def released(info: RepoInfo, gone: Collection[ObjectId12]) -> RepoInfo:
+    """Return the repo info without some snapshots, and without the tags that name them.
+
+    Survivors whose parent goes become children of the root. No branch shows one that goes.
+
+    Raises:
+        FormatError: The parents form a cycle.
+    """
+    tags = {name: key for name, key in info.tags.items() if key not in gone}
     left = {
-        key: _reparented(info, snapshot, released)
+        key: _reparented(info, snapshot, gone)
         for key, snapshot in info.snapshots.items()
-        if key not in released
+        if key not in gone
     }
     deleted = info.deleted_tags | (info.tags.keys() - tags.keys())
-    changed = replace(info, branches=branches, tags=tags, deleted_tags=deleted, snapshots=left)
-    return changed, released
+    return replace(info, tags=tags, deleted_tags=deleted, snapshots=left)
 
 
 def _expires(info: RepoInfo, key: ObjectId12, old: set[ObjectId12]) -> bool:
@@ -127,9 +172,9 @@ def _expires(info: RepoInfo, key: ObjectId12, old: set[ObjectId12]) -> bool:
 
 
 def _reparented(
-    info: RepoInfo, snapshot: SnapshotSummary, released: frozenset[ObjectId12]
+    info: RepoInfo, snapshot: SnapshotSummary, gone: Collection[ObjectId12]
 ) -> SnapshotSummary:
-    if snapshot.parent_id not in released:
+    if snapshot.parent_id is None or snapshot.parent_id not in gone:
         return snapshot
     logs = [*reversed(snapshot.pruned_ancestor_tx_logs or ())]
     for above in ancestry(info, snapshot.parent_id):

@@ -19,6 +19,7 @@ from icevirt.versioning import hierarchy
 from icevirt.versioning.hierarchy import NewId
 from icevirt.versioning.manifest_splitting import Boxes
 from icevirt.versioning.merge.kept_nodes import Claim, settled
+from icevirt.versioning.repo_updates import told
 
 
 class BuiltArray(NamedTuple):
@@ -68,7 +69,7 @@ def grafted(
                 node_id=str(node_id),
             )
         taken.add(node_id)
-        hierarchy.add_array(result, _array(path, zarr_json, node_id, manifests), new_id)
+        hierarchy.add_array(result, array_of(path, zarr_json, node_id, manifests), new_id)
     if paths.ROOT not in result:
         hierarchy.add_group(result, paths.ROOT, hierarchy.PLAIN_GROUP, new_id)
     return tuple(result.values())
@@ -81,6 +82,7 @@ def refuse_touched(
     groups: Mapping[str, bytes],
     arrays: BuiltArrays,
     claim: Claim | None,
+    message: str,
 ) -> None:
     """Check that no writer changed the nodes of the build since it was planned.
 
@@ -90,6 +92,7 @@ def refuse_touched(
         groups: zarr.json of the build's groups, by path.
         arrays: Its arrays, by path.
         claim: What the build replaces counts too, and a group that must be empty.
+        message: Of the build.
 
     Raises:
         ConflictError: A writer did.
@@ -108,7 +111,8 @@ def refuse_touched(
             do="Run the build again: it plans from the current branch.",
             paths=clash[:10],
             expected_parent=str(planned.id),
-            actual_parent=str(tip.id),
+            ours=message,
+            theirs=told(tip),
         )
 
 
@@ -138,9 +142,14 @@ def _clear(
     return found.groups
 
 
-def _array(
+def array_of(
     path: str, zarr_json: bytes, node_id: ObjectId8, manifests: Sequence[ManifestRef]
 ) -> ArrayNode:
+    """Return an array node whose manifests lie in its grid and do not overlap.
+
+    Raises:
+        InvalidInputError: They do.
+    """
     node = node_of(paths.canonical(path), zarr_json, node_id, manifests)
     if not isinstance(node, ArrayNode):
         raise InvalidInputError("this is the metadata of a group, not of an array", path=path)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import IntEnum
@@ -29,6 +30,10 @@ class ConflictType(IntEnum):
     DeleteOfUpdatedArray = 9
     DeleteOfUpdatedGroup = 10
     MoveOperationCannotBeRebased = 11
+
+    def __str__(self) -> str:
+        """Return the name as words."""
+        return re.sub(r"(?<=[a-z])([A-Z])", lambda found: f" {found[1].lower()}", self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

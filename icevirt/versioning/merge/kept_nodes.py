@@ -33,6 +33,8 @@ class Claim:
     made: Mapping[str, Node] = field(default_factory=dict)  # by the last build; as it committed
     kept: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Attributes of groups in ``made`` that the last build found there and kept."""
+    edited: Mapping[str, str] = field(default_factory=dict)
+    """What others had changed or deleted of arrays when an append made these longer, by path."""
     relabelled: frozenset[str] = frozenset()
     """Planned coordinates whose values are not those of the branch's tip."""
 
@@ -265,7 +267,11 @@ def losses(
             result.append(Loss(path, "deleted" if there is None else f"moved to {there}"))
         elif isinstance(now, ArrayNode) and isinstance(made, ArrayNode) and now.id == made.id:
             changes = [*_changes(made, now, is_rearranged=now.id in rearranged)]
+            changes = [*filter(None, [claim.edited.get(path)]), *changes]
             result += [Loss(path, ", ".join(changes))] if changes else []
+    for path in claim.edited.keys() & planned.keys() - claim.made.keys():
+        if base.find(path) is None:
+            result.append(Loss(path, claim.edited[path]))
     for path, zarr_json in planned.items():
         now = base.find(path)
         if isinstance(now, GroupNode) and path in groups:

@@ -200,7 +200,7 @@ _LONGEST = 500  # characters of a cause: hostile values are repeated in it
 
 def _damaged(cause: str) -> FormatError:
     return FormatError(
-        "the configuration of a V1 repository cannot be read",
-        do="Repair `config.yaml`, or remove it to use the defaults.",
-        cause=cause[:_LONGEST],
+        "the configuration of this repository, config.yaml, cannot be read",
+        do="Repair this file, or remove it to use the defaults.",
+        cause=" ".join(cause[:_LONGEST].split()),
     )

@@ -48,12 +48,12 @@ def _add(found: dict[str, JSON], name: str, value: JSON) -> None:
 def read_message_pack(raw: bytes) -> JSON:
     """Return the one value in ``raw``; NaN and infinity are None. Raises ``Damage``."""
     try:
-        _check_counts(raw)
-        found = msgpack.unpackb(raw, object_pairs_hook=_map)
+        check_counts(raw)
+        found = msgpack.unpackb(raw, object_pairs_hook=unique_keys)
     except (ValueError, msgpack.UnpackException) as error:  # some of the library's have no text
         cause = str(error) or type(error).__name__
         raise Damage(f"a MessagePack value is damaged: {cause}", 0) from error
-    return _json(found, 0)
+    return as_json(found)
 
 
 def write_message_pack(value: JSON) -> bytes:
@@ -70,8 +70,8 @@ def write_message_pack(value: JSON) -> bytes:
     return raw
 
 
-def _check_counts(raw: bytes) -> None:
-    """Walk over the bytes and allocate nothing.
+def check_counts(raw: bytes) -> int:
+    """Walk over the first value, allocate nothing, and return where it ends.
 
     The library allocates lists of the length that their first bytes claim, on many levels at once.
     Afterwards each claimed element is known to be there.
@@ -79,16 +79,19 @@ def _check_counts(raw: bytes) -> None:
     walker = msgpack.Unpacker(max_buffer_size=max(len(raw), 1))
     walker.feed(raw)
     walker.skip()
+    return int(walker.tell())
 
 
-def _map(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+def unique_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Return a map. Raises ``ValueError`` for a key that occurs twice."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a map has a key twice")
     return found
 
 
-def _json(value: Any, depth: int) -> JSON:
+def as_json(value: Any, depth: int = 0) -> JSON:
+    """Return a value of MessagePack as JSON; NaN and infinity are None. Raises ``Damage``."""
     if depth > MAX_DEPTH:
         raise Damage("a MessagePack value is nested too deeply", 0)
     match value:
@@ -96,9 +99,9 @@ def _json(value: Any, depth: int) -> JSON:
             return value
         case float():
             return value if math.isfinite(value) else None  # as the official client reads them
-        case list():
-            return [_json(each, depth + 1) for each in value]
+        case list() | tuple():
+            return [as_json(each, depth + 1) for each in value]
         case dict() if all(isinstance(key, str) for key in value):
-            return {key: _json(each, depth + 1) for key, each in value.items()}
+            return {key: as_json(each, depth + 1) for key, each in value.items()}
         case _:
             raise Damage(f"a value of MessagePack that JSON has not: {type(value).__name__}", 0)

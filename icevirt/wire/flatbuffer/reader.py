@@ -59,12 +59,13 @@ class Damage(Exception):  # noqa: N818 - it never leaves the package, see ``read
 
     def as_error(self, file: str) -> FormatError:
         """Return the error for the user."""
+        field = ".".join(reversed(self.trail)).replace(".[", "[")
         return FormatError(
             self.what,
-            do="The file is damaged or was not written by an Icechunk client.",
+            do="The file is damaged or was not written by an Icechunk client: restore it from a"
+            " copy of the repository.",
             file=file,
-            field=".".join(reversed(self.trail)).replace(".[", "["),
-            at=self.at,
+            **({"field": field, "at": self.at} if field or self.at else {}),
         )
 
 

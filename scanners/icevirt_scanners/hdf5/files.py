@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import re
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ from icevirt.scan.contract import ByteSource
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.context import LEAVE_OUT, ScanContext
 from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
+from icevirt_scanners.hdf5.writers import refuse_open_for_writing
 
 _DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, EOFError)
 
@@ -56,14 +58,19 @@ _CAUSES = {
     "truncated": ("the file is truncated", "Fetch it again, or leave it out."),
     "already open for": (
         "the file was not closed by its writer",
-        "Wait until its writer has finished, or mark it as closed with `h5clear -s`.",
-    ),
-    "close degree": (
-        "the source of a virtual dataset is open in this process",
-        "Close it first, or pass file_timeout to scan in a separate process.",
+        (
+            "Wait until its writer has closed it. If its writer ended without closing it, run"
+            " `h5clear -s FILE`; what was not written out by then is lost."
+        ),
     ),
     "": ("the file is damaged", "Fetch it again, or leave it out."),
 }
+_SIZES = re.compile(r"eof = (\d+), sblock->base_addr = 0, stored_eof = (\d+)")
+_FOLLOWED = "values outside the file must be read, and this process has the file open"
+CLOSE_IT = "Close it first, or pass file_timeout (--file-timeout) to scan in another process."
+"""What to do where libhdf5 has to follow a file that this process reads already."""
+
+_OPEN_HERE = "n't match"  # this process reads the file already, and in another way
 _lock = threading.Lock()
 _kept: list[bytes] = []  # the directories, while there are none
 _depth = 0  # scans that run
@@ -75,11 +82,13 @@ class HeldFile:
     ``again``: libhdf5 itself may open it as well, as the source of a virtual dataset.
     """
 
-    __slots__ = ("_again", "_fid", "_source")
+    __slots__ = ("_again", "_fid", "_source", "is_detached")
 
     def __init__(self, source: ByteSource, *, again: bool = False) -> None:
         self._source, self._again = source, again
         self._fid: h5f.FileID | None = None
+        self.is_detached = source.local_path is None
+        """Whether libhdf5 does not know the file's place, and so no file beside it."""
 
     @property
     def fid(self) -> h5f.FileID:
@@ -87,12 +96,19 @@ class HeldFile:
         if self._fid is None:
             source = self._source
             with explained(source.file.url):
-                if source.local_path is None:
-                    self._fid = h5py.File(RangeReader(source), "r").id
-                else:
-                    access = _access(strong=not self._again)
-                    self._fid = h5f.open(source.local_path.encode(), h5f.ACC_RDONLY, access)
+                self._fid = self._opened()
         return self._fid
+
+    def _opened(self) -> h5f.FileID:
+        if self._source.local_path is not None:
+            try:
+                access = _access(strong=not self._again)
+                return h5f.open(self._source.local_path.encode(), h5f.ACC_RDONLY, access)
+            except OSError as error:
+                if _OPEN_HERE not in str(error):
+                    raise
+                self.is_detached = True
+        return h5py.File(RangeReader(self._source), "r").id
 
     def close(self) -> None:
         """Close the file and all that was opened through it."""
@@ -102,11 +118,19 @@ class HeldFile:
 
 @contextmanager
 def held(source: ByteSource, *, again: bool = False) -> Iterator[HeldFile]:
-    """Yield a file that is opened at first use, and closed in the end."""
+    """Yield a file that is opened at first use, and closed in the end.
+
+    Raises:
+        ScanError: A process of this machine has it open for writing.
+    """
+    refuse_open_for_writing(source)
     with no_plugins():
         file = HeldFile(source, again=again)
         try:
             yield file
+        except ScanError:
+            refuse_open_for_writing(source, is_suspect=True)
+            raise
         finally:
             file.close()
 
@@ -211,6 +235,8 @@ class explained:  # noqa: N801  # used like a function; a generator would cost m
             ) from error
         cause = str(error).strip("'\"") or type(error).__name__
         what, do = next((known for part, known in _CAUSES.items() if part in cause), _CAUSES[""])
+        if sizes := _SIZES.search(cause):
+            cause = f"it has {int(sizes[1]):,} of {int(sizes[2]):,} bytes"
         kind = UnsupportedError if what is LACKS_FILTER else ScanError
         raise kind(what, do=do, **self._facts, cause=cause) from error
 
@@ -302,6 +328,8 @@ def check_elsewhere(
     path = context.source.local_path
     if path is None:
         raise UnsupportedError("values outside the remote file", do=LEAVE_OUT, **facts)
+    if context.file.is_detached:
+        raise ScanError(_FOLLOWED, do=CLOSE_IT, **facts)
     nbytes = dsid.get_type().get_size() * prod(dsid.shape)
     _check_external(plist, Path(path).parent, nbytes, context, facts)
     return "external raw files"

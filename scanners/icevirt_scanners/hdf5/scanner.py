@@ -54,6 +54,7 @@ from icevirt_scanners.hdf5.types.datatypes import (
 from icevirt_scanners.hdf5.types.representation import LEAST, represent, weight_of
 from icevirt_scanners.hdf5.values.libhdf5_values import UnfaithfulError
 from icevirt_scanners.hdf5.variable import HDF5Variable, netcdf_shape, variable_of
+from icevirt_scanners.hdf5.writers import tell_unclosed
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 
@@ -80,6 +81,7 @@ class Hdf5Scanner:
         """
         with _opened(source, options) as (walk, context):
             context.findings += walk.findings
+            tell_unclosed(context, 0 if context.raw is None else context.raw.space.base)
             groups = tuple(_group(found, context) for found in walk.groups)
             arrays = tuple(array for _, array in _variables(walk, context, represent))
         refuse_changed(context.beside.values(), seen_from=source.file.url)

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import sys
+import tempfile
 import warnings
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -126,7 +127,8 @@ def traced(storage):
 
 
 def exported(storage):
-    icevirt.to_kerchunk(session(storage), "/", io.StringIO())
+    with tempfile.TemporaryDirectory() as folder:
+        icevirt.to_kerchunk(session(storage), "/", f"{folder}/references.json")
 
 
 def virtual(storage):

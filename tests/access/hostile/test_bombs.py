@@ -76,6 +76,7 @@ def test_the_engine_stops_at_the_declared_size(exploding):
     assert exploding["engine"] < 64 << 20
 
 
+@pytest.mark.ci
 def test_verify_stops_at_the_declared_size_and_reports_it(exploding):
     assert any("declares" in what for what in exploding["differences"])
     assert exploding["children"] < BIG

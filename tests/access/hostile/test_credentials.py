@@ -279,7 +279,7 @@ def test_no_option_of_a_container_leads_a_credential_to_a_stranger(place, attemp
 def test_no_option_leads_a_credential_to_a_stranger_for_long(place):
     until = time.monotonic() + SECONDS
 
-    @settings(max_examples=100, database=None)
+    @settings(max_examples=50, database=None)
     @given(attempt=hostile(), door=st.booleans())
     def some(attempt, door):
         attack(place, *attempt, read if door else attached, CREDENTIALS[attempt[0]])

@@ -398,7 +398,7 @@ def test_a_v1_repository_with_a_hostile_config_yaml_is_refused(v1, raw):
     assert refused.keys() == V1_USES.keys()
     for error in refused.values():
         assert isinstance(error, FormatError)
-        assert "config.yaml" in error.do
+        assert "config.yaml" in str(error)
 
 
 @pytest.mark.parametrize("raw", [b"[" * 100_000, b"\xff", b"[]", b'{"snapshot": 5}'])

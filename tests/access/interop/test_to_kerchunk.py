@@ -1,6 +1,7 @@
 """References written as kerchunk's: fsspec, zarr and xarray read from them what the session holds."""
 
 import json
+import shutil
 
 import fsspec
 import numpy as np
@@ -17,17 +18,17 @@ from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.kerchunk.scanner import KerchunkScanner
 
+NAME = "an archive, 100% full"
+
 
 @pytest.fixture
 def folder(tmp_path):
-    path = tmp_path / "an archive, 100% full"
-    path.mkdir()
-    return path
+    return tmp_path / NAME
 
 
-@pytest.fixture
-def session(folder, tmp_path):
-    """A session over a file with packed, plain, missing, text and scalar variables in a group."""
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """A file with packed, plain, missing, text and scalar variables in a group."""
     values = np.linspace(0, 50, 24).reshape(4, 6)
     values[1, 1] = np.nan
     ds = xr.Dataset(
@@ -45,8 +46,17 @@ def session(folder, tmp_path):
     chunks = {"chunksizes": (2, 6), "zlib": True, "shuffle": True}
     encoding = {"a": packing | chunks, "b": chunks, "zero": {"_FillValue": None}}
     encoding |= {"z": {"_FillValue": None}}
+    path = tmp_path_factory.mktemp("file") / "0.nc"
     for group in (None, "in/deep"):
-        ds.to_netcdf(folder / "0.nc", mode="a", group=group, encoding=encoding, engine="h5netcdf")
+        ds.to_netcdf(path, mode="a", group=group, encoding=encoding, engine="h5netcdf")
+    return path
+
+
+@pytest.fixture
+def session(file, folder, tmp_path):
+    """A session over the file."""
+    folder.mkdir()
+    shutil.copy(file, folder)
     prefix = file_url(folder) + "/"
     config = icevirt.RepositoryConfig()
     store = icevirt.local_filesystem_store(str(folder))

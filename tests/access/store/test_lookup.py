@@ -24,7 +24,7 @@ def tables(draw):
 
 
 @given(tables())
-@settings(max_examples=150)
+@settings(max_examples=75)
 def test_one_row_is_found_as_many_are(drawn):
     index, wanted = drawn
     n = len(index)

@@ -66,7 +66,7 @@ def same(one, other):
     np.testing.assert_array_equal(one[...], other[...])
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), threshold=THRESHOLDS, pipeline=PIPELINES)
 def test_an_array_is_written_committed_and_read_back(data, threshold, pipeline):
     codecs = {"codec_pipeline.path": f"zarr.core.codec_pipeline.{pipeline}"}
@@ -84,7 +84,7 @@ def test_an_array_is_written_committed_and_read_back(data, threshold, pipeline):
 
 
 @pytest.mark.ci
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_what_the_official_client_wrote_is_read(data):
     with tempfile.TemporaryDirectory() as folder, zarr.config.set(MANY):
@@ -150,7 +150,7 @@ STEPS = st.tuples(
 
 
 @pytest.mark.ci
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, min_size=1, max_size=3), seed=st.integers(0, 2**32 - 1))
 def test_chunks_of_every_place_lie_in_one_array(steps, seed):
     """Each step is a commit by either client, which moves some of six chunks elsewhere."""

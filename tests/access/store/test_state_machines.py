@@ -23,6 +23,7 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.repo.repository import Repository
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
+from long_forms import IS_LONG
 from servers.places import S3Place
 
 CONFIG = RepositoryConfig(inline_chunk_threshold_bytes=16)  # of chunks of up to 100
@@ -131,7 +132,7 @@ class Stores(Committing, ZarrStoreStateMachine):
 
 @pytest.mark.ci
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
-@pytest.mark.parametrize(("machine", "times"), [(Hierarchies, 1), (Stores, 4)])
+@pytest.mark.parametrize(("machine", "times"), [(Hierarchies, 1), (Stores, 8 if IS_LONG else 2)])
 def test_a_session_behaves_as_the_model_does(new_repo, machine, times):
     make, examples = new_repo
     work = settings(

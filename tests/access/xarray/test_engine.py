@@ -81,7 +81,7 @@ WRONG = {
     "no such group": ({"group": "shallow"}, NodeNotFoundError),
     "an array as group": ({"group": "a"}, InvalidInputError),
     "a group with dots": ({"group": "deep/../a"}, InvalidInputError),
-    "one string to authorise": ({"authorize_virtual_chunk_access": "file:///"}, InvalidInputError),
+    "a number to authorize": ({"authorize_virtual_chunk_access": 5}, InvalidInputError),
     "no such option": ({"brunch": "main"}, TypeError),
 }
 

@@ -215,7 +215,7 @@ SHORT = st.one_of(
 
 
 @pytest.mark.ci
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(name=st.sampled_from(["a", "b", "text"]), along=INDEX, across=SHORT)
 def test_what_is_indexed_is_read_as_from_memory(interleaved, name, along, across):
     root, expected = interleaved

@@ -175,7 +175,7 @@ def test_a_record_of_another_form_does_no_harm(record, files, tmp_path):
     assert sorted(found) == ["alpha", "crs", "zeta"]
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.lists(st.text(min_size=1, max_size=3), unique=True))
 def test_an_order_is_recorded_unless_names_are_sorted(names):
     made = Attributes().extension(names)

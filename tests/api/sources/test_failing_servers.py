@@ -130,4 +130,11 @@ def test_a_server_that_never_answers_stops_the_build_and_what_is_done_is_kept(ar
     server.rules.clear()
     report = icevirt.build(urls, repo_path, concat_dim="time")
     assert (report.files_scanned, report.files_reused) == (1, 2)
-    assert os.listdir(f"{repo_path}/icevirt") == ["listings"]
+    assert sorted(os.listdir(f"{repo_path}/icevirt")) == [
+        "catalog",
+        "known",
+        "listings",
+        "recipes",
+        "records",
+        "tails",
+    ]

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import obstore
@@ -18,7 +17,6 @@ from builds.support import (
     write_days,
 )
 from grouping import grouped
-from icevirt.cli import main
 from icevirt.errors import BuildError, InvalidInputError, SourcesChangedError
 from icevirt.tasks.write_manifests import run_write
 
@@ -155,21 +153,10 @@ def test_what_is_no_prefix_is_told(publish_as, told, days, repo_path):
     assert not Path(repo_path).exists()
 
 
-def test_the_command_takes_prefixes_whose_names_hold_an_equals_sign(
-    days, tmp_path, repo_path, monkeypatch
-):
+def test_the_command_takes_prefixes_whose_names_hold_an_equals_sign(days, tmp_path, repo_path, run):
     (tmp_path / "in").rename(tmp_path / "v=1")
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        [
-            *("icevirt", "build", f"{tmp_path}/v=1/a b", repo_path, "--concat-dim", "time", "-q"),
-            *("--publish-as", f"{tmp_path}/v=1={tmp_path}/out"),
-        ],
-    )
-    with pytest.raises(SystemExit) as stop:
-        main.run()
-    assert stop.value.code == 0
+    line = ["build", f"{tmp_path}/v=1/a b", repo_path, "--concat-dim", "time", "-q"]
+    assert run(*line, "--publish-as", f"{tmp_path}/v=1={tmp_path}/out")[0] == 0
     session = icevirt.Repository.open(repo_path).readonly_session("main")
     assert all("/out/a%20b/" in url for url in session.all_virtual_chunk_locations())
 

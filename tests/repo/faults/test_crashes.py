@@ -24,6 +24,7 @@ from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import LostRace
 from icevirt.versioning.merge.conflicts import ConflictDetector
+from long_forms import cases
 from repo.faults.faulty import End, endings
 from repo.support import array_json, group_json, sound
 
@@ -225,7 +226,8 @@ def steps(act, make) -> set[str]:
 
 
 ON_DISK = ("commit", "amend", "gc")
-CASES = [*((name, "memory") for name in ACTS), *((name, "local") for name in ON_DISK)]
+IN_MEMORY = [(name, "memory") for name in ACTS]
+CASES = cases([*IN_MEMORY, *((name, "local") for name in ON_DISK)], *IN_MEMORY, ("gc", "local"))
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)

@@ -24,7 +24,7 @@ FIRST_SNAPSHOT = layout.snapshot(INITIAL_SNAPSHOT_ID)
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 WRITERS = 8
-COMMITS = int(os.environ.get("ICEVIRT_RACE_COMMITS", "6"))
+COMMITS = int(os.environ.get("ICEVIRT_RACE_COMMITS", "4"))
 """By each writer. The whole race, `just races`, has 100."""
 
 

@@ -30,7 +30,6 @@ from icevirt.repo.history.types import RepoStatus
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.storage.protocol import LostRace
-from icevirt.versioning.history.timestamps import moment
 from icevirt.versioning.merge.conflicts import (
     BasicConflictSolver,
     ConflictDetector,
@@ -342,8 +341,6 @@ ONLY_V2 = {
     "setting status": lambda repo: repo.set_status(RepoStatus(RepoAvailability.read_only)),
     "feature flags": lambda repo: repo.feature_flags(),
     "setting a feature flag": lambda repo: repo.set_feature_flag("create_tag", False),
-    "expiry": lambda repo: repo.expire_snapshots(moment(1)),
-    "garbage collection": lambda repo: repo.garbage_collect(moment(1)),
     "rewriting by amending": lambda repo: repo.rewrite_manifests(
         "x", branch="main", commit_method="amend"
     ),

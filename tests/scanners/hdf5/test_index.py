@@ -240,7 +240,7 @@ def files(draw):
 
 
 @pytest.mark.ci
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(files(), st.sampled_from(BOUNDS))
 def test_any_index_is_that_of_libhdf5(file, bounds):
     shape, chunks, limits, options, boxes, resized, space = file
@@ -282,7 +282,7 @@ MUTATED = ["a tree of three levels", "few pages in use", "a sparse one of pages"
 
 @pytest.mark.ci
 @pytest.mark.parametrize("name", MUTATED)
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(random=st.integers(0, 2**64).map(Random))
 def test_a_flipped_bit_is_read_as_libhdf5_reads_it_or_left_to_it(name, random, mutable):
     """Bits of the index only: libhdf5 may crash on object headers."""
@@ -301,7 +301,7 @@ def test_a_flipped_bit_is_read_as_libhdf5_reads_it_or_left_to_it(name, random, m
 
 
 @pytest.mark.parametrize("name", MUTATED)
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=75, suppress_health_check=[HealthCheck.too_slow])
 @given(random=st.integers(0, 2**64).map(Random), sealed=st.booleans())
 def test_damage_anywhere_is_told_and_never_another_error(name, random, sealed, mutable):
     """Checksums hide most damage; without them every field is met with any value."""

@@ -60,20 +60,20 @@ EDGES_UNTOLD = {"shuffle_only", "shuffle_only_latest", "shuffle_u1", "early_allo
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("concat_dim", [None, "time", "phony_dim_0"])
 @pytest.mark.parametrize("name", hdf5_cases.CASES)
-def test_odd_files_are_described_alike_from_their_bytes(name, concat_dim, tmp_path, monkeypatch):
+def test_odd_files_are_described_alike_from_their_bytes(name, tmp_path, monkeypatch):
     path = tmp_path / "file.nc"
     hdf5_cases.CASES[name].write(path)
-    how = {"concat_dim": concat_dim, "drop_variables": hdf5_cases.CASES[name].drop}
-    ours, theirs = scanned(path, **how), by_libhdf5(path, monkeypatch, **how)
-    if isinstance(theirs, tuple) and "a chunk index that cannot be read" in theirs[1]:
-        return  # libhdf5 lists its chunks wrongly
-    if name in EDGES_UNTOLD and any(each.code == "chunks-stored" for each in theirs.findings):
-        for mine, other in zip(ours.arrays, theirs.arrays, strict=True):
-            assert materialise(mine).tobytes() == materialise(other).tobytes()
-        return
-    assert ours == theirs
+    for concat_dim in (None, "time", "phony_dim_0"):
+        how = {"concat_dim": concat_dim, "drop_variables": hdf5_cases.CASES[name].drop}
+        ours, theirs = scanned(path, **how), by_libhdf5(path, monkeypatch, **how)
+        if isinstance(theirs, tuple) and "a chunk index that cannot be read" in theirs[1]:
+            continue  # libhdf5 lists its chunks wrongly
+        if name in EDGES_UNTOLD and any(each.code == "chunks-stored" for each in theirs.findings):
+            for mine, other in zip(ours.arrays, theirs.arrays, strict=True):
+                assert materialise(mine).tobytes() == materialise(other).tobytes()
+            continue
+        assert ours == theirs, concat_dim
 
 
 def test_real_files_are_described_alike_from_their_bytes(sample_data, monkeypatch):

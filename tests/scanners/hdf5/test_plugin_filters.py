@@ -16,6 +16,7 @@ import pytest
 
 from fixtures.hdf5_plugins import CASES
 from icevirt.errors import UnsupportedError
+from long_forms import cases
 from scanners.materialise import materialise
 
 pytestmark = pytest.mark.skipif(find_spec("hdf5plugin") is None, reason="no hdf5plugin")
@@ -165,7 +166,7 @@ def reads(folder):
     return pickle.loads(bytes.fromhex(run("-c", code, str(folder))))
 
 
-@pytest.mark.parametrize("name", ["lz4", "blosc2"])
+@pytest.mark.parametrize("name", cases(["lz4", "blosc2"], "lz4"))
 def test_a_build_says_how_to_allow_the_plugin(name, folder, tmp_path):
     """With the command: all files need it, so there is nothing to repair or to leave out."""
     code = f"""

@@ -51,7 +51,7 @@ def datasets(draw):
 
 
 @pytest.mark.ci
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=75, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(datasets(), min_size=1, max_size=4),
     st.sampled_from(["earliest", "latest"]),

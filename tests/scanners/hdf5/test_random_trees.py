@@ -24,7 +24,7 @@ from icevirt_scanners.hdf5 import scanner
 from scanners.hdf5.random_trees import plans, write
 from scanners.materialise import materialise
 
-EXAMPLES = int(os.environ.get("ICEVIRT_RANDOM_FILES", "100"))
+EXAMPLES = int(os.environ.get("ICEVIRT_RANDOM_FILES", "50"))
 BOOKKEEPING = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"}
 
 

@@ -224,7 +224,7 @@ def test_an_entry_point_makes_it_chosen_by_content(target, tmp_path):
     )
     assert ran.stderr == ""
     found, refused = ran.stdout.splitlines()
-    assert found.endswith("1 arrays, 2 references>")
+    assert found.endswith("1 array, 2 references>")
     assert "JSON" in refused
 
 

@@ -193,7 +193,7 @@ def test_a_scanner_it_is():
     assert not scanner.accepts(b"CDF")
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     variables=st.lists(
         st.tuples(

@@ -1,5 +1,6 @@
 """References are read back array by array, and a part is fetched once however many arrays it has."""
 
+import functools
 import io
 
 import numpy as np
@@ -202,11 +203,16 @@ def found(reader, files, path, takes):
     )
 
 
-def one_by_one(storage, files, path, takes):
-    """The same, by the obvious loop."""
+held = functools.cache(many)
+
+
+@functools.cache
+def one_by_one(path, places):
+    """The same of some places, by the obvious loop."""
+    storage, files = held()
     reader = references.RefsReader(storage)
     rows = []
-    for place in np.flatnonzero(takes).tolist():
+    for place in places:
         for packed in reader.blocks(files.parts[files.part[place]], path):
             block = unpack(packed)
             mine = block.file == files.row[place]
@@ -234,7 +240,8 @@ def test_arrays_are_found_however_many_were_read_before_their_time(way, budget, 
     for at, path in enumerate(PATHS):
         reader.expect(files, PATHS[at:])
         for takes in (some, ~some, some):
-            assert found(reader, files, path, takes) == one_by_one(storage, files, path, takes)
+            places = tuple(np.flatnonzero(takes).tolist())
+            assert found(reader, files, path, takes) == one_by_one(path, places)
 
 
 def test_arrays_that_are_expected_are_decoded_with_the_first(monkeypatch):

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -147,8 +146,7 @@ def test_a_wrong_value_is_named_by_its_flag(calls):
     result = RUNNER.invoke(main.app, ["build", "a.nc", "r", "--on-mismatch", "natve"])
     assert result.exit_code == 2
     told = " ".join(result.stderr.split())
-    assert "--on-mismatch='natve'" in told
-    assert "refuse, native, eras" in told
+    assert "'--on-mismatch': 'natve' is not one of 'refuse', 'native', 'eras'" in told
     assert not calls
 
 
@@ -219,20 +217,14 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("kind", ERRORS, ids=["one line", "about files"])
-def test_an_error_is_printed_with_its_status(monkeypatch, capsys, kind):
+def test_an_error_is_printed_with_its_status(run, monkeypatch, kind):
     status, said = ERRORS[kind]
 
     def fail(*_, **__):
         raise kind("grids\ndiffer", do="Build \x1b[2Jtwo groups.", one=1)
 
     monkeypatch.setitem(vars(icevirt), "build", fail)
-    monkeypatch.setattr(sys, "argv", ["icevirt", "build", "a.nc", "repo"])
-    with pytest.raises(SystemExit) as stop:
-        main.run()
-    out = capsys.readouterr()
-    assert stop.value.code == status
-    assert out.out == ""
-    assert out.err == f"icevirt: {said}\n"
+    assert run("build", "a.nc", "repo") == (status, "", f"icevirt: {said}\n")
 
 
 @pytest.mark.parametrize(
@@ -373,7 +365,7 @@ def test_a_refused_plan_is_a_document_for_programs_and_lines_for_people(refusing
     assert status == 1
     assert json.loads(out)["error"]["what"] == "two files differ"
     assert [each["flags"] for each in json.loads(out)["fixes"]] == [["--on-mismatch", "native"]]
-    assert "  icevirt plan a.nc -o json --on-mismatch native  # stores 31 MB\n" in error
+    assert json.loads(error) == json.loads(out)
     status, out, error = run("plan", "a.nc")
     assert (status, out) == (1, "")
     assert "  icevirt plan a.nc --on-mismatch native  # stores 31 MB\n" in error

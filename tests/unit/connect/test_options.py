@@ -5,7 +5,9 @@ import icechunk.storage
 import pytest
 
 import icevirt
+from icevirt.connect.container import canonical_store
 from icevirt.connect.credentials.common import Anonymous
+from icevirt.connect.options import config_of
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import ObjectStoreConfig
@@ -200,3 +202,46 @@ def test_configs_are_persisted_as_the_official_client_persists_them(prefix, make
     assert found.virtual_chunk_containers[prefix] == icevirt.VirtualChunkContainer(
         prefix, make(icevirt)
     )
+
+
+SAME = {
+    "amazon": ("s3://bucket/p", lambda: icevirt.s3_store(region="eu-north-1")),
+    "public": ("s3://a.bucket/p", lambda: icevirt.s3_store(anonymous=True, requester_pays=True)),
+    "a server": ("s3://b/p", lambda: icevirt.s3_store(endpoint_url="http://h:1", allow_http=True)),
+    "its bucket as host": ("s3://b/p", lambda: icevirt.s3_store(endpoint_url="https://b.h:1")),
+    "google": ("gs://bucket/p", icevirt.gcs_store),
+    "a server like it": (
+        "gs://bucket/p",
+        lambda: icevirt.gcs_store({"google_base_url": "http://h:1", "allow_http": "true"}),
+    ),
+    "azure": ("az://container/p", lambda: icevirt.azure_store(account="acc")),
+    "azurite": (
+        "az://container/p",
+        lambda: icevirt.azure_store(
+            account="acc",
+            config={"azure_storage_endpoint": "http://h:1/acc", "azure_allow_http": "true"},
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("which", SAME)
+def test_a_container_can_say_how_a_storage_is_reached(which):
+    url, make = SAME[which]
+    bucket = bucket_of(url, make())
+    told = canonical_store(config_of(bucket.address, bucket.options), f"{url}/")
+    again = bucket_of(url, told)
+    assert again.options == bucket.options
+    assert again.endpoint == bucket.endpoint
+
+
+def test_it_says_what_only_the_environment_said(monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://h:1")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    told = icevirt.s3_storage(
+        bucket="b", prefix="p", secret_access_key="S", access_key_id="K"
+    ).config
+    assert told.options["endpoint_url"] == "http://h:1"
+    assert (told.options["region"], told.options["allow_http"]) == ("eu-north-1", True)
+    assert not {"S", "K"} & set(map(str, told.options.values()))

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -10,6 +11,7 @@ from icevirt.archive.reports.build import BadFile, Progress
 from icevirt.display.document import document
 from icevirt.display.progress import ProgressDisplay, ProgressLines
 from icevirt.display.render import render
+from icevirt.planning.reader_support import readers_of
 from unit.display import samples
 
 
@@ -83,7 +85,7 @@ def test_a_plan_shows_its_cost():
         "at most 2 requests, 40 B of /tos",
         "at most 3,003 requests, 117.2 KiB of /tos",
         "note: ordered by time",
-        "warning: chunks of /tos (40 bytes) hold fewer than 10 KB",
+        "warning: chunks of /tos (40 B) hold less than 10 KiB",
     ):
         assert words in told
 
@@ -113,6 +115,14 @@ def test_eras_show_what_differs_and_what_can_be_done():
     ):
         assert words in told
     assert document(samples.eras())["eras"][1]["name"] == "era_1"
+
+
+def test_chunks_of_different_lengths_are_opened_with_the_setting_that_they_need():
+    odd = replace(samples.array("/x"), readers=readers_of("float32", ["bytes"], grid="rectilinear"))
+    setting = "zarr.config.set({'array.rectilinear_chunks': True})"
+    for value in (samples.report(arrays=(odd,)), samples.summary(arrays=(odd,))):
+        assert f"Open it\n{setting}\nxr.open_" in shown(value)
+    assert setting not in shown(samples.report())
 
 
 def test_a_report_of_eras_says_how_they_are_opened_as_one():

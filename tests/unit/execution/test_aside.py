@@ -67,6 +67,7 @@ def test_it_is_removed_when_the_work_fails(storage):
     assert not list(storage.list(""))
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_spark_runs_them(spark, storage):
     large = [task * 2000 for task in TASKS]  # more together than Spark carries

@@ -64,6 +64,28 @@ def test_no_function_that_spark_unpickles_names_a_module_of_ours(made):
     assert ran.stdout.strip() == b"True", ran.stderr.decode()
 
 
+class Sent(installation.SentBySpark):
+    """What Spark pickles by itself."""
+
+    def __init__(self):
+        self.number = 3
+
+
+def test_what_spark_pickles_itself_is_compared_before_it_is_imported(monkeypatch):
+    raw = cloudpickle.dumps(Sent())
+    assert pickle.loads(raw).number == 3
+    code = (
+        "import pickle, sys\nsys.modules['icevirt'] = None\npickle.loads(sys.stdin.buffer.read())"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], input=raw, capture_output=True, check=False)
+    assert b"RuntimeError: icevirt refuses this executor" in ran.stderr
+    assert b"icevirt is not installed there" in ran.stderr
+    there = {**installation.of_driver(), "icevirt": "9.9"}
+    monkeypatch.setattr(installation, "of_driver", lambda: there)
+    with pytest.raises(RuntimeError, match=r"it has icevirt .*, the driver 9\.9"):
+        pickle.loads(cloudpickle.dumps(Sent()))
+
+
 @pytest.mark.parametrize(
     ("change", "kind"),
     {

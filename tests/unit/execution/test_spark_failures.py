@@ -105,3 +105,12 @@ def test_other_failures_keep_their_last_lines():
     assert type(error) is SparkJobError
     assert error.facts["cause"].endswith("OSError: the disk is full")
     assert "^" not in error.facts["cause"]
+
+
+def test_whatever_fails_in_a_session_that_was_stopped_is_told_as_that():
+    text = 'java.lang.NullPointerException: Cannot invoke "org.apache.spark.SparkEnv.rpcEnv()"'
+    error = explained(text, "worker-9", is_stopped=True)
+    assert type(error) is ExecutorError
+    assert error.what == "the Spark session has been stopped"
+    assert "JAVA_HOME that is not there" in error.do
+    assert type(explained(text)) is SparkJobError

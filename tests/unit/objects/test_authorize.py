@@ -24,10 +24,32 @@ def test_a_location_below_an_authorised_prefix_is_granted_with_its_decoded_path(
     assert grant.root == "/data/archive/"
 
 
-def test_the_longest_prefix_decides():
-    deep = container(ARCHIVE + "secret/")
-    with pytest.raises(UnauthorizedError, match="secret"):
-        authorizer(container(), deep).grant(ARCHIVE + "secret/a.nc")
+def test_an_authorized_prefix_covers_the_containers_below_it():
+    deep = container(ARCHIVE + "deep/")
+    grant = authorizer(container(), deep).grant(ARCHIVE + "deep/a.nc")
+    assert (grant.path, grant.root) == ("/data/archive/deep/a.nc", "/data/archive/")
+    wide = authorizer(authorized=["file:///data/"]).grant(ARCHIVE + "a.nc")
+    assert wide.root == "/data/"  # which symbolic links must not leave
+
+
+def test_the_longest_prefix_that_covers_a_container_decides():
+    deep = container(ARCHIVE + "deep/")
+    made = authorizer(deep, authorized={"file:///data/": None, ARCHIVE: None})
+    assert made.grant(ARCHIVE + "deep/a.nc").root == "/data/archive/"
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "file:///data/archive/../../etc/",
+        "file:///data/archive/%2e%2e/etc/",
+        "file:///data/archive//etc/",
+        "file:///data/archive/a\\b/",
+    ],
+)
+def test_a_prefix_covers_no_container_that_can_be_read_in_two_ways(prefix):
+    with pytest.raises(InvalidInputError):
+        authorizer(container(prefix)).grant(prefix + "a.nc")
 
 
 def test_a_named_location_is_resolved_below_its_container():
@@ -45,8 +67,10 @@ def test_the_refusal_holds_the_argument_to_pass():
     assert 'authorize_virtual_chunk_access=["file:///data/archive/"]' in str(refused.value)
 
 
-@pytest.mark.parametrize("prefix", ["file:///data/", "file:///data/archive/2024/", "file:///"])
-def test_authorising_a_wider_or_narrower_prefix_does_not_authorise_the_container(prefix):
+@pytest.mark.parametrize(
+    "prefix", ["file:///data/archive/2024/", "file:///", "file:///dat", "file:///data/archive2/"]
+)
+def test_authorising_a_narrower_or_another_prefix_does_not_authorise_the_container(prefix):
     with pytest.raises(UnauthorizedError):
         authorizer(authorized=[prefix]).grant(ARCHIVE + "2024/a.nc")
 

@@ -4,12 +4,14 @@ import errno
 import os
 from pathlib import Path
 
+import obstore
 import pytest
 
 from icevirt.connect.urls import file_url, local_path
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
 from icevirt.objects.source_lists.globs import natural
 from icevirt.objects.source_lists.listing import list_sources
+from icevirt.objects.source_lists.remote_listing import name_before
 
 
 def made(folder, *names):
@@ -219,3 +221,13 @@ def test_a_source_that_is_not_there_is_told_what_is(tmp_path, source, there):
     with pytest.raises((InvalidInputError, NotFoundError)) as caught:
         list_sources(str(tmp_path / source))
     assert str(caught.value).endswith(there)
+
+
+@pytest.mark.parametrize(
+    "begin", ["2001-02/day013", "a/0", "a/", "!", "a/\u0080", " ", "/0", "x/b!"]
+)
+def test_a_listing_begins_behind_a_name_that_object_stores_take(begin):
+    store = obstore.store.MemoryStore()
+    before = name_before(begin)
+    assert before is None or before < begin
+    assert [*obstore.list(store, offset=before)] == []

@@ -19,7 +19,7 @@ def of(*coordinates, dim="time"):
     return coordinate_of(facts_of(*files), dim, np.arange(len(files)))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     st.lists(st.lists(st.integers(-100, 100), min_size=1, max_size=4), min_size=1, max_size=5),
     st.sampled_from(["i1", "i4", "f4", "f8"]),

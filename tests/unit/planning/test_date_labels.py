@@ -48,7 +48,7 @@ HOUR = ["", "%H", "T%H%M", "_%H-%M-%S", "T%H%M%S%f", " %H"]
 TIMES = st.datetimes(datetime(1970, 1, 1), datetime(2068, 12, 31))
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(TIMES, st.sampled_from(DAY), st.sampled_from(HOUR))
 def test_a_date_that_a_format_writes_is_read_again(at, day, hour):
     text = at.strftime(day + hour)
@@ -206,7 +206,7 @@ def test_any_text_around_a_label_can_be_written(texts):
         ]
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @example("*" * 40 + "{z}" + "*" * 40)
 @example("[(.*)+]{z:d}(?:a+)+$")
 @given(st.text("*?{}:%Ydz/(a+)[]\\^$|.0", max_size=30))
@@ -289,7 +289,7 @@ def test_digits_of_a_name_are_no_number_where_it_would_lose_some():
 # -- attributes ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29)),
     st.sampled_from(["T", " "]),
@@ -397,7 +397,7 @@ def test_dates_beside_texts_are_refused():
         along([datetime(2000, 1, 1), "2000-01-02"], "a", "b")
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(TIMES, min_size=1, max_size=6))
 def test_listed_dates_keep_their_order(times):
     found = along(times, *(f"f{at}" for at in range(len(times))))

@@ -38,7 +38,7 @@ def test_arrays_are_the_same_where_their_values_are(one, other, same):
 numbers = st.floats(allow_infinity=True, allow_nan=True, width=32)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=6))
 def test_the_first_difference_is_that_of_a_loop(pairs):
     one, other = (np.array([pair[at] for pair in pairs]) for at in (0, 1))

@@ -35,7 +35,7 @@ def test_the_refusal_names_the_first_steps_and_a_file_that_lacks_the_variable():
         plan(files)
     assert caught.value.facts["missing"] == [f"time={n}.0" for n in (1, 2, 4, 5, 6)]
     assert caught.value.facts["first"].endswith("f1")
-    assert "--missing reserve" in str(caught.value)
+    assert '{"missing": "reserve"}' in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_a_name_that_is_not_like_the_others_is_told(odd):
 TEXT = st.text("ab01_-./T{}*?", min_size=1, max_size=14)
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.lists(TEXT, min_size=2, max_size=6, unique=True))
 def test_any_names_make_valid_patterns(names):
     short = relative(names)

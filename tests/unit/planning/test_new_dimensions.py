@@ -20,7 +20,7 @@ def named(*names):
     return [step(name, 1.0) for name in names]
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.lists(st.integers(-5, 5) | st.sampled_from(["a", "b"]), min_size=1, max_size=8))
 def test_listed_labels_keep_their_order_and_equal_ones_share_a_cell(labels):
     files = named(*(f"f{n}" for n in range(len(labels))))

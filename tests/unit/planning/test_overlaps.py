@@ -28,7 +28,7 @@ def run(name, times, chunk, value):
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(RUNS, st.integers(1, 3), st.sampled_from(["first", "last"]), st.booleans())
 def test_each_step_is_that_of_the_file_preferred(runs, chunk, rule, falling):
     """As a loop over all steps says, also where runs interleave or lie within one another."""

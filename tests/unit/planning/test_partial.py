@@ -208,7 +208,7 @@ def test_a_manifest_stores_about_as_much_as_others():
     assert hybrid_window((100, 1), 0, 5, much) == (5, 1)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=10), st.integers(1, 20))
 def test_lengths_of_chunks_that_repeat_are_written_once(lengths, total):
     """As a loop spells them out again."""

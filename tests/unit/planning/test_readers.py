@@ -116,7 +116,7 @@ def test_lines_join_what_lacks_the_same():
     }
     assert list(reader_support.describe_readers(held)) == [
         "zarr-python reads /p only with pcodec",
-        "GDAL 3.14 cannot read 6 of 8 arrays (/a, /b, /c, ...) (missing: the codec odd)",
+        "GDAL 3.14 cannot read 6 of 8 arrays (/a, /b, /c, ...): it lacks the codec odd",
     ]
     assert not list(reader_support.describe_readers({"/x": Readers()}))
 

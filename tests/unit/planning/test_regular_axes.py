@@ -22,7 +22,7 @@ def steps(spacing, *labels, kind="f8", **attrs):
     return steps_of(held, facts.files.url, spacing, dimension="time")
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     st.lists(st.integers(0, 40), min_size=1, max_size=8, unique=True),
     st.sampled_from([("1D", 1), ("2D", 2), ("12h", 0.5)]),
@@ -114,7 +114,7 @@ def test_texts_and_files_without_labels_have_no_steps():
 # -- what refusals propose -------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(st.integers(0, 60), min_size=2, max_size=8, unique=True), st.integers(2, 7))
 def test_the_spacing_that_a_refusal_proposes_fits_and_no_wider_one_does(at, wrong):
     labels = [float(value) for value in sorted(at)]

@@ -213,11 +213,11 @@ def test_a_message_for_python_names_the_arguments_the_price_and_what_else_is_pos
     )  # fmt: skip
     assert str(error) == (
         'they differ (first=\'a.nc\'). Pass combine_options={"on_mismatch": "native"}'
-        ' (--on-mismatch native): stores 31 MB; or pass scan_options={"drop_variables": ["pr"]}'
-        " (--drop-variable pr): pr is gone. Or repair the files."
+        ': stores 31 MB; or pass scan_options={"drop_variables": ["pr"]}'
+        ": pr is gone. Or repair the files."
     )
     less = build_fix("2 steps", without={"spacing": "", "pad": "x y"})
-    assert str(less) == "leave out spacing (--spacing), 'x y' of pad (--pad 'x y'): 2 steps"
+    assert str(less) == "leave out spacing, 'x y' of pad: 2 steps"
     first = CombineError("no", fixes=[fix("it reads BLOSC", first="pip install hdf5plugin")])
     assert str(first) == "no. Run pip install hdf5plugin: it reads BLOSC"
 

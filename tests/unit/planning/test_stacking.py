@@ -87,7 +87,7 @@ def test_what_does_not_get_it_must_be_equal():
     """The error says what to paste."""
     with pytest.raises(CombineError, match=r"/u does not have the dimension 'run'") as caught:
         dims(data_vars={"run": ("t",)})
-    assert '"data_vars": ["t", "u"]} (--data-vars t --data-vars u)' in str(caught.value)
+    assert '"data_vars": ["t", "u"]}' in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_values_never_decide():
 names = st.sampled_from(["all", "minimal", "u", "/u", "/all", "v"])
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     st.lists(names, min_size=1, max_size=3),
     st.sampled_from(["/u", "/g/u", "/all", "/v"]),

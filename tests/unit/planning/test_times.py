@@ -82,7 +82,7 @@ def kept(attributes):
 
 
 @pytest.mark.parametrize("calendars", [SINCE_REFORM, CALENDARS], ids=["mixed", "one"])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(chosen=st.data())
 def test_times_decode_as_from_their_files(chosen, calendars):
     """A coordinate, whose values the plan knows."""
@@ -107,7 +107,7 @@ def test_times_decode_as_from_their_files(chosen, calendars):
             assert instants(held, attrs, "us") == theirs, (attrs, own, held, numbers)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(found=archives(SINCE_REFORM))
 def test_times_that_order_no_files_decode_as_from_their_files(found):
     """A variable beside the coordinate, whose values only the tasks know."""

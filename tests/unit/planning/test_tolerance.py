@@ -17,7 +17,7 @@ from unit.planning.scanned_facts import coord, data, plan, shown, step
 numbers = st.floats(-1e6, 1e6) | st.just(math.nan) | st.just(math.inf)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(numbers, numbers), max_size=6))
 def test_the_largest_difference_is_that_of_a_loop(pairs):
     """NaN where one is missing and the other is not."""
@@ -32,7 +32,7 @@ def test_the_largest_difference_is_that_of_a_loop(pairs):
     assert found == wanted or (math.isnan(found) and math.isnan(wanted))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**63 - 1))
 def test_differences_of_whole_numbers_do_not_wrap(one, by):
     other = min(one + by, 2**63 - 1)

@@ -26,7 +26,7 @@ def v(values=(1.0, 2.0), dims=("time", "x"), **changes):
     return data(dims, np.array([values], "f4"), **changes)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.lists(st.lists(st.sampled_from("abc"), unique=True), max_size=8))
 def test_rows_of_each_array_are_found_in_their_order(held):
     files = [File(f"f{n}", {name: v() for name in each}) for n, each in enumerate(held)]
@@ -37,7 +37,7 @@ def test_rows_of_each_array_are_found_in_their_order(held):
     assert sum(len(rows) for _, rows in by_path(facts)) == sum(map(len, held))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=8, unique=True))
 def test_files_of_a_variable_are_in_the_order_of_their_cells(times):
     found = members([step(f"f{n}", at) for n, at in enumerate(times)])["/t"]

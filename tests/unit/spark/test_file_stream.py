@@ -1,6 +1,10 @@
 """Offsets tell which shares of a listing changed; names of Spark become paths that Python opens."""
 
+import os
+import pickle
+
 import pytest
+from pyspark import cloudpickle
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import InvalidInputError, NotFoundError
@@ -36,6 +40,33 @@ def test_whatever_identifies_a_file_changes_the_offset(told):
 def test_an_offset_of_another_source_is_refused(odd):
     with pytest.raises(InvalidInputError, match="new checkpoint"):
         differing(odd, NOTHING)
+
+
+def named(reader, start, end):
+    partitions = reader.partitions(start, end)
+    return {os.path.basename(row[0]) for each in partitions for row in reader.read(each)}
+
+
+def test_a_query_that_ends_repeats_its_last_batch_and_names_what_came_since(tmp_path):
+    """After a kill, by one call: files that come later still are for the next one."""
+    pytest.importorskip("pyspark.sql.datasource")  # Spark 4.0
+    from icevirt.spark.file_source import FileNamesReader
+
+    (tmp_path / "a.nc").write_bytes(b"a")
+    killed = FileNamesReader({"path": str(tmp_path)})
+    start, journaled = killed.initialOffset(), killed.latestOffset()
+    (tmp_path / "b.nc").write_bytes(b"b")
+    reader = FileNamesReader({"path": str(tmp_path)})
+    reader.prepareForTriggerAvailableNow()
+    (tmp_path / "c.nc").write_bytes(b"c")
+    again = named(reader, start, journaled)
+    assert "a.nc" in again
+    end = reader.latestOffset(journaled, None)
+    new = named(reader, journaled, end)
+    assert "b.nc" in new
+    assert "c.nc" not in again | new
+    assert reader.latestOffset(end, None) == end
+    assert pickle.loads(cloudpickle.dumps(reader)).__dict__ == {}  # executors get no listing
 
 
 def test_a_prefix_without_files_has_none_yet(tmp_path):

@@ -172,17 +172,24 @@ def test_the_metadata_of_a_group_makes_no_array():
     ],
 )
 def test_a_branch_that_moved_elsewhere_is_fine(nodes, clash):
-    how = {"groups": GROUPS, "arrays": built(), "claim": claim()}
+    how = {"groups": GROUPS, "arrays": built(), "claim": claim(), "message": "ours"}
     if clash is None:
         refuse_touched(snapshot(G, T, TIME), snapshot(*nodes), **how)
         return
     with pytest.raises(ConflictError, match="changed the same group") as caught:
         refuse_touched(snapshot(G, T, TIME), snapshot(*nodes), **how)
     assert caught.value.facts["paths"] == clash
+    assert caught.value.facts["ours"] == "ours"
+    assert str(snapshot(*nodes).id) in caught.value.facts["theirs"]
 
 
 def test_a_group_that_is_to_be_empty_is_watched_as_a_whole():
-    how = {"groups": GROUPS, "arrays": built(), "claim": claim(replaces=False, made={})}
+    how = {
+        "groups": GROUPS,
+        "arrays": built(),
+        "claim": claim(replaces=False, made={}),
+        "message": "ours",
+    }
     refuse_touched(snapshot(), snapshot(group(9, "/h")), **how)
     with pytest.raises(ConflictError):
         refuse_touched(snapshot(), snapshot(G, OTHERS), **how)

@@ -34,7 +34,7 @@ def new_id():
 paths = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(lambda p: "/" + "/".join(p))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.booleans(), st.booleans(), paths), max_size=8))
 def test_every_node_lies_in_groups_whatever_is_added_and_removed(steps):
     held, ids = nodes(), new_id()
@@ -133,7 +133,7 @@ def content(found):
     }
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(indices, st.integers(-5, 5), st.integers(-5, 5))
 def test_shifted_chunks_lie_where_a_loop_puts_them(held, by, along):
     before = table(*held, ndim=2)
@@ -144,7 +144,7 @@ def test_shifted_chunks_lie_where_a_loop_puts_them(held, by, along):
     assert content(shifted(GRID, before, (by, along))) == wanted
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(indices, st.permutations(range(4)))
 def test_reindexed_chunks_lie_where_a_loop_puts_them(held, order):
     before = table(*held, ndim=2)

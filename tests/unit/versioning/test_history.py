@@ -22,7 +22,7 @@ some_ids = st.sets(st.binary(min_size=12, max_size=12), max_size=8).map(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(info=histories(), older_than=st.integers(0, 60))
 def test_snapshots_stay_that_names_or_young_ones_lead_to(info, older_than):
     kept = garbage.swept(info, older_than).snapshots
@@ -95,7 +95,7 @@ def test_a_trimmed_log_keeps_its_newest_entry_and_all_young_ones(times, older_th
 # -- the graph ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(info=histories())
 def test_every_snapshot_of_a_branch_is_drawn_once_below_its_children(info):
     made = graph(info, lanes(info.branches), plain=True)

@@ -77,7 +77,7 @@ boxes = st.lists(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(boxes)
 def test_boxes_that_overlap_are_found_as_by_all_pairs(found):
     refs = tuple(manifest(n + 1, *box) for n, box in enumerate(found))

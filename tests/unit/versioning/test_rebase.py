@@ -124,7 +124,7 @@ def applied(how, extra, number):
 news = st.sets(st.sampled_from(["/x", "/y", "/z"]), max_size=2)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(edits, edits, news, news)
 def test_what_does_not_conflict_merges_as_a_loop_over_paths_does(one, two, mine, other):
     ours, theirs = applied(one, mine, 4), applied(two, other, 5)
@@ -179,7 +179,7 @@ def test_metadata_that_both_set_has_no_winner():
     assert kinds(*sides, solver=BasicConflictSolver()) == [("ZarrMetadataDoubleUpdate", "/a")]
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
 def test_appends_of_both_lie_behind_one_another(mine, other, edge):
     """Of whole chunks; else they are refused."""

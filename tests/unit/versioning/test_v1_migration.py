@@ -57,7 +57,7 @@ def kinds(info):
     return [each.kind for each in reversed(info.latest_updates)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(histories())
 def test_the_repo_info_says_what_v1_said(info):
     """And the ops log has each commit once, in the order of time, after its parent's."""

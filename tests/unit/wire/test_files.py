@@ -71,7 +71,7 @@ def test_a_snapshot_reads_back(value):
 
 
 @given(repo_infos())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_a_repo_info_reads_back(value):
     assert file.decode(file.encode(value)) == value
 

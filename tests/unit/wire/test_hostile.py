@@ -471,7 +471,7 @@ def read_config(raw):
 
 @pytest.mark.parametrize("raw", BAD_YAML.values(), ids=BAD_YAML.keys())
 def test_a_configuration_that_harms_its_readers_is_refused(raw):
-    with pytest.raises(FormatError, match="configuration of a V1 repository"):
+    with pytest.raises(FormatError, match="configuration of this repository"):
         config_yaml.loads(raw if isinstance(raw, bytes) else raw.encode())
 
 

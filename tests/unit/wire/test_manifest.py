@@ -121,7 +121,7 @@ def test_reading_agrees_with_writing_row_by_row(arrays):
 
 
 @given(manifests)
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_a_manifest_written_again_is_the_same(arrays):
     """Once equal locations of a table are one, which reading makes of them."""
     made = manifest.encode(manifest.decode(manifest.encode(arrays).raw).arrays)

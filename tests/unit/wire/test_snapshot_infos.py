@@ -44,7 +44,7 @@ def an_info(key, parent=None, **more):
 
 @pytest.mark.ci
 @given(repo_infos(), st.sampled_from([1, 64]), st.data())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_what_is_changed_is_written_as_if_it_had_been_read(value, many, data):
     """However often the changes on top are folded into the columns."""
     lazy, plain = reread(value).snapshots, dict(value.snapshots)

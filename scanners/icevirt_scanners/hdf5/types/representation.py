@@ -20,12 +20,13 @@ from h5py import h5d
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray
 from icevirt.archive.shares import Weight
+from icevirt.errors import ScanError
 from icevirt.model.chunks import ChunkTable
 from icevirt.scan.policy import Policy
 from icevirt_scanners import blocks
 from icevirt_scanners.encoding import GZIP
 from icevirt_scanners.given import digest_of
-from icevirt_scanners.hdf5.files import FileContext
+from icevirt_scanners.hdf5.files import CLOSE_IT, FileContext
 from icevirt_scanners.hdf5.index.chunks import layout_of
 from icevirt_scanners.hdf5.index.entries import ChunkEntries
 from icevirt_scanners.hdf5.raw.header import LAYOUT, only
@@ -129,6 +130,9 @@ def _virtual(variable: HDF5Variable, context: FileContext) -> ScannedArray:
 def _check_here(variable: HDF5Variable, resolved: Resolved, context: FileContext) -> None:
     """Refuse to read a virtual dataset through libhdf5 where that would open the wrong file."""
     remote = context.source.local_path is None
+    if not remote and context.file.is_detached:
+        what = "values of a virtual dataset must be read, and this process has the file open"
+        raise ScanError(what, do=CLOSE_IT, file=context.source.file.url, variable=variable.path)
     if not remote and not resolved.by_own_name:
         return
     cause = variable.elsewhere or "its values are needed while scanning"

@@ -26,7 +26,7 @@ from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.verify_matching import file_of, region_of
+from icevirt.tasks.verify.matching import file_of, region_of
 
 type _File = tuple[str, Checksum]  # URL, and what it was when it was scanned
 

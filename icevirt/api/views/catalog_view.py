@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from icevirt.archive.catalog_view import TABLES
 from icevirt.archive.reports.build import BadFile, ReferenceCounts
+from icevirt.archive.reports.card import card, listing, plural
 from icevirt.archive.reports.scan import CatalogSummary
 from icevirt.catalog.parts import check_mark
 from icevirt.catalog.scan_notes import described_scans
@@ -78,7 +79,15 @@ class CatalogView:
 
     def __repr__(self) -> str:
         files = sum(len(part.rows) for part in self._parts)
-        return f"<icevirt.CatalogView {self._url} {files} files, {len(self.scans)} scans>"
+        counted = f"{plural(files, 'file')}, {plural(len(self.scans), 'scan')}"
+        return f"<icevirt.CatalogView {self._url} {counted}>"
+
+    def _repr_html_(self) -> str:
+        return card(
+            repr(self),
+            {"scans": listing([*self.scans], 20)},
+            step=["view.files().read_pandas()", "view.summary()"],
+        )
 
     def files(self) -> pa.RecordBatchReader:
         """Return a row for each file: what it was, and how scanning it went."""

@@ -1,0 +1,248 @@
+"""Measure how soon a new file is readable in a bucket that answers late.
+
+``python bench/append_latency.py`` builds a dataset of 150 arrays in a bucket on loopback, then
+appends files one by one through a proxy that waits 58 ms before each answer, as a process that
+watches does: it lists the folder again and again. A line for each file: seconds from the moment the
+file was there until its commit was acknowledged, processor seconds of this process, bytes that the
+proxy passed on in either direction, and requests by kind. ``--references`` is how many the dataset
+has before, in arrays that lie in one sparse file. ``--peer`` does the commits with icechunk's own
+client for comparison: it is told where the chunks lie, so it reads no file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import h5py
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import icevirt
+from servers import places
+from servers.places import BUCKET, S3Place
+from servers.processes import free_port, running
+
+_READ, _WRITTEN = "bytes read", "bytes written"  # of bodies, in counts of the proxy
+_WIDTH = 128  # values of a step, 512 bytes: a chunk of its own
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--arrays", type=int, default=150)
+    parser.add_argument("--references", type=int, default=15_000)
+    parser.add_argument("--files", type=int, default=12, help="that are appended")
+    parser.add_argument("--latency", type=float, default=0.058, help="seconds before an answer")
+    parser.add_argument("--peer", action="store_true", help="measure icechunk's client, too")
+    parser.add_argument("--proxy", nargs=3, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.proxy:
+        serve(int(asked.proxy[0]), int(asked.proxy[1]), float(asked.proxy[2]))
+        return
+    server, proxy = free_port(), free_port()
+    env = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(server), "LOG_LEVEL": "ERROR"}
+    late = [sys.executable, __file__, "--proxy", str(proxy), str(server), str(asked.latency)]
+    with (
+        running([sys.executable, "-m", "ministack"], port=server, env=env),
+        running(late, port=proxy),
+        tempfile.TemporaryDirectory(dir="/var/tmp") as folder,
+    ):
+        places.make_s3_bucket(f"http://127.0.0.1:{server}")
+        measure(asked, server, proxy, Path(folder))
+
+
+def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
+    """Build, append one by one, and print a line for each."""
+    direct = S3Place(endpoint=f"http://127.0.0.1:{server}", prefix="repo")
+    there = S3Place(endpoint=f"http://127.0.0.1:{server}", prefix="archive").store()
+    steps = max(2, asked.references // asked.arrays)
+    write(folder / "first.h5", 0, steps, asked.arrays)
+    begin = time.perf_counter()
+    icevirt.build(
+        str(folder / "first.h5"), direct.icevirt(), concat_dim="time", executor="in-process"
+    )
+    print(f"built {steps * asked.arrays:,} references in {time.perf_counter() - begin:.0f} s")
+    os.environ |= {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy}",
+        "AWS_ALLOW_HTTP": "true",
+    }
+    late = S3Place(endpoint=f"http://127.0.0.1:{proxy}", prefix="repo")
+    repo = late.icevirt()
+    took, used = [], []
+    print("file  seconds  processor  flat  read  written  phases  requests")
+    for number in range(asked.files):
+        write(folder / "next.h5", steps + number, 1, asked.arrays)
+        there.put(f"{number:06}.h5", (folder / "next.h5").read_bytes())
+        asked_of(proxy)
+        begin, spent = time.perf_counter(), time.process_time()
+        report = icevirt.append(f"s3://{BUCKET}/archive/", repo)
+        took.append(time.perf_counter() - begin)
+        used.append(time.process_time() - spent)
+        phases = {name: round(value, 2) for name, value in report.seconds.items()}
+        told = dict(asked_of(proxy).most_common())
+        read, written = told.pop(_READ, 0), told.pop(_WRITTEN, 0)
+        print(
+            f"{number:4}  {took[-1]:.2f}  {used[-1]:.2f}  {report.flat}  "
+            f"{read:,} B  {written:,} B  {phases}  "
+            f"{sum(told.values())} {told}",
+            flush=True,
+        )
+    print(
+        f"median {statistics.median(took):.2f} s, most {max(took):.2f} s; "
+        f"processor median {statistics.median(used):.2f} s"
+    )
+    if asked.peer:
+        peer(late, asked, steps)
+
+
+def peer(late: S3Place, asked: Any, steps: int) -> None:
+    """Append one step of virtual references to every array with icechunk's client."""
+    import icechunk
+    import zarr
+
+    late = S3Place(endpoint=late.endpoint, prefix="peer")
+    config = icechunk.RepositoryConfig.default()
+    store = icechunk.s3_store(
+        region="us-east-1", endpoint_url=late.endpoint, allow_http=True, s3_compatible=True,
+        force_path_style=True,
+    )  # fmt: skip
+    prefix = f"s3://{BUCKET}/archive/"
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, store))
+    repo = icechunk.Repository.create(late.official(), config=config)
+    session = repo.writable_session("main")
+    group = zarr.group(session.store)
+    for number in range(asked.arrays):
+        group.create_array(
+            f"v{number}", shape=(steps, _WIDTH), chunks=(1, _WIDTH), dtype="f4", compressors=None
+        )
+    session.commit("arrays")
+    took, used = [], []
+    for number in range(asked.files):
+        begin, spent = time.perf_counter(), time.process_time()
+        session = repo.writable_session("main")
+        group = zarr.open_group(session.store)
+        at = steps + number
+        for array in range(asked.arrays):
+            group[f"v{array}"].resize((at + 1, _WIDTH))
+            spec = icechunk.VirtualChunkSpec([at, 0], f"{prefix}{number:06}.h5", 4096, 512)
+            session.store.set_virtual_refs(f"v{array}", [spec], validate_containers=True)
+        session.commit("append")
+        took.append(time.perf_counter() - begin)
+        used.append(time.process_time() - spent)
+    print(
+        f"icechunk: median {statistics.median(took):.2f} s, most {max(took):.2f} s; processor "
+        f"median {statistics.median(used):.2f} s (references of the first {steps} steps absent)"
+    )
+
+
+def write(path: Path, begin: int, steps: int, arrays: int) -> None:
+    """Write a file of arrays without compression; nothing but times takes room on the disk."""
+    path.unlink(missing_ok=True)
+    with h5py.File(path, "w", libver="latest") as file:
+        time_ = file.create_dataset("time", data=np.arange(begin, begin + steps, dtype="f8"))
+        time_.make_scale("time")
+        time_.attrs["units"] = "days since 2000-01-01"
+        x = file.create_dataset("x", data=np.arange(_WIDTH, dtype="f4"))
+        x.make_scale("x")
+        made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        made.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        made.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        space = h5py.h5s.create_simple((steps, _WIDTH))
+        for number in range(arrays):
+            name = f"v{number}"
+            h5py.h5d.create(file.id, name.encode(), h5py.h5t.IEEE_F32LE, space, dcpl=made)
+            file[name].dims[0].attach_scale(time_)
+            file[name].dims[1].attach_scale(x)
+
+
+# -- the proxy -------------------------------------------------------------------------------------
+
+
+class Late(BaseHTTPRequestHandler):
+    """Passes requests on, late, and counts them by method and folder."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    server_port = 0
+    latency = 0.0
+    counts: ClassVar[Counter[str]] = Counter()
+
+    def _pass(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        if self.path == "/asked":
+            told = "\n".join(f"{name} {count}" for name, count in Late.counts.items()).encode()
+            Late.counts.clear()
+            self._answer(200, {}, told)
+            return
+        time.sleep(Late.latency)
+        parts = self.path.partition("?")[0].split("/")
+        Late.counts[f"{self.command}:{'/'.join(parts[2:-1]) or parts[-1] or 'list'}"] += 1
+        connection = HTTPConnection("127.0.0.1", Late.server_port, timeout=120)
+        headers = {k: v for k, v in self.headers.items() if k.lower() != "connection"}
+        connection.request(self.command, self.path, body, headers)
+        found = connection.getresponse()
+        kept = {
+            k: v
+            for k, v in found.getheaders()
+            if k.lower() not in ("connection", "transfer-encoding", "content-length")
+        }
+        length = found.getheader("content-length")
+        raw = found.read()
+        connection.close()
+        Late.counts[_READ] += len(raw)
+        Late.counts[_WRITTEN] += len(body)
+        self._answer(found.status, kept, raw, length if self.command == "HEAD" else None)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("do_"):
+            return self._pass
+        raise AttributeError(name)
+
+    def _answer(
+        self, status: int, headers: dict[str, str], body: bytes, length: str | None = None
+    ) -> None:
+        self.send_response_only(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("content-length", length or str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+def serve(port: int, server: int, latency: float) -> None:
+    """Run the proxy until the process ends."""
+    Late.server_port, Late.latency = server, latency
+    ThreadingHTTPServer(("127.0.0.1", port), Late).serve_forever()
+
+
+def asked_of(proxy: int) -> Counter[str]:
+    """Return the requests since the last call, by kind."""
+    connection = HTTPConnection("127.0.0.1", proxy, timeout=30)
+    connection.request("GET", "/asked")
+    told = connection.getresponse().read().decode()
+    connection.close()
+    pairs = (line.rpartition(" ") for line in told.splitlines())
+    return Counter({name: int(count) for name, _, count in pairs})
+
+
+if __name__ == "__main__":
+    main()

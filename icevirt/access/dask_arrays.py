@@ -1,0 +1,328 @@
+"""Write dask arrays to a session: each task writes one block with a fork, and forks are merged.
+
+A fork pickles, so this works with threads, processes and clusters. Two tasks that write into one
+chunk of an array would lose values, so such blocks are refused, or aligned.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import zarr
+
+from icevirt.access.store.zarr_store import IcevirtStore
+from icevirt.errors import InvalidInputError, ReadOnlyError
+from icevirt.repo.session import ForkSession, Session
+
+if TYPE_CHECKING:
+    from dask.array import Array as DaskArray
+
+type Region = tuple[slice, ...]
+
+
+class Write(NamedTuple):
+    """A dask array, the path of the array that takes it, and where in it."""
+
+    source: Any
+    path: str
+    region: Region
+
+
+def store_dask(
+    sources: DaskArray | Sequence[DaskArray],
+    targets: zarr.Array[Any] | Sequence[zarr.Array[Any]],
+    *,
+    regions: Region | Sequence[Region | None] | None = None,
+    safe_chunks: bool = True,
+    align_chunks: bool = False,
+    split_every: int | None = None,
+    **options: Any,
+) -> None:
+    """Write dask arrays into arrays of a writable session. Nothing is committed.
+
+    Every block is written by the worker that computed it, whatever the scheduler: threads,
+    processes or a distributed cluster. The session takes over all changes, or none. Blocks that
+    several sources need are computed once.
+
+    Args:
+        sources: dask arrays.
+        targets: A zarr array for each, opened from ``session.store``.
+        regions: Where to write in each target, as slices; the whole by default.
+        safe_chunks: Refuse blocks that share a chunk of the target; such writes lose values.
+        align_chunks: Rechunk sources so that they do not.
+        split_every: How many forks are merged at once.
+        **options: For `dask.compute`: a scheduler, say.
+
+    Raises:
+        ReadOnlyError: The session is read-only.
+        InvalidInputError: A target is of another store, a shape or dtype does not fit, or blocks
+            share a chunk.
+    """
+    many, places = _as_lists(sources, targets, regions)
+    session = _session_of([target.store for target in places])
+    writes = []
+    for source, target, region in zip(many, places, _regions(regions, len(many)), strict=True):
+        box = _box(source, target, region)
+        grid = [_edges(0, sizes) for sizes in target.write_chunk_sizes]
+        aligned = _aligned(source, grid, box) if align_chunks else source
+        if safe_chunks:
+            _refuse_shared(aligned, grid, box, target.path)
+        writes.append((Write(aligned, target.path, box), grid))
+    if safe_chunks:
+        _refuse_neighbors(writes)
+    write_with_forks(
+        session, [write for write, _grid in writes], split_every=split_every, options=options
+    )
+
+
+def write_with_forks(
+    session: Session,
+    writes: Sequence[Write],
+    *,
+    split_every: int | None,
+    options: Mapping[str, Any],
+) -> None:
+    """Write arrays block by block with forks of a session, and merge them into it."""
+    from dask.base import compute
+    from dask.delayed import delayed
+
+    fork = delayed(pickle.dumps(session.fork()))
+    forks = [
+        merge_by_tree(_written(write, fork), _as_it_is, _merge, split_every=split_every)
+        for write in writes
+        if write.source.size
+    ]
+    # all at once, so that what two arrays need is computed once
+    session.merge(*compute(*forks, **options))  # type: ignore[no-untyped-call]
+
+
+def _written(write: Write, fork: Any) -> Any:
+    """Return an array of forks, one for each block, which writes when it is computed."""
+    from dask.array.core import ArraySliceDep  # type: ignore[attr-defined] # not in its __all__
+
+    source = write.source
+    return source.map_blocks(
+        _write,
+        fork,
+        ArraySliceDep(source.chunks),
+        path=write.path,
+        starts=[axis.start or 0 for axis in write.region],
+        token="icevirt-write",  # noqa: S106 - of the task's name
+        meta=np.empty((0,) * source.ndim, dtype=object),
+    )
+
+
+def _write(values: Any, fork: bytes, at: Region, *, path: str, starts: list[int]) -> ForkSession:
+    """Write one block; each task unpickles its own fork."""
+    session: ForkSession = pickle.loads(fork)  # noqa: S301 - made above
+    moved = zip(at, starts, strict=True)
+    region = tuple(slice(each.start + n, each.stop + n) for each, n in moved)
+    zarr.open_array(IcevirtStore(session), path=path, mode="r+")[region or ...] = values
+    return session
+
+
+def merge_by_tree(
+    blocks: Any,
+    chunk: Callable[..., Any],
+    aggregate: Callable[..., Any],
+    *,
+    split_every: int | None,
+    **options: Any,
+) -> Any:
+    """Return the lazy merge of forks: ``chunk`` makes one of a block, ``aggregate`` merges lists.
+
+    Both take the arguments of reductions, ``axis`` and ``keepdims``, too.
+    """
+    from dask.array import reduction
+
+    return reduction(  # type: ignore[no-untyped-call]
+        blocks,
+        name="icevirt-forks",
+        chunk=computing_meta(chunk),
+        aggregate=computing_meta(aggregate),
+        split_every=split_every,
+        concatenate=False,
+        keepdims=False,
+        dtype=object,
+        meta=_nothing(),
+        **options,
+    )
+
+
+def computing_meta(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that dask may call without data, to learn what it returns."""
+
+    @wraps(func)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return _nothing() if kwargs.pop("computing_meta", False) else func(*args, **kwargs)
+
+    return called
+
+
+def _nothing() -> Any:
+    return np.array([object()], dtype=object)
+
+
+def _as_it_is(fork: ForkSession, axis: Any = None, keepdims: Any = None) -> ForkSession:
+    del axis, keepdims
+    return fork
+
+
+def _merge(forks: Any, axis: Any = None, keepdims: Any = None) -> ForkSession:
+    del axis, keepdims
+    first: ForkSession
+    first, *others = flat(forks)
+    first.merge(*others)
+    return first
+
+
+def flat(nested: Any) -> list[Any]:
+    """Return the items of lists in lists, as reductions of arrays leave them."""
+    if not isinstance(nested, list | tuple):
+        return [nested]
+    return [item for each in nested for item in flat(each)]
+
+
+# -- what is refused -------------------------------------------------------------------------
+
+
+def _as_lists(sources: Any, targets: Any, regions: Any) -> tuple[list[Any], list[zarr.Array[Any]]]:
+    import dask.array
+
+    many = [sources] if isinstance(sources, dask.array.Array) else list(sources)
+    places = [targets] if isinstance(targets, zarr.Array) else list(targets)
+    count = len(many) if regions is None or isinstance(regions, tuple) else len(regions)
+    if not len(many) == len(places) == count:
+        raise InvalidInputError(
+            "there is not one target and one region for each source",
+            do="Pass lists of the same length.",
+            sources=len(many),
+            targets=len(places),
+            regions=count,
+        )
+    for source in many:
+        if not isinstance(source, dask.array.Array):
+            raise InvalidInputError(
+                "a source is not a dask array",
+                do="Make one by dask.array.from_array, or write it yourself: target[...] = values.",
+                type=type(source).__name__,
+            )
+    return many, places
+
+
+def _session_of(stores: Iterable[Any]) -> Session:
+    """Return the one session behind the stores of all targets."""
+    found: dict[int, Session] = {}
+    for store in stores:
+        if not isinstance(store, IcevirtStore):
+            raise InvalidInputError(
+                "a target is not an array of an icevirt session",
+                do='Open it by zarr.open_array(session.store, path="...", mode="r+").',
+                store=type(store).__name__,
+            )
+        found[id(store.session)] = store.session
+    if len(found) != 1:
+        raise InvalidInputError(
+            "all targets belong to one session",
+            do="Call store_dask for each session.",
+            sessions=len(found),
+        )
+    (session,) = found.values()
+    if session.read_only:
+        raise ReadOnlyError(
+            "this session is read-only",
+            do="Open a writable one with `repo.writable_session(branch)`.",
+            snapshot=session.snapshot_id,
+        )
+    return session
+
+
+def _regions(regions: Any, count: int) -> list[Region | None]:
+    return [regions] * count if regions is None or isinstance(regions, tuple) else list(regions)
+
+
+def _box(source: Any, target: zarr.Array[Any], region: Region | None) -> Region:
+    """Return the region with its bounds. Raises `InvalidInputError` if the source does not fit."""
+    given = (slice(None),) * target.ndim if region is None else region
+    facts = {"path": target.path, "region": given, "source": source.shape, "target": target.shape}
+    if len(given) != target.ndim or any((each.step or 1) != 1 for each in given):
+        raise InvalidInputError(
+            "a region is one slice of step 1 for each dimension of its target",
+            do="Write (slice(0, 10), slice(None)).",
+            **facts,
+        )
+    box = tuple(
+        slice(*each.indices(length)[:2]) for each, length in zip(given, target.shape, strict=True)
+    )
+    if tuple(each.stop - each.start for each in box) != source.shape:
+        raise InvalidInputError(
+            "a dask array does not have the shape of the region that it is written to",
+            do="Resize the target first, target.resize(shape), or pass another region.",
+            **facts,
+        )
+    if not np.can_cast(source.dtype, target.dtype, "same_kind"):
+        raise InvalidInputError(
+            "the values of a dask array do not fit into the dtype of its target",
+            do=f"Convert them yourself: array.astype({str(target.dtype)!r}).",
+            path=target.path,
+            source_dtype=str(source.dtype),
+            target_dtype=str(target.dtype),
+        )
+    return box
+
+
+def _edges(start: int, sizes: Iterable[int]) -> list[int]:
+    return list(accumulate(sizes, initial=start))
+
+
+def _aligned(source: Any, grid: Sequence[Sequence[int]], box: Region) -> Any:
+    """Return the source with blocks that end where chunks of the target end."""
+    chunks = []
+    for sizes, edges, place in zip(source.chunks, grid, box, strict=True):
+        inner = _edges(place.start, sizes)[1:-1]
+        ends = np.asarray(edges)[np.searchsorted(edges, inner, side="right") - 1].tolist()
+        kept = sorted({place.start, place.stop, *(each for each in ends if each > place.start)})
+        chunks.append(tuple(stop - start for start, stop in pairwise(kept)) or (0,))
+    return source.rechunk(tuple(chunks))
+
+
+def _refuse_shared(source: Any, grid: Sequence[Sequence[int]], box: Region, path: str) -> None:
+    """Refuse blocks that meet within a chunk of the target."""
+    for axis, (sizes, edges, place) in enumerate(zip(source.chunks, grid, box, strict=True)):
+        inner = set(_edges(place.start, sizes)[1:-1])
+        if wrong := sorted(inner.difference(edges)):
+            raise InvalidInputError(
+                "two blocks of a dask array would write into one chunk, and lose values",
+                do="Pass align_chunks=True, rechunk the array, or write by one task.",
+                path=path,
+                axis=axis,
+                at=wrong[:5],
+                chunks=tuple(np.diff(edges)[:3].tolist()),
+            )
+
+
+def _refuse_neighbors(writes: Sequence[tuple[Write, Sequence[Sequence[int]]]]) -> None:
+    """Refuse two sources that write into one chunk of a target."""
+    by_path: dict[str, list[tuple[tuple[int, int], ...]]] = {}
+    for write, grid in writes:
+        spans = tuple(
+            (
+                int(np.searchsorted(edges, place.start, side="right")) - 1,
+                int(np.searchsorted(edges, place.stop, side="left")),
+            )
+            for edges, place in zip(grid, write.region, strict=True)
+        )
+        for other in by_path.setdefault(write.path, []):
+            if all(a < d and c < b for (a, b), (c, d) in zip(spans, other, strict=True)):
+                raise InvalidInputError(
+                    "two dask arrays would write into one chunk of a target, and lose values",
+                    do="Write them one after the other, or into regions that end with chunks.",
+                    path=write.path,
+                    region=write.region,
+                )
+        by_path[write.path].append(spans)

@@ -1,0 +1,183 @@
+"""Join the small manifests that appends left behind, array by array.
+
+The references stay what they are: readers see no difference but fewer requests. It is one commit,
+or none if there is little to join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from icevirt.archive.reports.card import plural
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.config.document import RepositoryConfig
+from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Snapshot
+from icevirt.planning.growth.tail_runs import tail_run
+from icevirt.planning.schedule.manifest_units import SHARED_REFERENCES
+from icevirt.repo.assets import Assets
+from icevirt.repo.commits.manifest_writer import by_cell
+from icevirt.repo.commits.rewrite_commit import Rewrite, publish
+from icevirt.repo.repo_info_file import RepoInfoFile, pause, refuse_read_only
+from icevirt.storage.constructors import StorageLike, storage_of
+from icevirt.versioning import repo_updates
+from icevirt.versioning.chunk_tables import compact
+from icevirt.versioning.manifest_splitting import grid_of
+from icevirt.versioning.merge.build_merge import array_of
+from icevirt.wire.manifests.manifest import ManifestEncoding
+
+FEWEST = 4
+"""Manifests at the end of an array that are worth a commit."""
+
+_TRIES = 10  # while others commit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldReport:
+    """What was joined; nothing where ``snapshot_id`` is ""."""
+
+    snapshot_id: str
+    arrays: int
+    joined: int  # manifests that arrays no longer refer to
+    written: int  # in their place
+    references: int  # in these
+
+
+def fold(
+    storage: StorageLike, *, branch: str = "main", fewest: int = FEWEST, dry_run: bool = False
+) -> FoldReport:
+    """Join the manifests at the end of arrays into windows of their own, in one commit.
+
+    Appends go on behind it as before. If others commit meanwhile, it begins again on what they
+    committed, and gives up, without an error, if they never stop.
+
+    Args:
+        storage: Of the repository.
+        branch: Whose tip is looked at.
+        fewest: Manifests that an array has at its end before they are joined.
+        dry_run: Only count what would be joined.
+
+    Raises:
+        RefNotFoundError: There is no such branch.
+        ReadOnlyError: The repository is read-only.
+        FormatError: A manifest is damaged, or a newer client stored what would be lost.
+    """
+    head = RepoInfoFile(storage_of(storage))
+    for attempt in range(_TRIES):
+        current = head.read_v2("folding manifests")
+        refuse_read_only(current.info)
+        config = RepositoryConfig.from_document(current.info.config)
+        assets = Assets(head.storage, manifests=ManifestEncoding.of_config(config.document))
+        tip = assets.snapshot(repo_updates.branch_tip(current.info, branch))
+        runs = {node.path: run for node in tip.arrays() if (run := tail_run(node, fewest))}
+        if not runs:
+            break
+        if dry_run:
+            there = {ref.object_id for run in runs.values() for ref in run}
+            return FoldReport(
+                snapshot_id="", arrays=len(runs), joined=len(there), written=0, references=0
+            )
+        written, refs = _written(assets, config, tip, runs)
+        nodes = tuple(
+            _folded(node, runs[node.path], refs[node.path])
+            if isinstance(node, ArrayNode) and node.path in runs
+            else node
+            for node in tip.nodes
+        )
+        count = sum(info.num_chunk_refs for info in written.values())
+        rewrite = Rewrite(
+            base=tip,
+            branch=branch,
+            message=f"Join manifests of {plural(len(runs), 'array')}",
+            nodes=nodes,
+            written=written,
+        )
+        made = publish(head, assets, current, rewrite=rewrite)
+        if made is not None:
+            used = {
+                ref.object_id
+                for node in nodes
+                if isinstance(node, ArrayNode)
+                for ref in node.manifests
+            }
+            gone = {ref.object_id for run in runs.values() for ref in run} - used
+            return FoldReport(
+                snapshot_id=made,
+                arrays=len(runs),
+                joined=len(gone),
+                written=len(written),
+                references=count,
+            )
+        pause(attempt)
+    return FoldReport(snapshot_id="", arrays=0, joined=0, written=0, references=0)
+
+
+def _folded(node: ArrayNode, run: Sequence[ManifestRef], refs: Sequence[ManifestRef]) -> ArrayNode:
+    kept = [ref for ref in node.manifests if ref not in run]
+    made = array_of(node.path, node.user_data, node.id, (*kept, *refs))
+    return replace(made, extra=node.extra)
+
+
+def _written(
+    assets: Assets,
+    config: RepositoryConfig,
+    tip: Snapshot,
+    runs: Mapping[str, tuple[ManifestRef, ...]],
+) -> tuple[dict[ObjectId12, ManifestFile], dict[str, list[ManifestRef]]]:
+    """Write the joined tables: large ones by themselves, small ones together."""
+    written: dict[ObjectId12, ManifestFile] = {}
+    refs: dict[str, list[ManifestRef]] = {path: [] for path in runs}
+    open_pile: dict[str, tuple[ObjectId8, ChunkTable]] = {}
+
+    def write(pile: Mapping[str, tuple[ObjectId8, ChunkTable]]) -> None:
+        info = assets.put_manifest({key: compact(table) for key, table in pile.values()})
+        written[info.id] = info
+        for path, (_, table) in pile.items():
+            refs[path].append(ManifestRef(object_id=info.id, extents=table.extents()))
+
+    for path, key, table in _joined(assets, config, tip, runs):
+        size = sum(len(each) for _, each in open_pile.values()) + len(table)
+        if len(table) >= SHARED_REFERENCES:
+            write({path: (key, table)})
+            continue
+        if path in open_pile or size > SHARED_REFERENCES:
+            write(open_pile)
+            open_pile = {}
+        open_pile[path] = key, table
+    if open_pile:
+        write(open_pile)
+    return written, refs
+
+
+def _joined(
+    assets: Assets,
+    config: RepositoryConfig,
+    tip: Snapshot,
+    runs: Mapping[str, tuple[ManifestRef, ...]],
+) -> Iterator[tuple[str, ObjectId8, ChunkTable]]:
+    """Yield the joined tables of arrays, one for each window: path, node, table."""
+    tables: dict[str, list[ChunkTable]] = {path: [] for path in runs}
+    wanted: dict[ObjectId12, list[ArrayNode]] = {}
+    for path, run in runs.items():
+        node = tip.node(path)
+        assert isinstance(node, ArrayNode)
+        for ref in run:
+            wanted.setdefault(ref.object_id, []).append(node)
+    for key, nodes in wanted.items():  # each manifest is read once, and what is not wanted let go
+        manifest = assets.read_manifest(key)
+        manifest.refuse_loss()
+        for node in nodes:
+            if (table := manifest.arrays.get(node.id)) is not None:
+                tables[node.path].append(table)
+    for path, parts in tables.items():
+        node = tip.node(path)
+        assert isinstance(node, ArrayNode)
+        grid = grid_of(
+            config.splitting_document,
+            path=path,
+            num_chunks=node.num_chunks,
+            dimension_names=node.dimension_names,
+        )
+        for table in by_cell(ChunkTable.concatenate(parts), grid) if parts else ():
+            yield path, node.id, table

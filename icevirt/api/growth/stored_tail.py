@@ -1,0 +1,311 @@
+"""Write what is added to a dataset: chunks of values, and one small manifest for all arrays.
+
+References of all arrays lie together in the manifest that was written last, the *hot* one, until it
+is full: so a file with a hundred variables costs one manifest read and one written. Other manifests
+are neither read nor written, except those of stored values, of which there are few.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.chunks import ChunkTable, ChunkType, Manifest
+from icevirt.model.metadata import document_of
+from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Snapshot
+from icevirt.planning.growth.lengthened import Lengthened, LengthenedArray, OtherwiseError
+from icevirt.planning.schedule.manifest_units import MAX_REFERENCES
+from icevirt.repo import layout
+from icevirt.repo.assets import Assets
+from icevirt.repo.maintenance import content_names
+from icevirt.tasks.chunk_encoding import decode_chunk, encode_chunks
+from icevirt.tasks.materialize import Sink, stored
+from icevirt.tasks.write_manifests import AddedChunks
+from icevirt.versioning.chunk_tables import compact
+from icevirt.versioning.id_columns import column
+from icevirt.versioning.merge.build_merge import array_of
+from icevirt.wire.manifests import manifest
+
+HOT_REFERENCES = 50_000
+"""References of the hot manifest, about 600 KiB; with more of them another one is begun."""
+
+MAX_LISTED = 100_000
+"""Chunks that a transaction log lists; of more it names the arrays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTail:
+    """What was written, to be committed."""
+
+    nodes: Mapping[str, ArrayNode]  # by path, as they will be
+    written: Mapping[ObjectId12, ManifestFile]
+    chunks: Mapping[ObjectId8, NDArray[np.uint32]]  # that were added or written again, by array
+    touched: frozenset[ObjectId8]  # arrays with too many of them
+    hot: str  # the manifest that the next references join; "": none
+    writes: tuple[Future[None], ...]  # that have to end before anybody sees it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """The references of an array that one manifest will hold."""
+
+    array: LengthenedArray
+    table: ChunkTable
+    is_all: bool  # no other manifest holds references of the array
+
+
+class ManifestReads:
+    """Reads manifests, each once, beside whatever else is done."""
+
+    def __init__(self, assets: Assets, pool: Executor) -> None:
+        """Read nothing yet."""
+        self._assets, self._pool = assets, pool
+        self._begun: dict[ObjectId12, Future[Manifest]] = {}
+
+    def of(self, keys: Iterable[ObjectId12]) -> dict[ObjectId12, Future[Manifest]]:
+        """Begin to read manifests that were not read yet."""
+        found = {}
+        for key in keys:
+            if key not in self._begun:
+                self._begun[key] = self._pool.submit(self._assets.read_manifest, key)
+            found[key] = self._begun[key]
+        return found
+
+
+def store_tail(
+    assets: Assets,
+    tip: Snapshot,
+    growth: Lengthened,
+    added: AddedChunks,
+    *,
+    hot: str,
+    read: ManifestReads,
+    inline_threshold: int,
+    pool: Executor,
+) -> StoredTail:
+    """Write chunks and manifests of what is added.
+
+    Args:
+        assets: Of the repository.
+        tip: What is added to.
+        growth: The arrays that become longer.
+        added: Their new references and values.
+        hot: The manifest that an append wrote last, if there is one.
+        read: Of manifests, some of which is under way.
+        inline_threshold: Bytes up to which chunks lie in the manifest.
+        pool: Makes requests beside each other.
+
+    Raises:
+        OtherwiseError: Stored values are not stored any more, or cut in another way.
+    """
+    count = sum(len(table) for _, table in added.references) + len(growth.values)
+    joined = _joined(tip, growth, hot, count)
+    needed = {ref.object_id for each in growth.values for ref in each.node.manifests}
+    needed |= set() if joined is None else {joined}
+    manifests = {key: future.result() for key, future in read.of(needed).items()}
+    if joined is not None and manifests[joined].unkept:
+        joined = None  # a newer client stored what would be lost
+    sink = Sink(repo=assets.storage, inline_threshold=inline_threshold)
+    values = [
+        pool.submit(_with_values, assets, each, added.values.get(each.node.id), manifests, sink)
+        for each in growth.values
+    ]
+    by_id = {each.node.id: each for each in growth.references}
+    tables = [
+        _Table(array=by_id[key], table=table, is_all=False)
+        for key, table in added.references
+        if len(table)
+    ]
+    chunks: dict[ObjectId8, list[NDArray[np.uint32]]] = {}
+    for each in tables:
+        chunks.setdefault(each.array.node.id, []).append(each.table.index)
+    for future in values:
+        made, index = future.result()
+        tables.append(made)
+        chunks[made.array.node.id] = [index]
+    ids = frozenset(bytes(row) for each in tables for row in each.table.chunk_ids)
+    listed = pool.submit(content_names.record, assets.storage, column(ids))
+    if joined is not None:
+        tables = _beside(tables, joined, manifests[joined].arrays)
+    found = list(_encoded(assets, tables))
+    writes = [pool.submit(assets.storage.put, path, raw) for _, path, raw, _ in found]
+    many = sum(len(one) for each in chunks.values() for one in each) > MAX_LISTED
+    infos = [info for info, *_ in found]
+    last = infos[-1] if infos else None
+    is_open = last is not None and last.num_chunk_refs < HOT_REFERENCES
+    return StoredTail(
+        nodes=_nodes(growth, [(info, pile) for info, _, _, pile in found], joined),
+        written={info.id: info for info in infos},
+        chunks={} if many else {key: _in_order(parts) for key, parts in chunks.items()},
+        touched=frozenset(chunks) if many else frozenset(),
+        hot=str(last.id) if last is not None and is_open else "",
+        writes=(listed, *writes),
+    )
+
+
+def _in_order(parts: Sequence[NDArray[np.uint32]]) -> NDArray[np.uint32]:
+    index = np.concatenate(parts)
+    return index[np.lexsort(index.T[::-1])] if index.shape[1] else index
+
+
+def _joined(tip: Snapshot, growth: Lengthened, hot: str, count: int) -> ObjectId12 | None:
+    """Return the hot manifest if the new references have room in it."""
+    if not hot:
+        return None
+    key = ObjectId12.parse(hot)
+    info = tip.manifest(key)
+    there = any(
+        ref.object_id == key
+        for each in (*growth.references, *growth.values)
+        for ref in each.node.manifests
+    )
+    has_room = info is not None and info.num_chunk_refs + count <= HOT_REFERENCES
+    return key if there and has_room else None
+
+
+def _beside(
+    tables: Sequence[_Table], joined: ObjectId12, held: Mapping[ObjectId8, ChunkTable]
+) -> list[_Table]:
+    """Return tables with the references of the same arrays that a manifest holds."""
+    found = []
+    for each in tables:
+        before = held.get(each.array.node.id)
+        has_it = any(ref.object_id == joined for ref in each.array.node.manifests)
+        if each.is_all or before is None or not has_it:
+            found.append(each)
+        else:
+            both = ChunkTable.concatenate([before, each.table])
+            found.append(_Table(array=each.array, table=both, is_all=False))
+    return found
+
+
+def _encoded(
+    assets: Assets, tables: Sequence[_Table]
+) -> Iterator[tuple[ManifestFile, str, bytes, list[_Table]]]:
+    """Yield few manifests, none with two tables of an array: facts, path, bytes, tables."""
+    piles: list[list[_Table]] = []
+    held: set[ObjectId8] = set()
+    size = 0
+    for each in sorted(tables, key=lambda each: -len(each.table)):
+        key = each.array.node.id
+        if not piles or key in held or size + len(each.table) > MAX_REFERENCES:
+            piles.append([])
+            held, size = set(), 0
+        piles[-1].append(each)
+        held.add(key)
+        size += len(each.table)
+    how = assets.manifests
+    for pile in piles:
+        made = manifest.encode(
+            {each.array.node.id: compact(each.table) for each in pile},
+            level=how.level,
+            locations=how.locations,
+        )
+        info = ManifestFile(
+            id=made.id, size_bytes=len(made.raw), num_chunk_refs=made.num_chunk_refs
+        )
+        yield info, layout.manifest(made.id), made.raw, pile
+
+
+def _nodes(
+    growth: Lengthened,
+    found: Sequence[tuple[ManifestFile, list[_Table]]],
+    joined: ObjectId12 | None,
+) -> dict[str, ArrayNode]:
+    """Return the arrays as they will be."""
+    new: dict[ObjectId8, list[ManifestRef]] = {}
+    replaced: set[ObjectId8] = set()
+    for info, pile in found:
+        for each in pile:
+            key = each.array.node.id
+            ref = ManifestRef(object_id=info.id, extents=each.table.extents())
+            new.setdefault(key, []).append(ref)
+            if each.is_all:
+                replaced.add(key)
+    nodes = {}
+    for array in (*growth.references, *growth.values):
+        key, path = array.node.id, array.node.path
+        kept = [
+            ref
+            for ref in array.node.manifests
+            if key not in replaced and (ref.object_id != joined or key not in new)
+        ]
+        refs = sorted((*kept, *new.get(key, ())), key=lambda ref: [low for low, _ in ref.extents])
+        nodes[path] = array_of(path, array.zarr_json, key, tuple(refs))
+    return nodes
+
+
+# -- values that are stored ----------------------------------------------------------------------
+
+
+def _with_values(
+    assets: Assets,
+    each: LengthenedArray,
+    new: NDArray[Any] | None,
+    manifests: Mapping[ObjectId12, Manifest],
+    sink: Sink,
+) -> tuple[_Table, NDArray[np.uint32]]:
+    """Write the chunks of values from the first that changes; return all, and which are new."""
+    if new is None:
+        raise OtherwiseError(f"the new files have no values of {each.node.path}")
+    held = _table(each.node, manifests)
+    before = _values_behind(assets, each, held)
+    document = document_of(array_of(each.node.path, each.zarr_json, each.node.id, ()))
+    edge = document["chunk_grid"]["configuration"]["chunk_shape"][each.axis]
+    values = new if before is None else np.concatenate([before, new], axis=each.axis)
+    at = tuple(each.kept if axis == each.axis else 0 for axis in range(values.ndim))
+    chunks = -(-values.shape[each.axis] // edge)
+    written = stored(encode_chunks(each.zarr_json, values, at, chunks), sink)
+    left = held.take(held.index[:, each.axis] < each.kept // edge)
+    table = ChunkTable.concatenate([left, written]) if len(left) else written
+    return _Table(array=each, table=table, is_all=True), written.index
+
+
+def _table(node: ArrayNode, manifests: Mapping[ObjectId12, Manifest]) -> ChunkTable:
+    found: Iterable[ChunkTable | None] = (
+        manifests[ref.object_id].arrays.get(node.id) for ref in node.manifests
+    )
+    tables = [table for table in found if table is not None]
+    return ChunkTable.concatenate(tables) if tables else ChunkTable.empty(len(node.num_chunks))
+
+
+def _values_behind(assets: Assets, each: LengthenedArray, held: ChunkTable) -> NDArray[Any] | None:
+    """Return the values from the first chunk that is cut anew; None where there are none."""
+    node, axis = each.node, each.axis
+    document = document_of(node)
+    edges = document["chunk_grid"]["configuration"]["chunk_shape"]
+    others = [(n, e) for at, (n, e) in enumerate(zip(node.shape, edges, strict=True)) if at != axis]
+    if any(max(1, length) != edge for length, edge in others) or each.kept % edges[axis]:
+        raise OtherwiseError(f"the stored values of {node.path} are cut in another way")
+    numbers = range(each.kept // edges[axis], node.num_chunks[axis])
+    if not numbers or not math.prod(node.shape):
+        return None
+    index = np.zeros((len(numbers), len(node.shape)), np.int64)
+    index[:, axis] = numbers
+    rows = held.rows_of(index)
+    if (rows < 0).any():
+        raise OtherwiseError(f"values of {node.path} are missing")
+    parts = [
+        decode_chunk(document, edges, _bytes_of(assets, node, held, row)) for row in rows.tolist()
+    ]
+    values = np.concatenate(parts, axis=axis)
+    end = node.shape[axis] - each.kept
+    return values[(slice(None),) * axis + (slice(0, end),)]
+
+
+def _bytes_of(assets: Assets, node: ArrayNode, held: ChunkTable, row: int) -> bytes:
+    at, length = int(held.offset[row]), int(held.length[row])
+    kind = int(held.kind[row])
+    if kind == ChunkType.inline:
+        return held.inline[at : at + length].tobytes()
+    if kind != ChunkType.native:
+        raise OtherwiseError(f"values of {node.path} are not stored in the repository")
+    key = ObjectId12(held.chunk_ids[int(held.source[row])].tobytes())
+    return assets.chunk(key, offset=at, length=length)

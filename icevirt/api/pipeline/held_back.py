@@ -1,0 +1,109 @@
+"""Keep which files an update left out, and why, for the next update and for those who watch.
+
+The list is an immutable object that snapshots name: that of a build, or one that changes nothing
+else. Each update tries these files again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields
+
+from icevirt.api.pipeline.provenance import BUILD_ID, provenance_of
+from icevirt.api.pipeline.target import Target, digest_of
+from icevirt.archive.reports.update import FileHeldBack
+from icevirt.errors import ObjectNotFoundError
+from icevirt.model.json import JSON, loads
+from icevirt.repo.layout import WORK
+from icevirt.repo.repository import Repository
+from icevirt.storage.protocol import Storage
+from icevirt.versioning import repo_updates
+
+METADATA = "icevirt_update"
+"""Key of the metadata of a snapshot that changes nothing but which files are held back."""
+
+_TRIED = "tried"  # of what a build records
+_LARGE = 1 << 26
+
+
+def keep_held(storage: Storage, files: Iterable[FileHeldBack]) -> str:
+    """Write which files are held back; return the name that a snapshot says."""
+    told = [asdict(each) for each in sorted(files, key=lambda each: each.url)]
+    name = digest_of(told)
+    storage.put(_path(name), json.dumps({"version": 1, "files": told}, indent=1).encode())
+    return name
+
+
+def name_of(target: Target) -> str:
+    """Return the name of the list that holds for a branch; "" where no file is held back."""
+    if target.info is None:
+        return ""
+    for each in repo_updates.ancestry(target.info, target.tip):
+        said = each.metadata.get(METADATA)
+        if isinstance(said, dict) and said.get("group") == target.group:
+            return _sound(said.get("held"))
+        if (record := provenance_of(each, target.group)) is not None:
+            return _sound(record.get("held"))
+    return ""
+
+
+def told(storage: Storage, files: Sequence[FileHeldBack]) -> dict[str, JSON]:
+    """Write which files are held back; return what a build says of them that tried them."""
+    return {"held": keep_held(storage, files), _TRIED: True}
+
+
+def are_tried(target: Target) -> bool:
+    """Say whether nobody changed a dataset since its files that are held back were tried."""
+    if target.info is None:
+        return False
+    for each in repo_updates.ancestry(target.info, target.tip):
+        said = each.metadata.get(METADATA)
+        if isinstance(said, dict) and said.get("group") == target.group:
+            return True
+        if (record := provenance_of(each, target.group)) is not None:
+            return record.get(_TRIED) is True
+    return False
+
+
+def held_files(storage: Storage, name: str) -> tuple[FileHeldBack, ...]:
+    """Return the files of a list; none where it cannot be read: they are found again."""
+    if not name:
+        return ()
+    known = {each.name: each.type for each in fields(FileHeldBack)}
+    try:
+        raw = storage.get(_path(name))
+        rows = loads(raw)["files"] if len(raw) <= _LARGE else []
+        found = tuple(FileHeldBack(**{key: row[key] for key in known}) for row in rows)
+    except (ObjectNotFoundError, ValueError, KeyError, TypeError):
+        return ()
+    is_sound = all(
+        isinstance(getattr(each, key), int if kind == "int" else str)
+        for each in found
+        for key, kind in known.items()
+    )
+    return found if is_sound else ()
+
+
+def commit_held(target: Target, files: Sequence[FileHeldBack]) -> str:
+    """Commit which files are held back, and nothing else; return the id of the snapshot.
+
+    Raises:
+        ConflictError: Another writer was first.
+    """
+    held = keep_held(target.storage, files) if files else ""
+    repo = Repository.open(target.storage)
+    session = repo.writable_session(target.branch)
+    return session.commit(
+        f"Hold back {len(files):,} {'file' if len(files) == 1 else 'files'}",
+        metadata={METADATA: {"group": target.group, "held": held}},
+        allow_empty=True,
+    )
+
+
+def _sound(name: object) -> str:
+    return name if isinstance(name, str) and BUILD_ID.fullmatch(name) else ""
+
+
+def _path(name: str) -> str:
+    return f"{WORK[0]}/held/{name}.json"

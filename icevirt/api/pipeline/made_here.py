@@ -1,0 +1,109 @@
+"""Remember what this user made, so that an update or a look at one's own dataset asks for nothing.
+
+A small file in the user's state directory says which recipe was made for which repository, and
+which prefixes the user's builds referred to there. It is never required, and never written where it
+cannot be: then an update asks for the digest, and a reader for the prefixes.
+``ICEVIRT_REMEMBER=0`` switches it off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from icevirt.objects.authorize import Prefix
+
+_NAME = "icevirt/recipes.jsonl"
+_MOST = 1 << 24  # bytes that are read
+
+
+def _file() -> str | None:
+    """Return where the file lies; None where nothing is to be remembered."""
+    if os.environ.get("ICEVIRT_REMEMBER", "1").strip().lower() in ("0", "false", "no", "off"):
+        return None
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(home, _NAME) if os.path.isabs(home) else None
+
+
+def remember(repo: str, digest: str) -> None:
+    """Note that this user made a recipe for the repository of a URL."""
+    if not is_remembered(repo, digest):
+        _add({"repo": repo, "recipe": digest})
+
+
+def remember_containers(repo: str, containers: Iterable[Prefix]) -> None:
+    """Note that a build of this user referred to files below these prefixes."""
+    known = set(remembered_containers(repo))
+    new = [each for each in containers if each not in known]
+    if new:
+        _add({"repo": repo, "containers": new})
+
+
+def remembered_containers(repo: str) -> tuple[Prefix, ...]:
+    """Return the prefixes that builds of this user referred to, on this machine, in their order."""
+    found: dict[Prefix, None] = {}
+    for line in _lines():
+        if line.get("repo") == repo and isinstance(line.get("containers"), list):
+            found |= dict.fromkeys(_entries(line["containers"]))
+    return tuple(found)
+
+
+def _entries(given: list[Any]) -> Iterator[Prefix]:
+    for each in given:
+        match each:
+            case str():
+                yield each
+            case [str(prefix), str(endpoint)]:
+                yield prefix, endpoint
+            case _:
+                pass
+
+
+def _add(line: dict[str, Any]) -> None:
+    path = _file()
+    if path is None:
+        return
+    with contextlib.suppress(OSError):
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(path, flags, 0o600), "ab", buffering=0) as file:
+            if _is_private(file.fileno()):
+                file.write(
+                    json.dumps(line).encode() + b"\n"
+                )  # one write: others may add lines at the same time
+
+
+def is_remembered(repo: str, digest: str) -> bool:
+    """Say whether this user made a recipe for the repository of a URL, on this machine."""
+    return any((each.get("repo"), each.get("recipe")) == (repo, digest) for each in _lines())
+
+
+def _lines() -> Iterator[dict[str, Any]]:
+    """Yield what the file says; damaged lines are passed over."""
+    path = _file()
+    if path is None:
+        return
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+            lines = file.read(_MOST).splitlines() if _is_private(file.fileno()) else []
+    except OSError:
+        return
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            found = json.loads(line)
+            if isinstance(found, dict):
+                yield found
+
+
+def _is_private(number: int) -> bool:
+    """Say whether nobody but this user can have written a file."""
+    facts = os.fstat(number)
+    return (
+        stat.S_ISREG(facts.st_mode)
+        and facts.st_uid == os.geteuid()
+        and not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )

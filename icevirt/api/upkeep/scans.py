@@ -1,0 +1,100 @@
+"""Implement `icevirt.forget_scans`, and find the parts of a catalog that describe some files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator
+
+import numpy as np
+
+from icevirt.archive import catalog as schema
+from icevirt.catalog.facts_reader import Chosen
+from icevirt.catalog.lookup import forget, rows_forgotten
+from icevirt.catalog.parquet import read_tables
+from icevirt.catalog.parts import check_mark, complete_parts
+from icevirt.connect.spelling import is_url, spelled
+from icevirt.connect.urls import Address, as_local_path, file_url
+from icevirt.errors import InvalidInputError, NotFoundError
+from icevirt.storage.constructors import StorageLike, storage_of
+from icevirt.storage.protocol import Storage
+
+_FOLDERS = ("files", "more", "arrays", "refs")  # in the order in which a part goes
+
+
+def source_urls(files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Return files as lists of files spell them; they need not be there any more.
+
+    Raises:
+        InvalidInputError: One is no path and no URL.
+    """
+    many = [files] if isinstance(files, str | os.PathLike) else [*files]
+    if not many or not all(map(os.fspath, many)):
+        raise InvalidInputError("no file is named", do="Pass paths or URLs of files.")
+    return [_url(os.fspath(each)) for each in many]
+
+
+def _url(given: str) -> str:
+    text = spelled(given)
+    if is_url(text) and not text.startswith("file://"):
+        return Address.parse(text).url
+    return file_url(as_local_path(text))
+
+
+def forget_scans(
+    catalog: StorageLike, files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+) -> int:
+    """Let files be scanned again by the next scan, though the catalog describes them.
+
+    Args:
+        catalog: Directory or URL of the catalog.
+        files: Paths or URLs of files, as they were scanned.
+
+    Returns:
+        How many scans are forgotten; a file has one for each way in which it was scanned.
+
+    Raises:
+        NotFoundError: There is no catalog, or it holds no scan of one of the files.
+        FormatError: The catalog is damaged, or of another version.
+    """
+    storage, urls = storage_of(catalog), source_urls(files)
+    check_mark(storage)
+    done = {each for note in rows_forgotten(storage) for each in note}
+    rows = [each for each in rows_of_files(storage, urls) if each[:2] not in done]
+    if missing := sorted({*urls} - {url for *_, url in rows}):
+        raise NotFoundError(
+            "the catalog holds no scan of this file",
+            do="Name the file as it was scanned; `icevirt catalog CATALOG --table files --to"
+            " files.parquet` lists the names.",
+            catalog=storage.url,
+            files=missing[:5],
+        )
+    names = sorted({part for part, *_ in rows})
+    numbers = {name: at for at, name in enumerate(names)}
+    chosen = Chosen(
+        part=np.array([numbers[part] for part, *_ in rows], np.int32),
+        row=np.array([row for _, row, _ in rows], np.int32),
+    )
+    forget(storage, names, chosen)
+    return len(rows)
+
+
+def rows_of_files(storage: Storage, urls: Collection[str]) -> Iterator[tuple[str, int, str]]:
+    """Yield part, row and URL of the scans of files."""
+    wanted = frozenset(urls)
+    parts = sorted(complete_parts(storage))
+    tables = read_tables(storage, (schema.path_of("files", part) for part in parts), ["url", "row"])
+    for part, table in zip(parts, tables, strict=True):
+        for url, row in zip(table["url"].to_pylist(), table["row"].to_pylist(), strict=True):
+            if url in wanted:
+                yield part, int(row), str(url)
+
+
+def objects_of_parts(storage: Storage, parts: Collection[str]) -> list[str]:
+    """Return the objects of parts of a catalog, in the order in which they are deleted."""
+    found = []
+    for folder in _FOLDERS:
+        for info in storage.list(folder):
+            name = info.path.removeprefix(f"{folder}/").removesuffix(".parquet")
+            if (schema.run_of(name) if folder == "more" else name) in parts:
+                found.append(info.path)
+    return found

@@ -1,0 +1,145 @@
+"""Implement `icevirt.status`: how a dataset is, in few requests and without reading references."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.access.store.zarr_store import IcevirtStore
+from icevirt.access.xarray.datastore import of_all_eras
+from icevirt.api.pipeline.files_held import WORK_FOLDER
+from icevirt.api.pipeline.held_back import held_files, name_of
+from icevirt.api.pipeline.provenance import provenance_of
+from icevirt.api.pipeline.target import Target
+from icevirt.api.upkeep.own_objects import work_folders
+from icevirt.archive.reports.upkeep import RepositoryStatus
+from icevirt.catalog.listings import pieces_of
+from icevirt.errors import IcevirtError
+from icevirt.model import paths
+from icevirt.planning.growth.tail_runs import tails
+from icevirt.repo.authorization import Authorization
+from icevirt.repo.repository import Repository
+from icevirt.storage.constructors import StorageLike, storage_of
+from icevirt.storage.protocol import Below, Storage
+from icevirt.versioning import repo_updates
+from icevirt.versioning.history.timestamps import moment
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def status(
+    repo: StorageLike,
+    *,
+    branch: str = "main",
+    group: str = "/",
+    authorize_virtual_chunk_access: Authorization = None,
+) -> RepositoryStatus:
+    """Say how a dataset is: its newest step, its files, what it holds, and when it last grew.
+
+    It reads the object `repo`, the newest snapshot, the coordinate of the dimension that grows and
+    the list of files, and lists the work folders of builds. It reads no references of variables,
+    and no source file, unless the coordinate lies in one.
+
+    Args:
+        repo: Path or URL of the repository.
+        branch: The branch.
+        group: The group of the dataset.
+        authorize_virtual_chunk_access: As for `Repository.open`, if the coordinate is virtual.
+
+    Raises:
+        RepositoryNotFoundError, RefNotFoundError, NodeNotFoundError: They do not exist.
+        FormatError: The list of files is damaged, or the repository has the V1 format.
+    """
+    storage = storage_of(repo)
+    opened = Repository.open(storage, authorize_virtual_chunk_access=authorize_virtual_chunk_access)
+    info = opened.head.read_v2("the status of a dataset").info
+    tip = repo_updates.branch_tip(info, branch)
+    group = paths.canonical(group)
+    session = opened.readonly_session(snapshot_id=str(tip))
+    session.snapshot.node(group)
+    target = Target(
+        storage=storage, branch=branch, group=group, mode="w", info=info, head=opened.head
+    )
+    last = target.last_build()
+    record: Mapping[str, Any] = (provenance_of(last) if last else None) or {}
+    sizes, times = _files(storage, record)
+    notes: list[str] = []
+    dimension = _growing(record)
+    steps, newest = None, None
+    if dimension is not None:
+        try:
+            ds = of_all_eras(IcevirtStore(session), session.snapshot, group, {})
+            steps = ds.sizes.get(dimension)
+            newest = _newest(ds[dimension].values) if dimension in ds.variables else None
+        except IcevirtError as error:
+            notes.append(f"the newest step is unknown: {error.what}")
+    counts = record.get("bytes") or (None, None)
+    snapshot = session.snapshot
+    return RepositoryStatus(
+        repo=storage.url,
+        branch=branch,
+        group=group,
+        snapshot_id=str(tip),
+        at=datetime.now(UTC),
+        last_commit=moment(info.snapshots[tip].flushed_at),
+        last_build=None if last is None else moment(last.flushed_at),
+        dimension=dimension,
+        steps=steps,
+        newest_step=newest,
+        newest_file=_EPOCH + timedelta(microseconds=int(times.max()) // 1000)
+        if len(times) and times.max() > 0
+        else None,
+        files=record.get("files"),
+        held_files=held_files(storage, name_of(target)),
+        bad_files=tuple(url for url, _, _ in record.get("bad_files", ())),
+        source_bytes=int(sizes.sum()) if len(sizes) else None,
+        referenced_bytes=counts[0],
+        stored_bytes=counts[1],
+        manifests=len(snapshot.manifest_files),
+        manifest_bytes=sum(each.size_bytes for each in snapshot.manifest_files),
+        manifests_to_join=tails([*snapshot.arrays()]),
+        snapshots=sum(1 for _ in repo_updates.ancestry(info, tip)),
+        unfinished=tuple(each.as_unfinished() for each in work_folders(storage)),
+        notes=tuple(notes),
+    )
+
+
+def _files(
+    storage: Storage, record: Mapping[str, Any]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return sizes of the dataset's files, and their times in nanoseconds."""
+    pieces = pieces_of(Below(storage, WORK_FOLDER), [str(record.get("listing", ""))]).values()
+    none = np.zeros(0, np.int64)
+    return (
+        np.concatenate([none, *(each.files.sizes for each in pieces)]),
+        np.concatenate([none, *(each.files.times for each in pieces)]),
+    )
+
+
+def _growing(record: Mapping[str, Any]) -> str | None:
+    """Return the outermost dimension that the files are concatenated along."""
+    given = (record.get("scan") or {}).get("concat_dim") or None
+    name = given if isinstance(given, str) or given is None else next(iter(given), None)
+    return None if name is None else str(name)
+
+
+def _newest(values: NDArray[Any]) -> datetime | None:
+    """Return the latest of some labels, None if they are no times that a clock shows."""
+    if not len(values):
+        return None
+    latest = values.max()
+    if isinstance(latest, np.datetime64):
+        if np.isnat(latest):
+            return None
+        return _EPOCH + timedelta(microseconds=int(latest.astype("M8[us]").astype(np.int64)))
+    if hasattr(latest, "timetuple"):  # of a calendar that the standard library does not know
+        fields = ("year", "month", "day", "hour", "minute", "second", "microsecond")
+        try:
+            return datetime(*(getattr(latest, name) for name in fields), tzinfo=UTC)  # type: ignore[misc]
+        except ValueError:
+            return None
+    return None

@@ -1,0 +1,40 @@
+"""Implement `icevirt.open`: a dataset of one's own, without naming the prefixes of its files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from icevirt.api.pipeline.made_here import remembered_containers
+from icevirt.storage.constructors import StorageLike, storage_of
+
+if TYPE_CHECKING:
+    from xarray import Dataset
+
+
+def open(repo: StorageLike, **options: Any) -> Dataset:  # noqa: A001 - as h5py and rasterio have it
+    """Open a dataset in xarray; what this user's own builds referred to may be read.
+
+    A build notes the prefixes of its files in the state directory of the user who runs it, outside
+    the repository. They are authorized here, with the credentials of the environment; a repository
+    that others made, or that was made on another machine, authorizes nothing.
+
+    Args:
+        repo: Path or URL of the repository, or a storage.
+        options: Arguments of ``xarray.open_dataset`` with ``engine="icevirt"``, like ``group``,
+            ``branch`` or ``chunks``; ``authorize_virtual_chunk_access`` takes the place of what is
+            noted.
+
+    Raises:
+        RepositoryNotFoundError: There is no repository.
+        UnauthorizedError: A value is read, now or later, from a file below a prefix that is not
+            authorized.
+
+    Examples:
+        >>> ds = icevirt.open("repo")
+        >>> ds["tas"].sel(lat=43.5, lon=1.5, time="2002-07").values.round(2)
+        array([25.82], dtype=float32)
+    """
+    import xarray as xr
+
+    known = {"authorize_virtual_chunk_access": remembered_containers(storage_of(repo).url)}
+    return xr.open_dataset(repo, engine="icevirt", **{**known, **options})  # type: ignore[arg-type]

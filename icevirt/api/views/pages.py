@@ -1,0 +1,122 @@
+"""Implement `icevirt.to_html`: a page about a plan, a build or a repository."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from icevirt.api.history.log import log
+from icevirt.archive.plan import BuildPlan
+from icevirt.archive.reports.build import BuildReport, RepositorySummary
+from icevirt.archive.reports.coverage import Coverage
+from icevirt.display.page.pages import plan_page, repository_page
+from icevirt.display.report import opening, opening_of
+from icevirt.errors import IcevirtError, StorageError
+from icevirt.ids import ObjectId12
+from icevirt.repo.coverage import coverage_of
+from icevirt.repo.repository import Repository
+from icevirt.repo.summary import summary
+from icevirt.storage.constructors import StorageLike
+
+_COMMITS = 100  # of the history
+
+
+def to_html(
+    what: BuildPlan | BuildReport | StorageLike,
+    path: str | os.PathLike[str],
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+) -> None:
+    """Write a page about a plan, a build or a repository: one HTML file that needs no network.
+
+    It shows which steps each array covers and where the bytes lie, the arrays, what reading them
+    costs, the files that were left out, the findings, and the history of a repository.
+
+    Args:
+        what: A plan, the report of a build, or the path or URL of a repository.
+        path: The file to write; one that is there is replaced.
+        branch: Of a repository: the branch whose newest version is shown; by default ``main``.
+        tag: Of a repository: the tag whose version is shown.
+        snapshot_id: Of a repository: the version that is shown.
+
+    Raises:
+        RepositoryNotFoundError: There is no repository.
+        RefNotFoundError, SnapshotNotFoundError: No such version.
+        StorageError: The file cannot be written.
+    """
+    if isinstance(what, BuildPlan):
+        html = plan_page(what)
+    else:
+        report = what if isinstance(what, BuildReport) else None
+        at: dict[str, Any] = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id}
+        if report is not None:
+            at = {"snapshot_id": report.snapshot_id}
+        html = _of_repository(_place(what), report, at)
+    try:
+        Path(path).write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise StorageError(
+            f"the page cannot be written: {error.strerror}",
+            do="Name a file in a directory that exists and that you may write to.",
+            path=os.fspath(path),
+        ) from error
+
+
+def _place(what: Any) -> StorageLike:
+    if isinstance(what, BuildReport):
+        return what.repo if what.storage is None else what.storage
+    return what  # type: ignore[no-any-return]
+
+
+def _of_repository(place: StorageLike, report: BuildReport | None, at: dict[str, Any]) -> str:
+    repo = Repository.open(place)
+    found = summary(repo, **at)
+    history = log(repo, snapshot_id=found.snapshot_id, n=_COMMITS)
+    covered = coverage_of(repo.assets, ObjectId12.parse(found.snapshot_id))
+    if covered is not None:
+        covered = replace(covered, labels=_labels(place, found, covered))
+    snippet = opening_of(found) if report is None else opening(report)
+    return repository_page(found, covered, history, report=report, snippet=snippet)
+
+
+def _labels(place: StorageLike, found: RepositorySummary, covered: Coverage) -> dict[int, str]:
+    """Return what the coordinate says at some steps; nothing where it cannot be read as it is.
+
+    Only coordinates that the repository stores are read: pages authorize nothing.
+    """
+    import numpy as np
+    import xarray as xr
+
+    steps = max(each.steps for each in covered.arrays)
+    wanted = sorted({*np.linspace(0, steps - 1, 5).round().astype(int).tolist()}) if steps else []
+    path = next(
+        (
+            each.path
+            for each in found.arrays
+            if each.path.rsplit("/", 1)[-1] == covered.dimension and each.shape == (steps,)
+        ),
+        None,
+    )
+    if path is None:
+        return {}
+    with suppress(IcevirtError, OSError, ValueError, KeyError):
+        with xr.open_dataset(
+            place,  # type: ignore[arg-type]  # the engine takes storages
+            engine="icevirt",
+            group=path.rsplit("/", 1)[0] or "/",
+            snapshot_id=found.snapshot_id,
+            chunks=None,
+        ) as dataset:
+            values = dataset[covered.dimension].isel({covered.dimension: wanted}).values
+        return {step: _label(value) for step, value in zip(wanted, values, strict=True)}
+    return {}
+
+
+def _label(value: Any) -> str:
+    text = str(value)
+    return text.removesuffix("000000000").rstrip(".").removesuffix("T00:00:00")

@@ -1,0 +1,83 @@
+"""Say which parts of a dimension the arrays of a dataset cover, and where the bytes lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+KINDS = ("virtual", "native", "inline")
+"""Where the bytes of chunks lie: in the files, in chunk objects, in manifests."""
+
+BINS = 240
+"""Into how many parts of equal length a dimension is divided, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ArrayCoverage:
+    """How much of each part of a dimension one array covers."""
+
+    path: str
+    steps: int  # along the dimension
+    shares: Mapping[str, NDArray[np.float64]]  # kind -> (bins,), of all values of a part
+
+    @property
+    def covered(self) -> float:
+        """The share of the whole array that chunks exist for."""
+        return float(sum(each.mean() for each in self.shares.values())) if self.steps else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Coverage:
+    """The arrays along one dimension."""
+
+    dimension: str
+    arrays: tuple[ArrayCoverage, ...]
+    labels: Mapping[int, str]  # step -> what the coordinate says there, for some steps
+
+
+def shares(
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    steps: int,
+) -> NDArray[np.float64]:
+    """Return the share of each part of a dimension that boxes cover.
+
+    Args:
+        starts: Where each box begins along the dimension.
+        lengths: How many steps it has.
+        weights: Which share of the other dimensions it covers; boxes that overlap count once.
+        steps: Of the dimension.
+    """
+    edges = np.linspace(0, steps, min(steps, BINS) + 1)
+    if not len(starts):
+        return np.zeros(len(edges) - 1)
+    order = np.argsort(starts, kind="stable")
+    begins, ends = starts[order], (starts + lengths)[order]
+    reached = np.maximum.accumulate(ends)
+    begins = np.maximum(begins, np.concatenate(([0], reached[:-1])))
+    width = np.maximum(ends - begins, 0)
+    before = np.concatenate(([0.0], np.cumsum(width * weights[order])))
+    at = np.searchsorted(begins, edges, side="right")
+    last = np.maximum(at - 1, 0)
+    inside = np.clip(edges - begins[last], 0, width[last]) * weights[order][last]
+    covered = np.where(at > 0, before[last] + inside, 0.0)
+    found: NDArray[np.float64] = np.clip(np.diff(covered) / np.diff(edges), 0.0, 1.0)
+    return found
+
+
+def main_dimension(chunks_along: Sequence[Mapping[str, int]]) -> str:
+    """Return the dimension that most arrays are cut along, the longest among equals; "" for none.
+
+    Args:
+        chunks_along: For each array, how many chunks it has along each named dimension.
+    """
+    votes: dict[str, tuple[int, int]] = {}
+    for found in chunks_along:
+        for name, number in found.items():
+            many, most = votes.get(name, (0, 0))
+            votes[name] = (many + (number > 1), max(most, number))
+    return max(votes, key=lambda name: votes[name], default="")

@@ -1,0 +1,189 @@
+"""Define what `icevirt.maintain` deleted, or would delete, for text, JSON and tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from icevirt.archive.reports.card import line, plural, volume
+from icevirt.archive.reports.history import NamedVersion, when
+from icevirt.archive.reports.update import FileHeldBack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfinishedBuild:
+    """A build that left its work folder: it is running, or it was killed."""
+
+    build_id: str
+    began: datetime
+    last_write: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted:
+    """Objects of one kind that were deleted, or would be."""
+
+    objects: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowChange:
+    """The steps of a dataset that are behind its window."""
+
+    group: str
+    dimension: str
+    window: str  # as it was passed
+    first: str  # label of the first step, before
+    keeps_from: str  # label of the first step, afterwards
+    newest: str  # label of the newest step
+    steps: int  # before
+    steps_dropped: int  # or to be dropped
+    files: int  # before
+    files_dropped: int
+    references: int  # that are written again
+    is_due: bool  # enough can go that writing all others is worth it
+    snapshot_id: str | None = None  # of the commit; None: nothing was committed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceReport:
+    """The outcome of `icevirt.maintain`, or its plan."""
+
+    repo: str  # URL
+    is_plan: bool  # nothing was changed
+    keep_snapshots: str  # as it was passed
+    history_from: datetime  # every version that a branch showed since then stays
+    garbage_before: datetime  # of what nothing refers to, younger objects stay
+    snapshots: int  # there were
+    snapshots_expired: int
+    expired: tuple[NamedVersion, ...]  # the newest of them
+    kept_by_name: tuple[NamedVersion, ...]  # older versions that a tag or branch keeps
+    unfinished: tuple[UnfinishedBuild, ...]  # builds that may be running
+    deleted: dict[str, Deleted]  # by kind
+    manifests_joined: int = 0  # small ones of appends, that make way for few
+    parts_joined: int = 0  # small ones of the catalog, the same; a plan does not count them
+    window: WindowChange | None = None  # if one was passed
+    executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"
+    seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
+
+    def __repr__(self) -> str:
+        """Return what was deleted, in one line."""
+        what = "to delete" if self.is_plan else "deleted"
+        return (
+            f"<MaintenanceReport {self.snapshots_expired:,} of {plural(self.snapshots, 'snapshot')}"
+            f" and {plural(self.objects, 'object')} {what}  {volume(self.bytes)}>"
+        )
+
+    @property
+    def objects(self) -> int:
+        """All objects."""
+        return sum(each.objects for each in self.deleted.values())
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all objects."""
+        return sum(each.bytes for each in self.deleted.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryStatus:
+    """How a dataset is, from what its repository records."""
+
+    repo: str  # URL
+    branch: str
+    group: str
+    snapshot_id: str
+    at: datetime  # when this was asked
+    last_commit: datetime
+    last_build: datetime | None  # build or append of the group; None: no build made it
+    dimension: str | None  # that grows
+    steps: int | None  # along it
+    newest_step: datetime | None  # None: its labels are no times, or cannot be read
+    newest_file: datetime | None  # time of the last modification
+    files: int | None  # that the dataset is made of
+    bad_files: tuple[str, ...]  # URLs of files that were left out
+    held_files: tuple[FileHeldBack, ...]  # that the last update held back
+    source_bytes: int | None  # of the files
+    referenced_bytes: int | None  # of them that references of the last build read
+    stored_bytes: int | None  # that the last build stored in the repository
+    manifests: int
+    manifest_bytes: int
+    manifests_to_join: int  # small ones of appends at the end of one array
+    snapshots: int  # in the history of the branch
+    unfinished: tuple[UnfinishedBuild, ...]  # builds that are running, or were killed
+    notes: tuple[str, ...] = ()  # why something is unknown
+
+    def __repr__(self) -> str:
+        """Return how far it is, in one line."""
+        steps = "" if self.steps is None else f"  {plural(self.steps, 'step')}"
+        newest = "" if self.newest_step is None else f" to {when(self.newest_step)}"
+        held = f"  {len(self.held_files):,} held back" if self.held_files else ""
+        return (
+            f"<RepositoryStatus {line(self.branch)}@{self.snapshot_id[:6]}"
+            f"  {plural(self.files or 0, 'file')}{steps}{newest}{held}>"
+        )
+
+    @property
+    def lag(self) -> timedelta | None:
+        """How far the newest step is behind the newest file."""
+        if self.newest_step is None or self.newest_file is None:
+            return None
+        return self.newest_file - self.newest_step
+
+    @property
+    def age(self) -> timedelta | None:
+        """How far the newest step is behind the clock."""
+        return None if self.newest_step is None else self.at - self.newest_step
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """`lag` in seconds."""
+        return None if self.lag is None else self.lag.total_seconds()
+
+    @property
+    def age_seconds(self) -> float | None:
+        """`age` in seconds."""
+        return None if self.age is None else self.age.total_seconds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithdrawReport:
+    """The outcome of `icevirt.withdraw`, or its plan."""
+
+    repo: str  # URL
+    is_plan: bool  # nothing was changed
+    files: tuple[str, ...]  # URLs
+    datasets: tuple[tuple[str, str], ...]  # (branch, group) that are built without the files
+    commits: tuple[str, ...]  # ids of their snapshots
+    references: int  # to the files, in all versions
+    snapshots: tuple[NamedVersion, ...]  # versions that hold the files, and go
+    tags: tuple[str, ...]  # that name such a version, and go with it
+    manifests: int  # that go
+    chunks: int  # native chunks that go
+    scans_lost: int  # of other files, that the next build has to scan again
+    remains: tuple[str, ...]  # what stays, a sentence each
+    executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"
+    seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
+
+    def __repr__(self) -> str:
+        """Return what goes, in one line."""
+        plan = "plan " if self.is_plan else ""
+        return (
+            f"<WithdrawReport {plan}{plural(len(self.files), 'file')}"
+            f"  {plural(self.references, 'reference')}  {plural(len(self.snapshots), 'version')}>"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExcludedFiles:
+    """Files that appends and updates leave out."""
+
+    repo: str  # URL
+    notes: tuple[tuple[str, str, str, tuple[str, ...]], ...]  # (why, branch, group, URLs); "" all
+    changed: int = 0  # that this call added or removed
+
+    @property
+    def count(self) -> int:
+        """How many files there are, by name."""
+        return len({url for *_, urls in self.notes for url in urls})

@@ -1,0 +1,86 @@
+"""Draw the parts that reports share: facts, lists and tables, in the width that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from icevirt.display.text import words
+from icevirt.remedy_notation import shown
+
+
+class Facts:
+    """A line for each fact: what it is, in grey, and its value; long values keep their column."""
+
+    def __init__(self, rows: Mapping[str, str | Text]) -> None:
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines."""
+        wide = max(map(len, self._rows), default=0)
+        room = max(options.max_width - wide - 4, 20)
+        for name, value in self._rows.items():
+            text = words(value) if isinstance(value, str) else value
+            head = f"  {name:<{wide}}  "
+            for line in text.wrap(console, room) or [Text()]:
+                line.rstrip()
+                yield Text.assemble((head, "dim"), line)
+                head = " " * len(head)
+
+
+class TableOrCards(Table):
+    """A table; a card for each row where the columns do not fit."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the table or the cards."""
+        wide = console.measure(self, options=options.update(max_width=10_000)).maximum
+        if wide <= options.max_width or not self.rows:
+            yield from super().__rich_console__(console, options)
+            return
+        first, *others = self.columns
+        for number, title in enumerate(first.cells):
+            cells = {str(each.header): [*each.cells][number] for each in others}
+            yield title if isinstance(title, Text) else Text(str(title))
+            told = [f"{name} {cell}" for name, cell in cells.items() if str(cell)]
+            yield from (Text(f"  {line}") for line in _packed(told, options.max_width - 2))
+
+
+def _packed(parts: Sequence[str], width: int) -> Iterator[str]:
+    """Yield parts side by side, as many as a line holds."""
+    line = ""
+    for part in parts:
+        longer = f"{line} · {part}" if line else part
+        if line and len(longer) > width:
+            yield line
+            longer = part
+        line = longer
+    yield line
+
+
+def facts(rows: Mapping[str, str]) -> Facts:
+    """Return a line for each row: what it is, in grey, and its value."""
+    return Facts(rows)
+
+
+def table_of(headings: Sequence[str], *, right: Collection[str]) -> TableOrCards:
+    """Return an empty table with these headings, some of them over numbers at the right."""
+    table = TableOrCards(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in headings:
+        justify: Literal["right", "left"] = "right" if heading in right else "left"
+        table.add_column(heading, overflow="fold", justify=justify)
+    return table
+
+
+def listed(title: str, lines: Iterable[str], style: str = "bold") -> list[RenderableType]:
+    """Return lines under a title, nothing if there are none."""
+    told = [words(f"  {line}") for line in lines]
+    return [Text(), Text(title, style), *told] if told else []
+
+
+def notes(lines: Iterable[str]) -> list[RenderableType]:
+    """Return notes, with options in the notation of whoever reads them."""
+    return listed("Notes", map(shown, lines))

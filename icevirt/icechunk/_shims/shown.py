@@ -1,0 +1,97 @@
+"""Show values as icechunk does: in one line per field, as an expression, and as HTML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from enum import Enum
+from html import escape
+from textwrap import indent
+from typing import Any, ClassVar, Self
+
+
+class Shown:
+    """A value with icechunk's `repr`, `str` and HTML."""
+
+    _home: ClassVar[str]
+    _is_expression: ClassVar[bool] = False  # `repr` can be evaluated
+    _defaults: ClassVar[Mapping[str, Any]] = {}  # what None stands for, in `str` and HTML
+
+    def _title(self) -> str:
+        return f"{self._home}.{type(self).__name__}"
+
+    def _shown(self) -> Mapping[str, Any]:
+        """Return the fields in the order in which they are shown."""
+        return {name: getattr(self, name) for name in self._names()}
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        kind: Any = cls
+        return [each.name for each in fields(kind)]
+
+    @classmethod
+    def of(cls, value: Any) -> Self:
+        """Return a value of icevirt's, shown as icechunk's."""
+        found = {each.name: getattr(value, each.name) for each in fields(value)}
+        return value if isinstance(value, cls) else cls(**found)
+
+    def __repr__(self) -> str:
+        return self._expression() if self._is_expression else str(self)
+
+    def _expression(self) -> str:
+        lines = [f"{name}={expression(value)}," for name, value in self._shown().items()]
+        inside = "".join(f"\n{indent(line, '    ')}" for line in lines)
+        return f"{self._title()}({inside}\n)" if lines else f"{self._title()}()"
+
+    def __str__(self) -> str:
+        lines = [f"<{self._title()}>"]
+        for name, value in self._shown().items():
+            told, note = self._told(name, value)
+            if isinstance(told, Shown):
+                lines += [f"{name}:", indent(str(told).rstrip("\n"), "    ")]
+            else:
+                lines.append(f"{name}: {plain(told)}{note}")
+        return "\n".join(lines) + "\n"
+
+    def _repr_html_(self) -> str:
+        parts = []
+        for name, value in self._shown().items():
+            told, note = self._told(name, value)
+            if isinstance(told, Shown):
+                inner = told._repr_html_()
+                parts.append(f"<details><summary>{escape(name)}</summary>{inner}</details>")
+            else:
+                parts.append(f"<div>{escape(name)}: {escape(plain(told))}{note}</div>")
+        title = escape(self._title())
+        return f'<div class="icechunk-repr"><div>{title}</div>{"".join(parts)}</div>'
+
+    def _told(self, name: str, value: Any) -> tuple[Any, str]:
+        """Return what stands for a field, and the remark that it is the default."""
+        if value is not None or self._defaults.get(name) is None:
+            return value, ""
+        told = self._defaults[name]
+        return told, "" if isinstance(told, Shown) else " (default)"
+
+
+def expression(value: Any) -> str:
+    """Return a value as it stands in an expression."""
+    if isinstance(value, str) and not isinstance(value, Enum):
+        return json.dumps(value)
+    return plain(value)
+
+
+def plain(value: Any) -> str:
+    """Return a value as it stands in a line."""
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, Shown):
+        return repr(value)
+    return str(value) if isinstance(value, str) else repr(value)
+
+
+def as_html(text: str) -> str:
+    """Return what a value shows as HTML."""
+    title, _, rest = text.partition("\n")
+    title = escape(title.strip("<>"))
+    return f'<div class="icechunk-repr"><div>{title}</div><pre>{escape(rest)}</pre></div>'

@@ -1,0 +1,31 @@
+"""Say which versions are at work."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+from icevirt.icechunk.repository import SpecVersion
+
+_PACKAGES = ("icevirt", "zarr", "numcodecs", "xarray", "virtualizarr")
+
+
+def print_debug_info() -> None:
+    """Print the versions of Python, the platform and the packages."""
+    print(f"platform:  {platform.platform()}")  # noqa: T201 - that is what it is for
+    print(f"python:  {platform.python_version()}")  # noqa: T201
+    for name in _PACKAGES:
+        try:
+            print(f"{name}:  {version(name)}")  # noqa: T201
+        except PackageNotFoundError:
+            print(f"{name}:  not installed")  # noqa: T201
+
+
+def spec_version() -> SpecVersion:
+    """Return the version of the format that new repositories have."""
+    return SpecVersion.v2
+
+
+def supported_spec_versions() -> list[SpecVersion]:
+    """Return the versions of the format that can be read and written."""
+    return [SpecVersion.v2, SpecVersion.v1]

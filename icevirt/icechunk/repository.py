@@ -1,0 +1,358 @@
+"""A repository with icechunk's signatures and ``_async`` twins."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import AsyncIterator, Iterator, Mapping
+from datetime import datetime
+from enum import IntEnum
+from textwrap import indent
+from typing import Any, ClassVar, Self
+
+from icevirt.api import repository as upgrades
+from icevirt.errors import InvalidInputError
+from icevirt.icechunk._shims import logs
+from icevirt.icechunk._shims.guard import guarded, raises_icechunks
+from icevirt.icechunk._shims.shown import Shown, as_html
+from icevirt.icechunk._shims.twins import AsyncTwin, each
+from icevirt.icechunk.config import FeatureFlag, RepositoryConfig
+from icevirt.icechunk.ops import GCSummary, Update
+from icevirt.icechunk.session import Session
+from icevirt.icechunk.snapshots import Diff, ManifestFileInfo, SnapshotInfo
+from icevirt.model.repo_info import RepoAvailability
+from icevirt.repo import repository as engine
+from icevirt.repo.history import types
+from icevirt.repo.maintenance import chunk_sizes
+from icevirt.storage.constructors import StorageLike
+
+__all__ = [
+    "RepoAvailability",
+    "RepoStatus",
+    "Repository",
+    "SpecVersion",
+    "upgrade_icechunk_repository",
+]
+
+
+class SpecVersion(IntEnum):
+    """Versions of the format."""
+
+    v1 = 1
+    v2 = 2
+
+    @classmethod
+    def current(cls) -> SpecVersion:
+        """Return the version that new repositories have."""
+        return cls.v2
+
+    def __repr__(self) -> str:
+        return f"SpecVersion.{self.name}{' (current)' if self is SpecVersion.v2 else ''}"
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class RepoStatus(Shown, types.RepoStatus):
+    """Whether the repository is writable, since when, and why."""
+
+    _home = "icechunk.repository"
+
+    def _shown(self) -> Mapping[str, Any]:
+        names = {"online": "Online", "read_only": "ReadOnly"}
+        return {**super()._shown(), "availability": names.get(self.availability.name, "Offline")}
+
+
+class ChunkStorageStats(Shown, chunk_sizes.ChunkStorageStats):
+    """Bytes of chunks, by storage kind."""
+
+    _home = "icechunk.stats"
+
+
+class Repository(engine.Repository):
+    """An Icechunk repository. Get one from `create`, `open` or `open_or_create`."""
+
+    _invalidated_by = ""
+
+    def __getattribute__(self, name: str) -> Any:
+        if (by := object.__getattribute__(self, "_invalidated_by")) and not name.startswith("_"):
+            raise RuntimeError(f"this repository was invalidated by {by}: use what it returned")
+        return super().__getattribute__(name)
+
+    def __repr__(self) -> str:
+        storage = indent(repr(self.storage).rstrip(), "    ")
+        return (
+            f"<icechunk.Repository (v{int(self.spec_version)})>\nstorage:\n{storage}\n"
+            "config: <RepositoryConfig ...>\n"
+        )
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self))
+
+    _session_type: ClassVar[type[Session]] = Session
+
+    create_async = AsyncTwin("create")
+    open_async = AsyncTwin("open")
+    open_or_create_async = AsyncTwin("open_or_create")
+    exists_async = AsyncTwin("exists")
+    fetch_spec_version_async = AsyncTwin("fetch_spec_version")
+    fetch_config_async = AsyncTwin("fetch_config")
+    save_config_async = AsyncTwin("save_config")
+    reopen_async = AsyncTwin("reopen")
+    get_metadata_async = AsyncTwin("get_metadata")
+    set_metadata_async = AsyncTwin("set_metadata")
+    update_metadata_async = AsyncTwin("update_metadata")
+    get_status_async = AsyncTwin("get_status")
+    set_status_async = AsyncTwin("set_status")
+    feature_flags_async = AsyncTwin("feature_flags")
+    enabled_feature_flags_async = AsyncTwin("enabled_feature_flags")
+    disabled_feature_flags_async = AsyncTwin("disabled_feature_flags")
+    set_feature_flag_async = AsyncTwin("set_feature_flag")
+    ancestry_graph_async = AsyncTwin("ancestry_graph")
+    create_branch_async = AsyncTwin("create_branch")
+    list_branches_async = AsyncTwin("list_branches")
+    lookup_branch_async = AsyncTwin("lookup_branch")
+    reset_branch_async = AsyncTwin("reset_branch")
+    delete_branch_async = AsyncTwin("delete_branch")
+    create_tag_async = AsyncTwin("create_tag")
+    list_tags_async = AsyncTwin("list_tags")
+    lookup_tag_async = AsyncTwin("lookup_tag")
+    delete_tag_async = AsyncTwin("delete_tag")
+    lookup_snapshot_async = AsyncTwin("lookup_snapshot")
+    list_manifest_files_async = AsyncTwin("list_manifest_files")
+    diff_async = AsyncTwin("diff")
+    readonly_session_async = AsyncTwin("readonly_session")
+    writable_session_async = AsyncTwin("writable_session")
+    rearrange_session_async = AsyncTwin("rearrange_session")
+    expire_snapshots_async = AsyncTwin("expire_snapshots")
+    rewrite_manifests_async = AsyncTwin("rewrite_manifests")
+    garbage_collect_async = AsyncTwin("garbage_collect")
+    chunk_storage_stats_async = AsyncTwin("chunk_storage_stats")
+    inspect_snapshot_async = AsyncTwin("inspect_snapshot")
+    inspect_repo_info_async = AsyncTwin("inspect_repo_info")
+    inspect_manifest_async = AsyncTwin("inspect_manifest")
+    inspect_transaction_log_async = AsyncTwin("inspect_transaction_log")
+
+    @classmethod
+    def create(  # type: ignore[override]  # noqa: PLR0917 - icechunk's arguments
+        cls,
+        storage: StorageLike,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Mapping[str, Any] | None = None,
+        spec_version: int | None = None,
+        check_clean_root: bool = True,
+        attribution: Any = None,
+    ) -> Self:
+        """Create a new repository and open it; ``attribution`` is not used."""
+        del attribution
+        logs.log("debug", "Creating Repository")
+        if getattr(storage, "is_bucket_root", False):
+            raise InvalidInputError(
+                "a repository cannot be created at an empty prefix", do="Pass a prefix."
+            )
+        return super().create(
+            storage,
+            config,
+            authorize_virtual_chunk_access,
+            check_clean_root=check_clean_root,
+            spec_version=_version(spec_version),
+        )
+
+    @classmethod
+    def open(  # type: ignore[override]
+        cls,
+        storage: StorageLike,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Mapping[str, Any] | None = None,
+        attribution: Any = None,
+        **more: Any,
+    ) -> Self:
+        """Open an existing repository; ``attribution`` is not used."""
+        del attribution
+        _warn_of_none(authorize_virtual_chunk_access)
+        return super().open(storage, config, authorize_virtual_chunk_access, **more)
+
+    @classmethod
+    def open_or_create(  # type: ignore[override]  # noqa: PLR0917 - icechunk's arguments
+        cls,
+        storage: StorageLike,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Mapping[str, Any] | None = None,
+        create_version: int | None = None,
+        check_clean_root: bool = True,
+        attribution: Any = None,
+    ) -> Self:
+        """Open an existing repository, or create one; arguments as for both."""
+        if cls.exists(storage):
+            return cls.open(storage, config, authorize_virtual_chunk_access, attribution)
+        return cls.create(
+            storage,
+            config,
+            authorize_virtual_chunk_access,
+            create_version,
+            check_clean_root,
+            attribution,
+        )
+
+    @staticmethod
+    def exists(storage: StorageLike, storage_settings: Any = None) -> bool:
+        """Return whether a repository exists there; settings belong to the storage."""
+        del storage_settings
+        return engine.Repository.exists(storage)
+
+    @staticmethod
+    def fetch_spec_version(
+        storage: StorageLike, storage_settings: Any = None
+    ) -> SpecVersion | None:
+        """Return the version of the format; None without a repository."""
+        del storage_settings
+        found = engine.Repository.fetch_spec_version(storage)
+        return None if found is None else SpecVersion(found)
+
+    @property
+    def spec_version(self) -> SpecVersion:
+        """The version of the format."""
+        return SpecVersion(super().spec_version)
+
+    @staticmethod
+    def fetch_config(storage: StorageLike) -> RepositoryConfig | None:
+        """Return the persisted configuration. Raises ``RepositoryNotFoundError``."""
+        found = engine.Repository.fetch_config(storage)
+        return None if found is None else RepositoryConfig.of(found)
+
+    @property
+    def config(self) -> RepositoryConfig:
+        """A copy of the configuration that the repository was opened with."""
+        return RepositoryConfig.of(super().config)
+
+    @property
+    def status(self) -> RepoStatus:
+        """Whether the repository is writable."""
+        return self.get_status()
+
+    def get_status(self) -> RepoStatus:
+        """Return whether the repository is writable."""
+        return RepoStatus.of(super().get_status())
+
+    def feature_flags(self) -> list[FeatureFlag]:  # type: ignore[override]
+        """Return all features."""
+        return [FeatureFlag.of(each) for each in super().feature_flags()]
+
+    def enabled_feature_flags(self) -> list[FeatureFlag]:  # type: ignore[override]
+        """Return the features that are enabled."""
+        return [each for each in self.feature_flags() if each.enabled]
+
+    def disabled_feature_flags(self) -> list[FeatureFlag]:  # type: ignore[override]
+        """Return the features that are disabled."""
+        return [each for each in self.feature_flags() if not each.enabled]
+
+    def ancestry(self, **version: str | None) -> Iterator[SnapshotInfo]:
+        """Yield a version and its ancestors, newest first: branch, tag or snapshot_id."""
+        return map(SnapshotInfo.of, super().ancestry(**version))
+
+    def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
+        """Return a snapshot of the history."""
+        return SnapshotInfo.of(super().lookup_snapshot(snapshot_id))
+
+    def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:  # type: ignore[override]
+        """Return the manifest files of a snapshot."""
+        return [ManifestFileInfo.of(each) for each in super().list_manifest_files(snapshot_id)]
+
+    def ops_log(self) -> Iterator[Update]:
+        """Yield every operation on the repository, newest first."""
+        return map(Update.of, super().ops_log())
+
+    def diff(self, **versions: str | None) -> Diff:  # type: ignore[override]
+        """Return what changed from one version to a later one; arguments as in icevirt."""
+        return Diff(super().diff(**versions))
+
+    @property
+    def attribution(self) -> None:
+        """Nothing: requests carry no names of programs."""
+
+    async def async_ancestry(
+        self,
+        *,
+        branch: str | None = None,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+    ) -> AsyncIterator[SnapshotInfo]:
+        """Yield a version and its ancestors, newest first."""
+        async for info in each(
+            lambda: self.ancestry(branch=branch, tag=tag, snapshot_id=snapshot_id)
+        ):
+            yield info
+
+    async def ops_log_async(self) -> AsyncIterator[Update]:
+        """Yield every operation on the repository, newest first."""
+        async for update in each(self.ops_log):
+            yield update
+
+    def garbage_collect(  # type: ignore[override]
+        self, delete_object_older_than: datetime, *, dry_run: bool = False, **limits: Any
+    ) -> GCSummary:
+        """Delete files that are unreachable; memory and concurrency are bounded already."""
+        del limits
+        return GCSummary.of(super().garbage_collect(delete_object_older_than, dry_run=dry_run))
+
+    def chunk_storage_stats(self, **limits: Any) -> ChunkStorageStats:
+        """Return what chunks take; memory and concurrency are bounded already."""
+        del limits
+        return ChunkStorageStats.of(super().chunk_storage_stats())
+
+    def total_chunks_storage(self, **limits: Any) -> int:
+        """Return the bytes of native chunks."""
+        _deprecated("total_chunks_storage")
+        return self.chunk_storage_stats(**limits).native_bytes
+
+    async def total_chunks_storage_async(self, **limits: Any) -> int:
+        """Return the bytes of native chunks."""
+        _deprecated("total_chunks_storage_async")
+        found: ChunkStorageStats = await self.chunk_storage_stats_async(**limits)
+        return found.native_bytes
+
+
+def _version(given: Any) -> int:
+    if given is not None and not isinstance(given, int):
+        raise InvalidInputError(f"Couldn't parse a valid version from {given!r}", do="Pass 1 or 2.")
+    if given is not None and given not in list(SpecVersion):
+        raise InvalidInputError(f"Unsupported version {given}", do="Pass 1 or 2.")
+    return 2 if given is None else int(given)
+
+
+def _deprecated(name: str) -> None:
+    message = f"{name} is deprecated: use chunk_storage_stats().native_bytes"
+    warnings.warn(message, DeprecationWarning, stacklevel=4)
+
+
+def _warn_of_none(authorized: Mapping[str, Any] | None) -> None:
+    if authorized and None in authorized.values():
+        warnings.warn(
+            "None in authorize_virtual_chunk_access is deprecated: pass LocalFileSystemAccess,"
+            " HttpAccess or credentials",
+            DeprecationWarning,
+            stacklevel=5,
+        )
+
+
+raises_icechunks(Repository)
+
+
+@guarded
+def upgrade_icechunk_repository(
+    repo: Repository,
+    *,
+    dry_run: bool,
+    delete_unused_v1_files: bool = True,
+    prefetch_concurrency: int | None = None,
+) -> Repository:
+    """Upgrade a V1 repository in place, and open it again."""
+    upgraded = upgrades.upgrade_icechunk_repository(
+        repo,
+        dry_run=dry_run,
+        delete_unused_v1_files=delete_unused_v1_files,
+        prefetch_concurrency=prefetch_concurrency,
+    )
+    assert isinstance(upgraded, Repository)
+    if not dry_run and upgraded is not repo:
+        repo._invalidated_by = "upgrade_icechunk_repository"  # noqa: SLF001
+    return upgraded

@@ -1,0 +1,352 @@
+"""icechunk's names of storage."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import wraps
+from typing import Any, ClassVar
+from urllib.error import HTTPError
+from urllib.parse import parse_qs, unquote, urljoin, urlsplit
+from urllib.request import HTTPRedirectHandler, build_opener
+
+from icevirt.errors import InvalidInputError, StorageError
+from icevirt.icechunk._shims import new_storage
+from icevirt.icechunk._shims.containers import (
+    ObjectStoreConfig,
+    S3Options,
+    azure_store,
+    gcs_store,
+    http_store,
+    local_filesystem_store,
+    s3_store,
+)
+from icevirt.icechunk._shims.guard import guarded
+from icevirt.icechunk._shims.sections import (
+    StorageConcurrencySettings,
+    StorageRetriesSettings,
+    StorageSettings,
+    StorageTimeoutSettings,
+)
+from icevirt.icechunk._shims.shown import Shown
+from icevirt.model.chunks import ChunkType
+from icevirt.model.config.document import ObjectStoreConfig as AnyObjectStoreConfig
+from icevirt.storage import constructors, http, local, memory, object_store
+from icevirt.storage.protocol import LostRace, ObjectInfo, Version, Written
+
+__all__ = [
+    "AnyObjectStoreConfig",
+    "ChecksumAlgorithm",
+    "ChunkType",
+    "ObjectStoreConfig",
+    "S3Options",
+    "Storage",
+    "StorageConcurrencySettings",
+    "StorageRetriesSettings",
+    "StorageSettings",
+    "StorageTimeoutSettings",
+    "azure_storage",
+    "azure_store",
+    "gcs_storage",
+    "gcs_store",
+    "hf_storage",
+    "http_storage",
+    "http_store",
+    "in_memory_storage",
+    "local_filesystem_storage",
+    "local_filesystem_store",
+    "r2_storage",
+    "redirect_storage",
+    "s3_object_store_storage",
+    "s3_storage",
+    "s3_store",
+    "tigris_storage",
+]
+
+
+class ChecksumAlgorithm(Enum):
+    """The checksum of what is written to S3."""
+
+    Crc32 = "crc32"
+    Crc32c = "crc32c"
+    Crc64Nvme = "crc64nvme"
+    Sha1 = "sha1"
+    Sha256 = "sha256"
+
+
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_MOST_REDIRECTS = 10
+_PATIENCE = 60  # seconds
+
+
+class _Kind(type):
+    """Say that every storage of icevirt is a `Storage`, if none of a class below it."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        if cls.__bases__ != (Shown,):
+            return super().__instancecheck__(instance)
+        return hasattr(instance, "get_versioned") and hasattr(instance, "url")
+
+
+class Storage(Shown, metaclass=_Kind):
+    """The root of a repository; functions make one."""
+
+    _home = "icechunk"
+    _type: ClassVar[str]
+    _settings: ClassVar[StorageSettings] = StorageSettings()
+
+    __repr__ = Shown.__repr__
+
+    def _title(self) -> str:
+        return "icechunk.Storage"
+
+    def _shown(self) -> Mapping[str, Any]:
+        url = self.url  # type: ignore[attr-defined] # of icevirt's class
+        scheme, _, path = url.partition("://")
+        bucket, _, prefix = path.partition("/")
+        told = {
+            "memory": {},
+            "file": {"path": unquote(path)},
+            "http": {"url": url},
+            "https": {"url": url},
+        }.get(scheme, {"bucket": bucket, "prefix": prefix})
+        return {"type": self._type.format(scheme=scheme), **told}
+
+    @property
+    def is_bucket_root(self) -> bool:
+        """Whether objects would lie at the root of a bucket."""
+        return False
+
+    def default_settings(self) -> StorageSettings:
+        """Return icechunk's settings of such a storage, to change and put into a configuration."""
+        return copy.deepcopy(self._settings)
+
+    def list_objects_metadata(
+        self, settings: StorageSettings | None = None, prefix: str | None = None
+    ) -> list[ObjectInfo]:
+        """Return the objects below the root, or of a folder of it."""
+        del settings
+        found: list[ObjectInfo] = list(self.list(prefix or ""))  # type: ignore[attr-defined]
+        return found
+
+    def list_objects(
+        self, settings: StorageSettings | None = None, prefix: str | None = None
+    ) -> list[tuple[str, int]]:
+        """Return path and size of the objects below the root, or of a folder of it."""
+        return [(each.path, each.size) for each in self.list_objects_metadata(settings, prefix)]
+
+    # by options and credentials, see below
+    new_s3: ClassVar[Callable[..., Storage]]
+    new_s3_object_store: ClassVar[Callable[..., Storage]]
+    new_tigris: ClassVar[Callable[..., Storage]]
+    new_r2: ClassVar[Callable[..., Storage]]
+    new_hf: ClassVar[Callable[..., Storage]]
+    new_gcs: ClassVar[Callable[..., Storage]]
+    new_azure_blob: ClassVar[Callable[..., Storage]]
+
+    @staticmethod
+    def new_redirect(base_url: str) -> Storage:
+        """Return the storage that a web server redirects to, to read from."""
+        found: Storage = redirect_storage(base_url)
+        return found
+
+    @staticmethod
+    def new_in_memory() -> Storage:
+        """Return a storage in the memory of this process."""
+        return in_memory_storage()
+
+    @staticmethod
+    def new_local_filesystem(path: str) -> Storage:
+        """Return a storage on local disk."""
+        return local_filesystem_storage(path)
+
+    @staticmethod
+    def new_http(
+        base_url: str, config: Mapping[str, str] | None = None, headers: Any = None
+    ) -> Storage:
+        """Return a storage on a web server, to read from."""
+        return http_storage(base_url, config, headers)
+
+
+class _InMemory(Storage, memory.MemoryStorage):
+    _type = "in-memory"
+    _settings = StorageSettings(
+        concurrency=StorageConcurrencySettings(5, 1), retries=StorageRetriesSettings(1, 0, 0)
+    )
+
+
+class _OnDisk(Storage, local.LocalStorage):
+    _type = "local filesystem"
+    _settings = StorageSettings(
+        unsafe_use_conditional_update=False,
+        unsafe_use_metadata=False,
+        concurrency=StorageConcurrencySettings(5, 4096),
+        retries=StorageRetriesSettings(1, 0, 0),
+    )
+
+
+class _InBucket(Storage, object_store.ObjectStorage):
+    _type = "{scheme}"
+    writer: object_store.ObjectStorage | None = None  # with the headers of writes
+
+    @property
+    def is_bucket_root(self) -> bool:
+        """Whether objects would lie at the root of a bucket."""
+        return not self._prefix
+
+    def put(self, path: str, body: bytes) -> None:
+        """Write an object."""
+        if self.writer is not None:
+            self.writer.put(path, body)
+        else:
+            super().put(path, body)
+
+    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | LostRace:
+        """Write an object if it is still at a version."""
+        if self.writer is not None:
+            return self.writer.put_if(path, body, was=was)
+        return super().put_if(path, body, was=was)
+
+
+class _OnServer(Storage, http.HttpStorage):
+    _type = "HTTP"
+
+
+def _named(storage: Any) -> Storage:
+    """Return icevirt's storage as icechunk's."""
+    for kind in (_InMemory, _OnDisk, _OnServer, _InBucket):
+        if type(storage) is kind.__bases__[1]:
+            storage.__class__ = kind
+    named: Storage = storage
+    return named
+
+
+def in_memory_storage() -> Storage:
+    """Return a storage in the memory of this process."""
+    return _named(memory.in_memory_storage())
+
+
+def local_filesystem_storage(path: str) -> Storage:
+    """Return the storage of a repository on local disk."""
+    return _named(local.local_filesystem_storage(path))
+
+
+def http_storage(
+    base_url: str, opts: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+) -> Storage:
+    """Return a storage on a web server, to read from."""
+    return _named(http.http_storage(base_url, opts, headers))
+
+
+def _headed(make: Any) -> Any:
+    """Return a function that makes icevirt's storage, with icechunk's arguments."""
+
+    @wraps(make)
+    def storage(
+        *args: Any,
+        headers: Mapping[str, str] | None = None,
+        read_headers: Mapping[str, str] | None = None,
+        write_headers: Mapping[str, str] | None = None,
+        legacy_rooted_keys: bool | None = None,
+        **given: Any,
+    ) -> Storage:
+        if legacy_rooted_keys:
+            raise InvalidInputError(
+                "legacy_rooted_keys is for repositories with an empty prefix, which are not read",
+                do="Use the official icechunk client for them.",
+                prefix=given.get("prefix"),
+            )
+        if isinstance(checksum := given.get("checksum_algorithm"), ChecksumAlgorithm):
+            given["checksum_algorithm"] = checksum.value
+        reading = _checked({**(headers or {}), **(read_headers or {})})
+        writing = _checked({**(headers or {}), **(write_headers or {})})
+        made = make(*args, **given)
+        named = _named(made.with_headers(reading) if reading else made)
+        if isinstance(named, _InBucket) and reading != writing:
+            named.writer = made.with_headers(writing)
+        return named
+
+    own = inspect.signature(storage, follow_wrapped=False).parameters
+    known = inspect.signature(make).parameters
+    arguments = {name: own[name] for name in own if name not in ("args", "given")} | dict(known)
+    ordered = sorted(arguments.values(), key=lambda each: each.kind)
+    vars(storage)["__signature__"] = inspect.Signature(ordered)
+    return guarded(storage)
+
+
+def _checked(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    for name, value in headers.items():
+        if not _HEADER.fullmatch(name) or not value.isprintable():
+            raise InvalidInputError(
+                f"invalid HTTP header {name!r}", do="A name has letters, digits and -."
+            )
+    return tuple(headers.items())
+
+
+s3_storage = _headed(constructors.s3_storage)
+s3_object_store_storage = s3_storage
+r2_storage = _headed(constructors.r2_storage)
+tigris_storage = _headed(constructors.tigris_storage)
+gcs_storage = _headed(constructors.gcs_storage)
+azure_storage = _headed(constructors.azure_storage)
+hf_storage = _headed(constructors.hf_storage)
+
+
+for _name, _make in {
+    "new_s3": new_storage.new_s3,
+    "new_s3_object_store": new_storage.new_s3,
+    "new_tigris": new_storage.new_tigris,
+    "new_r2": new_storage.new_r2,
+    "new_hf": new_storage.new_hf,
+    "new_gcs": new_storage.new_gcs,
+    "new_azure_blob": new_storage.new_azure_blob,
+}.items():
+    setattr(Storage, _name, staticmethod(_headed(_make)))
+
+
+@guarded
+def redirect_storage(base_url: str) -> Storage:
+    """Return the storage that a web server redirects to, to read from without credentials.
+
+    Raises:
+        InvalidInputError: It leads to none, or to a kind that is not read.
+        StorageError: The server does not answer.
+    """
+    url = base_url
+    for _ in range(_MOST_REDIRECTS):
+        if urlsplit(url).scheme not in ("http", "https"):
+            break
+        url = urljoin(url, _location(url))
+    at = urlsplit(url)
+    if at.scheme not in ("s3", "gs", "gcs"):
+        raise InvalidInputError(
+            "this server redirects to no storage that can be read",
+            do="Open the storage that it leads to by its own URL.",
+            url=base_url,
+            found=url,
+        )
+    known = {name: values[-1] for name, values in parse_qs(at.query).items() if name == "region"}
+    place = at._replace(query="", fragment="").geturl()
+    return _named(constructors.storage_of(place, {**known, "anonymous": True}))
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
+        """Follow none."""
+
+
+def _location(url: str) -> str:
+    """Return where a server redirects to."""
+    try:
+        build_opener(_NoRedirect).open(url, timeout=_PATIENCE).close()
+    except HTTPError as error:
+        if location := error.headers.get("Location"):
+            return str(location)
+    except OSError as error:
+        raise StorageError("the server does not answer", do="Try again.", url=url) from error
+    raise InvalidInputError(
+        "this server does not redirect to a storage", do="Check the URL.", url=url
+    )

@@ -1,0 +1,244 @@
+"""A zarr store with icechunk's signatures and ``_async`` twins."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from zarr.abc.store import Store
+from zarr.core.buffer import default_buffer_prototype
+
+from icevirt.access.store.zarr_store import IcevirtStore
+from icevirt.access.virtual_refs import ChecksumLike, VirtualChunkSpec
+from icevirt.errors import InvalidInputError
+from icevirt.icechunk._shims.guard import raises_icechunks
+from icevirt.icechunk._shims.shown import as_html
+from icevirt.icechunk._shims.twins import AsyncTwin
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.config.document import prefixes_of
+from icevirt.model.snapshot import ArrayNode
+
+__all__ = ["IcechunkStore"]
+
+type Index = tuple[int, ...]
+
+
+class _Plain:
+    """The store beneath, which icechunk's programs ask for bytes."""
+
+    def __init__(self, store: IcechunkStore) -> None:
+        self._above = store
+
+    async def get(self, key: str, byte_range: Any = None) -> bytes:
+        """Return the value of a key. Raises ``KeyError``."""
+        found = await self._above.get(key, byte_range=byte_range)
+        if found is None:
+            raise KeyError(key)
+        return found.to_bytes()
+
+    async def set(self, key: str, value: bytes) -> None:
+        """Write a value."""
+        await self._above.set(key, default_buffer_prototype().buffer.from_bytes(value))
+
+
+class _Accepting(threading.local):
+    any_location = False  # that no container covers
+    refuses = False  # with an error
+
+
+def _refuse_no_url(location: str) -> None:
+    if "://" not in location:
+        raise InvalidInputError(
+            "the location of a virtual chunk is not a URL",
+            do="Write it like 's3://bucket/key' or 'file:///directory/file'.",
+            location=location,
+        )
+
+
+class IcechunkStore(IcevirtStore):
+    """What a session sees, as zarr keys and values."""
+
+    _accepting: ClassVar[_Accepting] = _Accepting()
+
+    @property
+    def _store(self) -> _Plain:
+        return _Plain(self)
+
+    set_virtual_ref_async = AsyncTwin("set_virtual_ref")
+    set_virtual_refs_async = AsyncTwin("set_virtual_refs")
+    set_virtual_refs_arr_async = AsyncTwin("set_virtual_refs_arr")
+
+    def __repr__(self) -> str:
+        branch = "" if self._session.branch is None else f"branch: {self._session.branch}\n"
+        return (
+            f"<icechunk.IcechunkStore>\nread_only: {self.read_only}\n"
+            f"snapshot_id: {self._session.snapshot_id}\n{branch}"
+        )
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self))
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """Yield the keys below a folder."""
+        folder = prefix.strip("/")
+        async for key in super().list_prefix(f"{folder}/" if folder else ""):
+            yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """Yield the names directly below a node; an array has ``c``, with or without chunks."""
+        has_chunks = False
+        async for name in super().list_dir(prefix):
+            has_chunks |= name == "c"
+            yield name
+        if not has_chunks and isinstance(self._session.find("/" + prefix.strip("/")), ArrayNode):
+            yield "c"
+
+    def set_virtual_ref(
+        self,
+        key: str,
+        location: str,
+        *,
+        offset: int,
+        length: int,
+        checksum: ChecksumLike = None,
+        validate_container: bool = True,
+    ) -> None:
+        """Point a chunk at ``length`` bytes at ``offset`` of another object.
+
+        Args:
+            key: Like ``array/c/0/1``.
+            location: The URL of the object.
+            offset: In bytes.
+            length: In bytes.
+            checksum: An etag, or the latest modification time.
+            validate_container: Refuse a location that no container covers. Otherwise it is
+                stored, and read once the repository has a container for it.
+
+        Raises:
+            InvalidInputError: The key is not a chunk key, or no container covers the location.
+        """
+        _refuse_no_url(location)
+        self._accepting.refuses = validate_container
+        try:
+            with self._any_location(not validate_container):
+                super().set_virtual_ref(
+                    key, location, offset=offset, length=length, checksum=checksum
+                )
+        finally:
+            self._accepting.refuses = False
+
+    def set_virtual_refs(  # type: ignore[override]
+        self,
+        array_path: str,
+        chunks: Sequence[VirtualChunkSpec],
+        *,
+        validate_containers: bool = True,
+    ) -> list[Index] | None:
+        """Point chunks of an array at ranges of other objects.
+
+        Args:
+            array_path: The array.
+            chunks: The references.
+            validate_containers: Leave out chunks whose location no container covers. Otherwise
+                they are stored.
+
+        Returns:
+            The indices of chunks that were left out; None where there are none.
+        """
+        refused: list[Index] = []
+        for chunk in chunks:
+            _refuse_no_url(chunk.location)
+        if validate_containers:
+            known = self._is_covered([chunk.location for chunk in chunks])
+            refused = [tuple(c.index) for c, fits in zip(chunks, known, strict=True) if not fits]
+            chunks = [chunk for chunk, fits in zip(chunks, known, strict=True) if fits]
+        with self._any_location(not validate_containers):
+            super().set_virtual_refs(array_path, chunks)
+        return refused or None
+
+    def set_virtual_refs_arr(  # type: ignore[override]
+        self,
+        array_path: str,
+        chunk_grid_shape: Sequence[int],
+        locations: Sequence[str],
+        offsets: ArrayLike,
+        lengths: ArrayLike,
+        *,
+        validate_containers: bool = True,
+        arr_offset: Sequence[int] | None = None,
+        checksum: ChecksumLike = None,
+    ) -> list[Index] | None:
+        """Point a box of chunks at ranges of other objects; empty locations are left out.
+
+        Args:
+            array_path: The array.
+            chunk_grid_shape: Chunks of the box along each dimension.
+            locations: A URL for each chunk, in C order.
+            offsets: Where each chunk begins, in bytes.
+            lengths: Bytes of each chunk.
+            validate_containers: Leave out chunks whose location no container covers. Otherwise
+                they are stored.
+            arr_offset: The first chunk of the box; the first of the array by default.
+            checksum: An etag, or the latest modification time, of all objects.
+
+        Returns:
+            The indices of chunks that were left out; None where there are none.
+        """
+        refused: list[Index] = []
+        single = self._accepting.refuses or self._accepting.any_location
+        if validate_containers and len(locations) and not single:
+            known = self._is_covered(locations)
+            if not known.all():
+                first = arr_offset or (0,) * len(chunk_grid_shape)
+                places = np.argwhere(~known.reshape(tuple(chunk_grid_shape))) + np.array(first)
+                refused = [tuple(index) for index in places.tolist()]
+                locations = [
+                    url if fits else "" for url, fits in zip(locations, known, strict=True)
+                ]
+        any_location = self._accepting.any_location or not validate_containers
+        with self._any_location(any_location):
+            super().set_virtual_refs_arr(
+                array_path,
+                chunk_grid_shape,
+                locations,
+                offsets,
+                lengths,
+                arr_offset=arr_offset,
+                checksum=checksum,
+            )
+        return refused or None
+
+    async def set_partial_values(self, key_start_values: Any) -> None:
+        """Refuse: no version of the format can do it, and icechunk's fails too."""
+        del key_start_values
+        raise NotImplementedError("partial writes are not supported")
+
+    @contextmanager
+    def _any_location(self, accepted: bool) -> Iterator[None]:
+        """Accept locations that no container covers, in this thread."""
+        before, self._accepting.any_location = self._accepting.any_location, accepted
+        try:
+            yield
+        finally:
+            self._accepting.any_location = before
+
+    def _refer(self, array_path: str, table: ChunkTable) -> None:
+        with self._session.lock:
+            any_location = self._accepting.any_location
+            self._session.set_chunks(array_path, table, any_location=any_location)
+
+    def _is_covered(self, locations: Sequence[str]) -> Any:
+        """Say which locations a container covers; an empty one needs none."""
+        prefixes = prefixes_of(self._session.config.virtual_chunk_containers.values())
+        known: dict[str, bool] = {"": True}
+        for url in locations:
+            if url not in known:
+                known[url] = url.startswith(prefixes)
+        return np.fromiter((known[url] for url in locations), bool, len(locations))
+
+
+raises_icechunks(IcechunkStore, read_by=Store)

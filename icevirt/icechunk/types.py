@@ -1,0 +1,7 @@
+"""icechunk's annotations of its own."""
+
+from typing import Literal
+
+__all__ = ["CommitMethod"]
+
+CommitMethod = Literal["new_commit", "amend"]

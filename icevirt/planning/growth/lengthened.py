@@ -1,0 +1,391 @@
+"""Move a plan of the ends of a dataset and its new files to where the new files belong.
+
+The plan combines the files at both ends with the new ones as if there were no others. If it decides
+what the last build decided, and puts the new files last, then one build of all files would leave
+everything as it is and only add to it. What is added is what this module returns.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.joining import fixed_dtype
+from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
+from icevirt.archive.reports.build import ReferenceCounts
+from icevirt.model.json import JSON
+from icevirt.model.metadata import document_of
+from icevirt.model.snapshot import ArrayNode, Snapshot
+from icevirt.planning.combine.options import CombineSpec
+from icevirt.planning.combine.plan_variable import (
+    JOINED_CHUNK_BYTES,
+    STORED_CODEC,
+    WORTH_COMPRESSING,
+    joined_edges,
+)
+from icevirt.planning.combine.prepare import PreparedFacts
+from icevirt.planning.growth.decided import Decided, Growing, decided_of, groups_decided
+from icevirt.planning.schedule.manifest_units import window_of
+
+_LAID_OUT = (
+    "data_type",
+    "fill_value",
+    "chunk_key_encoding",
+    "storage_transformers",
+    "codecs",
+    "chunk_grid",
+)
+_MOST_REWRITTEN = 4 * JOINED_CHUNK_BYTES  # bytes of stored values that are cut anew
+
+
+class OtherwiseError(Exception):
+    """The plan would change more than the end of the dataset; the text says what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LengthenedArray:
+    """An array of the dataset, and what is added to it."""
+
+    node: ArrayNode  # as it is
+    zarr_json: bytes  # as it will be
+    axis: int
+    added: PlannedArray  # the new files alone; of values: as if there were no others
+    kept: int  # elements along the axis whose chunks stay; those behind are written again
+    expected: int | None  # references that are added; None: not known before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lengthened:
+    """What new files add to a dataset."""
+
+    references: tuple[LengthenedArray, ...]
+    values: tuple[LengthenedArray, ...]
+
+    def added(self, plan: BuildPlan) -> BuildPlan:
+        """Return a plan of what is added."""
+        arrays = (*self.references, *self.values)
+        found = tuple(each.added for each in arrays if each.added.mode is not ArrayMode.given)
+        return replace(plan, arrays=found)
+
+
+def lengthened(  # noqa: PLR0917 - a plan, and what it is held against
+    plan: BuildPlan,
+    facts: CatalogFacts,
+    ends: int,
+    decided: Mapping[str, Decided],
+    groups: Mapping[str, str],
+    tip: Snapshot,
+    steps: int | None = None,
+) -> Lengthened:
+    """Return what the new files of a plan add to the dataset at the tip of a branch.
+
+    Args:
+        plan: Of the files at the ends and the new ones; with the node ids of the dataset.
+        facts: That it was made of; files at the ends come first.
+        ends: How many files at the ends there are.
+        decided: What the last build decided about arrays, by path.
+        groups: The same of groups.
+        tip: What the branch holds.
+        steps: How many steps the dimension has, if a person said how far apart they are.
+
+    Raises:
+        OtherwiseError: The plan changes something else, too.
+    """
+    _check_files(plan, facts, ends)
+    _check_same({each.path for each in plan.arrays}, {*decided}, "variable")
+    _check_same({*plan.groups}, {*groups}, "group")
+    for path, digest in groups_decided(plan.groups).items():
+        if digest != groups[path]:
+            raise OtherwiseError(f"the attributes of {path} would change")
+    found: dict[Growing, list[LengthenedArray]] = {kind: [] for kind in Growing}
+    behind = _steps_behind(plan, ends)
+    for array in plan.arrays:
+        before, now = decided[array.path], decided_of(array)
+        node = _as_decided(array, before, now, tip)
+        if steps is not None and _length_along(node, plan.concat_dim[0]) not in (None, steps):
+            raise OtherwiseError(f"steps are missing between {array.path} and the new files")
+        if now.kind is Growing.by_references:
+            found[now.kind].append(_by_references(array, facts, ends, node))
+        elif now.kind is Growing.by_values:
+            begin, axis = _place_of_values(array, plan.concat_dim[0], behind, ends)
+            found[now.kind].append(_by_values(array, begin, axis, ends, node))
+        elif now.shape != before.shape:
+            raise OtherwiseError(f"{array.path} would have another shape")
+    return Lengthened(
+        references=tuple(found[Growing.by_references]), values=tuple(found[Growing.by_values])
+    )
+
+
+def _as_decided(array: PlannedArray, before: Decided, now: Decided, tip: Snapshot) -> ArrayNode:
+    """Return an array as it is, if the plan decides about it what was decided before."""
+    if (now.kind, now.digest) != (before.kind, before.digest):
+        raise OtherwiseError(f"{array.path} would be described or encoded otherwise")
+    node = tip.find(array.path)
+    if not isinstance(node, ArrayNode) or node.id != array.node_id:
+        raise OtherwiseError(f"{array.path} is no longer there, or another array")
+    if node.shape != before.shape:
+        raise OtherwiseError(f"{array.path} has another shape than the last build gave it")
+    return node
+
+
+def steps_behind(prepared: PreparedFacts, spec: CombineSpec, ends: int) -> int | None:
+    """Return behind which step new files follow; None where nobody said how far apart steps are.
+
+    Raises:
+        OtherwiseError: There are steps between.
+        CombineError: Files do not lie on the steps.
+    """
+    if not spec.spacing:
+        return None
+    (axis,) = prepared.cells(spec).axes
+    if axis.steps is None:
+        return None
+    is_new = np.zeros(axis.count, np.bool_)
+    is_new[axis.cell[ends:]] = True
+    begins, lengths = axis.steps.begins, axis.steps.lengths
+    behind = int((begins + lengths)[~is_new].max())
+    first = np.sort(begins[is_new])
+    if int(first[0]) != behind or len(axis.steps.values) - behind != int(lengths[is_new].sum()):
+        raise OtherwiseError("steps are missing before the new files, or between them")
+    return behind
+
+
+def _length_along(node: ArrayNode, dimension: str) -> int | None:
+    names = node.dimension_names or ()
+    return node.shape[names.index(dimension)] if dimension in names else None
+
+
+def _check_files(plan: BuildPlan, facts: CatalogFacts, ends: int) -> None:
+    if plan.eras is not None or len(plan.concat_dim) != 1:
+        raise OtherwiseError("the dataset has several eras or grows along several dimensions")
+    if plan.left_out or len(plan.files) != len(facts.files):
+        raise OtherwiseError("files hold the same steps, and one of them counts")
+    held = {*facts.files.url[np.arange(ends)]}
+    if {*plan.files.url[np.arange(ends)]} != held:
+        raise OtherwiseError("new files do not all lie behind the last step")
+
+
+def _check_same(planned: set[str], there: set[str], what: str) -> None:
+    if more := sorted(planned - there):
+        raise OtherwiseError(f"{what} {more[0]} is new")
+    if lacking := sorted(there - planned):
+        raise OtherwiseError(f"no file at the end has {what} {lacking[0]}")
+
+
+def _steps_behind(plan: BuildPlan, ends: int) -> int | None:
+    """Return where the new files begin along the dimension, as arrays that have it tell."""
+    found = {
+        _behind(each, ends)[1]
+        for each in plan.arrays
+        if each.axes and each.schema.dimension_names[each.axes[0]] == plan.concat_dim[0]
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _place_of_values(
+    array: PlannedArray, dimension: str, behind: int | None, ends: int
+) -> tuple[int, int]:
+    """Return where values of new files begin along the axis that grows, and the axis."""
+    if array.mode is not ArrayMode.given:
+        axis, begin = _behind(array, ends)
+        return begin, axis
+    names = array.schema.dimension_names
+    if behind is None or dimension not in names:
+        raise OtherwiseError(f"the labels {array.path} do not grow")
+    return behind, names.index(dimension)
+
+
+def _by_references(
+    array: PlannedArray, facts: CatalogFacts, ends: int, node: ArrayNode
+) -> LengthenedArray:
+    path = array.path
+    if array.hybrid is not None or array.times is not None:
+        raise OtherwiseError(f"some chunks of {path} have to be stored")
+    axis, begin = _behind(array, ends)
+    _check_layout(array, node, document_of(node))
+    length, edge = node.shape[axis], array.chunk_shape[axis]
+    if length % edge or begin % edge:
+        raise OtherwiseError(f"the last chunk of {path} is not full")
+    shape = _shape(array, node, axis, array.shape[axis] - begin)
+    new = np.flatnonzero(array.files >= ends)
+    grid = [-(-size // step) for size, step in zip(shape, array.chunk_shape, strict=True)]
+    counts, expected = _counts(array, facts, ends, array.whole[new])
+    added = replace(
+        _only(array, new),
+        shape=shape,
+        zarr_json=_with_shape(document_of(node), shape),
+        starts=array.starts[new] + (length - begin),
+        window=window_of(grid, axis, math.prod(array.window)),
+        references=counts,
+        expected=counts.total,
+    )
+    return LengthenedArray(
+        node=node,
+        zarr_json=added.zarr_json,
+        axis=axis,
+        added=added,
+        kept=length,
+        expected=expected,
+    )
+
+
+def _only(array: PlannedArray, new: NDArray[np.int64]) -> PlannedArray:
+    """Return an array of some of its files."""
+    return replace(
+        array,
+        files=array.files[new],
+        lengths=array.lengths[new],
+        whole=array.whole[new],
+        sources=None if array.sources is None else array.sources.take(new),
+        form=None if array.form is None else array.form[new],
+    )
+
+
+def _behind(array: PlannedArray, ends: int) -> tuple[int, int]:
+    """Return the axis that grows, and where the new files begin along it."""
+    if len(array.axes) != 1 or array.skips is not None:
+        raise OtherwiseError(f"files of {array.path} differ in length, or count in part")
+    (axis,) = array.axes
+    key = (
+        array.files.tobytes(),
+        array.starts.tobytes(),
+        array.lengths.tobytes(),
+        array.shape[axis],
+    )
+    begin = _begin(*key, ends)
+    if begin < 0:
+        raise OtherwiseError(f"steps of {array.path} are missing")
+    return axis, begin
+
+
+@lru_cache(maxsize=64)
+def _begin(files: bytes, starts: bytes, lengths: bytes, total: int, ends: int) -> int:
+    """Return where new files begin, -1 unless they follow others without a gap.
+
+    Nearly all arrays of a dataset lie alike, so that few of them are looked at.
+
+    Args:
+        files: Rows of the plan's files, int64.
+        starts: Where each begins along the axis, int64.
+        lengths: How long each is along it, int64.
+        total: Of the axis.
+        ends: How many files are not new.
+    """
+    new = np.frombuffer(files, np.int64) >= ends
+    begins, counts = (np.frombuffer(each, np.int64) for each in (starts, lengths))
+    if not new.any() or new.all():
+        return -1
+    begin = int(begins[new].min())
+    for some, low, high in ((~new, 0, begin), (new, begin, total)):
+        boxes = np.unique(np.stack([begins[some], counts[some]], axis=1), axis=0)
+        if boxes[0, 0] != low or int(boxes[:, 1].sum()) != high - low:
+            return -1
+    return begin
+
+
+def _check_layout(
+    array: PlannedArray, node: ArrayNode, document: Mapping[str, Any], but: Sequence[str] = ()
+) -> None:
+    """Make sure that nobody changed how chunks are cut and decoded."""
+    planned = json.loads(array.zarr_json)
+    for name in (each for each in _LAID_OUT if each not in but):
+        if (document.get(name) or None) != (planned.get(name) or None):
+            raise OtherwiseError(f"{name} of {array.path} was changed since the last build")
+    if node.dimension_names != array.schema.dimension_names:
+        raise OtherwiseError(f"the dimensions of {array.path} were renamed since the last build")
+
+
+def _shape(array: PlannedArray, node: ArrayNode, axis: int, more: int) -> tuple[int, ...]:
+    for at, (one, other) in enumerate(zip(array.shape, node.shape, strict=True)):
+        if at != axis and one != other:
+            raise OtherwiseError(f"{array.path} would have another shape")
+    return tuple(size + more if at == axis else size for at, size in enumerate(node.shape))
+
+
+def _with_shape(document: Mapping[str, Any], shape: tuple[int, ...], **more: JSON) -> bytes:
+    made = {**document, "shape": list(shape), **more}
+    return json.dumps(made, ensure_ascii=False).encode()  # other clients write NaN
+
+
+def _counts(
+    array: PlannedArray, facts: CatalogFacts, ends: int, whole: NDArray[np.bool_]
+) -> tuple[ReferenceCounts, int | None]:
+    """Return the references of new files, and how many are written of them, if that is plain."""
+    arrays = facts.arrays
+    code = arrays.path.values.index(array.source_path)
+    rows = np.flatnonzero((arrays.path.codes == code) & (arrays.file >= ends))
+    counts = ReferenceCounts(
+        virtual=int(arrays.virtual[rows].sum()),
+        inline=int(arrays.inline[rows].sum()),
+        bytes_referenced=int(arrays.virtual_bytes[rows].sum()),
+        bytes_stored=int(arrays.inline_bytes[rows].sum()),
+    )
+    return counts, counts.total if array.schema.whole or not whole.any() else None
+
+
+def _by_values(
+    array: PlannedArray, begin: int, axis: int, ends: int, node: ArrayNode
+) -> LengthenedArray:
+    """Return what is added to values that are stored, and which of their chunks are cut anew."""
+    document = document_of(node)
+    more = array.shape[axis] - begin
+    shape = _shape(array, node, axis, more)
+    edges = joined_edges(shape, (axis,))
+    codecs = _codecs(array, document, shape)
+    _check_layout(array, node, document, ("codecs", "chunk_grid"))
+    grid = _regular(edges)
+    is_same = document["chunk_grid"] == grid and document["codecs"] == codecs
+    kept = node.shape[axis] // edges[axis] * edges[axis] if is_same else 0
+    if math.prod(node.shape) // max(1, node.shape[axis]) * 8 * (node.shape[axis] - kept) > (
+        _MOST_REWRITTEN
+    ):
+        raise OtherwiseError(f"the stored values of {array.path} would be cut otherwise")
+    alone = tuple(more if at == axis else size for at, size in enumerate(shape))
+    alone_grid = _regular([max(1, size) for size in alone])
+    zarr_json = _with_shape(document, alone, chunk_grid=alone_grid)
+    if array.values is None:
+        new = np.flatnonzero(array.files >= ends)
+        added = replace(
+            _only(array, new), mode=ArrayMode.join, starts=array.starts[new] - begin, held=None
+        )
+    else:
+        added = replace(array, values=array.values[(slice(None),) * axis + (slice(begin, None),)])
+    return LengthenedArray(
+        node=node,
+        zarr_json=_with_shape(document, shape, chunk_grid=grid, codecs=codecs),
+        axis=axis,
+        added=replace(
+            added,
+            shape=alone,
+            chunk_shape=tuple(max(1, n) for n in alone),
+            zarr_json=zarr_json,
+            window=tuple(1 for _ in alone),
+        ),
+        kept=kept,
+        expected=None,
+    )
+
+
+def _regular(edges: Sequence[int]) -> dict[str, JSON]:
+    return {"name": "regular", "configuration": {"chunk_shape": list(edges)}}
+
+
+def _codecs(array: PlannedArray, document: Mapping[str, Any], shape: tuple[int, ...]) -> list[JSON]:
+    """Return the codecs of stored values, compressed from a few hundred bytes on."""
+    plain = [each for each in array.schema.codecs if each != STORED_CODEC]
+    dtype = fixed_dtype(array.schema.data_type)
+    large = STORED_CODEC in document["codecs"] or STORED_CODEC in array.schema.codecs
+    if dtype is not None:
+        large = dtype.itemsize * math.prod(shape) > WORTH_COMPRESSING
+    there = [each for each in document["codecs"] if each != STORED_CODEC]
+    if there != plain:
+        raise OtherwiseError(f"codecs of {array.path} were changed since the last build")
+    return [*plain, STORED_CODEC] if large else plain

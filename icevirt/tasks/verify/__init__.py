@@ -1,0 +1,1 @@
+"""Check references, and compare values with what the source files hold."""

@@ -1,0 +1,260 @@
+"""Hold one source file against the repository: its chunks, and what is stored beside them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from icevirt.access.store.arrays import decoding, open_array
+from icevirt.archive.reports.verification import Checked, Difference, DifferenceKind, total
+from icevirt.archive.scanned import ScannedArray
+from icevirt.errors import (
+    IcevirtError,
+    UnsupportedError,
+)
+from icevirt.model import paths
+from icevirt.model.chunks import ChunkType
+from icevirt.model.snapshot import ArrayNode
+from icevirt.planning.equality import same_values
+from icevirt.repo.session import Session
+from icevirt.scan.contract import ByteSource, Oracle, ScannerOptions
+from icevirt.scan.registry import scan
+from icevirt.tasks.verify.matching import (
+    Box,
+    ChunkToCompare,
+    bounds,
+    box_at,
+    box_of,
+    covers,
+    describe_box,
+    dimensions_of,
+    is_elsewhere,
+    regions_of,
+    row_of,
+    shape_of,
+)
+from icevirt.tasks.verify.meaning import Meaning
+from icevirt.tasks.verify.references import VerifyTask, kind_of
+from icevirt.tasks.verify.variables import SourceVariables
+
+
+class Comparison:
+    """One source file held against the repository."""
+
+    def __init__(
+        self, session: Session, source: ByteSource, oracle: Oracle, task: VerifyTask
+    ) -> None:
+        self._session = session
+        self._source = source
+        self._oracle = oracle
+        self._preprocessed = task.preprocessed
+        self._variables = SourceVariables(session, source)
+        self._meaning = Meaning(session, self._variables, task)
+        self._placed: set[tuple[str, str, tuple[tuple[str, int], ...]]] = set()
+
+    def chunk(self, wanted: ChunkToCompare) -> Checked:
+        """Compare one chunk, and once per place of the file what is stored beside it."""
+        url = self._source.file.url
+        try:
+            held = open_array(self._session, wanted.array)
+            found = self._variables.find(wanted, dimensions_of(held))
+            if found is None:
+                return self._of_another_name(wanted, held)
+            array, index = found
+            here = box_of(held, wanted.index, wanted.index)
+            there = box_at(index, array.chunk_shape, array.shape)
+            new = len(here) - len(there)  # axes along which files were stacked
+            self._variables.call(array.dimension_names, dimensions_of(held)[new:])
+            if shape_of(here) != (1,) * new + shape_of(there):
+                return self._misplaced(wanted, f"the file has {describe_box(there)}")
+            checked = self._compare(wanted.array, here, array.path, there)
+            stacks = {
+                name: part
+                for name, part in zip(dimensions_of(held), here[:new], strict=False)
+                if name
+            }
+            return _as_chunk(checked) + self._beside(wanted, array, here, there, stacks)
+        except UnsupportedError as error:
+            return Checked(not_compared=((wanted.array, str(error)),))
+        except IcevirtError as error:
+            return failed(self._session, url, [wanted], error)
+
+    def _of_another_name(self, wanted: ChunkToCompare, held: Any) -> Checked:
+        """Compare a chunk that lies in a variable of another name, as in virtual datasets.
+
+        Where the file has a variable of the array's own name, the chunk should be of that.
+        """
+        arrays = scan(self._source, ScannerOptions(group=self._variables.group)).arrays
+        if not any(wanted.array.endswith(array.path) for array in arrays):
+            names = {name for array in arrays for name in array.dimension_names if name}
+            cuts = (
+                scan(self._source, ScannerOptions(group=self._variables.group, concat_dim=name))
+                for name in sorted(names)
+            )
+            for array in itertools.chain(arrays, (each for cut in cuts for each in cut.arrays)):
+                row = row_of(wanted, array)
+                if row is not None:
+                    here = box_of(held, wanted.index, wanted.index)
+                    index = array.references.index[row].tolist()
+                    there = box_at(tuple(index), array.chunk_shape, array.shape)
+                    return _as_chunk(self._compare_form(wanted.array, here, array.path, there))
+            for array in arrays:
+                if covers(wanted, array):
+                    reason = f"it is a part of {array.path}, which scans now split differently"
+                    return Checked(not_compared=((wanted.array, reason),))
+        return self._misplaced(wanted, "the file has no chunk there")
+
+    def _compare_form(self, path: str, here: Box, variable: str, there: Box) -> Checked:
+        """Compare boxes that may differ in axes of length 1, and in where the array ends."""
+        mine = _read(open_array(self._session, path), here)
+        theirs = self._oracle.read_values(self._source, self._variables.in_file(variable), there)
+        mine, theirs = mine.squeeze(), np.squeeze(theirs)
+        equal = None
+        if mine.ndim == theirs.ndim:
+            equal = same_values(mine, theirs[tuple(slice(length) for length in mine.shape)])
+        if equal is None:
+            return Checked(not_compared=((path, f"its shape differs from {variable}"),))
+        return self._judged(path, here, variable, there, is_equal=equal)
+
+    def _compare(self, path: str, here: Box, variable: str, there: Box) -> Checked:
+        """Compare a box of an array of the repository with a box of a variable of the file."""
+        held = open_array(self._session, path)
+        mine = _read(held, here)
+        mine = mine.reshape(mine.shape[len(here) - len(there) :])
+        in_file = self._variables.in_file(variable)
+        raw = self._oracle.read_values(self._source, in_file, there)
+        theirs = self._meaning.recoded(raw, variable, path)
+        equal = same_values(mine, theirs) or self._meaning.is_same(mine, theirs, path, variable)
+        if equal is False and self._meaning.is_near(mine, theirs, variable, held):
+            equal = True
+        if equal is False and self._preprocessed and same_values(mine, raw):
+            reason = (
+                "its stored numbers equal the file; preprocess may have changed their units"
+                " or calendar"
+            )
+            return Checked(not_compared=((path, reason),))
+        if equal is None:
+            reason = f"{theirs.dtype} in the file, {mine.dtype} in the repository"
+            return Checked(not_compared=((path, reason),))
+        return self._judged(path, here, variable, there, is_equal=equal)
+
+    def _judged(
+        self, path: str, here: Box, variable: str, there: Box, *, is_equal: bool
+    ) -> Checked:
+        """Return what the comparison of a box found."""
+        difference = Difference(
+            kind=DifferenceKind.value,
+            file=self._source.file.url,
+            array=path,
+            region=describe_box(here),
+            what=f"its values are not those of {variable} at {describe_box(there)}",
+        )
+        return Checked(
+            arrays=1,
+            values=math.prod(shape_of(here)),
+            compared=frozenset((path,)),
+            differences=() if is_equal else (difference,),
+        )
+
+    def _beside(
+        self,
+        wanted: ChunkToCompare,
+        array: ScannedArray,
+        here: Box,
+        there: Box,
+        stacks: Mapping[str, slice],
+    ) -> Checked:
+        """Compare coordinates and stored variables of the chunk's group, where the file was put.
+
+        ``stacks`` says where it lies along dimensions that the file does not have.
+        """
+        root = wanted.array.removesuffix(array.path)
+        group = paths.parent(array.path)
+        lengths = dict(zip(array.dimension_names, array.shape, strict=False))
+        shift = {
+            name: mine.start - theirs.start
+            for name, mine, theirs in zip(
+                array.dimension_names, here[len(here) - len(there) :], there, strict=False
+            )
+            if name is not None
+        }
+        lies = tuple((name, part.start) for name, part in sorted(stacks.items()))
+        key = (root, group, tuple(sorted(shift.items())) + lies)
+        if key in self._placed:
+            return Checked()
+        self._placed.add(key)
+        return total(
+            self._stored(root, other, shift, stacks)
+            for other in self._variables.arrays
+            if paths.parent(other.path) == group
+            and all(
+                lengths.get(name, length) == length
+                for name, length in zip(other.dimension_names, other.shape, strict=False)
+            )
+        )
+
+    def _stored(
+        self, root: str, other: ScannedArray, shift: dict[str, int], stacks: Mapping[str, slice]
+    ) -> Checked:
+        path = root + self._variables.called(other.path)
+        begins = [shift.get(name or "", 0) for name in other.dimension_names]
+        begins += [0] * (len(other.shape) - len(begins))
+        here = tuple(slice(at, at + length) for at, length in zip(begins, other.shape, strict=True))
+        there = tuple(slice(0, length) for length in other.shape)
+        node = self._session.find(path)
+        if isinstance(node, ArrayNode) and len(node.num_chunks) > len(here):
+            held = open_array(self._session, path)
+            more = [stacks.get(name or "") for name in dimensions_of(held)[: held.ndim - len(here)]]
+            if None in more:
+                return Checked()  # what is stored once has no place of the file
+            here = (*(part for part in more if part is not None), *here)
+        if 0 in other.shape or is_elsewhere(node, other, shift):
+            return Checked()
+        if not self._concerns(path, other, here):
+            return Checked()
+        try:
+            return self._compare(path, here, other.path, there)
+        except UnsupportedError as error:
+            return Checked(not_compared=((path, str(error)),))
+
+    def _concerns(self, path: str, other: ScannedArray, here: Box) -> bool:
+        """Say whether it is a coordinate, or its values lie in the repository."""
+        if self._session.find(path) is None:
+            return False  # left out when the dataset was built
+        if paths.name(other.path) in other.dimension_names:
+            return True
+        held = open_array(self._session, path)
+        index = [
+            int(np.searchsorted(bounds, part.start, side="right")) - 1
+            for part, bounds in zip(here, bounds(held), strict=True)
+        ]
+        kind = self._session.chunk_type(path, index)
+        return kind in (ChunkType.native, ChunkType.inline)
+
+    def _misplaced(self, wanted: ChunkToCompare, what: str) -> Checked:
+        url = self._source.file.url
+        difference = Difference(kind=DifferenceKind.place, file=url, what=what)
+        return regions_of(self._session, difference, [wanted])
+
+
+def failed(
+    session: Session, url: str, wanted: Sequence[ChunkToCompare], error: IcevirtError
+) -> Checked:
+    """Return an error about a file as what its chunks differ in."""
+    difference = Difference(kind=kind_of(error), file=url, what=str(error))
+    return regions_of(session, difference, wanted)
+
+
+def _read(held: Any, box: Box) -> np.ndarray[Any, Any]:
+    with decoding(held):
+        return np.asarray(held[box])
+
+
+def _as_chunk(checked: Checked) -> Checked:
+    """Count what was compared as a chunk, not as an array beside one."""
+    return replace(checked, chunks=checked.arrays, arrays=0)

@@ -1,0 +1,357 @@
+"""Read snapshots, manifests and transaction logs as the declaration of a generation says.
+
+Damage of any kind becomes a ``FormatError``.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.errors import FormatError, InvalidInputError
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model import paths
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.json import JSON, loads
+from icevirt.model.metadata import node_of
+from icevirt.model.snapshot import ArrayNode, Extents, ManifestFile, ManifestRef, Node, Snapshot
+from icevirt.wire import header
+from icevirt.wire.documents.metadata import as_json, unique_keys
+from icevirt.wire.flatbuffer.reader import Damage, reading
+from icevirt.wire.header import FileKind
+from icevirt.wire.legacy import zarr_metadata
+from icevirt.wire.legacy.encoding import (
+    META,
+    NODE,
+    NODE_SETS,
+    Encoding,
+    Framing,
+    Lines,
+    choice,
+    fields,
+    number,
+    sequence,
+    text,
+)
+from icevirt.wire.legacy.message_pack import MessagePackFile
+from icevirt.wire.legacy.references import MOST_DIMENSIONS, OldReferences
+
+_ZSTD = bytes.fromhex("28b52ffd")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST = (1 << 32) - 1
+_KEY = re.compile(r"[\s\[\](){},;:/._c-]*")
+_DIGITS = re.compile(r"\d{1,10}")
+
+type Tables = Mapping[ObjectId8, Mapping[int, ChunkTable]]
+"""Chunk references by node, and by the number of dimensions: some writers mixed arrays up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldSnapshot:
+    """A snapshot, and what only old files say."""
+
+    snapshot: Snapshot
+    ancestors: tuple[ObjectId12, ...] | None  # the newest first; None: it names only its parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldLog:
+    """A transaction log, which does not say what is a group and what an array."""
+
+    nodes: Mapping[str, frozenset[ObjectId8]]
+    chunks: Mapping[ObjectId8, NDArray[np.uint32]]
+
+
+def snapshot(raw: bytes, encoding: Encoding) -> OldSnapshot:
+    """Read a snapshot. Raises ``FormatError``."""
+    with _reading(FileKind.snapshot):
+        found = fields(_value(raw, encoding, FileKind.snapshot), encoding.snapshot, "a snapshot")
+        ancestors = None
+        if "parent_id" in found:
+            parent = None if found["parent_id"] is None else _id12(found["parent_id"], encoding)
+            meta = found
+        else:
+            meta = fields(found["metadata"], META, "the metadata of a snapshot")
+            ancestors = _ancestors(found, encoding)
+            parent = ancestors[0] if ancestors else None
+        nodes = found["nodes"]
+        if not isinstance(nodes, dict):
+            raise Damage("the nodes are no map", 0)
+        made = tuple(_node(path, value, encoding) for path, value in nodes.items())
+        listed = found.get("manifest_files")
+        return OldSnapshot(
+            snapshot=Snapshot(
+                id=_id12(meta["id"], encoding),
+                nodes=made,
+                flushed_at=_micros(meta["written_at"]),
+                message=text(meta["message"], "a message"),
+                metadata=_object(found["properties"], "the properties"),
+                manifest_files=_used(made) if listed is None else _manifests(listed, encoding),
+                parent_id=parent,
+            ),
+            ancestors=ancestors,
+        )
+
+
+def manifest(raw: bytes, encoding: Encoding, key: ObjectId12) -> Tables:
+    """Read a manifest of this name. Raises ``FormatError``."""
+    with _reading(FileKind.manifest):
+        found: dict[tuple[ObjectId8, int], OldReferences] = {}
+        for node, index, payload in _chunks(raw, encoding, key):
+            which = ObjectId8(encoding.node_id(node)), len(index)
+            if which not in found:
+                found[which] = OldReferences(len(index))
+            found[which].add(index, payload, encoding.object_id)
+        tables: dict[ObjectId8, dict[int, ChunkTable]] = {}
+        for (node_id, ndim), references in found.items():
+            tables.setdefault(node_id, {})[ndim] = references.table()
+        return tables
+
+
+def transaction_log(raw: bytes, encoding: Encoding) -> OldLog:
+    """Read a transaction log. Raises ``FormatError``."""
+    with _reading(FileKind.transaction_log):
+        file = MessagePackFile(_file(raw, encoding, FileKind.transaction_log)[0])
+        *names, _ = _lines(file.array(), encoding.log, "a transaction log")
+        found = {name: file.value() for name in names}
+        return OldLog(
+            nodes={
+                name: frozenset(_id8(each, encoding) for each in sequence(found[name], name))
+                for name in NODE_SETS
+            },
+            chunks=unique_keys([_updated(file, encoding) for _ in range(file.map())]),
+        )
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _reading(kind: FileKind) -> Iterator[None]:
+    with reading(kind.name):
+        try:
+            yield
+        except (TypeError, KeyError, OverflowError, RecursionError, InvalidInputError) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise Damage(f"the file does not hold what it should: {what[:300]}", 0) from error
+
+
+def payload(raw: bytes, kind: FileKind) -> tuple[bytes, Framing]:
+    """Return what is in a file, and what stood around it. Raises ``FormatError``."""
+    if raw.startswith(header.MAGIC):
+        return header.unpack(raw, kind)[1], Framing.header
+    if raw.startswith(_ZSTD):
+        return header.decompressed(memoryview(raw), kind), Framing.zstd
+    return raw, Framing.document if raw[:1] == b"{" else Framing.bare
+
+
+_WITHIN = {  # what a file of a generation may look like
+    Framing.bare: {Framing.bare},
+    Framing.zstd: {Framing.bare, Framing.zstd},
+    Framing.header: {Framing.header},
+    Framing.document: {Framing.bare, Framing.document},
+}
+
+
+def _file(raw: bytes, encoding: Encoding, kind: FileKind) -> tuple[bytes, bool]:
+    """Return what is in a file, and whether it is JSON."""
+    found, framing = payload(raw, kind)
+    if framing not in _WITHIN[encoding.framing]:
+        raise FormatError(
+            f"this is not a file of the format generation {encoding.generation.name}",
+            do="Restore the file from a copy of the repository.",
+            file=kind.name,
+            expected=encoding.framing.value,
+            found=framing.value if raw else "nothing: the file is empty",
+        )
+    return found, framing is Framing.document
+
+
+def _value(raw: bytes, encoding: Encoding, kind: FileKind) -> Any:
+    """Return the one value of a file: arrays are tuples or lists, maps dicts."""
+    found, is_json = _file(raw, encoding, kind)
+    return loads(found) if is_json else MessagePackFile(found).value()
+
+
+# -- snapshots -------------------------------------------------------------------------------------
+
+
+def _ancestors(found: Mapping[str, Any], encoding: Encoding) -> tuple[ObjectId12, ...]:
+    """Return the ids of the ancestors that a snapshot lists, the newest first."""
+    listed = sequence(found["short_term_history"], "the history")
+    total, here = found["total_parents"], found["short_term_parents"]
+    if here != len(listed) or number(total, "total_parents", _MOST) < here:
+        raise Damage(f"it lists {len(listed)} ancestors, and says {here} of {total}", 0)
+    metas = (fields(each, META, "the metadata of a snapshot") for each in listed)
+    return tuple(_id12(meta["id"], encoding) for meta in metas)
+
+
+def _node(path: Any, value: Any, encoding: Encoding) -> Node:
+    found = fields(value, NODE, "a node")
+    if text(found["path"], "a path") != path or paths.canonical(path) != path:
+        raise Damage(f"the path of a node is not valid, or not its key: {path[:200]!r}", 0)
+    attributes = _attributes(found["user_attributes"], path)
+    node_id = _id8(found["id"], encoding)
+    match choice(found["node_data"], "a node"):
+        case "Group", None:
+            return node_of(path, zarr_metadata.group(attributes), node_id)
+        case "Array", (metadata, manifests):
+            bare = node_of(path, zarr_metadata.array(metadata, attributes), node_id)
+            assert isinstance(bare, ArrayNode)
+            grid = tuple((0, count) for count in bare.num_chunks)
+            refs = [
+                _manifest_ref(each, grid, encoding) for each in sequence(manifests, "manifests")
+            ]
+            return node_of(path, bare.user_data, node_id, refs)
+        case _:
+            raise Damage("a node is neither group nor array", 0)
+
+
+def _attributes(value: Any, path: str) -> JSON:
+    if value is None:
+        return None
+    match choice(value, "user attributes"):
+        case "Inline", inner:
+            return _object(inner, "user attributes")
+        case "Ref", _:
+            raise Damage(f"the attributes of {path[:200]!r} lie in a file that no client wrote", 0)
+        case kind, _:
+            raise Damage(f"user attributes of the unknown kind {kind[:80]!r}", 0)
+
+
+def _manifest_ref(value: Any, grid: Extents, encoding: Encoding) -> ManifestRef:
+    """Read a reference to a manifest; without extents it covers the whole grid."""
+    found = fields(value, encoding.manifest_ref, "a reference to a manifest")
+    extents = sequence(found["extents"], "extents")
+    box = grid
+    if extents and encoding.by_node:
+        low, high = (sequence(each, "extents") for each in extents)
+        box = tuple(
+            (number(first, "extents", _MOST), number(last, "extents", _MOST + 1))
+            for first, last in zip(low, high, strict=True)
+        )
+        if len(box) != len(grid):
+            raise Damage("the extents of a manifest do not fit its array", 0)
+    return ManifestRef(object_id=_id12(found["object_id"], encoding), extents=box)
+
+
+def _used(nodes: tuple[Node, ...]) -> tuple[ManifestFile, ...]:
+    """Return the manifests of nodes, where a snapshot does not list them."""
+    arrays = (node for node in nodes if isinstance(node, ArrayNode))
+    keys = {ref.object_id for node in arrays for ref in node.manifests}
+    return tuple(ManifestFile(id=key, size_bytes=0, num_chunk_refs=0) for key in sorted(keys))
+
+
+def _manifests(listed: Any, encoding: Encoding) -> tuple[ManifestFile, ...]:
+    found = []
+    for each in sequence(listed, "the manifests"):
+        values = fields(each, encoding.manifest_file, "a manifest")
+        found.append(
+            ManifestFile(
+                id=_id12(values["id"], encoding),
+                size_bytes=number(values.get("size_bytes", 0), "the size of a manifest"),
+                num_chunk_refs=number(values.get("num_chunk_refs", 0), "a count", _MOST),
+            )
+        )
+    return tuple(found)
+
+
+# -- manifests -------------------------------------------------------------------------------------
+
+
+def _chunks(
+    raw: bytes, encoding: Encoding, key: ObjectId12
+) -> Iterator[tuple[Any, tuple[Any, ...], Any]]:
+    """Yield node, index and payload of each reference."""
+    body, is_json = _file(raw, encoding, FileKind.manifest)
+    if is_json or encoding.short:
+        value = _value(raw, encoding, FileKind.manifest)
+        chunks = fields(value, encoding.manifest, "a manifest")["chunks"]
+        if not isinstance(chunks, dict):
+            raise Damage("the chunks are no map", 0)
+        for name, payload in chunks.items():
+            yield *_place(name), payload
+        return
+    file = MessagePackFile(body)
+    names = _lines(file.array(), encoding.manifest, "a manifest")
+    for name in names[:-1]:
+        value = file.value()
+        if name == "id" and _id12(value, encoding) != key:
+            raise Damage("the manifest holds another id than its name says", 0)
+    if not encoding.by_node:
+        for name, payload in file.pairs():
+            yield *_place(name), payload
+        return
+    for _ in range(file.map()):
+        node = file.value()
+        encoding.node_id(node)  # also of one without chunks
+        for index, payload in file.pairs():
+            yield node, sequence(index, "a chunk index"), payload
+
+
+def _lines(size: int, lines: Lines, what: str) -> tuple[str, ...]:
+    for names in lines:
+        if len(names) == size:
+            return names
+    raise Damage(f"{what} of {size} fields", 0)
+
+
+def _place(name: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return node and index out of the name of a reference.
+
+    The first specification does not say how such a name becomes text. Its numbers do, in order.
+    """
+    if isinstance(name, str):
+        if _KEY.sub("", _DIGITS.sub("", name)):
+            raise Damage(f"the name of a chunk cannot be understood: {name[:80]!r}", 0)
+        node, *index = map(int, _DIGITS.findall(name)[: MOST_DIMENSIONS + 2])
+        return node, tuple(index)
+    node, index = sequence(name, "the name of a chunk")
+    return node, sequence(index, "a chunk index")
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def _id12(value: Any, encoding: Encoding) -> ObjectId12:
+    return ObjectId12(encoding.object_id(value))
+
+
+def _id8(value: Any, encoding: Encoding) -> ObjectId8:
+    return ObjectId8(encoding.node_id(value))
+
+
+def _object(value: Any, what: str) -> dict[str, JSON]:
+    found = as_json(value)
+    if not isinstance(found, dict):
+        raise Damage(f"{what} are no map", 0)
+    return found
+
+
+def _micros(value: Any) -> int:
+    at = datetime.fromisoformat(text(value, "a time"))
+    if at.tzinfo is None or at < _EPOCH:
+        raise Damage("a time without a zone, or before 1970", 0)
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def _updated(file: MessagePackFile, encoding: Encoding) -> tuple[ObjectId8, NDArray[np.uint32]]:
+    """Read a node and the indices of its updated chunks."""
+    node, rows = _id8(file.value(), encoding), file.array()
+    found, ndims = array("I"), set()
+    for _ in range(rows):
+        index = sequence(file.value(), "a chunk index")
+        ndims.add(len(index))
+        found.extend(number(at, "a chunk index", _MOST) for at in index)
+    if len(ndims) > 1:
+        raise Damage("indices of one array differ in length", 0)
+    shape = rows, ndims.pop() if rows else 0
+    return node, np.unique(np.array(found, np.uint32).reshape(shape), axis=0)

@@ -1,0 +1,172 @@
+"""Declare how a format generation encodes its files: what its modules fill in.
+
+A struct is written as an array; the names of its fields stand here in their order. Where releases
+of one generation differ in the number of fields, each length has its own line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from icevirt.ids import unbase32
+from icevirt.model.generation import FormatGeneration
+from icevirt.wire.flatbuffer.reader import Damage
+
+type Lines = tuple[tuple[str, ...], ...]
+type ReadId = Callable[[Any], bytes]
+
+
+class Framing(Enum):
+    """How the MessagePack of a file is packed."""
+
+    bare = "no header, no compression"
+    zstd = "no header, compressed"
+    header = "a header, compressed"
+    document = "JSON"
+
+
+HISTORY = (
+    "total_parents",
+    "short_term_parents",
+    "short_term_history",
+    "metadata",
+    "started_at",
+    "properties",
+    "nodes",
+)
+META = (("id", "written_at", "message"),)
+NODE = (("id", "path", "user_attributes", "node_data"),)
+ARRAY = (
+    (
+        "shape",
+        "data_type",
+        "chunk_shape",
+        "chunk_key_encoding",
+        "fill_value",
+        "codecs",
+        "storage_transformers",
+        "dimension_names",
+    ),
+)
+NAMED = (("name", "configuration"),)
+CHUNK = (("id", "offset", "length"),)
+VIRTUAL = (("location", "offset", "length"), ("location", "offset", "length", "checksum"))
+NODE_SETS = (
+    "new_groups",
+    "new_arrays",
+    "deleted_groups",
+    "deleted_arrays",
+    "updated_user_attributes",
+    "updated_zarr_metadata",
+)
+
+
+def text_id(size: int) -> ReadId:
+    """Return the reader of ids of ``size`` bytes that are written as text."""
+
+    def read(value: Any) -> bytes:
+        if not isinstance(value, str):
+            raise Damage(f"an id is {type(value).__name__}, not text", 0)
+        return unbase32(value, size)
+
+    return read
+
+
+def pair_id(size: int) -> ReadId:
+    """Return the reader of ids that are written as bytes and a marker of their kind."""
+
+    def read(value: Any) -> bytes:
+        match value:
+            case (bytes(raw), () | None) if len(raw) == size:
+                return raw
+            case _:
+                raise Damage(f"an id is not {size} bytes and a marker", 0)
+
+    return read
+
+
+def number_id(value: Any) -> bytes:
+    """Read the id of a node that is a number."""
+    return number(value, "the number of a node", (1 << 32) - 1).to_bytes(8)
+
+
+_OF_REFS = text_id(12)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoding:
+    """How the files of a generation are read."""
+
+    generation: FormatGeneration
+    framing: Framing
+    snapshot: Lines
+    manifest_file: Lines
+    manifest_ref: Lines = (("object_id", "extents"),)
+    manifest: Lines
+    log: Lines = ()  # none were written
+    object_id: ReadId
+    node_id: ReadId
+    ref_id: ReadId = _OF_REFS  # in reference files
+    by_node: bool = False  # chunks lie below their node, not under (node, index)
+    numbers_nodes: bool = False  # ids of nodes are numbers, unique in one branch
+    renames_root: bool = False  # the initial snapshot's file is not called what is in it
+    mixes_arrays: bool = False  # an array can list chunks of another one
+    short: bool = False  # one letter for each folder
+
+
+def fields(value: Any, lines: Lines, what: str) -> dict[str, Any]:
+    """Return the fields of a struct by name; of one that is a map, as it is.
+
+    Raises:
+        Damage: It is no struct of that many fields.
+    """
+    if isinstance(value, dict):
+        if not all(isinstance(name, str) for name in value):
+            raise Damage(f"{what} has a field whose name is not text", 0)
+        return {**dict.fromkeys(lines[-1]), **value}
+    if isinstance(value, tuple | list):
+        for names in lines:
+            if len(names) == len(value):
+                return dict(zip(names, value, strict=True))
+    found = len(value) if isinstance(value, tuple | list) else type(value).__name__
+    raise Damage(f"{what} has not the fields that it should: {found}", 0)
+
+
+def choice(value: Any, what: str) -> tuple[str, Any]:
+    """Return a variant and what it holds; one without content stands for itself.
+
+    Raises:
+        Damage: It is no variant.
+    """
+    match value:
+        case str(name):
+            return name, None
+        case dict() if len(value) == 1:
+            ((name, inner),) = value.items()
+            if isinstance(name, str):
+                return name, inner
+    raise Damage(f"{what} is none of its kinds", 0)
+
+
+def number(value: Any, what: str, most: int = (1 << 62) - 1) -> int:
+    """Return a count, an offset or a length. Raises ``Damage``."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise Damage(f"{what} is no number up to {most}", 0)
+    return value
+
+
+def sequence(value: Any, what: str) -> tuple[Any, ...]:
+    """Return the values of an array. Raises ``Damage``."""
+    if not isinstance(value, tuple | list):
+        raise Damage(f"{what} is no array", 0)
+    return tuple(value)
+
+
+def text(value: Any, what: str) -> str:
+    """Return a text. Raises ``Damage``."""
+    if not isinstance(value, str):
+        raise Damage(f"{what} is no text", 0)
+    return value

@@ -1,0 +1,180 @@
+"""`store_dask`: many workers write arrays in one commit, each value once, or the call is refused."""
+
+import threading
+
+import dask
+import dask.array as da
+import icechunk
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import icevirt
+import icevirt.dask
+from icevirt.errors import InvalidInputError, ReadOnlyError
+
+VALUES = np.arange(60.0).reshape(10, 6)
+
+
+@pytest.fixture
+def repo(tmp_path):
+    return icevirt.Repository.create(tmp_path / "repo")
+
+
+@pytest.fixture
+def session(repo):
+    session = repo.writable_session("main")
+    root = zarr.open_group(session.store)
+    for name in ("a", "b"):
+        root.create_array(name, shape=(10, 6), chunks=(2, 3), dtype="f8", fill_value=-1)
+    root.create_array("sharded", shape=(10, 6), chunks=(1, 3), shards=(4, 6), dtype="f4")
+    root.create_array("point", shape=(), dtype="f8")
+    root.create_array("nothing", shape=(0, 6), chunks=(2, 3), dtype="f8")
+    session.commit("arrays")
+    return repo.writable_session("main")
+
+
+def arrays(session):
+    return dict(zarr.open_group(session.store, mode="r+").arrays())
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_what_the_official_client_reads_is_what_was_stored(repo, session, scheduler, tmp_path):
+    targets = arrays(session)
+    lazy = da.from_array(VALUES, chunks=(2, 3))
+    sources = {
+        "a": lazy.rechunk((4, 6)),
+        "b": lazy[3:7, :3],
+        "sharded": lazy.rechunk((3, 5)).astype("f4"),
+        "point": lazy.sum(),
+        "nothing": lazy[:0],
+    }
+    regions = [None, (slice(2, 6), slice(3, None)), None, None, None]
+    icevirt.dask.store_dask(
+        list(sources.values()),
+        [targets[name] for name in sources],
+        regions=regions,
+        align_chunks=True,
+        scheduler=scheduler,
+    )
+    session.commit("stored", metadata={"by": scheduler})
+    storage = icechunk.local_filesystem_storage(str(tmp_path / "repo"))
+    theirs = icechunk.Repository.open(storage).readonly_session("main").store
+    found = {name: array[...] for name, array in zarr.open_group(theirs, mode="r").arrays()}
+    expected = np.full((10, 6), -1.0)
+    expected[2:6, 3:] = VALUES[3:7, :3]
+    np.testing.assert_array_equal(found["a"], VALUES)
+    np.testing.assert_array_equal(found["b"], expected)
+    np.testing.assert_array_equal(found["sharded"], VALUES.astype("f4"))
+    assert found["point"] == VALUES.sum()
+    assert len(repo.lookup_snapshot(repo.lookup_branch("main")).metadata) == 1
+
+
+def test_one_block_may_end_within_a_chunk_at_the_edges_of_its_region(session):
+    target = arrays(session)["a"]
+    source = da.from_array(VALUES[1:5, :4], chunks=((1, 2, 1), (3, 1)))
+    icevirt.dask.store_dask(source, target, regions=(slice(1, 5), slice(0, 4)))
+    expected = np.full((10, 6), -1.0)
+    expected[1:5, :4] = VALUES[1:5, :4]
+    np.testing.assert_array_equal(target[...], expected)
+
+
+def test_what_two_arrays_need_is_computed_once(session):
+    lock, count = threading.Lock(), [0]
+
+    def load():
+        with lock:
+            count[0] += 1
+        return np.ones((2, 6))
+
+    base = da.map_blocks(load, meta=np.empty((0, 0)), chunks=((2,) * 5, (6,)))
+    targets = arrays(session)
+    icevirt.dask.store_dask([base + 1, base * 3], [targets["a"], targets["b"]])
+    assert (count[0], targets["a"][...].min(), targets["b"][...].min()) == (5, 2, 3)
+    icevirt.dask.to_icechunk(
+        xr.Dataset({"c": (("t", "x"), base), "d": (("t", "x"), base - 1)}), session, mode="a"
+    )
+    assert count[0] == 10
+
+
+REFUSED = {
+    "would write into one chunk": lambda t: ([da.ones((10, 6), chunks=(3, 6))], [t["a"]], {}),
+    "two dask arrays would write": lambda t: (
+        [da.ones((3, 6), chunks=3)] * 2,
+        [t["a"]] * 2,
+        {"regions": [(slice(0, 3), slice(0, 6)), (slice(3, 6), slice(0, 6))]},
+    ),
+    "does not have the shape": lambda t: ([da.ones((9, 6), chunks=(2, 6))], [t["a"]], {}),
+    "slice of step 1": lambda t: (
+        [da.ones((5, 6), chunks=(2, 6))],
+        [t["a"]],
+        {"regions": [(slice(None, None, 2), slice(None))]},
+    ),
+    "do not fit into the dtype": lambda t: ([da.ones((10, 6), dtype="c8")], [t["a"]], {}),
+    "not one target": lambda t: ([da.ones(3)], [t["a"], t["b"]], {}),
+    "not a dask array": lambda t: ([np.ones((10, 6))], [t["a"]], {}),
+    "not an array of an icevirt session": lambda t: (
+        [da.ones(3)],
+        [zarr.create_array({}, shape=(3,), dtype="f8")],
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_writes_that_would_lose_values_are_refused_before_anything_is_written(session, words):
+    sources, targets, options = REFUSED[words](arrays(session))
+    with pytest.raises(InvalidInputError, match=words):
+        icevirt.dask.store_dask(sources, targets, **options)
+    assert not session.has_uncommitted_changes
+
+
+def test_a_session_to_read_from_is_refused(repo, session):
+    session = repo.readonly_session("main")
+    target = zarr.open_array(session.store, path="a", mode="r")
+    with pytest.raises(ReadOnlyError, match="writable_session"):
+        icevirt.dask.store_dask(da.ones((10, 6), chunks=2), target)
+
+
+def test_a_worker_that_fails_leaves_the_session_as_it_was(session):
+    def fail(block, block_info=None):
+        if block_info[0]["chunk-location"] == (3, 0):
+            raise RuntimeError("this block")
+        return block
+
+    source = da.ones((10, 6), chunks=(2, 6)).map_blocks(fail, dtype="f8")
+    target = arrays(session)["a"]
+    with dask.config.set(scheduler="sync"), pytest.raises(RuntimeError, match="this block"):
+        icevirt.dask.store_dask(source, target)
+    assert not session.has_uncommitted_changes
+    icevirt.dask.store_dask(da.ones((10, 6), chunks=(2, 6)), target)
+    assert target[...].min() == 1
+
+
+@pytest.mark.ci
+@pytest.mark.filterwarnings("ignore")  # of distributed's servers, when they end
+def test_a_cluster_of_processes_writes_in_one_commit(repo, session):
+    from distributed import Client, LocalCluster
+
+    lazy = da.from_array(VALUES, chunks=(2, 3))
+    appended = xr.Dataset({"d": (("t", "x"), lazy)}, {"t": np.arange(10)})
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        targets = arrays(session)
+        icevirt.dask.store_dask([lazy, lazy * 2], [targets["a"], targets["b"]])
+        icevirt.dask.to_icechunk(appended.isel(t=slice(0, 4)), session, group="g")
+        icevirt.dask.to_icechunk(appended.isel(t=slice(4, 8)), session, group="g", append_dim="t")
+        icevirt.dask.to_icechunk(
+            appended.isel(t=slice(8, 10)), session, group="g", append_dim="t", split_every=2
+        )
+        assert len(client.scheduler_info()["workers"]) == 2
+        session.commit("stored by two processes")
+    root = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    np.testing.assert_array_equal(root["a"][...], VALUES)
+    np.testing.assert_array_equal(root["b"][...], VALUES * 2)
+    np.testing.assert_array_equal(root["g/d"][...], VALUES)

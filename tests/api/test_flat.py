@@ -1,0 +1,377 @@
+"""An append behind the last step looks at nothing else, and makes what one build of all files makes."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import icevirt
+from builds.support import (
+    assert_same_dataset,
+    expected_dataset,
+    official,
+    opened,
+    write_day,
+    write_days,
+)
+from icevirt import errors
+from icevirt.api.growth import stored_tail
+from icevirt.api.growth.fold import fold
+from icevirt.api.pipeline import commit
+from icevirt.archive.scanned import SourceFile
+from icevirt.catalog.known_files import Known, index_of, look_up
+from icevirt.catalog.listings import grown_listing, read_listing, write_listing
+from icevirt.catalog.part_folding import fold_parts
+from icevirt.catalog.parts import complete_parts
+from icevirt.planning.combine import plan_variable
+from icevirt.storage.local import LocalStorage
+from icevirt.storage.memory import MemoryStorage
+from icevirt.storage.protocol import Below
+
+pytestmark = pytest.mark.usefixtures("in_process")
+
+
+@pytest.fixture
+def days(tmp_path):
+    return write_days(tmp_path / "days", 6)
+
+
+@pytest.fixture
+def repo(tmp_path):
+    return str(tmp_path / "repo")
+
+
+def history(repo):
+    return [each.id for each in icevirt.Repository.open(repo).ancestry(branch="main")]
+
+
+def flat(files, repo, **options):
+    report = icevirt.append(files, repo, **options)
+    assert report.flat, report.findings
+    return report
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Count what is read and written of the repository, by call and folder."""
+    found = Counter()
+
+    def counting(name):
+        before = getattr(LocalStorage, name)
+
+        def call(self, path="", *args, **kwargs):
+            parts = path.split("/")
+            found[name, "/".join(parts[: 2 if parts[0] == "icevirt" else 1])] += 1
+            return before(self, path, *args, **kwargs)
+
+        monkeypatch.setattr(LocalStorage, name, call)
+
+    for name in ("get", "get_range", "put", "put_if", "list", "delete"):
+        counting(name)
+    return found
+
+
+@pytest.mark.ci
+def test_what_an_append_asks_for_does_not_follow_the_size_of_the_dataset(tmp_path, asked):
+    """Nor is a list of manifests, of parts of the catalog or of files read."""
+    days = write_days(tmp_path / "days", 14)
+    found = []
+    for first in (2, 12):
+        repo = str(tmp_path / f"repo{first}")
+        icevirt.append(days[:first], repo, concat_dim="time")
+        flat(days[first], repo)
+        asked.clear()
+        flat(days[first + 1], repo)
+        found.append(dict(asked))
+    lists = [{key for key in each if key[1] == "icevirt/listings"} for each in found]
+    for each, more in zip(found, lists, strict=True):  # short lists are joined now and then
+        assert sum(each.pop(key) for key in more) <= 3
+        each.pop(("get_range", "icevirt/known"))
+    assert found[0] == found[1]
+    assert asked["get", "manifests"] == asked["put", "manifests"] == 1  # for all arrays
+    assert asked["get", "snapshots"] == asked["put", "snapshots"] == 1
+    assert not asked["get", "icevirt/catalog"]
+    listed = {path for call, path in asked if call == "list"}
+    assert listed == {"overwritten", "icevirt/excluded"}  # the first looks at a clock
+    assert sum(asked.values()) <= 25
+    asked.clear()
+    assert icevirt.append(days, repo).already_built
+    assert {path for _, path in asked} == {"icevirt/tails", "icevirt/known"}  # beside `repo`
+
+
+def test_coordinates_grow_in_chunks_as_one_build_cuts_them(days, repo, tmp_path, monkeypatch):
+    """Beyond one chunk, only the last is written again; layout and codecs are a build's."""
+    monkeypatch.setattr(plan_variable, "JOINED_CHUNK_BYTES", 72)  # nine values
+    monkeypatch.setattr(stored_tail, "HOT_REFERENCES", 20)
+    native = {"scan_options": {"variable_policy": {"time": "native", "time_bnds": "native"}}}
+    icevirt.build(days[:1], repo, concat_dim="time", **native)
+    for day in days[1:]:
+        flat(day, repo)
+    icevirt.build(days, tmp_path / "whole", concat_dim="time", **native)
+    ours, whole = opened(repo).load(), opened(str(tmp_path / "whole")).load()
+    xr.testing.assert_identical(ours, whole)
+    for name in whole.variables:
+        mine, theirs = (
+            {key: repr(each) for key, each in held[name].encoding.items() if key != "source"}
+            for held in (ours, whole)
+        )
+        assert mine == theirs
+    assert whole.time.encoding["chunks"] == (9,)
+
+
+REASONS = {
+    "a late file": (lambda days: (days[1], days[:1] + days[2:3]), "do not all lie behind"),
+    "another encoding": (lambda days: (write_day(days[2], 3, scale=0.5), days[:2]), "to be stored"),
+    "another unit": (
+        lambda days: (write_day(days[2], 3, units="days since 2010-01-01"), days[:2]),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "why"), REASONS.values(), ids=REASONS)
+def test_what_does_not_simply_follow_is_planned_with_all_files(made, why, days, repo):
+    late, before = made(days)
+    icevirt.append(before, repo, concat_dim="time", combine_options={"on_mismatch": "native"})
+    report = icevirt.append(late, repo)
+    if why:
+        assert not report.flat
+        assert why in report.findings[-1]
+    expected = expected_dataset(sorted([*before, late]), "time")
+    xr.testing.assert_allclose(opened(repo).load(), expected.load(), rtol=1e-6)
+
+
+@pytest.mark.ci
+def test_what_others_made_stays_and_is_not_undone_later(days, repo):
+    """What others changed before an append stops a rebuild after it, as without the append."""
+    icevirt.append(days[:2], repo, concat_dim="time")
+    session = icevirt.Repository.open(repo).writable_session("main")
+    group = zarr.open_group(session.store, mode="a")
+    group["packed"].attrs["note"] = "theirs"
+    group.attrs["title"] = "theirs"
+    group.create_array("static", data=np.arange(3), dimension_names=["other"])
+    session.commit("somebody's")
+    flat(days[2], repo)
+    flat(days[3], repo)
+    found = opened(repo)
+    assert (found.packed.attrs["note"], found.attrs["title"]) == ("theirs", "theirs")
+    assert found.static.values.tolist() == [0, 1, 2]
+    assert_same_dataset(
+        opened(repo).drop_vars("static")[["time", "x", "y"]],
+        expected_dataset(days[:4], "time")[["time", "x", "y"]].assign_attrs(found.attrs),
+    )
+    with pytest.raises(errors.PlanChangedError, match="note"):
+        icevirt.build(days, repo, concat_dim="time", mode="w")
+    session = icevirt.Repository.open(repo).writable_session("main")
+    group = zarr.open_group(session.store, mode="a")
+    group.create_array("anomaly", data=np.zeros(16), dimension_names=["time"])
+    session.commit("steps of the dataset")
+    with pytest.raises(errors.PlanChangedError, match="anomaly"):
+        icevirt.append(days[4], repo)
+
+
+@pytest.mark.ci
+def test_the_official_client_reads_and_commits_between_appends(days, repo):
+    icevirt.append(days[:2], repo, concat_dim="time")
+    flat(days[2], repo)
+    flat(days[3], repo)
+    expected = expected_dataset(days[:4], "time")
+    theirs = official(repo)
+    read = zarr.open_group(theirs.readonly_session("main").store, mode="r")
+    raw = opened(repo, decode_cf=False).load()
+    for name in raw.variables:
+        np.testing.assert_array_equal(read[name][...], raw[name].values)
+    session = theirs.writable_session("main")
+    zarr.open_group(session.store, mode="a").attrs["note"] = "official"
+    session.commit("an attribute")
+    session = theirs.writable_session("main")
+    array = zarr.open_group(session.store, mode="a")["packed"]
+    array[0] = array[1]
+    session.commit("a value")
+    flat(days[4], repo)
+    found = opened(repo)
+    assert (found.sizes["time"], found.attrs["note"]) == (20, "official")
+    xr.testing.assert_equal(found.packed[0].drop_vars("time"), found.packed[1].drop_vars("time"))
+    xr.testing.assert_equal(found.packed[1:16].drop_attrs(), expected.packed[1:16].drop_attrs())
+
+
+@pytest.mark.ci
+def test_manifests_of_appends_are_joined_and_garbage_goes(tmp_path, repo, monkeypatch):
+    monkeypatch.setattr(stored_tail, "HOT_REFERENCES", 12)
+    days = write_days(tmp_path / "days", 9)
+    icevirt.append(days[:1], repo, concat_dim="time")
+    for day in days[1:8]:
+        flat(day, repo)
+    before = opened(repo).load()
+    assert icevirt.status(repo).manifests_to_join > 4
+    plan = icevirt.maintain(repo, dry_run=True)
+    done = icevirt.maintain(repo)
+    assert plan.manifests_joined >= done.manifests_joined > 0
+    xr.testing.assert_identical(opened(repo).load(), before)
+    assert fold(repo).snapshot_id == ""
+    flat(days[8], repo)
+    held = icevirt.Repository.open(repo)
+    held.expire_snapshots(older_than=icevirt_now())
+    held.garbage_collect(icevirt_now())
+    official(repo).garbage_collect(icevirt_now())
+    assert_same_dataset(opened(repo), expected_dataset(days, "time"))
+    assert icevirt.check(repo).problems == ()
+    icevirt.build(days, repo, concat_dim="time", mode="w")
+    assert_same_dataset(opened(repo), expected_dataset(days, "time"))
+
+
+def icevirt_now():
+    from datetime import UTC, datetime, timedelta
+
+    return datetime.now(UTC) - timedelta(microseconds=1)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("who", ["an append", "a user"])
+def test_an_append_that_is_overtaken_goes_on_top(who, days, repo, monkeypatch):
+    icevirt.append(days[:2], repo, concat_dim="time")
+    publish, left = commit.publish_nodes, [1]
+
+    def overtaken(*args, **kwargs):
+        if left:
+            left.clear()
+            if who == "an append":
+                flat(days[2], repo)
+            else:
+                session = icevirt.Repository.open(repo).writable_session("main")
+                zarr.open_group(session.store, mode="a").attrs["note"] = "theirs"
+                session.commit("somebody's")
+        return publish(*args, **kwargs)
+
+    monkeypatch.setattr(commit, "publish_nodes", overtaken)
+    report = icevirt.append(days[2:4], repo)
+    assert report.flat
+    assert report.files_known == (1 if who == "an append" else 0)
+    assert len(history(repo)) == 4
+    expected = expected_dataset(days[:4], "time")
+    assert opened(repo).sizes == expected.sizes
+    xr.testing.assert_equal(opened(repo).packed, expected.packed)
+
+
+@pytest.mark.ci
+def test_a_write_that_fails_leaves_the_dataset_as_it_was(days, repo, monkeypatch):
+    """Whichever it is: the same append afterwards does what is left to do."""
+    icevirt.append(days[:2], repo, concat_dim="time")
+    flat(days[2], repo)
+    put, put_if = LocalStorage.put, LocalStorage.put_if
+    number, fatal = [0], [0]
+
+    def failing(before):
+        def call(self, path, *args, **kwargs):
+            number[0] += 1
+            if number[0] == fatal[0]:
+                raise errors.StorageError("the disk is full", do="", path=path)
+            return before(self, path, *args, **kwargs)
+
+        return call
+
+    monkeypatch.setattr(LocalStorage, "put", failing(put))
+    monkeypatch.setattr(LocalStorage, "put_if", failing(put_if))
+    tip, failed = history(repo), 0
+    while True:
+        number[0], fatal[0] = 0, fatal[0] + 1
+        try:
+            flat(days[3], repo)
+        except errors.StorageError:
+            failed += 1
+            assert history(repo) == tip
+            continue
+        break
+    assert failed >= 8
+    assert_same_dataset(opened(repo), expected_dataset(days[:4], "time"))
+    assert icevirt.append(days[:4], repo).already_built
+
+
+def test_undone_appends_are_appended_again(days, repo):
+    icevirt.append(days[:2], repo, concat_dim="time")
+    flat(days[2], repo)
+    held = icevirt.Repository.open(repo)
+    held.reset_branch("main", history(repo)[1])
+    assert opened(repo).sizes["time"] == 8
+    flat(days[2:4], repo)
+    assert_same_dataset(opened(repo), expected_dataset(days[:4], "time"))
+
+
+@pytest.mark.parametrize("what", ["lost", "damaged"])
+def test_without_the_record_of_the_end_all_files_are_planned(what, days, repo):
+    icevirt.append(days[:2], repo, concat_dim="time")
+    (tail,) = Path(repo, "icevirt", "tails").iterdir()
+    tail.write_bytes(tail.read_bytes()[:-1] + b"?") if what == "damaged" else tail.unlink()
+    report = icevirt.append(days[2], repo)
+    assert not report.flat
+    assert "recorded no end" in report.findings[-1]
+    flat(days[3], repo)
+    assert_same_dataset(opened(repo), expected_dataset(days[:4], "time"))
+
+
+# -- which files are known -------------------------------------------------------------------------
+
+
+def files(count, start=0):
+    return [
+        SourceFile(url=f"s3://b/{n:06}.nc", size=n, etag=f"e{n}", last_modified=n)
+        for n in range(start, start + count)
+    ]
+
+
+def test_files_are_known_by_an_index_of_which_little_is_read():
+    storage = MemoryStorage()
+    held, piece = files(30_000), "0" * 20
+    storage.put(f"known/{piece}", index_of(held))
+    changed = SourceFile(url=held[7].url, size=1, etag="other", last_modified=2)
+    asked = [held[0], held[29_999], *files(3, 40_000), changed]
+    read = []
+    get_range = storage.get_range
+    storage.get_range = lambda path, *, offset, length: (
+        read.append(length) or get_range(path, offset=offset, length=length)
+    )
+    found = look_up(storage, [(piece, len(held))], asked)
+    assert found == [Known.yes] * 2 + [Known.no] * 3 + [Known.perhaps_changed]
+    assert sum(read) < 30_000 * 16 / 1.5
+    assert all(each is Known.yes for each in look_up(storage, [(piece, len(held))], held))
+
+
+def test_a_list_that_grows_unread_is_read_and_verified_as_a_whole():
+    storage = MemoryStorage()
+    pieces, held = write_listing(storage, "a" * 20, files(40)), files(40)
+    for number in range(30):
+        more = files(1 + number % 3, len(held))
+        grown = grown_listing(storage, pieces, len(held), more)
+        for path, raw in grown.objects.items():
+            storage.put(path, raw)
+        pieces, held = grown.pieces, held + more
+        assert len(pieces) <= 8
+        found = read_listing(storage, pieces[-1][0])
+        assert [*found.files] == held
+        assert found.pieces == pieces
+        assert found.whole == ("a" * 20, 40)
+    other = grown_listing(storage, pieces[:-1], pieces[-1][1], files(2, 90_000))
+    (raw,) = (raw for path, raw in other.objects.items() if path.startswith("listings/"))
+    storage.put(f"listings/{pieces[-1][0]}.parquet", raw)
+    with pytest.raises(errors.FormatError):
+        read_listing(storage, pieces[-1][0])
+
+
+def test_parts_of_the_catalog_are_joined_and_scans_stay(days, repo):
+    """A plan of all files afterwards scans nothing and makes the same."""
+    icevirt.append(days[:1], repo, concat_dim="time")
+    for day in [*days[1:3], *days[4:]]:
+        flat(day, repo)
+    kept = Below(LocalStorage(repo), "icevirt/catalog/")
+    parts = complete_parts(kept)
+    assert len(parts) == 5
+    assert fold_parts(kept, older_than=0, fewest=2) == 0
+    assert fold_parts(kept, older_than=1 << 60, fewest=2) == 4
+    assert len(complete_parts(kept)) == 1
+    assert len([*kept.list("refs")]) == len([*kept.list("arrays")]) == 1
+    late = icevirt.append(days[3], repo)
+    assert (late.flat, late.files_scanned, late.files_reused) == (False, 1, 5)
+    assert_same_dataset(opened(repo), expected_dataset(days, "time"))

@@ -1,0 +1,517 @@
+"""`icevirt update` commits how an archive differs from its dataset, and asks whom to trust."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import netCDF4
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import icevirt
+from builds.support import (
+    assert_same_dataset,
+    expected_dataset,
+    official,
+    opened,
+    write_day,
+    write_days,
+)
+from icevirt import errors
+from icevirt.api.growth import flat
+from icevirt.api.living import steps, trial
+from icevirt.api.pipeline.held_back import held_files, name_of
+from icevirt.api.pipeline.stages import closed_catalog
+from icevirt.api.pipeline.target import Target
+from icevirt.errors import InvalidInputError
+from icevirt.scan.registry import scanners
+from icevirt.storage.local import LocalStorage
+from icevirt.tasks.scan import run_scan
+
+pytestmark = pytest.mark.usefixtures("in_process")
+
+
+@pytest.fixture
+def archive(tmp_path):
+    write_days(tmp_path / "archive", 2)
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def repo(archive, tmp_path):
+    made = str(tmp_path / "repo")
+    icevirt.append(str(archive), made, concat_dim="time")
+    return made
+
+
+def tip(repo):
+    return icevirt.Repository.open(repo).lookup_branch("main")
+
+
+def held(repo):
+    storage = LocalStorage(repo)
+    found = held_files(storage, name_of(Target.look(storage, branch="main", group="/", mode="w")))
+    return {Path(each.url).name: each.code for each in found}
+
+
+def test_what_is_new_is_committed_and_what_does_not_fit_is_held_back(repo, archive, run):
+    """A dry run shows it; the next update tries it again."""
+    write_day(archive / "day3.nc", 3)
+    write_day(archive / "odd.nc", 4, nx=9)
+    (archive / "bad.nc").write_bytes(b"not yet" * 400)
+    before = tip(repo)
+    status, told, _ = run("plan", "--update", repo)
+    assert (status, tip(repo)) == (0, before)
+    assert "+ 1 file · ! 2 held · time 2001-01-03T18:00:00 → 2001-01-04T18:00:00" in told
+    assert "manifests" in told
+    status, told, _ = run("update", repo, "--output", "json", "--fail-on-held")
+    found = json.loads(told)
+    assert (status, found["files_added"], found["files_scanned"]) == (5, 1, 1)
+    assert held(repo) == {"odd.nc": "combine", "bad.nc": "scan"}
+    days = [archive / f"day{day}.nc" for day in (1, 2, 3)]
+    assert_same_dataset(opened(repo), expected_dataset(days, "time"))
+    committed = tip(repo)
+    assert run("update", repo)[0] == 0
+    assert tip(repo) == committed  # what is held back is as before
+    write_day(archive / "odd.nc", 4)
+    (archive / "bad.nc").unlink()
+    report = icevirt.update(repo)
+    assert (report.summary.partition(" · ")[0], held(repo)) == ("+ 1 file", {})
+    assert opened(repo).sizes["time"] == 16
+
+
+def test_files_alone_that_are_held_back_are_recorded_without_another_commit_each_time(
+    repo, archive
+):
+    (archive / "bad.nc").write_bytes(b"not yet" * 400)
+    report = icevirt.update(repo)
+    assert report.already_built
+    assert (held(repo), report.snapshot_id) == ({"bad.nc": "scan"}, tip(repo))
+    assert icevirt.update(repo).snapshot_id == report.snapshot_id
+    session = official(repo).writable_session("main")
+    xr.Dataset({"n": 1}).to_zarr(session.store, group="other", zarr_format=3, consolidated=False)
+    session.commit("theirs")
+    assert held(repo) == {"bad.nc": "scan"}
+
+
+def test_an_archive_that_is_not_there_takes_nothing_away(repo, archive):
+    before = tip(repo)
+    os.rename(archive / "day1.nc", archive / "gone")
+    with pytest.raises(InvalidInputError, match='vanished="missing"'):
+        icevirt.update(repo)
+    os.rename(archive / "day2.nc", archive / "also")
+    for vanished in ("refuse", "missing", "remove"):
+        with pytest.raises(InvalidInputError, match="name no files"):
+            icevirt.update(repo, vanished=vanished, max_vanished="100%")
+    assert tip(repo) == before
+
+
+def test_young_files_wait_and_older_names_are_not_looked_at(repo, archive):
+    write_day(archive / "day3.nc", 3)
+    report = icevirt.update(repo, settle="1h")
+    assert (report.files_waiting, report.already_built) == (1, True)
+    os.remove(archive / "day1.nc")
+    report = icevirt.update(repo, since="day3")
+    assert (report.files_added, report.files_vanished) == (1, 0)
+    write_day(archive / "day25.nc", 25)
+    assert icevirt.update(repo, since="day3").already_built
+
+
+def test_files_are_scanned_again_by_request_alone(repo, archive, in_process):
+    scanned = []
+    in_process.before[run_scan] = lambda: scanned.append(1)
+    assert icevirt.update(repo).already_built
+    assert not scanned
+    report = icevirt.update(repo, rescan="day1.*")
+    assert (report.files_corrected, len(scanned)) == (1, 1)
+
+
+def _while_scanning(monkeypatch, act):
+    """Act when new files were scanned, before they are appended."""
+
+    def scan(*given, **more):
+        found = scanned(*given, **more)
+        act()
+        return found
+
+    scanned = flat.scanned_ends
+    monkeypatch.setattr(flat, "scanned_ends", scan)
+
+
+def test_a_file_that_changes_while_it_is_read_waits(repo, archive, monkeypatch):
+    write_day(archive / "day3.nc", 3)
+    write_day(archive / "day4.nc", 4)
+
+    def write_on():
+        monkeypatch.undo()
+        with (archive / "day4.nc").open("ab") as file:
+            file.write(b"more")
+
+    _while_scanning(monkeypatch, write_on)
+    report = icevirt.update(repo)
+    assert (report.files_added, report.files_waiting) == (1, 1)
+    assert opened(repo).sizes["time"] == 12
+
+
+def test_an_update_that_others_overtake_plans_again(repo, archive, monkeypatch):
+    """An appender, and a user who writes another group."""
+    write_day(archive / "day4.nc", 4)
+    left = [1]
+
+    def overtake():
+        if left:
+            left.clear()
+            icevirt.append(write_day(archive / "day3.nc", 3), repo)
+            session = official(repo).writable_session("main")
+            area = xr.Dataset({"area": (("y", "x"), np.ones((5, 6)))})
+            area.to_zarr(session.store, mode="a", zarr_format=3, consolidated=False)
+            session.commit("theirs")
+
+    _while_scanning(monkeypatch, overtake)
+    report = icevirt.update(repo)
+    assert (report.files_added, report.files_known) == (1, 3)
+    found = opened(repo)
+    assert (found.sizes["time"], int(found.area.sum())) == (16, 30)
+
+
+@pytest.mark.ci
+def test_touched_files_are_told_apart_from_rewritten_ones(repo, archive, run):
+    """Only one of them holds other bytes; both have another time."""
+    write_day(archive / "day3.nc", 3)
+    icevirt.update(repo)
+    before = opened(repo).load()
+    os.utime(archive / "day1.nc", (2e9, 2e9))
+    write_day(archive / "day2.nc", 22)  # of the same shape, with other labels
+    write_day(archive / "day2.nc", 2)
+    with netCDF4.Dataset(archive / "day2.nc", "a") as file:
+        file["packed"][:] = 7
+    status, told, _ = run("update", repo, "--dry-run", "--rescan", "day3.nc")
+    assert status == 0
+    assert "~ 3 corrected (1 rewritten, 1 touched, 1 scanned by request)" in told
+    status, told, _ = run("update", repo, "--output", "json")
+    found = json.loads(told)
+    counts = [found[f"files_{name}"] for name in ("corrected", "touched", "rescanned", "scanned")]
+    assert (status, counts) == (0, [2, 1, 0, 0])  # the dry run scanned them
+    now = opened(repo).load()
+    assert (now.packed[4:8] == 7).all()
+    xr.testing.assert_equal(now.isel(time=slice(4)), before.isel(time=slice(4)))
+
+
+def test_variables_of_others_along_the_growing_dimension_stop_it_with_a_remedy(repo, archive, run):
+    """They are to blame, and no file is held back for them."""
+    ours = opened(repo)
+    session = official(repo).writable_session("main")
+    steps = xr.Dataset({"steps": ("time", np.arange(8.0))}, attrs=ours.attrs)
+    steps.to_zarr(session.store, mode="a", zarr_format=3, consolidated=False)
+    session.commit("theirs")
+    apart = steps.assign_coords(time=ours.time)
+    session = official(repo).writable_session("main")
+    apart.to_zarr(session.store, group="derived", zarr_format=3, consolidated=False)
+    session.commit("theirs, apart")
+    before = tip(repo)
+    write_day(archive / "day3.nc", 3)
+    for words in (("update", repo), ("update", repo, "--dry-run")):
+        status, _, told = run(*words)
+        assert (status, tip(repo), held(repo)) == (1, before, {})
+        assert "/steps (its time has 8 steps, in the build 12)" in told
+        assert 'group="derived"' in told
+    (command,) = re.findall(r"icevirt (update .*--drop-others)", told)
+    assert run(*command.replace("--dry-run ", "").split())[0] == 0
+    found = opened(repo)
+    assert (found.sizes["time"], "steps" in found) == (12, False)
+    xr.testing.assert_identical(opened(repo, group="derived").load(), apart)
+
+
+# -- whom to trust -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stranger(monkeypatch, tmp_path):
+    """Be a user who built nothing."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "strangers"))
+
+
+def test_a_strangers_recipe_is_shown_and_trusted_by_its_digest(repo, archive, stranger, run):
+    write_day(archive / "day3.nc", 3)
+    status, _, told = run("update", repo)
+    assert status == 1
+    assert str(archive) in told
+    digest = re.search("--trust-recipe ([0-9a-f]{40})", told)[1]
+    assert run("update", repo, "--trust-recipe", digest[::-1])[0] == 1
+    assert run("update", repo, "--trust-recipe", digest)[0] == 0
+    assert opened(repo).sizes["time"] == 12
+    assert icevirt.update(repo).already_built  # they made this commit
+    icevirt.append(write_day(archive / "day4.nc", 4), repo)
+    assert icevirt.update(repo).already_built
+
+
+def test_a_recipe_that_runs_nothing_is_followed_below_authorized_directories(
+    repo, archive, stranger, tmp_path
+):
+    write_day(archive / "day3.nc", 3)
+    with pytest.raises(InvalidInputError, match="trust_recipe"):
+        icevirt.update(repo, authorize=tmp_path / "archive2")
+    for wrong in ([archive, 1], "", [""]):
+        with pytest.raises(InvalidInputError, match="authorize="):
+            icevirt.update(repo, authorize=wrong)
+    assert icevirt.update(repo, authorize=archive).files_added == 1
+    for place in (archive, str(archive), [archive], archive.as_uri()):
+        with xr.open_dataset(repo, engine="icevirt", authorize_virtual_chunk_access=place) as ds:
+            assert ds["packed"].load().size
+
+
+def run_me(_):
+    raise AssertionError("a name in a repository was run")
+
+
+AUTHORITY = {
+    "a function": f'[combine_options]\npreprocess = "{__name__}:run_me"',
+    "credentials": '[access]\n"s3://theirs/" = "environment"',
+    "a directory": '[scan_options]\nallow_references_to = ["/etc"]',
+    "a publication": '[commit_options.publish_as]\n"/a/" = "s3://b/"',
+}
+
+
+@pytest.mark.parametrize("more", AUTHORITY.values(), ids=AUTHORITY)
+def test_a_recipe_that_runs_or_reaches_something_needs_its_digest(more, repo, archive, monkeypatch):
+    """Also where this user built the dataset: whoever changes the recipe changes its digest."""
+    from icevirt.api.living import recipes
+
+    known = recipes.recipe_named
+    monkeypatch.setattr(
+        recipes, "recipe_named", lambda *told: type(known(*told))(f"{known(*told).text}\n{more}\n")
+    )
+    with pytest.raises(InvalidInputError, match="you did not make the recipe") as caught:
+        icevirt.update(repo, authorize=str(archive))
+    assert caught.value.facts["sources"] == [str(archive)]
+    assert len(caught.value.facts) > 2
+
+
+def test_a_changed_recipe_is_not_the_one_that_the_snapshot_names(repo):
+    (kept,) = Path(repo, "icevirt", "recipes").iterdir()
+    kept.write_text(kept.read_text().replace("archive", "etc"))
+    with pytest.raises(errors.FormatError, match="recipe="):
+        icevirt.update(repo)
+    kept.unlink()
+    with pytest.raises(InvalidInputError, match="recipe="):
+        icevirt.update(repo)
+
+
+def test_a_recipe_of_ones_own_says_everything(repo, archive, stranger, tmp_path):
+    (tmp_path / "more").mkdir()
+    write_day(tmp_path / "more" / "day3.nc", 3)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('version = 2\nsources = ["archive", "more/*.nc"]\n')
+    assert icevirt.update(repo, recipe=recipe).files_added == 1
+    assert icevirt.update(repo).already_built
+
+
+UNLISTABLE = {
+    "a table": lambda days: pd.DataFrame({"url": days}),
+    "an iterator": iter,
+}
+
+
+@pytest.mark.parametrize("of", UNLISTABLE.values(), ids=UNLISTABLE)
+def test_sources_that_cannot_be_listed_again_are_said_to_be_so(of, archive, tmp_path):
+    days = [str(archive / f"day{day}.nc") for day in (1, 2)]
+    report = icevirt.build(of(days), tmp_path / "other", concat_dim="time")
+    assert "cannot list these sources again" in report.findings[-1]
+    with pytest.raises(InvalidInputError, match="icevirt append"):
+        icevirt.update(tmp_path / "other")
+
+
+def test_files_that_were_named_are_exactly_these(archive, tmp_path):
+    days = [str(archive / f"day{day}.nc") for day in (1, 2)]
+    report = icevirt.build(days, tmp_path / "other", concat_dim="time")
+    assert "exactly these 2 files" in report.findings[-1]
+    write_day(archive / "day3.nc", 3)
+    assert icevirt.update(tmp_path / "other").already_built
+    write_day(archive / "day2.nc", 2, scale=0.02)
+    assert "scale_factor" in icevirt.update(tmp_path / "other").held[0].error
+    write_day(archive / "day2.nc", 2)
+    os.remove(archive / "day1.nc")
+    report = icevirt.update(tmp_path / "other", vanished="remove")
+    assert (report.files_corrected, report.files_vanished) == (1, 1)
+
+
+def test_a_group_that_no_build_made_has_nothing_to_update(repo):
+    with pytest.raises(InvalidInputError, match="icevirt build"):
+        icevirt.update(repo, group="other")
+    for wrong in ({"vanished": "ignore"}, {"if_running": "fight"}, {"settle": "soon"}):
+        with pytest.raises(InvalidInputError):
+            icevirt.update(repo, **wrong)
+
+
+@pytest.mark.ci
+def test_newer_scanners_scan_nothing_again(repo, archive, in_process, monkeypatch):
+    """Neither an append behind the last step nor a plan of all files; a request does."""
+    scanned = []
+
+    def scan(task):
+        scanned.extend(Path(file.url).name for part in task.parts for file in part.files)
+        return run_scan(task)
+
+    in_process.instead[run_scan] = scan
+    for scanner in scanners():
+        monkeypatch.setattr(scanner, "version", "999", raising=False)
+    write_day(archive / "day3.nc", 3)
+    assert icevirt.update(repo).manifests < 5  # flat
+    for day in (6, 5):
+        write_day(archive / f"day{day}.nc", day)
+        assert icevirt.update(repo).files_added == 1
+    write_day(archive / "day7.nc", 7)
+    assert icevirt.append(str(archive), repo).flat
+    assert not {"day1.nc", "day2.nc"} & {*scanned}
+    report = icevirt.update(repo, rescan="day[12].nc")
+    assert (report.files_corrected, {*scanned} >= {"day1.nc", "day2.nc"}) == (2, True)
+
+
+@pytest.mark.ci
+def test_variables_are_made_anew_from_all_files_and_nothing_else_is_touched(
+    repo, archive, run, in_process, monkeypatch
+):
+    """A scanner wrote references that are wrong; its new version is right."""
+    icevirt.append(write_day(archive / "day3.nc", 3), repo)
+    session = official(repo).writable_session("main")
+    area = xr.Dataset({"area": (("y", "x"), np.ones((5, 6)))}, attrs=opened(repo).attrs)
+    area.to_zarr(session.store, mode="a", zarr_format=3, consolidated=False)
+    session.commit("theirs")
+    scanned = []
+
+    def scan(task):
+        scanned.extend(Path(file.url).name for part in task.parts for file in part.files)
+        return run_scan(task)
+
+    in_process.instead[run_scan] = scan
+    with pytest.raises(InvalidInputError, match="Did you mean 'packed'"):
+        icevirt.update(repo, variables=["pakked"])
+    with pytest.raises(InvalidInputError, match="since means nothing"):
+        icevirt.update(repo, variables="packed", since="day3")
+    before, first = nodes(repo), tip(repo)
+    write_day(archive / "day9.nc", 9)  # new files are another update's
+    status, told, _ = run("update", repo, "--variables", "packed,time_bnds", "--dry-run")
+    assert (status, tip(repo), scanned) == (0, first, [])
+    assert "2 variables: /packed, /time_bnds" in told
+    assert "3 files would be scanned again" in told
+    status, told, _ = run("update", repo, "--variables", "packed", "--output", "json")
+    report = json.loads(told)
+    assert (status, report["variables"], report["files_scanned"]) == (0, ["/packed"], 3)
+    assert sorted(scanned) == ["day1.nc", "day2.nc", "day3.nc"]
+    after = nodes(repo)
+    changed = {path for path in before if before[path] != after[path]}
+    assert (changed, before.keys()) == ({"/packed"}, after.keys())
+    days = [archive / f"day{day}.nc" for day in (1, 2, 3)]
+    assert_same_dataset(opened(repo).drop_vars("area"), expected_dataset(days, "time"))
+    assert icevirt.check(repo).ok
+    scanned.clear()
+    icevirt.update(repo, variables="packed", rescan="day1.nc")
+    assert scanned == ["day1.nc"]
+    assert icevirt.append(str(archive / "day9.nc"), repo).flat
+    assert opened(repo).sizes["time"] == 16
+    os.utime(archive / "day2.nc", (2e9, 2e9))
+    with pytest.raises(errors.SourcesChangedError, match="Update the dataset first"):
+        icevirt.update(repo, variables="packed")
+    assert icevirt.update(repo).files_corrected == 1
+    icevirt.undo(repo)
+    assert opened(repo).sizes["time"] == 16
+
+
+def nodes(repo):
+    snapshot = icevirt.Repository.open(repo).readonly_session("main").snapshot
+    return {node.path: node for node in snapshot.nodes}
+
+
+def test_a_scan_that_fails_takes_away_nothing_that_was_known(repo, archive, in_process):
+    """A file that is scanned again by request, and that no scanner reads any more."""
+
+    def scan(task):
+        raise_for = {file.url for part in task.parts for file in part.files}
+        for url in raise_for:
+            path = Path(url.removeprefix("file://"))
+            facts = path.stat()
+            path.write_bytes(b"not yet" * (facts.st_size // 7) + b"n" * (facts.st_size % 7))
+            os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+        return run_scan(task)
+
+    raw = (archive / "day2.nc").read_bytes()
+    facts = (archive / "day2.nc").stat()
+    in_process.instead[run_scan] = scan
+    with pytest.raises(errors.ScanError, match="cannot be scanned any more"):
+        icevirt.update(repo, variables="packed", rescan="day2.nc")
+    (archive / "day2.nc").write_bytes(raw)
+    os.utime(archive / "day2.nc", ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    in_process.instead.clear()
+    write_day(archive / "day0.nc", 0)
+    report = icevirt.update(repo)
+    assert (report.files_added, report.files_scanned) == (1, 1)
+
+
+@pytest.mark.ci
+def test_what_an_update_costs_follows_what_is_new(repo, archive, in_process, monkeypatch):
+    """Held files, and more files than this process scans: the others are not planned again."""
+    planned = []
+    monkeypatch.setattr(
+        trial, "closed_catalog", lambda *given: planned.append(1) or closed_catalog(*given)
+    )
+    monkeypatch.setattr(steps, "FEW", 2)
+    for number in range(5):
+        write_day(archive / f"odd{number}.nc", 50 + number, nx=9)
+    (archive / "bad.nc").write_bytes(b"not yet" * 400)
+    report = icevirt.update(repo)
+    assert (len(report.held), report.already_built) == (6, True)
+    assert len(planned) <= 6  # and not two for each of them
+    planned.clear()
+    assert icevirt.update(repo).already_built
+    for day in range(3, 9):
+        write_day(archive / f"day{day}.nc", day)
+    report = icevirt.update(repo)
+    assert (report.files_added, len(report.held)) == (6, 6)
+    assert not planned
+    assert held(repo).keys() == {*(f"odd{number}.nc" for number in range(5)), "bad.nc"}
+    days = [archive / f"day{day}.nc" for day in range(1, 9)]
+    assert_same_dataset(opened(repo), expected_dataset(days, "time"))
+    write_day(archive / "day99.nc", 99)
+    assert icevirt.append(str(archive / "day99.nc"), repo).flat
+    assert held(repo).keys() >= {"bad.nc"}
+    write_day(archive / "odd1.nc", 51)
+    report = icevirt.update(repo)
+    assert (report.files_added, len(report.held)) == (1, 5)
+
+
+@pytest.mark.ci
+def test_a_build_keeps_its_scans_for_updates(archive, tmp_path, in_process):
+    """A late file takes a plan of all files, and no scan of those that were built."""
+    made = str(tmp_path / "other")
+    write_day(archive / "day9.nc", 9)
+    icevirt.build(str(archive), made, concat_dim="time")
+    scanned = []
+    in_process.instead[run_scan] = lambda task: (
+        scanned.extend(Path(file.url).name for part in task.parts for file in part.files)
+        or run_scan(task)
+    )
+    write_day(archive / "day3.nc", 3)
+    report = icevirt.update(made)
+    assert (report.files_added, report.files_scanned, scanned) == (1, 1, [])
+    os.remove(archive / "day1.nc")
+    assert icevirt.update(made, vanished="missing").files_vanished == 1
+    write_day(archive / "day2.nc", 2, nx=9)
+    report = icevirt.update(made)
+    assert ([Path(each.url).name for each in report.held], scanned) == (["day2.nc"], ["day2.nc"])
+
+
+@pytest.mark.ci
+def test_a_list_that_an_append_wrote_is_named_by_the_next_commit_too(repo, archive):
+    """No file comes or goes: only one of them reads as missing, and does not any more."""
+    write_day(archive / "day3.nc", 3)
+    assert icevirt.append(str(archive), repo).flat
+    os.rename(archive / "day2.nc", archive.parent / "away")
+    assert icevirt.update(repo, vanished="missing").files_vanished == 1
+    os.rename(archive.parent / "away", archive / "day2.nc")
+    icevirt.update(repo)
+    assert icevirt.update(repo).already_built
+    days = [archive / f"day{day}.nc" for day in (1, 2, 3)]
+    assert_same_dataset(opened(repo), expected_dataset(days, "time"))

@@ -1,0 +1,84 @@
+"""What this user made is remembered in a file that nobody else can have written."""
+
+import os
+import stat
+
+import pytest
+
+from icevirt.api.pipeline.made_here import (
+    is_remembered,
+    remember,
+    remember_containers,
+    remembered_containers,
+)
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("ICEVIRT_REMEMBER", raising=False)
+    return tmp_path / "icevirt" / "recipes.jsonl"
+
+
+def test_a_recipe_is_remembered_for_its_repository_and_noted_once(state):
+    remember("s3://b/repo", "d1")
+    remember("s3://b/repo", "d1")
+    remember("s3://b/repo", "d2")
+    assert is_remembered("s3://b/repo", "d1")
+    assert is_remembered("s3://b/repo", "d2")
+    assert not is_remembered("s3://b/repo", "d3")
+    assert not is_remembered("s3://b/other", "d1")
+    assert len(state.read_text().splitlines()) == 2
+    assert stat.S_IMODE(os.stat(state).st_mode) == 0o600
+
+
+def test_prefixes_of_builds_are_remembered_by_repository(state):
+    remember_containers("s3://b/repo", ["file:///a/", ("s3://c/", "https://host")])
+    remember_containers("s3://b/repo", ["file:///a/", "file:///d/"])
+    remember_containers("s3://b/repo", ["file:///a/"])
+    remember("s3://b/repo", "d1")
+    with state.open("a") as file:
+        file.write('{"repo": "s3://b/repo", "containers": [1, ["x"], {"y": 2}]}\n')
+    assert remembered_containers("s3://b/repo") == (
+        "file:///a/",
+        ("s3://c/", "https://host"),
+        "file:///d/",
+    )
+    assert remembered_containers("s3://b/other") == ()
+    assert len(state.read_text().splitlines()) == 4
+    os.chmod(state, 0o620)
+    assert remembered_containers("s3://b/repo") == ()
+
+
+@pytest.mark.parametrize("word", ["0", "false", "Off", " no "])
+def test_a_variable_switches_it_off(word, state, monkeypatch):
+    remember("s3://b/repo", "d1")
+    monkeypatch.setenv("ICEVIRT_REMEMBER", word)
+    assert not is_remembered("s3://b/repo", "d1")
+    remember("s3://b/repo", "d2")
+    assert "d2" not in state.read_text()
+
+
+def test_a_file_that_others_can_write_says_nothing(state):
+    remember("s3://b/repo", "d1")
+    os.chmod(state, 0o620)
+    assert not is_remembered("s3://b/repo", "d1")
+    os.chmod(state, 0o600)
+    moved = state.with_name("elsewhere")
+    state.rename(moved)
+    state.symlink_to(moved)
+    assert not is_remembered("s3://b/repo", "d1")
+
+
+def test_a_place_that_cannot_be_written_stops_nothing(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    remember("s3://b/repo", "d1")
+    assert not is_remembered("s3://b/repo", "d1")
+
+
+def test_damaged_lines_are_passed_over(state):
+    remember("s3://b/repo", "d1")
+    with state.open("ab") as file:
+        file.write(b"\xff{\n[]\n")
+    assert is_remembered("s3://b/repo", "d1")

@@ -22,7 +22,7 @@ def profile(tmp_path, monkeypatch):
     return "mine"
 
 
-def test_options_lead_to_the_bucket_of_a_repository(s3, profile, tmp_path, run):
+def test_options_lead_to_the_bucket_of_a_repository(s3, profile, in_process, tmp_path, run):
     write_days(tmp_path / "in", 2)
     how = ["--endpoint", s3.endpoint, "--region", "us-east-1", "--profile", profile]
     status, _, error = run("build", tmp_path / "in", s3.url, "--concat-dim", "time", "-q", *how)

@@ -35,7 +35,7 @@ class Bucket:
 
 
 @pytest.fixture
-def bucket(s3_proxy, tmp_path, monkeypatch):
+def bucket(s3_proxy, in_process, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3_proxy.place.endpoint)
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
-from icevirt.archive.reports.coverage import ArrayCoverage, Coverage, shares
+from icevirt.archive.reports.coverage import ArrayCoverage, Coverage, by_group, shares
 from icevirt.model.json import loads
 
 
@@ -15,12 +15,12 @@ def coverage_of(plan: BuildPlan) -> Coverage | None:
     if not plan.concat_dim:
         return None
     dimension = plan.concat_dim[0]
-    found = tuple(
+    found = (
         _covered(array, names.index(dimension))
         for array in plan.arrays
         if dimension in (names := loads(array.zarr_json).get("dimension_names") or ())
     )
-    return Coverage(dimension=dimension, arrays=found, labels={})
+    return by_group(dimension, found)
 
 
 def _covered(array: PlannedArray, axis: int) -> ArrayCoverage:

@@ -11,6 +11,7 @@ from icevirt.archive.reports.coverage import (
     KINDS,
     ArrayCoverage,
     Coverage,
+    by_group,
     main_dimension,
     shares,
 )
@@ -48,7 +49,7 @@ def coverage_of(assets: Assets, snapshot_id: ObjectId12) -> Coverage | None:
         for node in nodes
         if dimension in (node.dimension_names or ())
     )
-    return Coverage(dimension=dimension, arrays=tuple(covered), labels={})
+    return by_group(dimension, covered)
 
 
 def _covered(assets: Assets, node: ArrayNode, axis: int) -> ArrayCoverage:

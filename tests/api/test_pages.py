@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 
 import icevirt
 from builds.support import write_days
@@ -91,6 +92,25 @@ def test_pages_tell_what_there_is_and_obey_nobody(site):
         "&lt;img src=x&gt;" in (site / "build.html").read_text()
         or "%3Cimg" in (site / "build.html").read_text()
     )
+
+
+def test_each_group_has_its_own_steps_and_labels(tmp_path):
+    repo = icevirt.Repository.create(str(tmp_path / "repo"))
+    session = repo.writable_session("main")
+    for group, begin, days in (("old", "1999-12-30", 4), ("new", "2024-01-01", 9)):
+        xr.Dataset(
+            {"t": ("time", np.arange(days))},
+            {"time": np.datetime64(begin, "ns") + np.arange(days) * np.timedelta64(1, "D")},
+        ).to_zarr(session.store, group=group, zarr_format=3, consolidated=False)
+    session.commit("two groups")
+    icevirt.to_html(tmp_path / "repo", tmp_path / "page.html")
+    page = Page((tmp_path / "page.html").read_text())
+    labels = [value for key, value in page.attributes if key == "aria-label"]
+    assert any(each.startswith("/old/t along time: 1999-12-30 to 2000-01-02") for each in labels)
+    assert any(each.startswith("/new/t along time: 2024-01-01 to 2024-01-09") for each in labels)
+    said = " ".join(page.text)
+    assert "Group /old, time: 4 steps" in said
+    assert "Group /new, time: 9 steps" in said
 
 
 def test_the_commands_write_pages(site, run):

@@ -11,7 +11,7 @@ from typing import Any
 from icevirt.api.history.log import log
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport, RepositorySummary
-from icevirt.archive.reports.coverage import Coverage
+from icevirt.archive.reports.coverage import GroupCoverage
 from icevirt.display.page.pages import plan_page, repository_page
 from icevirt.display.report import opening, opening_of
 from icevirt.errors import IcevirtError, StorageError
@@ -22,6 +22,7 @@ from icevirt.repo.summary import summary
 from icevirt.storage.constructors import StorageLike
 
 _COMMITS = 100  # of the history
+_LABELED = 40  # groups whose coordinates are read; steps of others are numbers
 
 
 def to_html(
@@ -35,7 +36,8 @@ def to_html(
     """Write a page about a plan, a build or a repository: one HTML file that needs no network.
 
     It shows which steps each array covers and where the bytes lie, the arrays, what reading them
-    costs, the files that were left out, the findings, and the history of a repository.
+    costs, the files that were left out, the findings, and the history of a repository. For the
+    page about a build or a repository, every manifest of the version is read, one at a time.
 
     Args:
         what: A plan, the report of a build, or the path or URL of a repository.
@@ -79,40 +81,39 @@ def _of_repository(place: StorageLike, report: BuildReport | None, at: dict[str,
     history = log(repo, snapshot_id=found.snapshot_id, n=_COMMITS)
     covered = coverage_of(repo.assets, ObjectId12.parse(found.snapshot_id))
     if covered is not None:
-        covered = replace(covered, labels=_labels(place, found, covered))
+        groups = (
+            each
+            if number >= _LABELED
+            else replace(each, labels=_labels(place, found, each, covered.dimension))
+            for number, each in enumerate(covered.groups)
+        )
+        covered = replace(covered, groups=tuple(groups))
     snippet = opening_of(found) if report is None else opening(report)
     return repository_page(found, covered, history, report=report, snippet=snippet)
 
 
-def _labels(place: StorageLike, found: RepositorySummary, covered: Coverage) -> dict[int, str]:
+def _labels(
+    place: StorageLike, found: RepositorySummary, group: GroupCoverage, dimension: str
+) -> dict[int, str]:
     """Return what the coordinate says at some steps; nothing where it cannot be read as it is.
 
     Only coordinates that the repository stores are read: pages authorize nothing.
     """
-    import numpy as np
     import xarray as xr
 
-    steps = max(each.steps for each in covered.arrays)
-    wanted = sorted({*np.linspace(0, steps - 1, 5).round().astype(int).tolist()}) if steps else []
-    path = next(
-        (
-            each.path
-            for each in found.arrays
-            if each.path.rsplit("/", 1)[-1] == covered.dimension and each.shape == (steps,)
-        ),
-        None,
-    )
-    if path is None:
+    path = f"{group.group.rstrip('/')}/{dimension}"
+    if not any(each.path == path and each.shape == (group.steps,) for each in found.arrays):
         return {}
+    wanted = list(group.marked)
     with suppress(IcevirtError, OSError, ValueError, KeyError):
         with xr.open_dataset(
             place,  # type: ignore[arg-type]  # the engine takes storages
             engine="icevirt",
-            group=path.rsplit("/", 1)[0] or "/",
+            group=group.group,
             snapshot_id=found.snapshot_id,
             chunks=None,
         ) as dataset:
-            values = dataset[covered.dimension].isel({covered.dimension: wanted}).values
+            values = dataset[dimension].isel({dimension: wanted}).values
         return {step: _label(value) for step, value in zip(wanted, values, strict=True)}
     return {}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +30,54 @@ class ArrayCoverage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GroupCoverage:
+    """The arrays whose steps are the same: of a group, or of groups that inherit its dimension."""
+
+    group: str
+    steps: int
+    arrays: tuple[ArrayCoverage, ...]
+    labels: Mapping[int, str] = field(default_factory=dict)  # step -> value of the coordinate
+
+    @property
+    def marked(self) -> tuple[int, ...]:
+        """The steps below a picture: the first one, the quarters, the last one."""
+        last = self.steps - 1
+        return tuple(sorted({round(part * last / 4) for part in range(5)})) if self.steps else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Coverage:
-    """The arrays along one dimension."""
+    """The arrays along one dimension, whose length each group has for itself."""
 
     dimension: str
-    arrays: tuple[ArrayCoverage, ...]
-    labels: Mapping[int, str]  # step -> what the coordinate says there, for some steps
+    groups: tuple[GroupCoverage, ...]
+
+
+def by_group(dimension: str, arrays: Iterable[ArrayCoverage]) -> Coverage:
+    """Put arrays together that share steps.
+
+    An array's steps are those of the nearest group at or above it that has a coordinate of the
+    dimension, as xarray's trees inherit coordinates; without one, of its own group. Arrays of other
+    lengths are apart.
+    """
+    found = tuple(arrays)
+    coordinates = {(each.path, each.steps) for each in found}
+    groups: dict[tuple[str, int], list[ArrayCoverage]] = {}
+    for each in found:
+        own = group = each.path.rpartition("/")[0]
+        while (f"{group}/{dimension}", each.steps) not in coordinates:
+            if not group:
+                group = own
+                break
+            group = group.rpartition("/")[0]
+        groups.setdefault((group or "/", each.steps), []).append(each)
+    return Coverage(
+        dimension=dimension,
+        groups=tuple(
+            GroupCoverage(group=group, steps=steps, arrays=tuple(each))
+            for (group, steps), each in groups.items()
+        ),
+    )
 
 
 def shares(

@@ -8,10 +8,11 @@ from itertools import pairwise
 import numpy as np
 
 from icevirt.archive.reports.card import text
-from icevirt.archive.reports.coverage import KINDS, ArrayCoverage, Coverage
+from icevirt.archive.reports.coverage import KINDS, ArrayCoverage, Coverage, GroupCoverage
 from icevirt.display.page.skeleton import folded
 
-_SHOWN = 60  # arrays
+_GROUPS = 12
+_SHOWN = 60  # arrays of a group
 _HEIGHT = 18
 _MEANING = {
     "virtual": "virtual: in the files",
@@ -22,31 +23,40 @@ _MEANING = {
 
 
 def timeline(coverage: Coverage | None) -> str:
-    """Return the picture; "" where arrays lie along no dimension."""
-    if coverage is None or not coverage.arrays:
+    """Return the picture, a figure for each group; "" where arrays lie along no dimension."""
+    if coverage is None or not coverage.groups:
         return ""
     keys = "".join(
         f'<span><i class="key {kind}"></i>{text(meaning)}</span>'
         for kind, meaning in _MEANING.items()
     )
-    rows = [_row(each, coverage) for each in coverage.arrays]
+    figures = [_figure(each, coverage) for each in coverage.groups]
+    more = folded(f"{len(figures) - _GROUPS:,} more groups", "".join(figures[_GROUPS:]))
+    return f'{"".join(figures[:_GROUPS])}{more}<p class="keys">{keys}</p>'
+
+
+def _figure(group: GroupCoverage, coverage: Coverage) -> str:
+    rows = [_row(each, group, coverage.dimension) for each in group.arrays]
     more = folded(f"{len(rows) - _SHOWN:,} more arrays", "".join(rows[_SHOWN:]))
-    ticks = "".join(f"<span>{text(label)}</span>" for label in _ticks(coverage))
+    ticks = "".join(f"<span>{text(label)}</span>" for label in _ticks(group))
+    named = f"{coverage.dimension}: {group.steps:,} steps"
+    if len(coverage.groups) > 1:
+        named = f"Group {group.group}, {named}"
     return (
-        f"<figure>{''.join(rows[:_SHOWN])}{more}"
+        f"<figure><figcaption>{text(named)}</figcaption>{''.join(rows[:_SHOWN])}{more}"
         f'<div class="row"><span></span><div class="ticks">{ticks}</div><span></span></div>'
-        f'<figcaption class="keys">{keys}</figcaption></figure>'
+        "</figure>"
     )
 
 
-def _row(array: ArrayCoverage, coverage: Coverage) -> str:
-    told = "; ".join(_runs_told(array, coverage)) or "no chunks"
+def _row(array: ArrayCoverage, group: GroupCoverage, dimension: str) -> str:
+    parts = "; ".join(_described_runs(array, group)) or "no chunks"
     share = f"{100 * array.covered:.0f} %"
     return (
         f'<div class="row"><span class="name">{text(array.path)}</span>'
         f'<svg viewBox="0 0 1000 {_HEIGHT}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{text(f"{array.path} along {coverage.dimension}: {told}")}">'
-        f'<rect class="none" width="1000" height="{_HEIGHT}"/>{_bars(array, coverage)}</svg>'
+        f'aria-label="{text(f"{array.path} along {dimension}: {parts}")}">'
+        f'<rect class="none" width="1000" height="{_HEIGHT}"/>{_bars(array, group)}</svg>'
         f'<span class="share">{share}</span></div>'
     )
 
@@ -65,46 +75,44 @@ def _runs(array: ArrayCoverage) -> Iterator[tuple[int, int, dict[str, float]]]:
         yield first, end, {kind: share for kind, share in shown if share}
 
 
-def _bars(array: ArrayCoverage, coverage: Coverage) -> str:
+def _bars(array: ArrayCoverage, group: GroupCoverage) -> str:
     bins = max((len(each) for each in array.shares.values()), default=1)
     parts = []
     for first, end, shown in _runs(array):
         left, wide = 1000 * first / bins, 1000 * (end - first) / bins
         base = float(_HEIGHT)
-        told = _told(array, coverage, first / bins, end / bins, shown)
+        title = _described(array, group, first / bins, end / bins, shown)
         for kind, share in shown.items():
             high = max(share * _HEIGHT, 2.0)
             base = max(base - high, 0.0)
             parts.append(
                 f'<rect class="{kind}" x="{left:.1f}" y="{base:.1f}" width="{wide:.1f}"'
-                f' height="{high:.1f}"><title>{text(told)}</title></rect>'
+                f' height="{high:.1f}"><title>{text(title)}</title></rect>'
             )
     return "".join(parts)
 
 
-def _runs_told(array: ArrayCoverage, coverage: Coverage) -> list[str]:
+def _described_runs(array: ArrayCoverage, group: GroupCoverage) -> list[str]:
     bins = max((len(each) for each in array.shares.values()), default=1)
-    told = [
-        _told(array, coverage, first / bins, end / bins, shown)
+    parts = [
+        _described(array, group, first / bins, end / bins, shown)
         for first, end, shown in _runs(array)
     ]
-    return [*told[:8], *([f"{len(told) - 8} more parts"] if len(told) > 8 else [])]
+    return [*parts[:8], *([f"{len(parts) - 8} more parts"] if len(parts) > 8 else [])]
 
 
-def _told(
-    array: ArrayCoverage, coverage: Coverage, begin: float, end: float, shown: dict[str, float]
+def _described(
+    array: ArrayCoverage, group: GroupCoverage, begin: float, end: float, shown: dict[str, float]
 ) -> str:
     first, last = int(begin * array.steps), max(int(np.ceil(end * array.steps)) - 1, 0)
     what = ", ".join(
         kind if share == 1 else f"{100 * share:.0f} % {kind}" for kind, share in shown.items()
     )
-    names = [coverage.labels.get(step, f"{step:,}") for step in (first, last)]
+    names = [group.labels.get(step, f"{step:,}") for step in (first, last)]
     return f"{names[0]} to {names[1]}: {what or 'nothing'}"
 
 
-def _ticks(coverage: Coverage) -> Iterator[str]:
+def _ticks(group: GroupCoverage) -> Iterator[str]:
     """Yield what stands below the picture: the first step, the quarters, the last one."""
-    steps = max(each.steps for each in coverage.arrays)
-    places = sorted({round(part * (steps - 1) / 4) for part in range(5)}) if steps else []
-    for at in places:
-        yield coverage.labels.get(at, f"{at:,}")
+    for at in group.marked:
+        yield group.labels.get(at, f"{at:,}")

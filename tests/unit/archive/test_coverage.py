@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.archive.reports.coverage import BINS, main_dimension, shares
+from icevirt.archive.reports.coverage import BINS, ArrayCoverage, by_group, main_dimension, shares
 
 
 @given(st.data(), st.integers(1, 2 * BINS))
@@ -37,3 +37,27 @@ def test_the_main_dimension_is_the_one_that_most_arrays_are_cut_along():
     assert main_dimension([{"time": 9, "lat": 1}, {"time": 2, "lat": 3}, {"lat": 1}]) == "time"
     assert main_dimension([{"x": 2}, {"y": 5}]) == "y"
     assert main_dimension([]) == ""
+
+
+def test_arrays_share_steps_with_the_nearest_coordinate_of_their_length():
+    arrays = [
+        ArrayCoverage(path=path, steps=steps, shares={})
+        for path, steps in [
+            ("/time", 9),
+            ("/t", 9),
+            ("/a/b/t", 9),  # inherits the coordinate of the root
+            ("/c/time", 4),
+            ("/c/d/t", 4),
+            ("/c/d/other", 9),  # of another length than the nearest one
+            ("/e/t", 5),
+            ("/f/t", 5),  # nothing says that these are the same steps
+        ]
+    ]
+    found = by_group("time", arrays).groups
+    assert [(each.group, each.steps, [one.path for one in each.arrays]) for each in found] == [
+        ("/", 9, ["/time", "/t", "/a/b/t", "/c/d/other"]),
+        ("/c", 4, ["/c/time", "/c/d/t"]),
+        ("/e", 5, ["/e/t"]),
+        ("/f", 5, ["/f/t"]),
+    ]
+    assert found[0].marked == (0, 2, 4, 6, 8)

@@ -59,11 +59,8 @@ from icevirt.repo.layout import WORK
 from icevirt.storage.protocol import Below
 from icevirt.wire.manifests.manifest import ManifestEncoding
 
-MOST_FILES = 512
-"""New files that this process scans one by one; more of them are scanned before."""
-
 FEW = 64
-"""New files that are not worth the start of an executor."""
+"""New files that this process scans one by one; an executor scans more of them before."""
 
 _AT_ONCE = 16  # requests
 _DECIDING = (
@@ -190,7 +187,7 @@ def _appended(job: Appending) -> BuildReport:
     growing = job.pool.submit(grown_listing, work, state.pieces, state.files, job.new)
     with clock.phase("scan"):
         scan = scan_of(job)
-        closed = scanned_ends(scan, most=MOST_FILES)
+        closed = scanned_ends(scan, most=FEW)
     with clock.phase("plan"):
         facts, plan, steps = planned_ends(job, scan, closed)
         growth = lengthened(

@@ -340,6 +340,10 @@ class CombineError(IcevirtError):
     code = "combine"
 
 
+class OverlapError(CombineError):
+    """Several files hold the same steps, and no rule says which of them counts."""
+
+
 class BuildError(IcevirtError):
     """A build stopped for a reason outside a single file (Spark, budgets, changed sources)."""
 

@@ -83,6 +83,15 @@ def test_what_is_new_is_committed_and_what_does_not_fit_is_held_back(repo, archi
     assert opened(repo).sizes["time"] == 16
 
 
+def test_files_delivered_twice_hold_back_no_file_between_them(repo, archive):
+    for name, day in (("new0", 0), ("new1", 2), ("new2", 3), ("new3", 4), ("new4", 1)):
+        write_day(archive / f"{name}.nc", day)
+    report = icevirt.update(repo)
+    assert report.files_added == 3
+    assert held(repo) == {"new0.nc": "combine", "new4.nc": "combine"}
+    assert all("time" in each.error for each in report.held)
+
+
 def test_files_alone_that_are_held_back_are_recorded_without_another_commit_each_time(
     repo, archive
 ):

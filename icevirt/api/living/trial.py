@@ -26,7 +26,13 @@ from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.lookup import CatalogLookup, forget
 from icevirt.catalog.parquet import read_table
-from icevirt.errors import CombineError, IcevirtError, PlanChangedError, UnsupportedError
+from icevirt.errors import (
+    CombineError,
+    IcevirtError,
+    OverlapError,
+    PlanChangedError,
+    UnsupportedError,
+)
 from icevirt.execution.executor import Executor
 from icevirt.execution.job_labels import described as stage_of
 from icevirt.planning.axes.axis_ends import labels_at_ends
@@ -235,8 +241,9 @@ def misfits(
     """Return the files that cannot be in the dataset together with the others.
 
     All of a kind are tried together. If the first and the last of a refused kind are refused alone,
-    for the same reason, all of it is; else halves are tried until single files are left. What is
-    left when the tries are used up is held back untried, and comes first the next time.
+    for the same reason and not for their steps, all of it is; else halves are tried until single
+    files are left. What is left when the tries are used up is held back untried, and comes first
+    the next time.
 
     Args:
         files: That were refused together, by kind; those that are most likely to fit first.
@@ -269,10 +276,15 @@ class _MisfitSearch:
         if refused is None:
             return self._accepted.extend(some)
         ends = [self._refused([some[0]]), self._refused([some[-1]])]
-        if None in ends or len({error.code for error in ends if error is not None}) > 1:
+        if any(each is None or isinstance(each, OverlapError) for each in ends):
+            return self.add(some)  # steps are each file's own, and say nothing of the others
+        if len({each.code for each in ends if each is not None}) > 1:
             return self.add(some)
         first = ends[0] or refused
-        self.held += [held_file(each, first.code, first.what) for each in some]
+        name = some[0].url.rpartition("/")[2]
+        same = f"has the same variables as {name}, which is refused: {first.what}"
+        self.held.append(held_file(some[0], first.code, first.what))
+        self.held += [held_file(each, first.code, same) for each in some[1:]]
         return None
 
     def add(self, some: Sequence[SourceFile]) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import LeftOut
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, Fix
+from icevirt.errors import CombineError, Fix, OverlapError
 from icevirt.planning.axes.differing import dimension_apart
 from icevirt.planning.axes.file_order import Runs
 from icevirt.planning.axes.new_dimensions import NewDimension
@@ -270,7 +270,7 @@ def _refused(
     groups = len(np.unique(alike.group))
     more = "" if groups == 1 else f"; {groups - 1} other steps have the same problem"
     lost = len(alike.rows) - groups
-    return CombineError(
+    return OverlapError(
         f"{len(rows)} files hold the same variables at the same step along"
         f" {', '.join(map(repr, names))}: {where}{more}",
         fixes=_rules(f"{lost} {'file is' if lost == 1 else 'files are'} left out", names, new),
@@ -301,7 +301,7 @@ def _overlapping(
     where: dict[str, Any] = {"at": dict(steps)} if steps else {}
     both = f"{count} step{'' if count == 1 else 's'}"
     each = "" if files == 2 else f"; {twice} steps of {files} files are held more than once"
-    return CombineError(
+    return OverlapError(
         f"two files overlap along {name!r}: both hold {both}{each}",
         fixes=_rules(f"{twice} {'step is' if twice == 1 else 'steps are'} cut", [*known], steps),
         first=facts.files.url[one],

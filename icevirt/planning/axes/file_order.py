@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.errors import CombineError, Fix
+from icevirt.errors import CombineError, Fix, OverlapError
 from icevirt.model.strings import Strings
 from icevirt.planning.remedies import fix
 
@@ -202,7 +202,7 @@ def _by_labels(
         at = int(np.argmax(overlap))
         pair = order[at : at + 2]
         one, other = (int(each) for each in (pair[::-1] if falling else pair))
-        raise CombineError(
+        raise OverlapError(
             f"two files overlap along {dimension!r}",
             do='Choose the file for the steps that both hold with duplicates="newest" (--duplicates'
             " newest), or leave one of the files out.",

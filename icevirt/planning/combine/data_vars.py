@@ -21,7 +21,7 @@ import numpy as np
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.roles import coordinates_of
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, Fix, InvalidInputError
+from icevirt.errors import CombineError, Fix, InvalidInputError, OverlapError
 from icevirt.model import paths
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.axes.placement import AxisPlacement
@@ -327,7 +327,7 @@ def refusal(facts: CatalogFacts, found: Sequence[Unequal], rules: DimensionRules
             other=urls[1],
         )
     seen = None if facts.compare is None else facts.compare(*zip(urls, own, strict=True))
-    return CombineError(
+    return (OverlapError if is_placed else CombineError)(
         f"two files hold different values of {path} for the same steps"
         if is_placed
         else f"variable {path} does not have the {lacks}, and its values differ between files",

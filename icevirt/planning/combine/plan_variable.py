@@ -17,7 +17,7 @@ from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import DECODING, ArraySchema
 from icevirt.archive.times import Recoding
-from icevirt.errors import CombineError
+from icevirt.errors import CombineError, OverlapError
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
@@ -167,7 +167,7 @@ def _decision(  # noqa: PLR0917 - the facts of one array
         )
     begins = np.unique(share.starts, axis=0)
     if len(begins) < len(share.starts):
-        raise CombineError(
+        raise OverlapError(
             f"several files hold {member.path} for the same steps, in different encodings",
             fixes=[
                 fix("one file of each step counts, by its time of change", duplicates="newest"),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts, by_first_appearance
 from icevirt.archive.joining import fixed_dtype
 from icevirt.archive.schema import ArraySchema, differences
-from icevirt.errors import CombineError
+from icevirt.errors import CombineError, OverlapError
 from icevirt.model import paths
 from icevirt.planning.axes import duplicates
 from icevirt.planning.axes.placement import AxisPlacement, Placement
@@ -305,7 +305,7 @@ def _refuse_twice(
             raise data_vars.refusal(facts, [unequal], given)
         names = [axis.dimension for axis in member.along]
         files = int(facts.arrays.file[rows[0]]), int(facts.arrays.file[rows[1]])
-        raise CombineError(
+        raise OverlapError(
             f"two files overlap along {', '.join(map(repr, names))}: both hold {member.path} for"
             " the same steps",
             do=duplicates.remedy(facts, files, names),

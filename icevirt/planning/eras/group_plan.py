@@ -19,7 +19,7 @@ from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.scanned import ScannedGroup, dump
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, Fix, IcevirtError, InvalidInputError
+from icevirt.errors import CombineError, Fix, IcevirtError, InvalidInputError, OverlapError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes import duplicates
@@ -104,7 +104,7 @@ def _solvable(error: CombineError, prepared: PreparedFacts, spec: CombineSpec) -
         return error
     following = () if spec.options.on_mismatch == "eras" else followed(prepared, spec, stored)
     fixes = [*(each.fix for each in following if each.fix), raised(stored, spec)]
-    return CombineError(error.what, do=error.do, fixes=fixes, **error.facts)
+    return type(error)(error.what, do=error.do, fixes=fixes, **error.facts)
 
 
 def _tried(choice: Choice, prepared: PreparedFacts, spec: CombineSpec, *, few: bool) -> Choice:
@@ -130,7 +130,7 @@ def _refused(error: CombineError, eras: Eras) -> CombineError:
     if all("scan_options" in each.arguments for each in fixes):
         fixes += _with_what_stands_in_the_way(error, choices)
     fixes.sort(key=lambda each: "scan_options" in each.arguments)  # variables that go come last
-    return CombineError(error.what, do=error.do, fixes=fixes, **error.facts, eras=eras)
+    return type(error)(error.what, do=error.do, fixes=fixes, **error.facts, eras=eras)
 
 
 def _with_what_stands_in_the_way(error: CombineError, choices: Sequence[Choice]) -> Iterator[Fix]:
@@ -202,7 +202,7 @@ def _refuse_overlaps(prepared: PreparedFacts, parted: EraPartition, spec: Combin
             row = variable.rows[unlike[0]]
             other = variable.rows[place == place[unlike[0]]]
             pair = sorted(arrays.file[[row, other[other != row][0]]].tolist())
-            raise CombineError(
+            raise OverlapError(
                 f"two files overlap along {', '.join(map(repr, spec.concat_dim))}: both hold "
                 f"{variable.path} for the same steps, and decode differently",
                 do=duplicates.remedy(prepared.facts, (pair[0], pair[1]), spec.concat_dim),
@@ -227,7 +227,7 @@ def _plan(
         # times that no unit of all files could count may have one of this era's
         return combined(mine.counted_again(spec), spec)
     except CombineError as error:
-        raise CombineError(
+        raise type(error)(
             f"{paths.name(spec.group)}: {error.what}",
             do=error.do,
             fixes=error.fixes,

@@ -13,7 +13,7 @@ from icevirt.api.living.differences import (
 from icevirt.api.living.trial import UNTRIED, misfits
 from icevirt.archive.reports.update import UpdateReport
 from icevirt.archive.scanned import SourceFile
-from icevirt.errors import CombineError, InvalidInputError
+from icevirt.errors import CombineError, InvalidInputError, OverlapError
 
 SECOND = 1_000_000_000
 
@@ -111,14 +111,14 @@ def test_a_rule_without_equal_wildcards_is_refused(rule):
         rules_of(dict([rule]))
 
 
-def refusing(odd, most=10**9):
+def refusing(odd, most=10**9, error=CombineError):
     tries = []
 
     def fits(some):
         tries.append(len(some))
         assert len(tries) <= most
         refused = [each for each in names(some) if each in odd]
-        return CombineError(f"{refused[0]} is odd") if refused else None
+        return error(f"{refused[0]} is odd") if refused else None
 
     return fits, tries
 
@@ -146,6 +146,18 @@ def test_misfits_of_one_kind_are_refused_together():
     held = misfits(kinds, fits)
     assert names(held) == [str(number) for number in range(1000)]
     assert len(tries) == 5
+    assert [each.error for each in held[:2]] == [
+        "0 is odd",
+        "has the same variables as 0, which is refused: 0 is odd",
+    ]
+
+
+def test_files_whose_steps_are_there_say_nothing_of_others_of_their_kind():
+    fits, _ = refusing({"0", "99"}, error=OverlapError)
+    held = misfits([[file(str(number)) for number in range(100)]], fits)
+    assert [(names([each]), each.error) for each in held] == [
+        (["0"], "0 is odd"), (["99"], "99 is odd")
+    ]  # fmt: skip
 
 
 def test_a_dataset_that_is_refused_as_it_is_raises_that():

@@ -137,6 +137,10 @@ clusters *args:
 bench *args:
     uv run python bench/build_archive.py {{args}}
 
+# Measure short forms of all benchmarks beside the peers: one table (--write: into docs/performance.md)
+perf *args:
+    uv run python bench/perf.py {{args}}
+
 # Kill processes that update a repository 60 times (the tests do so twice)
 update-kills count="60":
     ICEVIRT_UPDATE_KILLS={{count}} uv run pytest --tier all -n 0 --timeout 0 -o faulthandler_timeout=0 tests/living/test_kills.py

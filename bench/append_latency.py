@@ -69,8 +69,14 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
     steps = max(2, asked.references // asked.arrays)
     write(folder / "first.h5", 0, steps, asked.arrays)
     begin = time.perf_counter()
+    times = 2 * 8 * steps  # bytes; the coordinate of 100 million steps is above the usual limits
     icevirt.build(
-        str(folder / "first.h5"), direct.icevirt(), concat_dim="time", executor="in-process"
+        str(folder / "first.h5"),
+        direct.icevirt(),
+        concat_dim="time",
+        executor="in-process",
+        scan_options={"max_native_bytes_per_file": max(times, 2**28)},
+        combine_options={"max_native_bytes": max(times, 2**28)},
     )
     print(f"built {steps * asked.arrays:,} references in {time.perf_counter() - begin:.0f} s")
     os.environ |= {

@@ -42,7 +42,7 @@ from icevirt.catalog.lookup import settled
 from icevirt.catalog.parts import mark, write_part
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
-from icevirt.planning.combine.options import CombineSpec
+from icevirt.planning.combine.options import CombineOptions, CombineSpec
 from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.write_tasks import bundles, dealt
@@ -128,7 +128,8 @@ def with_eras(facts: CatalogFacts, count: int) -> list[float]:
         combine_eras(changed, wish)
     assert refused.value.facts["eras"].count == 4
     marks.append(time.process_time())
-    assert combine_eras(changed, replace(wish, eras="group")).eras.count == 4
+    grouped = replace(wish, options=CombineOptions(on_mismatch="eras"))
+    assert combine_eras(changed, grouped).eras.count == 4
     marks.append(time.process_time())
     return marks
 
@@ -189,13 +190,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="icevirt-bench-") as folder:
             size = make(folder, sources(count))
             command = [sys.executable, __file__, "--measure", folder, str(count)]
-            told = json.loads(subprocess.check_output(command))
-        total = sum(told["seconds"][:-2])
+            found = json.loads(subprocess.check_output(command))
+        total = sum(found["seconds"][:-2])
         linear = "" if before is None else f"{total / before[1] / (count / before[0]):.2f}"
-        steps = " ".join(f"{each:>11.2f}" for each in told["seconds"])
+        steps = " ".join(f"{each:>11.2f}" for each in found["seconds"])
         print(
             f"{count:>9,} {size / 2**20:>12.1f} {steps} {total:>9.2f} {linear:>5}"
-            f" {told['mib']:>9} {told['items']:>6}",
+            f" {found['mib']:>9} {found['items']:>6}",
             flush=True,
         )
         before = (count, total)

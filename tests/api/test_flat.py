@@ -27,6 +27,7 @@ from icevirt.catalog.listings import grown_listing, read_listing, write_listing
 from icevirt.catalog.part_folding import fold_parts
 from icevirt.catalog.parts import complete_parts
 from icevirt.planning.combine import plan_variable
+from icevirt.planning.growth import lengthened
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Below
@@ -120,6 +121,24 @@ def test_coordinates_grow_in_chunks_as_one_build_cuts_them(days, repo, tmp_path,
         )
         assert mine == theirs
     assert whole.time.encoding["chunks"] == (9,)
+
+
+def test_many_values_of_a_single_file_are_cut_so_that_more_can_follow(tmp_path, monkeypatch):
+    """However many there are: no append has to cut all of them anew."""
+    monkeypatch.setattr(plan_variable, "JOINED_CHUNK_BYTES", 72)
+    monkeypatch.setattr(lengthened, "_MOST_REWRITTEN", 4 * 72)
+    repo, steps = str(tmp_path / "repo"), 100
+    for number, count in enumerate((steps, 1)):
+        hours = np.arange(count) + number * steps
+        made = xr.Dataset({"v": ("time", hours + 0.5)}, {"time": hours})
+        made.time.attrs["units"] = "hours since 2001-01-01"
+        made.v.encoding["chunksizes"] = (10,)
+        made.to_netcdf(tmp_path / f"{number}.nc", unlimited_dims=["time"])
+    icevirt.build(tmp_path / "0.nc", repo, concat_dim="time")
+    assert opened(repo).time.encoding["chunks"] == (9,)
+    flat(tmp_path / "1.nc", repo)
+    with opened(repo) as found:
+        assert_same_dataset(found, expected_dataset([tmp_path / "0.nc", tmp_path / "1.nc"], "time"))
 
 
 REASONS = {

@@ -271,8 +271,10 @@ def _share(
         shape[member.axes[at]] = total
     for ragged, length in zip(member.ragged, member.full, strict=True):
         shape[ragged] = length
-    # also the only file that is left may count time otherwise than the dataset
-    alone = len(of) == 1 and not recoded and shape == first
+    # also the only file that is left may count time otherwise than the dataset; many values of a
+    # single file are cut as those of several are, so that more can follow
+    few = 8 * math.prod(shape) <= JOINED_CHUNK_BYTES
+    alone = len(of) == 1 and not recoded and shape == first and few
     skips = held = None
     if facts.cuts is not None:
         names = [axis.dimension for axis in member.along]

@@ -2,16 +2,19 @@
 
 import json
 import logging
+import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from docs.transcripts import DOCS, follow, same
 from icevirt.objects.source_access import SourceAccess
+from servers.processes import free_port
 
 FIRST = (DOCS / "first-dataset.md").read_text()
 MAKE = re.findall(r"^```python\n(.*?)^```", FIRST, re.MULTILINE | re.DOTALL)[0]
@@ -49,17 +52,32 @@ def test_the_credentials_of_the_page_are_such(monkeypatch):
     assert "..." not in repr(names["mine"])
 
 
-def test_an_archive_in_a_bucket_is_as_the_page_shows(tutorial, tmp_path, s3_server, monkeypatch):
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": s3_server,
-        "AWS_ALLOW_HTTP": "true",
-    }.items():
-        monkeypatch.setenv(name, value)
-    request = urllib.request.Request(f"{s3_server}/my-bucket", method="PUT")
-    urllib.request.urlopen(request).close()
+@pytest.fixture
+def bucket(tmp_path, monkeypatch):
+    """The server that the page starts, on a port that is free, and the environment that it sets."""
+    page = (DOCS / "bucket-archive.md").read_text()
+    (block,) = re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    script = block.replace("4566", str(free_port())).replace("pip install", "true")
+    shell = f'PATH={Path(sys.executable).parent}:"$PATH"\n{script}\nenv > after\n'
+    with (
+        (tmp_path / "said").open("w") as said,
+        subprocess.Popen(
+            ["bash", "-ec", shell], cwd=tmp_path, stdout=said, stderr=said, start_new_session=True
+        ) as started,
+    ):
+        try:
+            assert started.wait() == 0, (tmp_path / "said").read_text()
+            after = (tmp_path / "after").read_text()
+            for name, value in re.findall(r"^(AWS_\w+)=(.*)$", after, re.MULTILINE):
+                monkeypatch.setenv(name, value)
+            yield
+        finally:
+            os.killpg(started.pid, signal.SIGTERM)
+
+
+@pytest.mark.ci
+@pytest.mark.usefixtures("bucket")
+def test_an_archive_in_a_bucket_is_as_the_page_shows(tutorial):
     exec(MAKE, {"__name__": "__main__"})
     tutorial("bucket-archive.md")
 

@@ -20,6 +20,7 @@ HERE = {"README.md", "combining.md", "errors.md", "recipe.md", "explanations.md"
 
 ELSEWHERE = {
     "bucket-archive.md": "docs/test_tutorials.py",
+    "costs.md": "docs/test_tutorials.py",
     "kerchunk.md": "docs/test_interop_pages.py",
     "moving.md": "docs/test_moving_page.py",
     "operating.md": "docs/test_operating_page.py",

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+import icevirt
+from builds.support import write_days
+from docs import shell
 from docs.transcripts import DOCS, follow, same
 from icevirt.objects.source_access import SourceAccess
 from servers.processes import free_port
@@ -30,9 +33,26 @@ def tutorial(tmp_path, monkeypatch, run, in_process):
     return lambda page: follow(page, run, tmp_path, names)
 
 
+def costs_are_as_the_page_says(run):
+    page = (DOCS / "costs.md").read_text()
+    (block,) = (text for language, text in shell.blocks(DOCS / "costs.md") if language == "bash")
+    shown = "".join(run(*words)[1] for words in shell.calls(block))
+    found = dict(re.findall(r"^  (one map|one series|reads|stores) +(.*)$", shown, re.MULTILINE))
+    assert [found[name].partition(" of ")[0] for name in found] == [
+        "at most 2 requests, 28.1 KiB",
+        "at most 37 requests, 1012.5 KiB",
+        "1012.5 KiB",
+        "1012.5 KiB, before compression",
+    ]
+    said = " ".join(page.split())
+    assert "one map is at most 2 requests and 28.1 KiB" in said
+    assert "at most 37 requests and 1012.5 KiB. To store `tas` reads 1012.5 KiB" in said
+
+
 @pytest.mark.ci
-def test_the_first_dataset_and_its_growth_are_as_the_pages_show(tutorial):
+def test_the_first_dataset_and_its_growth_are_as_the_pages_show(tutorial, run):
     tutorial("first-dataset.md")
+    costs_are_as_the_page_says(run)
     shutil.copytree("repo", "as-built")
     tutorial("sessions.md")
     shutil.rmtree("repo")
@@ -41,6 +61,22 @@ def test_the_first_dataset_and_its_growth_are_as_the_pages_show(tutorial):
     tutorial("growing-archive.md")
     tutorial("other-readers.md")
     tutorial("coming-from.md")
+
+
+def test_status_metadata_and_flags_of_a_repository_are_as_the_page_shows(tutorial, tmp_path):
+    tutorial("repository-features.md")
+    write_days(tmp_path / "archive", 1)
+    repo = icevirt.Repository.create("closed")
+    repo.set_status(icevirt.RepoStatus(availability=icevirt.RepoAvailability.read_only))
+    for call in (icevirt.build, icevirt.append):
+        with pytest.raises(icevirt.ReadOnlyError):
+            call("archive", "closed", concat_dim="time")
+
+
+@pytest.mark.ci
+def test_asynchronous_programs_are_as_the_page_shows(tutorial, tmp_path):
+    write_days(tmp_path / "archive", 3)
+    tutorial("async.md")
 
 
 def test_the_credentials_of_the_page_are_such(monkeypatch):

@@ -2,12 +2,15 @@
 
 import re
 import shutil
+import urllib.request
 from pathlib import Path
 
 import netCDF4
 import numpy as np
+import obstore
 import pytest
 import xarray as xr
+from obstore.store import from_url
 
 import icevirt
 from builds.support import write_days
@@ -28,9 +31,14 @@ ELSEWHERE = {
 }
 """Tests that run the blocks of ``bash`` of other pages, among their Python."""
 
+IN_BUCKETS = {"credentials.md", "growing-archive.md", "living.md", "scale.md", "watching.md"}
+"""Pages whose blocks of ``bash`` run in this module, on a server with buckets of these names."""
+
 LANGUAGES = {"python", "py", "bash", "sh", "text", "json", "toml", "dockerfile", "javascript"}
-ABSENT = re.compile(r"[a-z0-9]+://|spark-submit|gcloud|pip install|AWS_|npm|PYSPARK_PYTHON")
-"""What a machine of the tests does not reach or have."""
+ABSENT = re.compile(
+    r"\b(?!s3://(?:archive|mine)/)[a-z0-9]+://|spark-submit|gcloud|pip install|AWS_PROFILE|npm"
+)
+"""What a machine of the tests does not reach or have; it has buckets of these two names."""
 
 
 PAGES = [page for page in shell.PAGES if shell.blocks(page)]
@@ -68,7 +76,7 @@ def test_commands_that_need_a_cloud_or_a_cluster_parse(page):
 
 def test_each_block_of_bash_and_each_transcript_is_run_by_a_test():
     bash = {page.name for page in PAGES if shown(page, "bash")}
-    assert bash == HERE | ELSEWHERE.keys()
+    assert bash == HERE | IN_BUCKETS | ELSEWHERE.keys()
     tests = shell.ROOT / "tests"
     for page, test in ELSEWHERE.items():
         text = (tests / test).read_text()
@@ -153,7 +161,9 @@ def test_the_commands_about_combining_run(tmp_path, succeed):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("code", [each.code for each in explanations().codes])
-def test_the_remedies_of_an_explanation_run(code, tmp_path, succeed):
+def test_the_remedies_of_an_explanation_run(code, tmp_path, succeed, request):
+    if code == "storage":  # on a bucket
+        request.getfixturevalue("buckets")
     (text,) = (each.text for each in explanations().codes if each.code == code)
     blocks = re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     for path in write_days(tmp_path / "archive", 2):
@@ -171,3 +181,36 @@ def test_the_remedies_of_an_explanation_run(code, tmp_path, succeed):
         if words[0] != "build" or "--mode" in words:
             icevirt.build("old/*.nc" if words[0] == "relocate" else "archive/*.nc", "repo")
         succeed([words])
+
+
+@pytest.fixture
+def buckets(s3_server, tmp_path, monkeypatch):
+    """Buckets as the pages call them, with a few files."""
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": s3_server,
+        "AWS_ALLOW_HTTP": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    for name in ("archive", "mine", "noaa-goes16"):
+        request = urllib.request.Request(f"{s3_server}/{name}", method="PUT")
+        urllib.request.urlopen(request).close()
+    days = write_days(tmp_path / "days", 2)
+    for folder in ("archive", "archive/2024", "archive/era5", "noaa-goes16/ABI-L2-SSTF/2024"):
+        for path in map(Path, days):
+            obstore.put(from_url(f"s3://{folder}/"), path.name, path)
+
+
+@pytest.mark.ci
+@pytest.mark.usefixtures("buckets")
+def test_the_commands_on_buckets_run(succeed):
+    # the second page goes on with what the first one built
+    for pages in ("credentials", "growing-archive"), ("living",), ("scale",), ("watching",):
+        mine = from_url("s3://mine/")
+        mine.delete([each["path"] for found in mine.list() for each in found])
+        for page in pages:
+            for block in commands(shell.ROOT / "docs" / f"{page}.md"):
+                succeed(block)
+        assert icevirt.open("s3://mine/repo").sizes["time"] == 8

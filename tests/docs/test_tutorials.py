@@ -1,5 +1,6 @@
 """The tutorials, and pages like them, are true: followed in order, they print what they show."""
 
+import asyncio
 import json
 import logging
 import os
@@ -77,6 +78,12 @@ def test_status_metadata_and_flags_of_a_repository_are_as_the_page_shows(tutoria
 def test_asynchronous_programs_are_as_the_page_shows(tutorial, tmp_path):
     write_days(tmp_path / "archive", 3)
     tutorial("async.md")
+
+    async def at_once():
+        builds = (asyncio.to_thread(icevirt.build, "archive", f"at-once-{n}") for n in range(3))
+        return await asyncio.gather(*builds)
+
+    assert [report.references.total for report in asyncio.run(at_once())] == [17, 17, 17]
 
 
 def test_the_credentials_of_the_page_are_such(monkeypatch):

@@ -58,6 +58,10 @@ def export(
         UnsupportedError: An array cannot be expressed, or has more bytes in the repository.
         AlreadyExistsError: The directory exists.
         InvalidInputError: The format is unknown, or no array has a name given.
+
+    Examples:
+        >>> icevirt.export("repo", "references.json").references
+        60
     """
     if to != "kerchunk":
         raise InvalidInputError(

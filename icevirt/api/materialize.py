@@ -84,6 +84,13 @@ def materialize(
         StaleReferenceError: A source file changed after the scan.
         ConflictError: Another writer changed the array meanwhile.
         UnsupportedError: Values of this type cannot be encoded anew.
+
+    Examples:
+        >>> chunks = {"time": 12, "lat": 10}
+        >>> icevirt.materialize(
+        ...     "repo", "tas", chunks=chunks, authorize_virtual_chunk_access=["archive"]
+        ... )
+        <MaterializeReport /tas on main  30 chunks stored  1.6 MiB>
     """
     clock = Clock(progress)
     storage = storage_of(repo)

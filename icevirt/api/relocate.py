@@ -124,6 +124,10 @@ def relocate(
         RepositoryNotFoundError, RefNotFoundError: They do not exist.
         ReadOnlyError: The repository is read-only.
         FormatError: It is of the V1 format.
+
+    Examples:
+        >>> icevirt.relocate("repo", "archive", "s3://bucket/archive/", dry_run=True)
+        <RelocateReport plan file:///.../archive/ → s3://bucket/archive/  5 files  ... references>
     """
     if compare != "all" and (isinstance(compare, bool) or not isinstance(compare, int)):
         raise InvalidInputError("not a number of references", do='Pass a number, or "all".')

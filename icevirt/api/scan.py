@@ -67,6 +67,10 @@ def scan_file(
         NotFoundError: There is no such file.
         ScanError: No scanner reads it, or it is damaged.
         UnsupportedError: Something in it has no exact representation.
+
+    Examples:
+        >>> icevirt.scan_file("archive/tas_2001.nc")
+        <icevirt.ScannedFile file:///.../archive/tas_2001.nc 4 arrays, 15 references>
     """
     scan = ScanOptions.of(scan_options)
     options = Choices.of(concat_dim, scan, None).scanner
@@ -121,6 +125,10 @@ def scan_files(
         AlreadyExistsError: The path of the catalog holds something else.
         FormatError: The catalog is of another version.
         BuildError: Spark failed.
+
+    Examples:
+        >>> icevirt.scan_files("archive/*.nc", "scans")
+        <ScannedArchive 5 files  4 arrays  1.7 MiB>
     """
     choices = Choices.of(concat_dim, scan_options, combine_options)
     limits = choices.scan.limits

@@ -29,7 +29,14 @@ from icevirt.wire.manifests.manifest import ManifestEncoding
 
 
 class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance):
-    """An Icechunk repository. Get one from `create`, `open` or `open_or_create`."""
+    """An Icechunk repository. Get one from `create`, `open` or `open_or_create`.
+
+    Examples:
+        >>> repo = icevirt.Repository.open("repo")
+        >>> repo.create_tag("v1", repo.lookup_branch("main"))
+        >>> sorted(repo.list_branches()), sorted(repo.list_tags())
+        (['main'], ['v1'])
+    """
 
     def __init__(
         self,

@@ -34,7 +34,16 @@ __all__ = ["Context", "ForkSession", "Session", "SessionMode"]
 
 
 class Session(Editing):
-    """One version of a repository, from `Repository.readonly_session` or `writable_session`."""
+    """One version of a repository, from `Repository.readonly_session` or `writable_session`.
+
+    Examples:
+        >>> import zarr
+        >>> session = icevirt.Repository.open("repo").writable_session("main")
+        >>> zarr.open_group(session.store)["lat"].attrs["units"] = "degrees_north"
+        >>> session.has_uncommitted_changes
+        True
+        >>> snapshot_id = session.commit("units of latitude")
+    """
 
     def __repr__(self) -> str:
         if self.read_only:

@@ -70,7 +70,9 @@ class VirtualBuildReport:
     files_unverifiable: int  # without an etag or time: their changes go unnoticed
     bytes_referenced: int
     containers: tuple[str, ...]  # what a reader authorizes
-    authorization: Mapping[Any, Any] = field(default_factory=dict, repr=False)
+    # how to open it, where the URL and the environment do not say; neither is shown
+    storage: Storage | None = field(default=None, compare=False, repr=False)
+    authorization: Mapping[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def open(self, **options: Any) -> Dataset:
         """Open the dataset in xarray, authorized for what was written.
@@ -85,7 +87,8 @@ class VirtualBuildReport:
             "snapshot_id": self.snapshot_id,
             "authorize_virtual_chunk_access": self.authorization or list(self.containers),
         }
-        return xr.open_dataset(self.repo, engine="icevirt", **{**known, **options})
+        where: Any = self.repo if self.storage is None else self.storage
+        return xr.open_dataset(where, engine="icevirt", **{**known, **options})
 
 
 def build(
@@ -162,6 +165,7 @@ def build(
         files_unverifiable=sum(each is None for each in checksums.values()),
         bytes_referenced=used.nbytes,
         containers=prefixes,
+        storage=opened.storage,
         authorization=reach.authorization(prefixes),
     )
 

@@ -9,7 +9,11 @@ import pytest
 import icevirt
 from docs.transcripts import DOCS
 
-ORDER = ("plan", "build", "open", "info", "append", "log", "diff", "verify", "update", "undo")
+ORDER = (
+    *("plan", "build", "open", "info", "append", "log", "diff", "verify", "update", "undo", "redo"),
+    *("status", "source", "export", "scan_file", "scan_files", "catalog_view", "Repository"),
+    *("Session", "to_html", "ops_log", "relocate", "materialize", "check", "maintain", "reset"),
+)
 NEW_FILES = {"append": 2004, "update": 2005}  # what each finds in the archive of the tutorial
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from docs.shell import PAGES, blocks
 from icevirt.cli.main import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("icevirt/**/*.md")])
 ICEVIRT = Path(sys.executable).parent / "icevirt"
 COMMANDS = (
     "append branch build catalog check demo diff exclude explain export info log maintain materialize"
@@ -21,17 +21,15 @@ COMMANDS = (
 ).split()
 
 
-def blocks(page: Path) -> list[tuple[str, str]]:
-    """Return the fenced blocks of a page: language and text."""
-    return re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
-
-
 def commands(word: str) -> list[str]:
     """Return the command lines of all pages that call a program, inline or in a block."""
     found = set()
     for page in PAGES:
         lines = [
-            line for language, text in blocks(page) if not language for line in text.split("\n")
+            line
+            for language, text in blocks(page)
+            if language in ("", "bash", "sh")
+            for line in text.split("\n")
         ]
         for line in [*lines, *re.findall(r"`([^`\n]+)`", page.read_text())]:
             for part in line.partition("#")[0].split("&&"):

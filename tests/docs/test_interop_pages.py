@@ -28,7 +28,7 @@ def run(name):
     for language, text in blocks(name):
         if language == "python":
             exec(compile(text, f"docs/{name}", "exec"), names)
-        elif not language:
+        elif language == "bash":
             for line in text.splitlines():
                 ran = CliRunner().invoke(app, shlex.split(line)[1:])
                 assert ran.exit_code == 0, ran.output

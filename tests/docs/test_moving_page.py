@@ -28,7 +28,7 @@ def test_the_commands_and_the_code_of_the_page_run(tmp_path, monkeypatch):
     shutil.copytree("archive/old", "archive/new", copy_function=shutil.copyfile)
     shutil.copytree("archive/old", "archive/elsewhere", copy_function=shutil.copyfile)
     said = []
-    for line in blocks("")[0].splitlines():
+    for line in blocks("bash")[0].splitlines():
         ran = CliRunner().invoke(app, shlex.split(line)[1:])
         assert ran.exit_code == 0, ran.output
         said.append(ran.stdout)
@@ -39,7 +39,7 @@ def test_the_commands_and_the_code_of_the_page_run(tmp_path, monkeypatch):
     shutil.rmtree("archive/old")
     shutil.rmtree("archive/new")
     exec(blocks("python")[1], {})
-    for line in blocks("")[1].splitlines():
+    for line in blocks("bash")[1].splitlines():
         ran = CliRunner().invoke(app, shlex.split(line)[1:])
         assert ran.exit_code == 0, ran.output
         said.append(ran.stdout)

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
-
-nbclient = pytest.importorskip("nbclient")
-nbformat = pytest.importorskip("nbformat")
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "first_dataset.ipynb"
 

@@ -23,7 +23,7 @@ def test_the_commands_and_the_code_of_the_page_run(tmp_path, monkeypatch, capsys
     icevirt.append("archive/day1.nc", "repo", concat_dim="time")
     names = {}
     for language, text in BLOCKS:
-        if language == "":
+        if language == "bash":
             for line in text.splitlines():
                 ran = CliRunner().invoke(app, shlex.split(line)[1:])
                 assert ran.exit_code == 0, ran.output

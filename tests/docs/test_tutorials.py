@@ -1,17 +1,24 @@
 """The tutorials, and pages like them, are true: followed in order, they print what they show."""
 
+import asyncio
 import json
 import logging
+import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import pytest
 
+import icevirt
+from builds.support import write_days
+from docs import shell
 from docs.transcripts import DOCS, follow, same
 from icevirt.objects.source_access import SourceAccess
+from servers.processes import free_port
 
 FIRST = (DOCS / "first-dataset.md").read_text()
 MAKE = re.findall(r"^```python\n(.*?)^```", FIRST, re.MULTILINE | re.DOTALL)[0]
@@ -27,9 +34,26 @@ def tutorial(tmp_path, monkeypatch, run, in_process):
     return lambda page: follow(page, run, tmp_path, names)
 
 
+def costs_are_as_the_page_says(run):
+    page = (DOCS / "costs.md").read_text()
+    (block,) = (text for language, text in shell.blocks(DOCS / "costs.md") if language == "bash")
+    shown = "".join(run(*words)[1] for words in shell.calls(block))
+    found = dict(re.findall(r"^  (one map|one series|reads|stores) +(.*)$", shown, re.MULTILINE))
+    assert [found[name].partition(" of ")[0] for name in found] == [
+        "at most 2 requests, 28.1 KiB",
+        "at most 37 requests, 1012.5 KiB",
+        "1012.5 KiB",
+        "1012.5 KiB, before compression",
+    ]
+    said = " ".join(page.split())
+    assert "one map is at most 2 requests and 28.1 KiB" in said
+    assert "at most 37 requests and 1012.5 KiB. To store `tas` reads 1012.5 KiB" in said
+
+
 @pytest.mark.ci
-def test_the_first_dataset_and_its_growth_are_as_the_pages_show(tutorial):
+def test_the_first_dataset_and_its_growth_are_as_the_pages_show(tutorial, run):
     tutorial("first-dataset.md")
+    costs_are_as_the_page_says(run)
     shutil.copytree("repo", "as-built")
     tutorial("sessions.md")
     shutil.rmtree("repo")
@@ -38,6 +62,28 @@ def test_the_first_dataset_and_its_growth_are_as_the_pages_show(tutorial):
     tutorial("growing-archive.md")
     tutorial("other-readers.md")
     tutorial("coming-from.md")
+
+
+def test_status_metadata_and_flags_of_a_repository_are_as_the_page_shows(tutorial, tmp_path):
+    tutorial("repository-features.md")
+    write_days(tmp_path / "archive", 1)
+    repo = icevirt.Repository.create("closed")
+    repo.set_status(icevirt.RepoStatus(availability=icevirt.RepoAvailability.read_only))
+    for call in (icevirt.build, icevirt.append):
+        with pytest.raises(icevirt.ReadOnlyError):
+            call("archive", "closed", concat_dim="time")
+
+
+@pytest.mark.ci
+def test_asynchronous_programs_are_as_the_page_shows(tutorial, tmp_path):
+    write_days(tmp_path / "archive", 3)
+    tutorial("async.md")
+
+    async def at_once():
+        builds = (asyncio.to_thread(icevirt.build, "archive", f"at-once-{n}") for n in range(3))
+        return await asyncio.gather(*builds)
+
+    assert [report.references.total for report in asyncio.run(at_once())] == [17, 17, 17]
 
 
 def test_the_credentials_of_the_page_are_such(monkeypatch):
@@ -49,17 +95,32 @@ def test_the_credentials_of_the_page_are_such(monkeypatch):
     assert "..." not in repr(names["mine"])
 
 
-def test_an_archive_in_a_bucket_is_as_the_page_shows(tutorial, tmp_path, s3_server, monkeypatch):
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": s3_server,
-        "AWS_ALLOW_HTTP": "true",
-    }.items():
-        monkeypatch.setenv(name, value)
-    request = urllib.request.Request(f"{s3_server}/my-bucket", method="PUT")
-    urllib.request.urlopen(request).close()
+@pytest.fixture
+def bucket(tmp_path, monkeypatch):
+    """The server that the page starts, on a port that is free, and the environment that it sets."""
+    page = (DOCS / "bucket-archive.md").read_text()
+    (block,) = re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    script = block.replace("4566", str(free_port())).replace("pip install", "true")
+    shell = f'PATH={Path(sys.executable).parent}:"$PATH"\n{script}\nenv > after\n'
+    with (
+        (tmp_path / "said").open("w") as said,
+        subprocess.Popen(
+            ["bash", "-ec", shell], cwd=tmp_path, stdout=said, stderr=said, start_new_session=True
+        ) as started,
+    ):
+        try:
+            assert started.wait() == 0, (tmp_path / "said").read_text()
+            after = (tmp_path / "after").read_text()
+            for name, value in re.findall(r"^(AWS_\w+)=(.*)$", after, re.MULTILINE):
+                monkeypatch.setenv(name, value)
+            yield
+        finally:
+            os.killpg(started.pid, signal.SIGTERM)
+
+
+@pytest.mark.ci
+@pytest.mark.usefixtures("bucket")
+def test_an_archive_in_a_bucket_is_as_the_page_shows(tutorial):
     exec(MAKE, {"__name__": "__main__"})
     tutorial("bucket-archive.md")
 

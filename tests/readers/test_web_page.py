@@ -35,7 +35,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "web-page.md"
 
 def commands(port):
     """Return the commands of the page of the documentation, for another port."""
-    text = "".join(re.findall(r"^```text\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL))
+    text = "".join(re.findall(r"^```bash\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL))
     return [shlex.split(line) for line in text.replace("8000", str(port)).splitlines()]
 
 

@@ -84,6 +84,10 @@ def ops_log(repo: StorageLike | Repository, *, n: int | None = 20) -> OperationL
         RepositoryNotFoundError: There is no repository.
         FormatError: A part of the log is damaged, or the repository is of the V1 format.
         InvalidInputError: n is not positive.
+
+    Examples:
+        >>> icevirt.ops_log("repo", n=2)
+        <OperationLog 2 operations  and older ones>
     """
     refuse_nothing(n)
     head = head_of(repo)

@@ -146,6 +146,10 @@ def redo(
         InvalidInputError: The last thing that happened to the branch was no undo.
         SnapshotNotFoundError: What was undone was collected as garbage.
         FormatError: The repository is of the V1 format, which has no ops log.
+
+    Examples:
+        >>> icevirt.redo("repo")
+        <BranchMove redo main  ... 0 commits dropped>
     """
     head = head_of(repo)
     url = head.storage.url
@@ -186,6 +190,10 @@ def reset(
         SnapshotNotFoundError: There is no such version.
         ConflictError: The tip is another snapshot.
         ReadOnlyError: The repository does not take writes.
+
+    Examples:
+        >>> icevirt.reset("repo", "main~1", branch="main")
+        <BranchMove reset main  ... 1 commit dropped>
     """
     return _moved(
         head_of(repo), "reset", branch, expect, lambda info, _tip: resolved(info, version)

@@ -46,6 +46,11 @@ def source(
         RefNotFoundError, SnapshotNotFoundError: No such version.
         InvalidInputError: No value has the label, and the message names its neighbors; or several
             have it; or there is no such dimension; or the values lie in more than 1,000 chunks.
+
+    Examples:
+        >>> found = icevirt.source("repo", "tas", {"time": "2002-07-01", "lat": 43.5, "lon": 1.5})
+        >>> [chunk.location.rpartition("/")[2] for chunk in found.chunks]
+        ['tas_2002.nc']
     """
     if isinstance(repo, Repository):
         opened = repo

@@ -119,6 +119,10 @@ def maintain(
         ReadOnlyError: The repository is read-only.
         FormatError: A file that is to be kept cannot be read, or the repository has the V1 format;
             no object was deleted.
+
+    Examples:
+        >>> icevirt.maintain("repo", keep_snapshots="30D", dry_run=True)
+        <MaintenanceReport 0 of ... snapshots and 0 objects to delete  0 B>
     """
     keep = age_of(keep_snapshots)
     storage = storage_of(repo)

@@ -53,6 +53,10 @@ def status(
     Raises:
         RepositoryNotFoundError, RefNotFoundError, NodeNotFoundError: They do not exist.
         FormatError: The list of files is damaged, or the repository has the V1 format.
+
+    Examples:
+        >>> icevirt.status("repo")
+        <RepositoryStatus main@...  5 files  60 steps to 2005-12-01 00:00:00Z>
     """
     storage = storage_of(repo)
     opened = Repository.open(storage, authorize_virtual_chunk_access=authorize_virtual_chunk_access)

@@ -46,6 +46,11 @@ def catalog_view(catalog: StorageLike, *, scan: str | None = None) -> CatalogVie
         InvalidInputError: There is no such scan in it.
         AlreadyExistsError: The path holds something else.
         FormatError: The catalog is of another version.
+
+    Examples:
+        >>> view = icevirt.catalog_view("scans")  # of `icevirt.scan_files`
+        >>> view.files().read_pandas()["status"].unique().tolist()
+        ['ok']
     """
     storage = storage_of(catalog)
     check_mark(storage)

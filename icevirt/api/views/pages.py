@@ -50,6 +50,9 @@ def to_html(
         RepositoryNotFoundError: There is no repository.
         RefNotFoundError, SnapshotNotFoundError: No such version.
         StorageError: The file cannot be written.
+
+    Examples:
+        >>> icevirt.to_html("repo", "repo.html")  # open it in a browser
     """
     if isinstance(what, BuildPlan):
         html = plan_page(what)

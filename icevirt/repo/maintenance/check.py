@@ -66,6 +66,10 @@ def check(repo: StorageLike, *, chunks: bool = False, record: bool = False) -> C
         RepositoryNotFoundError: No repository there.
         FormatError: Its repo info cannot be read at all.
         InvalidInputError: ``record`` without ``chunks``.
+
+    Examples:
+        >>> icevirt.check("repo", chunks=True).ok
+        True
     """
     if record and not chunks:
         raise InvalidInputError("record=True needs chunks=True", do="Pass chunks=True as well.")

@@ -92,6 +92,13 @@ def test_a_combined_dataset_is_committed_with_checksums(files, registry, parser,
     assert "a" not in again.open()
 
 
+def test_a_report_opens_a_repository_whose_storage_is_an_object(files, registry):
+    storage = icevirt.in_memory_storage()
+    report = build(opened(files, registry, Hdf5Parser()), storage, registry=registry)
+    xr.testing.assert_equal(report.open().load(), expected(files))
+    assert "storage" not in repr(report)
+
+
 def test_groups_become_groups(nested, registry, tmp_path):
     tree = open_virtual_datatree(nested, registry, Hdf5Parser())
     report = build(tree, tmp_path / "repo", registry=registry, write_inherited_coords=True)

@@ -107,12 +107,6 @@ def test_errors_of_all_commands_are_a_line_of_json_where_json_is_asked(words, ru
     assert len(error.splitlines()) == 1
 
 
-def test_remedies_name_flags_on_the_command_line(run, tmp_path):
-    (tmp_path / "a.nc").touch()
-    _, _, error = run("verify", tmp_path / "none", "--values", "-1")
-    assert "values=" not in error
-
-
 # -- how to reach the bucket of a repository --------------------------------------------------------
 
 

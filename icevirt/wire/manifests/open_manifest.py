@@ -13,6 +13,7 @@ field of all rows at a time; their indices are copied.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,12 +134,17 @@ class OpenManifest:
             if not len(there):
                 return there, ChunkTable.empty(wanted.shape[1])
             rows, number = np.unique(row[there], return_inverse=True)
-            return there, read_rows(self._locator, span, rows).take(number)
+            found = read_rows(self._locator, span, rows).take(number)
+            if not np.array_equal(found.index, wanted[there]):
+                raise Damage("a reference has another number of dimensions than the others", 0)
+            return there, found
 
 
 def _sorted_index(payload: Payload, span: Span) -> Index:
     """Return the indices of all references, in ascending order. Raises ``Damage``."""
-    index = _in_records(payload, span)
+    index = None
+    with suppress(Damage):  # of the first record, perhaps
+        index = _in_records(payload, span)
     if index is None:
         index = Tables(payload, span, CHUNK_REF).coordinates("index")
         check_order(index)
@@ -148,8 +154,8 @@ def _sorted_index(payload: Payload, span: Span) -> Index:
 def _in_records(payload: Payload, span: Span) -> Index | None:
     """Return the indices of records of one stride; None if they are others, or not in order.
 
-    The first record is read as any table is. Of the others, each number that leads to the index is
-    compared with that of the first.
+    The first record is read as any table is. In the others, the numbers that lead to the index are
+    those of the first: a record that can be read at all has its index where the first has it.
     """
     tables = payload.targets(range(span.start, span.start + 4 * span.count, 4))
     if not isinstance(tables, range):
@@ -162,16 +168,14 @@ def _in_records(payload: Payload, span: Span) -> Index | None:
     ndim = int(count[0])
     if 4 * span.count * ndim > payload.size:
         return None
-    back = payload.numbers(tables, 4)
-    vtable = moved(tables, -int(back[:1].view("<i4")[0]))
-    to_vector = moved(tables, int(start[0]) - 4 - tables[0])
-    leads = [
-        back,
-        *(payload.numbers(moved(vtable, at), 2) for at in (0, 2, 4 + 2 * CHUNK_REF.slots["index"])),
+    to_vtable = payload.numbers(tables, 4)
+    vtable = moved(tables, -int(to_vtable[:1].view("<i4")[0]))
+    leads = (
+        to_vtable,
+        payload.numbers(moved(vtable, 4 + 2 * CHUNK_REF.slots["index"]), 2),
         payload.numbers(moved(tables, int(place[0]) - tables[0]), 4),
-        payload.numbers(to_vector, 4),
-    ]
-    index = payload.vectors(moved(to_vector, 4), ndim)
+    )
+    index = payload.vectors(moved(tables, int(start[0]) - tables[0]), ndim)
     for low in range(0, span.count, _BLOCK):
         rows = slice(low, low + _BLOCK)
         if not all(bool((column[rows] == column[0]).all()) for column in leads):

@@ -52,9 +52,7 @@ class RemoteObject:
         """Do what `get` does."""
         if isinstance(self.reach, BucketReach):
             return await self.reach.get_async(self.grant.key, begin, end, self._check)
-        return await asyncio.wrap_future(
-            HOSTS.submit(self.reach.host, lambda: self.get(begin, end))
-        )
+        return await HOSTS.wait(self.reach.host, lambda: self.get(begin, end))
 
     def _check(self, meta: Meta) -> None:
         if (change := answers.changed(self.grant.url, self.checksum, meta)) is not None:

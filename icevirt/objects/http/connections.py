@@ -18,9 +18,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import IO, Self, overload
+from typing import IO, Any, Self, overload
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
+from weakref import WeakKeyDictionary
 
 _IDLE = 30.0  # seconds after which servers may have hung up
 _KEPT = 32  # idle connections to one server
@@ -282,6 +283,39 @@ AT_ONCE = 64
 """Requests to one host that are under way at a time, in each thread pool or event loop."""
 
 
+class _Arrivals:
+    """What threads did for one event loop; it is woken once for all that arrives meanwhile.
+
+    Waking it costs each thread a system call and a turn, which is more than the rest of a handover.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._arrived: list[tuple[asyncio.Future[Any], Future[Any]]] = []
+
+    def add(self, loop: AbstractEventLoop, answer: asyncio.Future[Any], done: Future[Any]) -> None:
+        """Hand over what a thread did."""
+        with self._lock:
+            self._arrived.append((answer, done))
+            is_first = len(self._arrived) == 1
+        if is_first:
+            with suppress(RuntimeError):  # the loop was closed: nobody waits
+                loop.call_soon_threadsafe(self._hand_over)
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            arrived, self._arrived = self._arrived, []
+        for answer, done in arrived:
+            if answer.done():
+                continue
+            if done.cancelled():
+                answer.cancel()
+            elif (error := done.exception()) is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(done.result())
+
+
 class Hosts:
     """The thread pools and limits of this process, by host."""
 
@@ -294,6 +328,7 @@ class Hosts:
         self._lock = threading.Lock()
         self._pools: dict[str, ThreadPoolExecutor] = {}
         self._limits: dict[AbstractEventLoop, dict[str, Semaphore]] = {}
+        self._arrivals: WeakKeyDictionary[AbstractEventLoop, _Arrivals] = WeakKeyDictionary()
 
     def submit[T](self, host: str, work: Callable[[], T]) -> Future[T]:
         """Do what blocks in a thread, when fewer than `AT_ONCE` wait for this host.
@@ -307,6 +342,20 @@ class Hosts:
                 self._pools[host] = ThreadPoolExecutor(AT_ONCE, thread_name_prefix=name)
             pool = self._pools[host]
         return pool.submit(work)
+
+    async def wait[T](self, host: str, work: Callable[[], T]) -> T:
+        """Do what `submit` does, and wait in the running event loop."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            arrivals = self._arrivals.setdefault(loop, _Arrivals())
+        answer: asyncio.Future[T] = loop.create_future()
+        future = self.submit(host, work)
+        future.add_done_callback(lambda done: arrivals.add(loop, answer, done))
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
 
     def limit(self, host: str) -> Semaphore:
         """Return what limits the requests of the running event loop to a host."""

@@ -13,7 +13,9 @@ field of all rows at a time; their indices are copied.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +60,8 @@ class OpenManifest:
             self._locator = LocationReader(
                 self._payload, values["compression_algorithm"], values["location_dictionary"]
             )
+            # comparing few locations takes longer than reading them
+            self._few = replace(self._locator, compares=False)
             self._unkept = {
                 *reader.newer,
                 *([MANIFEST.name] if values["extra"] is not None else []),
@@ -133,11 +137,18 @@ class OpenManifest:
             there = np.flatnonzero(row >= 0)
             if not len(there):
                 return there, ChunkTable.empty(wanted.shape[1])
-            rows, number = np.unique(row[there], return_inverse=True)
-            found = read_rows(self._locator, span, rows).take(number)
+            found = _in_order_of(row[there], lambda rows: read_rows(self._few, span, rows))
             if not np.array_equal(found.index, wanted[there]):
                 raise Damage("a reference has another number of dimensions than the others", 0)
             return there, found
+
+
+def _in_order_of(rows: Places, read: Callable[[Places], ChunkTable]) -> ChunkTable:
+    """Return a table with these rows, of what ``read`` makes of them in order and each once."""
+    if bool((rows[1:] > rows[:-1]).all()):
+        return read(rows)
+    distinct, number = np.unique(rows, return_inverse=True)
+    return read(distinct).take(number)
 
 
 def _sorted_index(payload: Payload, span: Span) -> Index:

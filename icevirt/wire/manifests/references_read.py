@@ -148,6 +148,7 @@ class LocationReader:
     payload: Payload
     algorithm: int
     trained: bytes | None
+    compares: bool = True  # whether equal locations are one that do not share a string
 
     @cached_property
     def dictionary(self) -> Dictionary:
@@ -222,7 +223,11 @@ class LocationReader:
         start, length = _rows(start, first), _rows(length, first)
         if int(length.sum()) > self.payload.size:
             raise Damage("strings overlap", int(start[0]))
-        if looks_distinct(self.payload.padded, start, length):
+        if (
+            not self.compares
+            or len(first) == 1
+            or looks_distinct(self.payload.padded, start, length)
+        ):
             return first, rank
         again, number = equal_ranges(self.payload.padded, start, length)
         return first[again], number[rank]

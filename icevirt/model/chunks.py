@@ -23,6 +23,7 @@ FARTHEST = 1 << 62
 """Bytes that no object has; the sum of an offset and a length stays within 64 bits."""
 _FEW = 64  # rows that Python compares faster than numpy
 _ROWS_AT_ONCE = 1 << 16  # whose order is looked at together
+_ROWS_IN_CACHE = 1 << 13  # records of so many rows stay in the processor's cache
 
 
 class ChunkType(IntEnum):
@@ -370,10 +371,16 @@ def _ascending(index: NDArray[np.uint32]) -> NDArray[np.int64] | None:
 
 def ascends(index: NDArray[np.uint32]) -> bool:
     """Say whether rows are in strictly ascending lexicographic order."""
-    earlier, later = index[:-1], index[1:]
-    equal = np.ones(len(later), np.bool_)
-    for axis in range(index.shape[1]):
-        if bool(np.any(equal & (later[:, axis] < earlier[:, axis]))):
+    parts = range(0, len(index) - 1, _ROWS_IN_CACHE)
+    return all(_ascends(index[low : low + _ROWS_IN_CACHE + 1]) for low in parts)
+
+
+def _ascends(index: NDArray[np.uint32]) -> bool:
+    columns = np.ascontiguousarray(index.T)  # rows may lie far apart: each is fetched once
+    equal = np.ones(len(index) - 1, np.bool_)
+    for column in columns:
+        earlier, later = column[:-1], column[1:]
+        if bool(np.any(equal & (later < earlier))):
             return False
-        equal &= later[:, axis] == earlier[:, axis]
+        equal &= later == earlier
     return not equal.any()

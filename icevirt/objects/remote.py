@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from icevirt.objects.buckets import BucketReach
 from icevirt.objects.http.connections import HOSTS
 
 _MOST = 1 << 62  # no object is as long
+_FEW = 16  # ranges that Python orders sooner than numpy
 
 type OnStale = Callable[[StorageError], None]
 type Give = Callable[[int, Body | Exception], None]
@@ -50,9 +52,7 @@ class RemoteObject:
         """Do what `get` does."""
         if isinstance(self.reach, BucketReach):
             return await self.reach.get_async(self.grant.key, begin, end, self._check)
-        return await asyncio.wrap_future(
-            HOSTS.submit(self.reach.host, lambda: self.get(begin, end))
-        )
+        return await HOSTS.wait(self.reach.host, lambda: self.get(begin, end))
 
     def _check(self, meta: Meta) -> None:
         if (change := answers.changed(self.grant.url, self.checksum, meta)) is not None:
@@ -245,6 +245,8 @@ def coalesce(source: Places, begin: Places, end: Places, how: Coalescing) -> Req
 
     No range may be empty. They may overlap, be equal, and come in any order.
     """
+    if len(source) <= _FEW and (made := _apart(source, begin, end, how)) is not None:
+        return made
     order = np.lexsort((end, begin, source))
     ends = _reached(source[order], end[order])
     opens = _opens(source[order], begin[order], end[order], ends, how)
@@ -266,6 +268,24 @@ def coalesce(source: Places, begin: Places, end: Places, how: Coalescing) -> Req
         end=np.minimum(part_begin + np.repeat(size, parts), np.repeat(high, parts)),
         first=first,
         count=last - first + 1,
+    )
+
+
+def _apart(source: Places, begin: Places, end: Places, how: Coalescing) -> Requests | None:
+    """Return a request for each of few ranges, if none is near another or large."""
+    ranges = zip(source.tolist(), begin.tolist(), end.tolist(), range(len(source)), strict=True)
+    ordered = sorted(ranges)
+    for (one, _, stop, _), (other, start, _, _) in pairwise(ordered):
+        if one == other and start - stop <= how.max_gap:
+            return None
+    if any(stop - start > how.most for _, start, stop, _ in ordered):
+        return None
+    columns = np.array(ordered, np.int64).reshape(len(ordered), 4).T
+    first = np.empty(len(ordered), np.int64)
+    first[columns[3]] = np.arange(len(ordered))
+    one_each = np.ones(len(ordered), np.int64)
+    return Requests(
+        source=columns[0], begin=columns[1], end=columns[2], first=first, count=one_each
     )
 
 

@@ -6,15 +6,9 @@ each time; `icevirt.repo.repo_info_file` changes it.
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,35 +21,20 @@ from icevirt.model.snapshot import ManifestFile, Snapshot
 from icevirt.model.strings import Strings
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
+from icevirt.repo.cache import Cache
 from icevirt.repo.maintenance import content_names
+from icevirt.repo.manifest_lookup import IndexedManifest, ManifestLookup
 from icevirt.storage.protocol import ObjectInfo, Storage, Written
-from icevirt.versioning import chunk_tables
 from icevirt.versioning.id_columns import column
 from icevirt.wire import snapshot as snapshot_file
 from icevirt.wire import transaction_log as log_file
 from icevirt.wire.manifests import manifest as manifest_file
 from icevirt.wire.manifests.manifest import ManifestEncoding
+from icevirt.wire.manifests.open_manifest import OpenManifest
 
 CACHE_BYTES = 256 * 1024 * 1024
 _NODE_BYTES = 600  # a decoded node without its document, roughly
 _ALPHABET = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
-_all: WeakSet[Cache] = WeakSet()
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedTable:
-    """A chunk table and what is needed to look things up in it quickly."""
-
-    table: ChunkTable
-    rows: chunk_tables.RowFinder
-
-    @property
-    def nbytes(self) -> int:
-        """Memory held."""
-        return chunk_tables.nbytes(self.table) + self.rows.nbytes
-
-
-type IndexedManifest = dict[ObjectId8, IndexedTable]
 
 
 class Assets:
@@ -63,7 +42,7 @@ class Assets:
 
     Args:
         storage: The root.
-        cache_bytes: Memory for decoded objects.
+        cache_bytes: Memory for decoded objects; a quarter of it for manifests that are searched.
         level: zstd level of the small files.
         manifests: How manifests are compressed.
         spec_version: Of the files that are written.
@@ -86,7 +65,11 @@ class Assets:
         self.level = level
         self.manifests = manifests
         self._cache_bytes = cache_bytes
-        self._cache = Cache(cache_bytes)
+        searched = cache_bytes // 4
+        self._cache = Cache(cache_bytes - searched)
+        self.lookup = ManifestLookup(
+            self._cache, searched, opened=self._opened_manifest, decoded=self.read_manifest
+        )
         self._unlisted: dict[ObjectId12, None] = {}  # named by content, in no list of these yet
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -113,7 +96,7 @@ class Assets:
 
     def read_summary(self, key: ObjectId12) -> SnapshotSummary:
         """Return the facts about a V1 snapshot, without its nodes; raises as `snapshot`."""
-        with naming(layout.snapshot(key)):
+        with layout.naming(layout.snapshot(key)):
             return _same(key, snapshot_file.decode_summary(self.snapshot_file(key)))
 
     def transaction_log(self, key: ObjectId12) -> TransactionLog:
@@ -122,7 +105,7 @@ class Assets:
 
     def manifest(self, key: ObjectId12) -> IndexedManifest:
         """Return the tables of a manifest by node id; raises as `snapshot` does."""
-        return self._cache.get(("manifest", key), lambda: self._fetch_manifest(key))
+        return self.lookup.whole(key)
 
     def read_manifest(self, key: ObjectId12) -> Manifest:
         """Return a manifest without keeping it; raises as `snapshot` does."""
@@ -130,7 +113,7 @@ class Assets:
 
     def decoded_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
         """Return the manifest in a file that was read. Raises ``FormatError``."""
-        with naming(layout.manifest(key)):
+        with layout.naming(layout.manifest(key)):
             return _same(key, manifest_file.decode(raw))
 
     def chunk(self, key: ObjectId12, *, offset: int, length: int) -> bytes:
@@ -224,35 +207,25 @@ class Assets:
     # -- with their weight -------------------------------------------------------------------
 
     def _fetch_snapshot(self, key: ObjectId12) -> tuple[Snapshot, int]:
-        with naming(layout.snapshot(key)):
+        with layout.naming(layout.snapshot(key)):
             found = _same(key, snapshot_file.decode(self.snapshot_file(key)))
         return found, sum(_NODE_BYTES + len(node.user_data) for node in found.nodes)
 
     def _fetch_log(self, key: ObjectId12) -> tuple[TransactionLog, int]:
         raw = self.log_file(key)
-        with naming(layout.transaction_log(key)):
+        with layout.naming(layout.transaction_log(key)):
             log = _same(key, log_file.decode(raw))
         return log, len(raw) + sum(index.nbytes for index in log.updated_chunks.values())
 
-    def _fetch_manifest(self, key: ObjectId12) -> tuple[IndexedManifest, int]:
-        found = {
-            node: IndexedTable(table, chunk_tables.RowFinder.of(table))
-            for node, table in self.read_manifest(key).arrays.items()
-        }
-        return found, sum(indexed.nbytes for indexed in found.values())
+    def _opened_manifest(self, key: ObjectId12) -> OpenManifest | None:
+        """Return a manifest that can be searched; None where only whole ones are read."""
+        with layout.naming(layout.manifest(key)):
+            return _same(key, OpenManifest(self.manifest_file(key)))
 
 
-@contextmanager
-def naming(path: str) -> Iterator[None]:
-    """Name the file in errors about what is in it."""
-    try:
-        yield
-    except FormatError as error:
-        error.facts = {"path": path, **error.facts}
-        raise
-
-
-def _same[T: (Snapshot, SnapshotSummary, Manifest, TransactionLog)](key: ObjectId12, found: T) -> T:
+def _same[T: (Snapshot, SnapshotSummary, Manifest, OpenManifest, TransactionLog)](
+    key: ObjectId12, found: T
+) -> T:
     if found.id != key:
         raise FormatError(
             "a file holds a different object than its name says",
@@ -261,66 +234,3 @@ def _same[T: (Snapshot, SnapshotSummary, Manifest, TransactionLog)](key: ObjectI
             found=str(found.id),
         )
     return found
-
-
-class Cache:
-    """The most recently used values, up to ``limit`` bytes; the newest is always kept.
-
-    A value that several threads request at once is made once. A forked child starts with an empty
-    cache: a lock that another thread held would stay locked there forever.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self.clear()
-        _all.add(self)
-
-    def clear(self) -> None:
-        """Forget everything, also which threads wait."""
-        self._lock = threading.Lock()
-        self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
-        self._making: dict[Hashable, threading.Lock] = {}
-        self._held = 0
-
-    def get[T](self, key: Hashable, make: Callable[[], tuple[T, int]]) -> T:
-        """Return the value of ``key``; ``make`` returns it with its size where it is missing."""
-        found: T | None = self._find(key)
-        if found is not None:
-            return found
-        with self._lock:
-            making = self._making.setdefault(key, threading.Lock())
-        with making:
-            found = self._find(key)
-            if found is None:
-                try:
-                    found, size = make()
-                    self.put(key, found, size)
-                finally:
-                    with self._lock:
-                        self._making.pop(key, None)
-            return found
-
-    def put(self, key: Hashable, value: object, size: int) -> None:
-        """Keep a value and let the least recently used ones go."""
-        with self._lock:
-            _, before = self._values.pop(key, (None, 0))
-            self._values[key] = (value, size)
-            self._held += size - before
-            while self._held > self._limit and len(self._values) > 1:
-                _, (_, gone) = self._values.popitem(last=False)
-                self._held -= gone
-
-    def _find(self, key: Hashable) -> Any:
-        with self._lock:
-            if key not in self._values:
-                return None
-            self._values.move_to_end(key)
-            return self._values[key][0]
-
-
-def _forget_in_child() -> None:
-    for cache in list(_all):
-        cache.clear()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)

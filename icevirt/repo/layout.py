@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from icevirt.errors import SnapshotNotFoundError
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from icevirt.errors import FormatError, SnapshotNotFoundError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 
 REPO = "repo"
@@ -65,3 +68,13 @@ def snapshot_id(text: str) -> ObjectId12:
             do="An id has 20 letters and digits; list them with `repo.ancestry(branch=...)`.",
             snapshot=text,
         ) from error
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Name the file in errors about what is in it."""
+    try:
+        yield
+    except FormatError as error:
+        error.facts = {"path": path, **error.facts}
+        raise

@@ -71,15 +71,11 @@ class ArrayReader:
         """Yield, per manifest, positions in ``index`` and the references found for them."""
         box = self._boxes.first_containing(index)
         for number in np.unique(box[box >= 0]).tolist():
-            indexed = self._assets.manifest(self._node.manifests[number].object_id).get(
-                self._node.id
-            )
-            if indexed is None:
-                continue
             at = np.flatnonzero(box == number)
-            rows = indexed.rows.find(index[at])
-            there = rows >= 0
-            yield at[there], indexed.table.take(rows[there])
+            wanted = index[at].astype(np.int64, copy=False)
+            manifest = self._node.manifests[number].object_id
+            there, table = self._assets.lookup.find(manifest, self._node.id, wanted)
+            yield at[there], table
 
     def table(self, refs: tuple[ManifestRef, ...] | None = None) -> ChunkTable:
         """Return the references of all manifests of the array, or of some."""

@@ -13,7 +13,8 @@ one more block.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 import numpy as np
@@ -122,22 +123,41 @@ def _check_magic(view: memoryview, **facts: str) -> None:
         )
 
 
+def unpack_array(raw: bytes | memoryview, kind: FileKind) -> tuple[NDArray[np.uint8], int]:
+    """Return the decompressed payload of a large file as an array, and its size.
+
+    Up to three zeros follow the payload, so that the array is a whole number of words. numpy takes
+    large pages for it, which halves the time of decompressing into bytes. Raises as `unpack`.
+    """
+    view = memoryview(raw)
+    _check_header(view, kind)
+    frame = view[SIZE:]
+    with _refusing_damage(kind):
+        declared = _declared_size(frame, kind)
+        if declared <= 0:
+            data = np.frombuffer(decompressed(frame, kind), np.uint8)
+            return np.pad(data, (0, -len(data) % 4)), len(data)
+        padded = np.empty(declared + -declared % 4, np.uint8)
+        padded[declared:] = 0
+        with zstandard.ZstdDecompressor().stream_reader(frame) as reader:
+            got = reader.readinto(padded[:declared])
+        if got != declared or _frame_size(frame) != len(frame):
+            raise zstandard.ZstdError("the frame is cut short, or something follows it")
+    return padded, declared
+
+
 def decompressed(frame: memoryview, kind: FileKind) -> bytes:
     """Return the content of a zstd frame. Raises ``FormatError``, also for an impossible size."""
-    limit = min(MAX_PAYLOAD, max(ALWAYS_ALLOWED, MAX_RATIO * len(frame)))
-    try:
-        declared = zstandard.frame_content_size(frame)
-        if declared > limit:
-            raise FormatError(
-                "the file declares an impossible decompressed size",
-                do="It is damaged, or crafted to exhaust memory.",
-                file=kind.name,
-                claimed=declared,
-                limit=limit,
-            )
-        if declared >= 0:
+    with _refusing_damage(kind):
+        if _declared_size(frame, kind) >= 0:
             return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
-        return _decompress_unsized(frame, limit, kind)
+        return _decompress_unsized(frame, _size_limit(frame), kind)
+
+
+@contextmanager
+def _refusing_damage(kind: FileKind) -> Iterator[None]:
+    try:
+        yield
     except zstandard.ZstdError as error:
         raise FormatError(
             "the compressed payload is damaged",
@@ -145,6 +165,34 @@ def decompressed(frame: memoryview, kind: FileKind) -> bytes:
             file=kind.name,
             cause=str(error),
         ) from error
+
+
+def _declared_size(frame: memoryview, kind: FileKind) -> int:
+    """Return the size that a frame declares, a possible one; -1 where it declares none."""
+    declared = zstandard.frame_content_size(frame)
+    if declared > (limit := _size_limit(frame)):
+        raise FormatError(
+            "the file declares an impossible decompressed size",
+            do="It is damaged, or crafted to exhaust memory.",
+            file=kind.name,
+            claimed=declared,
+            limit=limit,
+        )
+    return declared
+
+
+def _size_limit(frame: memoryview) -> int:
+    return min(MAX_PAYLOAD, max(ALWAYS_ALLOWED, MAX_RATIO * len(frame)))
+
+
+def _frame_size(frame: memoryview) -> int:
+    """Return the bytes of the frame that decompressed; less than all where something follows it."""
+    at, last = zstandard.frame_header_size(frame), False
+    while not last and at < len(frame):
+        block = int.from_bytes(frame[at : at + 3], "little")
+        last, repeats = bool(block & 1), block >> 1 & 3 == 1  # a run is stored as one byte
+        at += 3 + (1 if repeats else block >> 3)
+    return at + 4 * zstandard.get_frame_parameters(frame).has_checksum
 
 
 def _decompress_unsized(frame: memoryview, limit: int, kind: FileKind) -> bytes:

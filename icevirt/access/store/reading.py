@@ -27,6 +27,7 @@ from icevirt.access.store.keys import (
     sort_out,
 )
 from icevirt.access.store.locating import InMemory, Range, ReferenceLocator, waited
+from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.objects.answers import Body
@@ -115,10 +116,11 @@ class SessionReader:
         return total
 
     def _chunk_size(self, path: str, index: tuple[int, ...]) -> int | None:
+        wanted = np.array([index], np.int64).reshape(1, len(index))
         if self._session.read_only:
-            held = self._find(path, index)
+            (held,) = self._find(path, wanted)
             return None if held is None else int(held[0].length[held[1]])
-        found = self._references(path, np.array([index], np.int64).reshape(1, len(index)))
+        found = self._references(path, wanted)
         if found is None or found.kind[0] == ChunkType.uninitialized:
             return None
         return int(found.length[0])
@@ -135,14 +137,15 @@ class SessionReader:
         self, found: list[Range | None], chunks: ChunksWanted, requests: Sequence[Request]
     ) -> None:
         """Locate chunks one by one, in a session that does not change any more."""
-        for row, index in zip(chunks.rows, chunks.index.tolist(), strict=True):
-            if (held := self._find(chunks.path, index)) is not None:
-                table, at = held
+        held = self._find(chunks.path, chunks.index)
+        for row, one in zip(chunks.rows, held, strict=True):
+            if one is not None:
+                table, at = one
                 start, end = bounds(requests[row][1], int(table.length[at]))
                 found[row] = self._locator.at(table, at, start, end)
 
-    def _find(self, path: str, index: Sequence[int]) -> Row | None:
-        """Find one chunk, in a session that does not change any more."""
+    def _find(self, path: str, index: NDArray[np.int64]) -> list[Row | None]:
+        """Find few chunks, in a session that does not change any more."""
         if self._lookup.snapshot is not self._session.snapshot:  # it was committed
             self._lookup = Lookup(self._session.assets, self._session.snapshot)
         return self._lookup.find(path, index)
@@ -156,8 +159,10 @@ class Lookup:
         self._assets = assets
         self._arrays: dict[str, _ArrayLookup] = {}
 
-    def find(self, path: str, index: Sequence[int]) -> Row | None:
-        """Return the table and row of a chunk; None where none was written, or there is no array.
+    def find(self, path: str, index: NDArray[np.int64]) -> list[Row | None]:
+        """Return table and row of few chunks, by their indices, shape (k, ndim).
+
+        None where a chunk was never written, or there is no such array.
 
         Raises:
             StorageError: A manifest cannot be fetched.
@@ -165,7 +170,7 @@ class Lookup:
         if path not in self._arrays:
             node = self.snapshot.find(path)
             if not isinstance(node, ArrayNode):
-                return None
+                return [None] * len(index)
             self._arrays[path] = _ArrayLookup(self._assets, node)
         return self._arrays[path].find(index)
 
@@ -177,25 +182,43 @@ class _ArrayLookup:
         self._ndim = len(node.num_chunks)
         self._boxes = Boxes.of(node.manifests, self._ndim)
 
-    def find(self, index: Sequence[int]) -> Row | None:
-        number = self._manifest(index)
-        if number < 0:
-            return None
-        held = self._assets.manifest(self._node.manifests[number].object_id).get(self._node.id)
-        if held is None or (row := row_of(held.rows, index)) < 0:
-            return None
-        return None if held.table.kind[row] == ChunkType.uninitialized else (held.table, row)
+    def find(self, index: NDArray[np.int64]) -> list[Row | None]:
+        found: list[Row | None] = [None] * len(index)
+        if index.shape[1] != self._ndim:
+            return found
+        places: dict[int, list[int]] = {}
+        for place, number in enumerate(self._manifests_of(index)):
+            if number >= 0:
+                places.setdefault(number, []).append(place)
+        for number, wanted in places.items():
+            rows = self._rows(self._node.manifests[number].object_id, index[wanted])
+            for place, row in zip(wanted, rows, strict=True):
+                found[place] = row
+        return found
 
-    def _manifest(self, index: Sequence[int]) -> int:
-        if len(index) != self._ndim or not self._node.manifests:
-            return -1
-        if len(self._node.manifests) > 1:
-            return int(self._boxes.first_containing(np.array([index], np.int64))[0])
-        extents = self._node.manifests[0].extents
-        if not extents:
-            return 0
-        held = zip(index, extents, strict=True)
-        return 0 if all(low <= at < high for at, (low, high) in held) else -1
+    def _manifests_of(self, index: NDArray[np.int64]) -> list[int]:
+        """Return the number of the manifest that each chunk belongs to, -1 for none."""
+        manifests = self._node.manifests
+        if len(manifests) != 1:
+            numbers: list[int] = self._boxes.first_containing(index).tolist()
+            return numbers
+        extents = manifests[0].extents
+        inside = (
+            all(low <= at < high for at, (low, high) in zip(row, extents, strict=bool(extents)))
+            for row in index.tolist()
+        )
+        return [0 if each else -1 for each in inside]
+
+    def _rows(self, key: ObjectId12, index: NDArray[np.int64]) -> list[Row | None]:
+        """Look up chunks of one manifest: one by one if it is decoded, and else together."""
+        if (held := self._assets.lookup.held(key)) is None:
+            there, table = self._assets.lookup.find(key, self._node.id, index)
+            rows = dict(zip(there.tolist(), range(len(there)), strict=True))
+            return [(table, rows[place]) if place in rows else None for place in range(len(index))]
+        if (indexed := held.get(self._node.id)) is None:
+            return [None] * len(index)
+        each = (row_of(indexed.rows, one) for one in index.tolist())
+        return [(indexed.table, row) if row >= 0 else None for row in each]
 
 
 def row_of(rows: RowFinder, index: Sequence[int]) -> int:

@@ -10,7 +10,6 @@ import http.client
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from email.message import Message
 from email.utils import formatdate, parsedate_to_datetime
 from urllib.parse import quote, urlsplit
 
@@ -18,7 +17,7 @@ from icevirt.archive.reports.web_access import WebProblem, WebProblemKind
 from icevirt.errors import StaleReferenceError
 from icevirt.objects.answers import UNCHECKED, Checksum, Meta, changed
 from icevirt.objects.http.client import SAFE
-from icevirt.objects.http.connections import Connection, Origin, kind_of
+from icevirt.objects.http.connections import Connection, Headers, Origin, kind_of
 
 _TIMEOUT = 30.0  # seconds
 _REDIRECTS = range(300, 400)
@@ -73,11 +72,11 @@ def look_as_browser(request: PageRequest, origin: str) -> Iterator[WebProblem]:
 @dataclass(frozen=True, slots=True)
 class _Answer:
     status: int
-    headers: Message
+    headers: Headers
 
     def listed(self, name: str) -> frozenset[str]:
         """Return the items of a header that is a list, in lower case."""
-        items = ",".join(self.headers.get_all(name, [])).split(",")
+        items = ",".join(self.headers.get_all(name)).split(",")
         return frozenset(item.strip().lower() for item in items) - {""}
 
     def shares_with(self, origin: str) -> bool:

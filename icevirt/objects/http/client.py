@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from email.message import Message
 from email.utils import parsedate_to_datetime
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
@@ -24,7 +23,14 @@ from icevirt.connect.retry import SERVERS, Server, jitter
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError, UnauthorizedError
 from icevirt.objects import answers
 from icevirt.objects.answers import Check, Meta, ObjectBytes
-from icevirt.objects.http.connections import CONNECTIONS, Connection, HungUpError, Origin, kind_of
+from icevirt.objects.http.connections import (
+    CONNECTIONS,
+    Connection,
+    Headers,
+    HttpResponse,
+    HungUpError,
+    Origin,
+)
 
 _HOPS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -257,7 +263,7 @@ class _Asked:
 
     def _check_peer(self, connection: Connection, first: str) -> str:
         """Refuse a redirect from outside into the network here; return where the origin is."""
-        network = kind_of(connection.address)
+        network = connection.network
         if first and network not in ("global", first):
             raise UnauthorizedError(
                 "a source file redirects to an address inside this network",
@@ -268,7 +274,7 @@ class _Asked:
             )
         return first or network
 
-    def _answer(self, response: http.client.HTTPResponse) -> ObjectBytes:
+    def _answer(self, response: HttpResponse) -> ObjectBytes:
         """Read an answer; what it says is checked before its body is fetched."""
         found = _RANGE.fullmatch(response.headers.get("content-range", "").strip())
         if response.status != 206 or found is None:
@@ -287,7 +293,7 @@ class _Asked:
             raise _TryAgainError("the answer ended too early")
         return ObjectBytes(meta=meta, begin=begin, body=body)
 
-    def _without_bytes(self, response: http.client.HTTPResponse) -> ObjectBytes:
+    def _without_bytes(self, response: HttpResponse) -> ObjectBytes:
         """Say what an answer without a range means. Raises unless the file ends before it."""
         status, reason = response.status, _reason_of(response)
         headers = response.headers
@@ -307,7 +313,7 @@ class _Asked:
             raise self._other_bytes(response)
         raise answers.unreachable(self._url, reason=reason, tries=1)
 
-    def _other_bytes(self, response: http.client.HTTPResponse) -> StorageError:
+    def _other_bytes(self, response: HttpResponse) -> StorageError:
         return StorageError(
             "the web server does not support range requests",
             do="Copy the files to a server that does, or to local disk.",
@@ -335,18 +341,18 @@ def _talking() -> Iterator[None]:
         raise _TryAgainError(str(error) or type(error).__name__, wait) from error
 
 
-def _reason_of(response: http.client.HTTPResponse) -> str:
+def _reason_of(response: HttpResponse) -> str:
     return f"{response.status} {response.reason}"
 
 
-def _finish(response: http.client.HTTPResponse) -> None:
+def _finish(response: HttpResponse) -> None:
     """Read a small unused body, so that its connection can be used again."""
     if response.length is not None and response.length <= _SMALL:
         with _talking():
             response.read()
 
 
-def _meta(headers: Message, size: str) -> Meta:
+def _meta(headers: Headers, size: str) -> Meta:
     return Meta(
         size=int(size) if _NUMBER.fullmatch(size) else None,
         etag=headers.get("etag", ""),

@@ -20,7 +20,6 @@ from icevirt.model.repo_info import (
     StatusRecord,
 )
 from icevirt.repo import layout
-from icevirt.repo.assets import naming
 from icevirt.repo.legacy.assets import OldAssets
 from icevirt.repo.legacy.containers import authorized_containers
 from icevirt.storage.protocol import Storage
@@ -123,7 +122,7 @@ class Finder:
         for found in sorted(paths.branches.values(), key=lambda found: found[0] != MAIN):
             for path in found:
                 key = refs.target(self._storage.get(path), e1.ENCODING, path)
-                with naming(layout.snapshot(key)):
+                with layout.naming(layout.snapshot(key)):
                     known = recognized(self._snapshot(key), has_config=has_config)
                 if known is not None:
                     return known

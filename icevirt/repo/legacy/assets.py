@@ -23,7 +23,7 @@ from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.model.strings import Strings
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
-from icevirt.repo.assets import CACHE_BYTES, Assets, naming
+from icevirt.repo.assets import CACHE_BYTES, Assets
 from icevirt.storage.protocol import ObjectInfo, Storage
 from icevirt.versioning.chunk_changes import changed
 from icevirt.versioning.diff import log_of
@@ -134,7 +134,7 @@ class OldAssets(Assets):
 
     def _fetch_snapshot(self, key: ObjectId12) -> tuple[Snapshot, int]:
         raw = self.snapshot_file(key)
-        with naming(layout.snapshot(key)):
+        with layout.naming(layout.snapshot(key)):
             found = self._as_named(key, decode.snapshot(raw, self.encoding))
         for node in found.arrays():
             for ref in node.manifests:
@@ -170,9 +170,12 @@ class OldAssets(Assets):
 
     # -- manifests ---------------------------------------------------------------------------
 
+    def _opened_manifest(self, key: ObjectId12) -> None:
+        """Return nothing: what is left out of a manifest is known when it is decoded."""
+
     def decoded_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
         """Return the manifest in a file that was read. Raises ``FormatError``."""
-        with naming(layout.manifest(key)):
+        with layout.naming(layout.manifest(key)):
             tables = decode.manifest(raw, self.encoding, key)
         arrays = {
             node: table.take(np.flatnonzero((table.index < np.array(grid)).all(axis=1)))
@@ -201,7 +204,7 @@ class OldAssets(Assets):
         after = self.snapshot(key)
         before = None if after.parent_id is None else self.snapshot(after.parent_id)
         if raw := self.log_file(key):
-            with naming(layout.transaction_log(key)):
+            with layout.naming(layout.transaction_log(key)):
                 log = _log(key, decode.transaction_log(raw, self.encoding), before, after)
         else:
             log = self.computed_log(key)

@@ -22,7 +22,7 @@ from icevirt.repo.history.types import ManifestFileInfo
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning.history.timestamps import moment
 from icevirt.wire import header
-from icevirt.wire.manifests import manifest as manifest_file
+from icevirt.wire.manifests.open_manifest import OpenManifest
 
 _SETS = (
     "new_groups",
@@ -226,7 +226,7 @@ def _counts(node: str, table: ChunkTable) -> dict[str, Any]:
 
 
 def _compression(raw: bytes) -> dict[str, Any]:
-    size, used = manifest_file.compressed_locations(raw)
+    size, used = OpenManifest(raw).compressed_locations()
     facts = {"uses_location_compression": size is not None, "num_compressed_refs": used}
     return facts if size is None else {**facts, "dictionary_size_bytes": size}
 

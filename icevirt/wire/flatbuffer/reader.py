@@ -83,7 +83,7 @@ def reading(file: str) -> Iterator[None]:
 class FlatBufferReader:
     """Reads one FlatBuffer."""
 
-    def __init__(self, payload: bytes) -> None:
+    def __init__(self, payload: bytes | memoryview) -> None:
         self._raw = payload
         self._size = len(payload)
         self._budget = MAX_SHARING * self._size + ALWAYS_ALLOWED
@@ -182,7 +182,7 @@ class FlatBufferReader:
             case Scalar(code=code):
                 return struct.unpack_from("<" + code, self._raw, place)[0]
             case Struct(size=size):
-                return self._raw[place : place + size]
+                return bytes(self._raw[place : place + size])
             case Table():
                 return self._table(kind, self._target(place))
             case Text():
@@ -195,7 +195,7 @@ class FlatBufferReader:
     def _text(self, at: int) -> str:
         span = self._counted(at, 1)
         try:
-            return self._raw[span.start : span.start + span.count].decode()
+            return bytes(self._raw[span.start : span.start + span.count]).decode()
         except UnicodeDecodeError:
             raise Damage("a string is not UTF-8", at) from None
 
@@ -207,11 +207,13 @@ class FlatBufferReader:
             span = self._counted(at, element.size)
             end = span.start + span.count * element.size
             if kind == BYTES:
-                return self._raw[span.start : end]
+                return bytes(self._raw[span.start : end])
             if isinstance(element, Scalar):
                 code = f"<{span.count}{element.code}"
                 return list(struct.unpack_from(code, self._raw, span.start))
-            return [self._raw[p : p + element.size] for p in range(span.start, end, element.size)]
+            return [
+                bytes(self._raw[p : p + element.size]) for p in range(span.start, end, element.size)
+            ]
         span = self._counted(at, 4)
         self._pay(span.count * TABLE_COST, at)
         found = []

@@ -18,6 +18,7 @@ from icevirt.wire.flatbuffer.reader import Damage
 MAX_LOCATION = 1024
 _MAGIC = 0xFD2FB528
 MAX_RATIO = 64  # a frame of a location is never shorter than a 64th of the longest
+ALWAYS_ALLOWED = 1 << 20  # bytes
 _SHORTEST = 6  # magic, descriptor, a byte of size or window
 _ID_SIZES = np.array([0, 1, 2, 4])
 
@@ -86,7 +87,7 @@ def content_sizes(data: Bytes, at: Places, length: Places) -> NDArray[np.int64]:
     size = _declared(data, at, length)
     if int(size.max()) > MAX_LOCATION or int(size.min()) < 1:
         raise Damage("a location of an impossible length", int(np.argmax(size)))
-    if int(size.sum()) > MAX_RATIO * int(length.sum()):
+    if int(size.sum()) > max(ALWAYS_ALLOWED, MAX_RATIO * int(length.sum())):
         raise Damage("locations decompress to an impossible size", 0)
     return size
 

@@ -19,12 +19,10 @@ from icevirt.model.config.document import MAX_LEVEL
 from icevirt.model.json import JSONObject
 from icevirt.wire import header
 from icevirt.wire.flatbuffer.builder import Builder
-from icevirt.wire.flatbuffer.columns_read import Payload, Tables
 from icevirt.wire.flatbuffer.columns_write import Tail
-from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, reading
-from icevirt.wire.flatbuffer.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST
+from icevirt.wire.flatbuffer.schema import MANIFEST
 from icevirt.wire.header import FileKind
-from icevirt.wire.manifests.references_read import LocationReader, read_table
+from icevirt.wire.manifests.open_manifest import OpenManifest
 from icevirt.wire.manifests.references_write import (
     LocationCompression,
     trained,
@@ -105,29 +103,7 @@ def encode(
 
 def decode(raw: bytes) -> Manifest:
     """Read a manifest. Raises ``FormatError``."""
-    _, data = header.unpack(raw, FileKind.manifest)
-    del raw  # which is let go of, unless the caller keeps it
-    with reading(FileKind.manifest.name):
-        reader = FlatBufferReader(data)
-        values = reader.root(MANIFEST)
-        payload = Payload(data)
-        locator = LocationReader(
-            payload, values["compression_algorithm"], values["location_dictionary"]
-        )
-        left = payload.size // 4
-        found: dict[ObjectId8, ChunkTable] = {}
-        unkept = {*reader.newer, *([MANIFEST.name] if values["extra"] is not None else [])}
-        for each in values["arrays"]:
-            node, span = ObjectId8(each["node_id"]), each["refs"]
-            left -= span.count
-            if left < 0 or node in found:
-                raise Damage("an array is listed twice, or its references are", span.start)
-            found[node], whole = read_table(locator, span)
-            if not whole:
-                unkept.add(CHUNK_REF.name)
-            if each["extra"] is not None:
-                unkept.add(ARRAY_MANIFEST.name)
-        return Manifest(id=ObjectId12(values["id"]), arrays=found, unkept=tuple(sorted(unkept)))
+    return OpenManifest(raw).decoded()
 
 
 def is_intact(raw: bytes) -> bool | None:
@@ -142,22 +118,6 @@ def is_intact(raw: bytes) -> bool | None:
         return None
     start, rest = parted[0][: -ObjectId12.SIZE], parted[1]
     return ObjectId12.of_content(start + bytes(ObjectId12.SIZE), rest) == parted[0][len(start) :]
-
-
-def compressed_locations(raw: bytes) -> tuple[int | None, int]:
-    """Return the bytes of a manifest's dictionary of locations, and how many references use it.
-
-    Raises:
-        FormatError: It is damaged.
-    """
-    _, data = header.unpack(raw, FileKind.manifest)
-    with reading(FileKind.manifest.name):
-        values, payload = FlatBufferReader(data).root(MANIFEST), Payload(data)
-        spans = [each["refs"] for each in values["arrays"] if each["refs"].count]
-        found = [Tables(payload, s, CHUNK_REF).vectors("compressed_location", 1) for s in spans]
-        used = sum(len(start) for _, start, _ in (f for f in found if f is not None))
-        dictionary = values["location_dictionary"]
-        return None if dictionary is None else len(dictionary), used
 
 
 def check(table: ChunkTable) -> None:

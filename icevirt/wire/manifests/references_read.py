@@ -43,8 +43,23 @@ def read_table(locator: LocationReader, span: Span) -> tuple[ChunkTable, bool]:
         return ChunkTable.empty(0), True
     refs = Tables(locator.payload, span, CHUNK_REF)
     index = refs.coordinates("index")
+    check_order(index)
+    return _table(locator, refs, index), not refs.stores_from(CHUNK_REF.slots["extra"])
+
+
+def read_rows(locator: LocationReader, span: Span, rows: Places) -> ChunkTable:
+    """Read some of an array's references, one or more, given in order. Raises ``Damage``."""
+    refs = Tables(locator.payload, span.start + 4 * rows, CHUNK_REF)
+    return _table(locator, refs, refs.coordinates("index"))
+
+
+def check_order(index: NDArray[np.uint32]) -> None:
+    """Make sure that bisection finds every reference, given by its index. Raises ``Damage``."""
     if not ascends(index):
-        raise Damage("references are not in ascending order of their index", span.start)
+        raise Damage("references are not in ascending order of their index", 0)
+
+
+def _table(locator: LocationReader, refs: Tables, index: NDArray[np.uint32]) -> ChunkTable:
     rows = _TableColumns(locator, refs)
     locations = rows.virtual()
     if not isinstance(locations.url, StringsWithin):  # which keep the payload for all columns
@@ -62,8 +77,8 @@ def read_table(locator: LocationReader, span: Span) -> tuple[ChunkTable, bool]:
     )
     for name, column in (("offset", table.offset), ("length", table.length)):
         if int(column.max()) >= FARTHEST:
-            raise Damage(f"the {name} of a reference is larger than any object", span.start)
-    return table, not refs.stores_from(CHUNK_REF.slots["extra"])
+            raise Damage(f"the {name} of a reference is larger than any object", 0)
+    return table
 
 
 class _TableColumns:
@@ -133,6 +148,7 @@ class LocationReader:
     payload: Payload
     algorithm: int
     trained: bytes | None
+    compares: bool = True  # whether equal locations are one that do not share a string
 
     @cached_property
     def dictionary(self) -> Dictionary:
@@ -207,7 +223,11 @@ class LocationReader:
         start, length = _rows(start, first), _rows(length, first)
         if int(length.sum()) > self.payload.size:
             raise Damage("strings overlap", int(start[0]))
-        if looks_distinct(self.payload.padded, start, length):
+        if (
+            not self.compares
+            or len(first) == 1
+            or looks_distinct(self.payload.padded, start, length)
+        ):
             return first, rank
         again, number = equal_ranges(self.payload.padded, start, length)
         return first[again], number[rank]

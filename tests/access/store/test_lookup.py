@@ -63,7 +63,7 @@ def test_few_requests_are_answered_as_many_are(session):
 
 def test_an_array_is_looked_for_once(session):
     lookup = Lookup(session.assets, session.snapshot)
-    assert lookup.find("/nowhere", (0,)) is None
-    assert lookup.find("/", ()) is None
-    table, row = lookup.find("/v", (2, 0))
+    assert lookup.find("/nowhere", np.array([[0]])) == [None]
+    assert lookup.find("/", np.zeros((1, 0), np.int64)) == [None]
+    ((table, row),) = lookup.find("/v", np.array([[2, 0]]))
     assert table.index[row].tolist() == [2, 0]

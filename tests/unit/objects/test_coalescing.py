@@ -77,6 +77,18 @@ def test_what_is_thrown_away_is_less_than_what_is_wanted(ranges):
     assert len(read - held) <= wanted
 
 
+@given(RANGES.filter(lambda ranges: len(ranges) <= 16))
+def test_few_ranges_are_planned_as_many_are(ranges):
+    """Ranges of other objects make them too many for the short way."""
+    alone = fetch(ranges)
+    among = fetch([*ranges, *((9 + n, 0, 1) for n in range(17))])
+    for name in ("source", "begin", "end"):
+        column = getattr(among, name).tolist()
+        assert getattr(alone, name).tolist() == column[: len(column) - 17]
+    for name in ("first", "count"):
+        assert getattr(alone, name).tolist() == getattr(among, name).tolist()[: len(ranges)]
+
+
 def test_adjacent_chunks_of_one_object_are_one_request():
     got = fetch([(0, 4096 * n, 4096) for n in reversed(range(100))], Coalescing())
     assert (got.source.tolist(), got.begin.tolist(), got.end.tolist()) == ([0], [0], [409600])

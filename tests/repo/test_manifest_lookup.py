@@ -1,0 +1,119 @@
+"""Few chunks of a manifest are searched for, many are looked up in decoded tables; both agree."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from icevirt.errors import FormatError, ObjectNotFoundError
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.repo import manifest_lookup
+from icevirt.repo.assets import Assets
+from icevirt.storage.memory import MemoryStorage
+from unit.wire.wire_values import meaning, virtual_table
+
+NODE = ObjectId8(b"12345678")
+ROWS = 20_000
+
+
+@pytest.fixture
+def assets():
+    return Assets(MemoryStorage())
+
+
+def put(assets, start=0):
+    return assets.put_manifest({NODE: virtual_table(ROWS, per_file=9).shifted([start])}).id
+
+
+def found(assets, key, *index):
+    there, table = assets.lookup.find(key, NODE, np.array(index, np.int64)[:, None])
+    return there.tolist(), meaning(table)
+
+
+def searches(assets, key):
+    """Return how many lookups of two chunks there are until a manifest is decoded."""
+    count = 0
+    while assets.lookup.held(key) is None and count < 100:
+        found(assets, key, 3, 4)
+        count += 1
+    return count
+
+
+def test_a_manifest_is_decoded_when_searching_it_has_cost_as_much(assets):
+    key = put(assets)
+    wanted = (5, ROWS - 1, ROWS, 5, 0)
+    first = found(assets, key, *wanted)
+    assert first[0] == [0, 1, 3, 4]
+    assert assets.lookup.held(key) is None
+    assert 2 < searches(assets, key) < 20
+    assert assets.lookup.held(key) is not None
+    assert found(assets, key, *wanted) == first
+
+
+def test_a_small_manifest_is_decoded_at_once(assets):
+    key = assets.put_manifest({NODE: virtual_table(100)}).id
+    assert searches(assets, key) == 1
+
+
+def test_many_chunks_at_once_are_looked_up_in_decoded_tables(assets):
+    key = put(assets)
+    there, table = assets.lookup.find(key, NODE, np.arange(ROWS)[:, None])
+    assert len(there) == len(table) == ROWS
+    assert assets.lookup.held(key) is not None
+
+
+def test_a_manifest_that_had_to_make_room_and_is_opened_again_is_decoded():
+    storage = MemoryStorage()
+    one, other = (put(Assets(storage), start) for start in (0, 1))
+    assets = Assets(storage, cache_bytes=4 << 20)  # a searched one takes more than its quarter
+    for key in (one, other):
+        found(assets, key, 3)
+        assert assets.lookup.held(key) is None
+    found(assets, one, 3)
+    assert assets.lookup.held(one) is not None
+
+
+def test_manifests_that_do_not_fit_together_are_searched_again():
+    """A walk over more manifests than memory holds decodes none of them, the second time either."""
+    storage = MemoryStorage()
+    keys = [put(Assets(storage), start) for start in range(6)]
+    assets = Assets(storage, cache_bytes=2 << 20)
+    for key in 2 * keys:
+        assert found(assets, key, 7)[0] == [0]
+        assert assets.lookup.held(key) is None
+
+
+def test_an_array_that_the_manifest_does_not_hold_has_no_chunks(assets):
+    key, other = put(assets), ObjectId8(bytes(8))
+    for _ in range(2):
+        there, table = assets.lookup.find(key, other, np.array([[3]]))
+        assert (len(there), len(table)) == (0, 0)
+        assets.lookup.whole(key)
+
+
+def test_a_manifest_that_is_gone_or_another_is_named(assets):
+    key, unknown = put(assets), ObjectId12(bytes(12))
+    with pytest.raises(ObjectNotFoundError):
+        found(assets, unknown, 3)
+    assets.storage.put(f"manifests/{unknown}", assets.manifest_file(key))
+    with pytest.raises(FormatError, match="different object") as caught:
+        found(assets, unknown, 3)
+    assert caught.value.facts["path"] == f"manifests/{unknown}"
+
+
+def test_threads_find_the_same_while_a_manifest_is_decoded(assets, monkeypatch):
+    monkeypatch.setattr(manifest_lookup, "_PER_LOOKUP", 400)
+    key, wrong = put(assets), []
+
+    def work(first):
+        wrong.extend(
+            n for n in range(first, ROWS, 331) if found(assets, key, n, ROWS + n)[0] != [0]
+        )
+
+    threads = [threading.Thread(target=work, args=(each,)) for each in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert assets.lookup.held(key) is not None

@@ -171,7 +171,7 @@ def _refuse_astray(files: TaskFiles, block: Block) -> None:
     beyond = _beyond(files, block)
     there = np.zeros(len(block.targets), np.bool_)
     for prefix in files.led:
-        there |= block.targets.url.begin_with(np.arange(len(there)), prefix.encode())
+        there |= block.targets.url.begin_with(prefix.encode())
     row = int(beyond[0]) if len(beyond) else -1
     if len(astray := np.flatnonzero(~there)):
         found = np.flatnonzero(block.source == astray[0] + 1)

@@ -83,8 +83,9 @@ def _row_pair(last: tuple[_Word, ...], words: tuple[_Word, ...]) -> tuple[_Word,
 
 def _ascend(words: tuple[_Word, ...]) -> bool:
     """Say whether each row is larger than the one before."""
-    larger, equal = np.False_, np.True_
+    larger = np.zeros(len(words[0]) - 1, np.bool_)
+    equal = ~larger
     for word in words:
-        larger = larger | (equal & (word[1:] > word[:-1]))
-        equal = equal & (word[1:] == word[:-1])
-    return bool(np.all(larger))
+        larger |= equal & (word[1:] > word[:-1])
+        equal &= word[1:] == word[:-1]
+    return bool(larger.all())

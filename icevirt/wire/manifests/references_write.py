@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.config.document import MAX_LEVEL
+from icevirt.model.indices import counts_up
 from icevirt.model.json import JSONObject
 from icevirt.model.strings import Bytes, Places, Strings
 from icevirt.wire.flatbuffer.columns_write import (
@@ -212,8 +213,8 @@ def _inline(table: ChunkTable) -> tuple[Places, Places]:
 
 def _by_first_use(source: NDArray[np.uint32]) -> slice | Places:
     """Return the distinct sources in the order they are used first."""
-    if int(source[0]) == 0 and int((source[1:] - source[:-1]).max(initial=0)) <= 1:
-        return slice(0, int(source[-1]) + 1)  # as most are: each goes on, or begins the next
+    if counts_up(source):  # as most do: chunks of a file follow one another
+        return slice(0, int(source[-1]) + 1)
     first = np.full(int(source.max()) + 1, len(source), np.int64)
     first[source[::-1]] = np.arange(len(source) - 1, -1, -1)  # the earliest is assigned last
     used = np.argsort(first, kind="stable")

@@ -359,4 +359,4 @@ def _step(places: Places) -> int | None:
     # the last one decides most other cases without looking at every place
     if step < 0 or int(places[-1] - places[0]) != step * (len(places) - 1):
         return None
-    return step if bool((np.diff(places) == step).all()) else None
+    return step if bool((places[1:] - places[:-1] == step).all()) else None

@@ -35,7 +35,8 @@ def to_html(
     """Write a page about a plan, a build or a repository: one HTML file that needs no network.
 
     It shows which steps each array covers and where the bytes lie, the arrays, what reading them
-    costs, the files that were left out, the findings, and the history of a repository.
+    costs, the files that were left out, the findings, and the history of a repository. Of a
+    repository, every manifest of the version is read, one at a time.
 
     Args:
         what: A plan, the report of a build, or the path or URL of a repository.

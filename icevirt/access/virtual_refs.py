@@ -147,7 +147,9 @@ def _places(
         places = Locations(
             url=url,
             etag=Strings.of([etag] * len(url)) if etag else Strings.empty(len(url)),
-            last_modified=np.full(len(url), seconds, np.uint32),
+            last_modified=np.full(len(url), seconds, np.uint32)
+            if seconds
+            else np.zeros(len(url), np.uint32),  # takes no memory until it is written to
         )
     else:
         if len(checksum) != len(locations):

@@ -183,7 +183,10 @@ class Pool:
     def of(cls, source: Bytes, start: Places, length: Places, *, element: int = 1) -> Pool:
         """Lay them out one after the other."""
         at = np.zeros(len(length) + 1, np.int64)
-        np.cumsum((length + 8) & ~3, out=at[1:])  # a size, the bytes, a zero, and up to 3 more
+        sizes = at[1:]  # in place: there may be millions
+        np.add(length, 4 + 1 + 3, out=sizes)  # what says the length, a zero, and up to 3 more
+        sizes &= ~3
+        np.cumsum(sizes, out=sizes)
         return cls(source, start, length, at, element)
 
     @classmethod

@@ -2,6 +2,7 @@
 
     python bench/commit_refs.py                    # 10k, 100k, 1M; 1, 10, 100 references per file
     python bench/commit_refs.py --large --rounds 5 # 5M as well
+    python bench/commit_refs.py --table            # what writing takes, as one table of ratios
 
 Each round runs in two processes of its own, in turns. The first opens an empty repository on local
 disk, creates one array, sets N references by `set_virtual_refs_arr` and commits them; the second
@@ -36,6 +37,8 @@ PER_FILE = (1, 10, 100)
 ROWS = (10_000, 100_000, 1_000_000)
 LARGE = 5_000_000
 HEAD = "{:>9} {:>8}  {:<14} {:>10} {:>10} {:>7}"
+CASES = ((1_000_000, 100), (1_000_000, 1), (10_000, 100))  # of the table
+TABLE = ("write", "write_cpu", "write_peak")
 FIGURES = {  # name in what a process prints: (label, digits)
     "write": ("write s", 3),
     "write_cpu": ("write cpu s", 3),
@@ -171,40 +174,61 @@ def child(who: str, step: str, root: str, rows: int, per_file: int) -> dict[str,
     return told
 
 
-def one_round(who: str, rows: int, per_file: int) -> dict[str, float]:
+def one_round(who: str, rows: int, per_file: int, *, look_up: bool = True) -> dict[str, float]:
     """Commit, then look up."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "repo"
         told = child(who, "write", str(root), rows, per_file)
-        told |= child(who, "look_up", str(root), rows, per_file)
+        if look_up:
+            told |= child(who, "look_up", str(root), rows, per_file)
         sizes = [path.stat().st_size for path in (root / "manifests").iterdir()]
         return {**told, "manifests": sum(sizes) / 1e6}
 
 
-def medians(rows: int, per_file: int, rounds: int) -> dict[str, dict[str, float]]:
+def medians(
+    rows: int, per_file: int, rounds: int, *, look_up: bool = True
+) -> dict[str, dict[str, float]]:
     """Return the figures of both, who take turns."""
     runs: dict[str, list[dict[str, float]]] = {who: [] for who in RUN}
     for turn in range(rounds):
         for who in sorted(RUN, reverse=bool(turn % 2)):
-            runs[who].append(one_round(who, rows, per_file))
+            runs[who].append(one_round(who, rows, per_file, look_up=look_up))
     return {
         who: {name: statistics.median(run[name] for run in each) for name in each[0]}
         for who, each in runs.items()
     }
 
 
+def print_table(rounds: int) -> None:
+    """Print what writing takes, a row for each case: icechunk, icevirt, and how often less."""
+    print("| references | per file | seconds | | processor s | | MiB | |")
+    print("|---|---|---|---|---|---|---|---|")
+    for rows, per_file in CASES:
+        found = medians(rows, per_file, rounds, look_up=False)
+        cells = [f"{rows:,}", str(per_file)]
+        for name in TABLE:
+            theirs, ours = found["icechunk"][name], found["icevirt"][name]
+            digits = FIGURES[name][1]
+            cells += [f"{theirs:.{digits}f} → {ours:.{digits}f}", f"{theirs / ours:.1f}x"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     parser.add_argument("--per-file", type=int, nargs="+", default=PER_FILE)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--large", action="store_true", help=f"{LARGE:,} references as well")
+    parser.add_argument("--table", action="store_true", help="writing alone, as one table")
     parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
         who, step, root, rows, per_file = given.child
         print(json.dumps(RUN[who](step, Path(root), int(rows), int(per_file))))
+        return
+    if given.table:
+        print_table(given.rounds)
         return
     print(HEAD.format("rows", "per file", "median", "icechunk", "icevirt", "x"))
     for rows in [*given.rows, *([LARGE] if given.large else [])]:

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import FARTHEST, ChunkTable, ChunkType, Locations
+from icevirt.model.distinct_strings import surely_differ
 from icevirt.model.strings import Strings
 from icevirt.versioning import chunk_tables
 
@@ -140,12 +141,15 @@ def _places(
 ) -> tuple[Locations, NDArray[np.uint32]]:
     """Return the distinct places, and the number of each chunk's."""
     if checksum is None or isinstance(checksum, str | datetime):  # one for all locations
-        distinct, number = _numbered(locations)
+        url, number = _distinct_urls(locations)
         etag, seconds = recorded(checksum)
-        places = _locations(
-            distinct,
-            etag=Strings.of([etag] * len(distinct)) if etag else Strings.empty(len(distinct)),
-            last_modified=np.full(len(distinct), seconds, np.uint32),
+        check_local(url)
+        places = Locations(
+            url=url,
+            etag=Strings.of([etag] * len(url)) if etag else Strings.empty(len(url)),
+            last_modified=np.full(len(url), seconds, np.uint32)
+            if seconds
+            else np.zeros(len(url), np.uint32),  # takes no memory until it is written to
         )
     else:
         if len(checksum) != len(locations):
@@ -209,37 +213,43 @@ def _distinct(
     """Return the distinct places, and for each given one its number."""
     distinct, source = _numbered(places)
     urls, etags, seconds = zip(*distinct, strict=True) if distinct else ((), (), ())
-    return _locations(
-        urls, etag=Strings.of(etags), last_modified=np.array(seconds, np.uint32)
-    ), source
+    url = Strings.of(urls)
+    check_local(url)
+    modified = np.array(seconds, np.uint32)
+    return Locations(url=url, etag=Strings.of(etags), last_modified=modified), source
+
+
+def _distinct_urls(given: Sequence[str]) -> tuple[Strings, NDArray[np.uint32]]:
+    """Return the distinct URLs in the order they first come, and for each one its number."""
+    near, far = given[:_SAMPLE], given[:: len(given) // _SAMPLE + 1]
+    if len(set(near)) == len(near) and len(set(far)) == len(far):
+        url = Strings.of(given)
+        if surely_differ(url):
+            return url, np.arange(len(given), dtype=np.uint32)
+    distinct, number = _numbered(given)
+    return Strings.of(distinct), number
 
 
 def _numbered[T](given: Sequence[T]) -> tuple[Sequence[T], NDArray[np.uint32]]:
     """Return the distinct values in the order they first come, and for each one its number."""
-    if _all_differ(given[:_SAMPLE]) and _all_differ(given):
-        return given, np.arange(len(given), dtype=np.uint32)
     values = np.fromiter(given, object, len(given))
-    begins = np.ones(len(given), np.bool_)  # mostly, the chunks of a file follow one another
-    begins[1:] = values[1:] != values[:-1]
+    begins = np.flatnonzero(_differ_from_last(values))
     heads = values[begins].tolist()
     numbers = {value: number for number, value in enumerate(dict.fromkeys(heads))}
+    if len(numbers) == len(given):
+        return given, np.arange(len(given), dtype=np.uint32)
     number = np.fromiter(map(numbers.__getitem__, heads), np.uint32, len(heads))
-    return list(numbers), number[np.cumsum(begins) - 1]
+    return list(numbers), np.repeat(number, np.diff(begins, append=len(given)))
 
 
-def _all_differ(given: Sequence[object]) -> bool:
-    """Say whether no two are equal; hashes tell with a tenth of the memory of a set."""
-    hashes = np.fromiter(map(hash, given), np.int64, len(given))
-    hashes.sort()
-    return not bool((hashes[1:] == hashes[:-1]).any())
-
-
-def _locations(
-    found: Sequence[str], *, etag: Strings, last_modified: NDArray[np.uint32]
-) -> Locations:
-    url = Strings.of(found)
-    check_local(url)
-    return Locations(url=url, etag=etag, last_modified=last_modified)
+def _differ_from_last(values: NDArray[np.object_]) -> NDArray[np.bool_]:
+    """Say which values begin a run of equal ones: mostly, chunks of a file follow one another."""
+    begins = np.ones(len(values), np.bool_)
+    places = np.ndarray(len(values), np.intp, buffer=values)  # in memory: each is equal to itself
+    np.not_equal(places[1:], places[:-1], out=begins[1:])
+    other = np.flatnonzero(begins[1:]) + 1
+    begins[other] = values[other] != values[other - 1]
+    return begins
 
 
 def check_local(urls: Strings) -> None:
@@ -248,6 +258,6 @@ def check_local(urls: Strings) -> None:
     Raises:
         InvalidInputError: They would not follow one.
     """
-    for row in np.flatnonzero(urls.first_bytes() == ord("f")).tolist():
+    for row in np.flatnonzero(urls.begin_with(b"f")).tolist():
         if _SUSPECT.match(url := urls[row]):
             local_path(url)  # raises where no reader would follow

@@ -194,12 +194,17 @@ def first_unlike(column: Any, usual: str, places: NDArray[np.int64]) -> NDArray[
     return rows[np.unique(codes, return_index=True)[1]]
 
 
+def one_array(column: Any) -> Any:
+    """Return a chunked column as one array, which is a copy only where it has several."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
 def numbers_of(column: Any) -> NDArray[Any]:
     """Return the numbers of an Arrow column; where something is missing, any number.
 
     `to_numpy` and `pyarrow.array` would import pandas: half a second, and 20 MiB of a driver.
     """
-    one = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    one = one_array(column) if isinstance(column, pa.ChunkedArray) else column
     kind = np.dtype(one.type.to_pandas_dtype())
     held: Any = one.buffers()[1]
     if held is None:
@@ -241,7 +246,7 @@ def known(array: Any) -> NDArray[np.bool_]:
 
 def bytes_of(column: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return the bytes of an Arrow column, and where each value begins and the last one ends."""
-    one = column.combine_chunks()
+    one = one_array(column)
     offsets: Any
     data: Any
     _, offsets, data = one.buffers()

@@ -28,7 +28,7 @@ from icevirt.archive.blocks.cutting import part_of
 from icevirt.archive.blocks.packing import Block, PackedBlock
 from icevirt.archive.blocks.unpacking import COLUMNS, BinaryColumn, PackedBlocks, unpack_all
 from icevirt.archive.plan import FileRows
-from icevirt.catalog.arrow_columns import bytes_of, known, numbers_of, rows_of
+from icevirt.catalog.arrow_columns import bytes_of, known, numbers_of, one_array, rows_of
 from icevirt.catalog.parquet import check_run, naming, of_run, opened, table_of, telling_damage
 from icevirt.storage.protocol import Storage
 
@@ -208,15 +208,14 @@ class _Finder:
         stride = 1 + max(int(last), int(files.row[mine].max()))
         key = number * stride + files.row[mine]
         while len(mine):
-            place = np.full(stride * len(batch.parts), -1, np.int64)
+            place = np.full(stride * len(batch.parts), -1, np.int32)
             place[key] = mine
             for low, high in blocks.runs(catalog.BLOCK_REFS):
                 block = unpack_all(blocks.part(low, high), stride * batch.part[low:high])
                 at = place[block.file]
-                rows = np.flatnonzero(at >= 0)
-                if len(rows) == len(block):
-                    yield replace(block, file=at.astype(np.int32))
-                elif len(rows):
+                if not len(at) or int(at.min()) >= 0:
+                    yield replace(block, file=at)
+                elif len(rows := np.flatnonzero(at >= 0)):
                     yield part_of(block, rows, at[rows])
             again = place[key] != mine  # a file of which several boxes count has several places
             mine, key = mine[again], key[again]
@@ -304,7 +303,7 @@ class BlockBatch:
         """Make a batch of a table that `numbered` made."""
         part, ndim = (numbers_of(table[name]).astype(np.int64) for name in (_PART, "ndim"))
         columns = {
-            name: BinaryColumn(*bytes_of(table[name]), known(table[name].combine_chunks()))
+            name: BinaryColumn(*bytes_of(table[name]), known(one_array(table[name])))
             for name in COLUMNS
         }
         return cls(parts, part, PackedBlocks(ndim, columns))

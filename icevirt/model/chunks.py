@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model import indices
 from icevirt.model.strings import Strings
 
 FARTHEST = 1 << 62
 """Bytes that no object has; the sum of an offset and a length stays within 64 bits."""
 _FEW = 64  # rows that Python compares faster than numpy
-_ROWS_AT_ONCE = 1 << 16  # whose order is looked at together
-_ROWS_IN_CACHE = 1 << 13  # records of so many rows stay in the processor's cache
 
 
 class ChunkType(IntEnum):
@@ -236,10 +235,7 @@ class ChunkTable:
 
     def extents(self) -> tuple[tuple[int, int], ...]:
         """Return the tight bounding box of the indices: (first, last + 1) for each dimension."""
-        if not len(self):
-            return tuple((0, 0) for _ in range(self.ndim))
-        low, high = self.index.min(axis=0), self.index.max(axis=0)
-        return tuple((int(a), int(b) + 1) for a, b in zip(low, high, strict=True))
+        return indices.extents(self.index)
 
     def rows_of(self, index: NDArray[np.integer]) -> NDArray[np.int64]:
         """Find the row of each chunk index, shape (k, ndim); -1 where the table has none.
@@ -278,10 +274,10 @@ class ChunkTable:
             rows = self.index.tolist()
             if all(earlier < later for earlier, later in pairwise(rows)):
                 return self
-        order = _ascending(self.index)
-        table = self if order is None else self.take(order)
-        same = np.all(table.index[1:] == table.index[:-1], axis=1)
-        if same.any():
+        step = indices.least_step(self.index)
+        table = self if step >= 0 else self.take(np.lexsort(self.index.T[::-1]))
+        if step == 0 or (step < 0 and indices.least_step(table.index) == 0):
+            same = np.all(table.index[1:] == table.index[:-1], axis=1)
             raise ValueError(f"chunk {tuple(table.index[int(np.argmax(same))].tolist())} twice")
         return table
 
@@ -354,33 +350,3 @@ def _strides(size: NDArray[np.int64]) -> NDArray[np.int64]:
     strides = np.ones(len(size), np.int64)
     np.cumprod(size[:0:-1], out=strides[-2::-1]) if len(size) > 1 else None
     return strides
-
-
-def _ascending(index: NDArray[np.uint32]) -> NDArray[np.int64] | None:
-    """Return the sorting permutation, or None when the rows are in order already."""
-    for low in range(0, len(index) - 1, _ROWS_AT_ONCE):
-        step = np.diff(index[low : low + _ROWS_AT_ONCE + 1].astype(np.int64), axis=0)
-        first = np.argmax(step != 0, axis=1)
-        if (step[np.arange(len(step)), first] < 0).any():
-            break
-    else:
-        return None
-    order: NDArray[np.int64] = np.lexsort(index.T[::-1])
-    return order
-
-
-def ascends(index: NDArray[np.uint32]) -> bool:
-    """Say whether rows are in strictly ascending lexicographic order."""
-    parts = range(0, len(index) - 1, _ROWS_IN_CACHE)
-    return all(_ascends(index[low : low + _ROWS_IN_CACHE + 1]) for low in parts)
-
-
-def _ascends(index: NDArray[np.uint32]) -> bool:
-    columns = np.ascontiguousarray(index.T)  # rows may lie far apart: each is fetched once
-    equal = np.ones(len(index) - 1, np.bool_)
-    for column in columns:
-        earlier, later = column[:-1], column[1:]
-        if bool(np.any(equal & (later < earlier))):
-            return False
-        equal &= later == earlier
-    return not equal.any()

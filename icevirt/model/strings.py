@@ -74,13 +74,6 @@ class Strings:
         """Memory held."""
         return self.data.nbytes + self.starts.nbytes
 
-    def first_bytes(self) -> NDArray[np.uint8]:
-        """First byte of each string, shape (n,); 0 where it is empty."""
-        first = np.zeros(len(self), np.uint8)
-        rows = self.lengths > 0
-        first[rows] = self.data[self.starts[:-1][rows]]
-        return first
-
     def __len__(self) -> int:
         return len(self.starts) - 1
 
@@ -121,17 +114,19 @@ class Strings:
         start = self.starts[rows]
         return Strings(*gather(self.data, start, self.starts[rows + 1] - start))
 
-    def begin_with(self, rows: NDArray[np.int64], prefix: bytes) -> NDArray[np.bool_]:
-        """Say of each of the rows whether its string begins with the prefix."""
-        size = len(prefix)
-        found = self.lengths[rows] >= size
-        if not size or not found.any():
-            return found
-        beginnings = sliding_window_view(self.data, size)
-        wanted = np.frombuffer(prefix, f"V{size}")
-        for start in range(0, len(rows), _ROWS_AT_ONCE):
-            part = np.flatnonzero(found[start : start + _ROWS_AT_ONCE]) + start
-            found[part] = (beginnings[self.starts[rows[part]]].view(f"V{size}") == wanted)[:, 0]
+    def begin_with(self, prefix: bytes, rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
+        """Say of each of the rows (None: of all) whether its string begins with the prefix."""
+        data, starts, size = self.data, self.starts, len(prefix)
+        found = np.ones(len(self) if rows is None else len(rows), np.bool_)
+        for low in range(0, len(found) if size else 0, _ROWS_AT_ONCE):
+            part = found[low : low + _ROWS_AT_ONCE]
+            some = slice(low, low + len(part)) if rows is None else rows[low : low + len(part)]
+            at = starts[:-1][some]
+            np.less_equal(at + size, starts[1:][some], out=part)
+            if not part.all():
+                at = at[part]
+            if len(at):
+                part[part] = _hold(data, at, prefix)
         return found
 
     def same(self, other: Strings) -> NDArray[np.bool_]:
@@ -337,6 +332,25 @@ def _copy_equal(source: Bytes, start: Places, into: Bytes, at: Places, size: int
     windows[at] = sliding_window_view(source, size)[start]
 
 
+def bytes_at(data: Bytes, at: Places, size: int) -> Bytes:
+    """Return ``size`` bytes from each place on, shape (n, size); all of them must lie inside."""
+    step = _step(at)
+    if step is None:
+        return sliding_window_view(data, size)[at]
+    return as_strided(data[int(at[0]) :], (len(at), size), (step, 1), writeable=False)
+
+
+def _hold(data: Bytes, at: Places, wanted: bytes) -> NDArray[np.bool_]:
+    """Say of each place whether these bytes stand there; all of them must lie inside."""
+    size, rows = len(wanted), bytes_at(data, at, len(wanted))
+    width = next(each for each in (8, 4, 2, 1) if each <= size)
+    found = np.ones(len(at), np.bool_)
+    for low in (*range(0, size - width, width), size - width):  # the last may overlap
+        word = np.frombuffer(wanted[low : low + width], f"u{width}")
+        found &= (rows[:, low : low + width].view(word.dtype) == word)[:, 0]
+    return found
+
+
 def _step(places: Places) -> int | None:
     """Return the one distance between neighbours, or None; backward ones count as none."""
     if len(places) < 2:
@@ -345,4 +359,4 @@ def _step(places: Places) -> int | None:
     # the last one decides most other cases without looking at every place
     if step < 0 or int(places[-1] - places[0]) != step * (len(places) - 1):
         return None
-    return step if bool((np.diff(places) == step).all()) else None
+    return step if bool((places[1:] - places[:-1] == step).all()) else None

@@ -136,7 +136,7 @@ def rebased(urls: Strings, heads: Sequence[tuple[str, str]]) -> Strings:
     hits: list[tuple[int, NDArray[np.int64]]] = []
     rest = np.arange(len(urls))
     for which in sorted(range(len(heads)), key=lambda each: -len(heads[each][0])):
-        hit = urls.begin_with(rest, beginnings[which])
+        hit = urls.begin_with(beginnings[which], rest)
         if hit.any():
             hits.append((which, rest[hit]))
             rest = rest[~hit]

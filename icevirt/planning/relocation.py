@@ -45,7 +45,7 @@ class Relocation:
         """Say which locations, as references hold them, are relative to a container that moves."""
         found = np.zeros(len(urls), np.bool_)
         for each, _ in self.renamed:
-            found |= urls.begin_with(np.arange(len(urls)), f"vcc://{each.name}/".encode())
+            found |= urls.begin_with(f"vcc://{each.name}/".encode())
         return found
 
     def moved(self, urls: Strings) -> Strings:

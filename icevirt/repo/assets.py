@@ -44,7 +44,7 @@ class Assets:
         storage: The root.
         cache_bytes: Memory for decoded objects; a quarter of it for manifests that are searched.
         level: zstd level of the small files.
-        manifests: How manifests are compressed.
+        manifests: How manifests are compressed; transaction logs, with the same level.
         spec_version: Of the files that are written.
         content_addressed: Name chunks by their content, so that equal ones are stored once.
     """
@@ -164,8 +164,9 @@ class Assets:
         return snapshot if isinstance(outcome, Written) else self.snapshot(snapshot.id)
 
     def put_transaction_log(self, log: TransactionLog) -> None:
-        """Store a transaction log."""
-        raw = log_file.encode(log, level=self.level, spec_version=self.spec_version)
+        """Store a transaction log, which holds columns of indices as manifests do."""
+        level = self.manifests.level
+        raw = log_file.encode(log, level=level, spec_version=self.spec_version)
         self.storage.put(layout.transaction_log(log.id), raw)
 
     def put_manifest(self, arrays: dict[ObjectId8, ChunkTable]) -> ManifestFile:

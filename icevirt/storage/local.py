@@ -90,7 +90,7 @@ class LocalStorage:
 
     def get(self, path: str) -> bytes:
         """Return the whole object."""
-        return self._read(path)[0]
+        return self._read(self._full(path))[0]
 
     def get_range(self, path: str, *, offset: int, length: int) -> bytes:
         """Return exactly ``length`` bytes."""
@@ -105,15 +105,8 @@ class LocalStorage:
 
     def get_versioned(self, path: str) -> tuple[bytes, Version]:
         """Return the object and its version."""
-        body, facts = self._read(path)
+        body, facts = self._read(self._full(path))
         return body, _version(body, facts)
-
-    def _read(self, path: str) -> tuple[bytes, os.stat_result]:
-        full = self._full(path)
-        with _as_storage_errors(full), _opened(full) as fd:
-            facts = os.fstat(fd)
-            refuse_huge(full, facts.st_size)
-            return _read_exactly(fd, 0, facts.st_size), facts
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
         """Yield the objects below ``prefix``, in no particular order unless behind a path."""
@@ -234,6 +227,12 @@ class LocalStorage:
             return self.get_versioned(path)[1] == version
         except ObjectNotFoundError:
             return False
+
+    def _read(self, full: str) -> tuple[bytes, os.stat_result]:
+        with _as_storage_errors(full), _opened(full) as fd:
+            facts = os.fstat(fd)
+            refuse_huge(full, facts.st_size)
+            return _read_exactly(fd, 0, facts.st_size), facts
 
     def _full(self, path: str) -> str:
         return os.path.join(self._root, checked_path(path))

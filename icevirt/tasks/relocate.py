@@ -102,15 +102,15 @@ class _Relocating:
             return None
         used = np.unique(table.source[virtual]).astype(np.int64)
         urls = self._to.absolute(table.locations.url)
-        hit = used[urls.begin_with(used, self._to.old.encode())]
-        there = used[urls.begin_with(used, self._to.new.encode())]
+        hit = used[urls.begin_with(self._to.old.encode(), used)]
+        there = used[urls.begin_with(self._to.new.encode(), used)]
         rows = virtual[np.isin(table.source[virtual], hit)]
         at_new = int(np.isin(table.source[virtual], there).sum())
         places, old = table.locations, urls[hit]
         written = table.locations.url[hit]
         absolute = self._to.moved(old)
         # what is relative to a container that moves, moves with it
-        is_named = written.begin_with(np.arange(len(hit)), b"vcc://")
+        is_named = written.begin_with(b"vcc://")
         follows = self._to.follows(written)
         texts = self._to.written(absolute)
         mixed = Strings.joined([texts, written])

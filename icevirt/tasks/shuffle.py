@@ -44,6 +44,16 @@ class Bound:
     """(files of the part,) The first of a file's own chunks that counts, and the last. Others are
     looked at with the nearest of them, so that each reference is counted once."""
 
+    def covers(self, block: Block) -> bool:
+        """Say whether all references of a block surely lie within, whichever files they are of."""
+        if self.axis + block.index.shape[1] < 0:
+            return True  # an axis that the file has not; it lies where its window is
+        if self.own is not None or not len(block):
+            return False
+        column, begin = block.index[:, self.axis], self.begin
+        first, last = (0, 0) if begin is None else (int(begin.min()), int(begin.max()))
+        return first + int(column.min()) >= self.low and last + int(column.max()) < self.high
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Need:

@@ -22,6 +22,7 @@ from icevirt.catalog.parquet import naming
 from icevirt.catalog.task_inputs import TaskFiles, WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.indices import inside
 from icevirt.model.strings import copy_ranges
 from icevirt.planning.equality import first_difference, same_values
 from icevirt.planning.remedies import drop_window_fix
@@ -52,21 +53,25 @@ def window_table(
     if block is None:
         return ChunkTable.empty(len(window.chunk_shape)), 0
     with naming(files.rows.parts):
-        rows = _counting(window, block)
-        dropped = len(block) - len(rows)
-        block = part_of(block, rows, block.file[rows]) if dropped else block
+        counts = _counting(window, block)
+        dropped = 0 if counts is None else len(block) - int(np.count_nonzero(counts))
+        if counts is not None and dropped:
+            rows = np.flatnonzero(counts)
+            block = part_of(block, rows, block.file[rows])
         return _clipped(ChunkTable.concatenate([*_shifted(files, window, block)]), window), dropped
 
 
-def _counting(window: WindowTask, block: Block) -> NDArray[np.int64]:
-    """Return the rows of chunks that count; values that the scan read count in part."""
+def _counting(window: WindowTask, block: Block) -> NDArray[np.bool_] | None:
+    """Say which chunks count; values that the scan read count in part. None: all do."""
+    if window.skips is None:
+        return None
     good = np.ones(len(block), np.bool_)
     given = len(window.chunk_shape) - block.index.shape[1]
     for at, axis in enumerate(window.axes):
         if axis >= given and (own := window.chunks_of_files(at)) is not None:
             index = block.index[:, axis - given].astype(np.int64)
             good &= (index >= own[0][block.file]) & (index <= own[1][block.file])
-    return np.flatnonzero(good | window.whole[block.file])
+    return good | window.whole[block.file]
 
 
 def _wanted(files: TaskFiles, window: WindowTask, refs: WindowBlocks) -> Block | None:
@@ -79,8 +84,9 @@ def _wanted(files: TaskFiles, window: WindowTask, refs: WindowBlocks) -> Block |
 
 def _inside(block: Block, bounds: Sequence[Bound]) -> Iterator[Block]:
     """Yield what the window wants of a block, so that no array of a huge file is ever whole."""
-    rows = within(block, np.arange(len(block)), bounds, block.file)
-    if len(rows) == len(block):
+    cutting = [bound for bound in bounds if not bound.covers(block)]
+    rows = within(block, np.arange(len(block)), cutting, block.file) if cutting else None
+    if rows is None or len(rows) == len(block):
         yield block
     elif len(rows):
         yield part_of(block, rows, block.file[rows])
@@ -89,10 +95,11 @@ def _inside(block: Block, bounds: Sequence[Bound]) -> Iterator[Block]:
 def _clipped(table: ChunkTable, window: WindowTask) -> ChunkTable:
     if not window.box or not len(table):
         return table
-    inside = np.ones(len(table), np.bool_)
-    for at, (low, high) in enumerate(np.array(window.box, np.int64)):
-        inside &= (table.index[:, at] >= low) & (table.index[:, at] < high)
-    return table if inside.all() else table.take(inside)
+    box = zip(table.extents(), window.box, strict=True)
+    if all(low <= first and last <= high for (first, last), (low, high) in box):
+        return table
+    low, high = zip(*window.box, strict=True)
+    return table.take(inside(table.index, high, low))
 
 
 def _shifted(files: TaskFiles, window: WindowTask, block: Block) -> Iterator[ChunkTable]:
@@ -126,40 +133,42 @@ def _placed(window: WindowTask, block: Block) -> tuple[Block, NDArray[np.uint32]
     There are several along a dimension of the file which its variable does not have.
     """
     given = len(window.chunk_shape) - block.index.shape[1]  # new axes, before those of the file
-    index = np.pad(block.index.astype(np.int64), ((0, 0), (given, 0)))
+    index = np.zeros((len(block), len(window.chunk_shape)), np.uint32)
+    index[:, given:] = block.index
     for at, axis in enumerate(window.axes):
         begin = window.grids[axis].chunk_at(window.starts[:, at])
         if axis >= given and (own := window.chunks_of_files(at)) is not None:
             begin = begin - own[0]
-        index[:, axis] += begin[block.file]
+        if begin.any():  # sums wrap, and no chunk lies before the first
+            index[:, axis] += begin.astype(np.uint32)[block.file]
     for at, axis in enumerate(window.axes):
         if axis >= given or ((times := window.lengths[block.file, at]) == 1).all():
             continue
         # a file may have millions of steps, of which a window has a few
         low, high = window.box[axis] if window.box else (0, window.shape[axis])
-        first = np.maximum(index[:, axis], low)
-        times = np.maximum(np.minimum(index[:, axis] + times, high) - first, 0)
+        begins = index[:, axis].astype(np.int64)
+        first = np.maximum(begins, low)
+        times = np.maximum(np.minimum(begins + times, high) - first, 0)
         rows = np.repeat(np.arange(len(index)), times)
         index = index[rows]
         index[:, axis] = first[rows] + np.arange(len(rows)) - (np.cumsum(times) - times)[rows]
         block = part_of(block, rows, block.file[rows])
-    return block, index.astype(np.uint32)
+    return block, index
 
 
 def _sources(files: TaskFiles, block: Block) -> tuple[NDArray[np.uint32], Locations]:
     """Return the number of each chunk's location, and the locations that occur."""
     _refuse_astray(files, block)
-    target = block.source.astype(np.int64)
-    places = np.where(target > 0, len(files) + target - 1, block.file)
+    places: NDArray[np.integer] = block.file
+    if len(block.targets):
+        target = block.source.astype(np.int64)
+        places = np.where(target > 0, len(files) + target - 1, block.file)
     occurs = np.zeros(len(files) + len(block.targets), np.bool_)
     occurs[places] = True
-    used, source = np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[places]
+    used, source = np.flatnonzero(occurs), (np.cumsum(occurs) - 1).astype(np.uint32)[places]
     own = used < len(files)
-    virtual = block.kind == ChunkType.virtual
-    return (
-        np.where(virtual, source, 0).astype(np.uint32),
-        _locations(files, used[own], block.targets.take(used[~own] - len(files))),
-    )
+    source[block.kind != ChunkType.virtual] = 0
+    return source, _locations(files, used[own], block.targets.take(used[~own] - len(files)))
 
 
 def _refuse_astray(files: TaskFiles, block: Block) -> None:
@@ -171,7 +180,7 @@ def _refuse_astray(files: TaskFiles, block: Block) -> None:
     beyond = _beyond(files, block)
     there = np.zeros(len(block.targets), np.bool_)
     for prefix in files.led:
-        there |= block.targets.url.begin_with(np.arange(len(there)), prefix.encode())
+        there |= block.targets.url.begin_with(prefix.encode())
     row = int(beyond[0]) if len(beyond) else -1
     if len(astray := np.flatnonzero(~there)):
         found = np.flatnonzero(block.source == astray[0] + 1)

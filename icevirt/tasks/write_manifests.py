@@ -217,15 +217,17 @@ def _window_result(node_id: ObjectId8, table: ChunkTable | None, replaced: int) 
         none = ReferenceCounts()
         return WindowResult(node_id=bytes(node_id), extents=(), references=none, replaced=replaced)
     virtual = table.kind == ChunkType.virtual
+    count, total = int(np.count_nonzero(virtual)), int(table.length.sum())
+    referenced = total if count == len(table) else int(table.length[virtual].sum())
     return WindowResult(
         node_id=bytes(node_id),
         extents=table.extents(),
         references=ReferenceCounts(
-            virtual=int(virtual.sum()),
+            virtual=count,
             native=table.count(ChunkType.native),
             inline=table.count(ChunkType.inline),
-            bytes_referenced=int(table.length[virtual].sum()),
-            bytes_stored=int(table.length[~virtual].sum()),
+            bytes_referenced=referenced,
+            bytes_stored=total - referenced,
         ),
         replaced=replaced,
     )

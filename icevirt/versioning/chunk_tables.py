@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.indices import counts_up
 from icevirt.versioning.id_columns import places
 
 
@@ -215,6 +216,8 @@ def _used(
     if len(source) < available // _FEW:
         used, number = np.unique(source, return_inverse=True)
         return used.astype(np.int64), number.astype(np.uint32)
+    if counts_up(source, available - 1):
+        return None, source
     present = np.zeros(available, np.bool_)
     present[source] = True
     if bool(present.all()):

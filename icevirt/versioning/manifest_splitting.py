@@ -79,11 +79,6 @@ class SplitGrid:
             -(-chunks // step) for chunks, step in zip(self.num_chunks, self.steps, strict=True)
         )
 
-    def inside(self, index: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Say which chunk indices, shape (k, ndim), lie in the chunk grid."""
-        within: NDArray[np.bool_] = np.all(index < np.array(self.num_chunks, np.int64), axis=1)
-        return within
-
     def cells_of(self, index: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return the number of the cell of each chunk index, in C order of the cells."""
         if math.prod(self.counts) >= 1 << 62:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.chunks import ascends
+from icevirt.model.indices import ascends
 from icevirt.model.strings import Places
 from icevirt.model.transaction_log import Move, NodeType, TransactionLog
 from icevirt.wire import header

@@ -7,6 +7,8 @@ import icechunk
 import numpy as np
 import pytest
 import zarr
+from hypothesis import given
+from hypothesis import strategies as st
 
 from access.virtual import VALUES, make
 from icevirt.access.virtual_refs import VirtualChunkSpec, recorded, table_of_grid
@@ -198,3 +200,19 @@ def test_a_box_is_given_in_c_order(shape):
     places = np.indices(shape).reshape(len(shape), count).T + np.array(origin, np.int64)
     assert table.index.tolist() == places.tolist()
     assert table.offset.tolist() == numbers.tolist()
+
+
+runs = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 4)), min_size=1, max_size=12)
+
+
+@given(runs, st.booleans(), st.booleans())
+def test_each_chunk_has_its_own_location_and_each_location_is_kept_once(drawn, distinct, copied):
+    """Whether all differ or files come again, as the same strings or as equal ones."""
+    urls = [f"s3://bucket/file-{n:03d}.nc" for n in range(31)]
+    numbers = list(range(31)) if distinct else [n for n, times in drawn for _ in range(times)]
+    given = [str(urls[n].encode(), "utf-8") if copied else urls[n] for n in numbers]
+    ones = np.ones(len(given), np.uint64)
+    table = table_of_grid((len(given),), given, ones, ones)
+    held = list(table.locations.url)
+    assert [held[source] for source in table.source] == given
+    assert held == list(dict.fromkeys(given))

@@ -26,7 +26,9 @@ from icevirt.wire.manifests.manifest import ManifestEncoding
 from planning.test_combine import BYTES, data, file, static, time
 
 
-def run(files, *, per_part=2, threshold=512, catalog=None, repo=None, record=None, **wish):
+def run(
+    files, *, per_part=2, threshold=512, catalog=None, repo=None, record=None, dim=("time",), **wish
+):
     """Combine files, write every item, and return (plan, results, repo)."""
     catalog, names = MemoryStorage() if catalog is None else catalog, []
     for at in range(0, len(files), per_part):
@@ -36,7 +38,7 @@ def run(files, *, per_part=2, threshold=512, catalog=None, repo=None, record=Non
         ]
         names.append(write_part(catalog, f"p{at}", tables_of(outcomes)))
     facts = closed_of(catalog, names).facts
-    plan = combine_eras(facts, combine_spec(concat_dim=("time",), **wish))
+    plan = combine_eras(facts, combine_spec(concat_dim=dim, **wish))
     repo = MemoryStorage() if repo is None else repo
     (pile,) = balanced(plan, list(drafts(plan)), 1)
     task = write_manifests.WriteTask(

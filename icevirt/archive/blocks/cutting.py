@@ -68,9 +68,8 @@ def joined(blocks: Sequence[Block]) -> Block:
     offset, source = [], []
     data = targets = 0
     for block in blocks:
-        inline = block.kind == ChunkType.inline
-        offset.append(block.offset + np.where(inline, data, 0).astype(np.uint64))
-        source.append(block.source + np.where(block.source > 0, targets, 0).astype(np.uint32))
+        offset.append(_moved(block.offset, block.kind == ChunkType.inline, data))
+        source.append(_moved(block.source, block.source > 0, targets))
         data += len(block.data)
         targets += len(block.targets)
     places = [block.targets for block in blocks if len(block.targets)]
@@ -84,6 +83,17 @@ def joined(blocks: Sequence[Block]) -> Block:
         source=np.concatenate(source),
         targets=sum(places[1:], places[0]) if places else Locations.none(),
     )
+
+
+def _moved[T: np.unsignedinteger](
+    column: NDArray[T], rows: NDArray[np.bool_], by: int
+) -> NDArray[T]:
+    """Return a column with a number added to some of its rows."""
+    if not by or not rows.any():
+        return column
+    moved = column.copy()
+    moved[rows] += column.dtype.type(by)
+    return moved
 
 
 def dumps(block: Block) -> bytes:

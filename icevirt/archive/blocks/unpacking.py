@@ -127,7 +127,7 @@ def unpack_all(packed: PackedBlocks, first: NDArray[np.int64] | None = None) -> 
         moved = np.repeat(columns["data"].starts[:-1], n)
         offset[kind == ChunkType.inline] += moved[kind == ChunkType.inline].astype(np.uint64)
     return Block(
-        file=np.repeat(files, counts).astype(np.int32),
+        file=np.repeat(files.astype(np.int32), counts),
         index=_indices(columns, counts, n, ndim),
         kind=kind,
         offset=offset,
@@ -203,10 +203,9 @@ def _offsets(
     step[1:] += length[:-1]
     begins = (np.cumsum(n) - n)[n > 0]
     step[begins] = gaps[begins]
-    sums = np.cumsum(step, dtype=np.uint64)
-    before = np.concatenate([np.zeros(1, np.uint64), sums])[begins]
-    offsets: NDArray[np.uint64] = sums - np.repeat(before, n[n > 0])
-    return offsets
+    if len(begins) > 1:  # what a block adds up to is taken away where the next one begins
+        step[begins[1:]] -= np.add.reduceat(step, begins)[:-1]
+    return np.cumsum(step, dtype=np.uint64, out=step)
 
 
 def _indices(
@@ -242,6 +241,9 @@ def _fill_boxes(
         distinct, which = np.unique(boxes, axis=0, return_inverse=True)
     for number, box in enumerate(distinct):
         grid = np.indices(tuple(box), np.uint32).reshape(ndim, math.prod(box.tolist())).T
+        if len(distinct) == 1 and len(out) == len(begins) * len(grid):  # as nearly always
+            out.reshape(len(begins), *grid.shape)[:] = grid
+            return
         members = begins[which.reshape(-1) == number]
         out[members[:, None] + np.arange(len(grid))] = grid
 

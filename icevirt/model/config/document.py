@@ -164,7 +164,7 @@ def first_uncovered(urls: Strings, prefixes: Iterable[str]) -> str | None:
     uncovered = np.ones(len(urls), np.bool_)
     for prefix in prefixes:
         rows = np.flatnonzero(uncovered)
-        uncovered[rows] = ~urls.begin_with(rows, prefix.encode())
+        uncovered[rows] = ~urls.begin_with(prefix.encode(), rows)
     return urls[int(uncovered.argmax())] if uncovered.any() else None
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable
+from icevirt.model.indices import all_inside, inside
 from icevirt.model.metadata import node_of
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
 from icevirt.model.transaction_log import TransactionLog
@@ -189,8 +190,8 @@ def check_grid(node: ArrayNode, index: NDArray[np.integer]) -> None:
         InvalidInputError: One does not; the first is named.
     """
     check_index(node, index)
-    outside = np.any((index < 0) | (index >= np.array(node.num_chunks, np.int64)), axis=1)
-    if outside.any():
+    if not all_inside(index, node.num_chunks):
+        outside = ~inside(index, node.num_chunks)
         raise InvalidInputError(
             "a chunk lies outside the array's chunk grid",
             do="Resize the array first.",

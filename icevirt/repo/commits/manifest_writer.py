@@ -16,6 +16,7 @@ from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import RepositoryConfig
+from icevirt.model.indices import all_inside, inside
 from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Node, Snapshot
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits.change_set import ChangeSet
@@ -130,8 +131,9 @@ def _sorted_out(
 
 
 def _inside(table: ChunkTable, grid: SplitGrid) -> ChunkTable:
-    inside = grid.inside(table.index)
-    return table if bool(inside.all()) else table.take(inside)
+    if all_inside(table.index, grid.num_chunks):
+        return table
+    return table.take(inside(table.index, grid.num_chunks))
 
 
 def by_cell(table: ChunkTable, grid: SplitGrid) -> list[ChunkTable]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
+from icevirt.model import indices
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.repo.assets import Assets
 from icevirt.repo.reader import ArrayReader
@@ -49,7 +50,7 @@ class CellWriter:
         assets = self.assets
         before = ArrayReader(assets, target.node).table_to_rewrite(target.in_cell(cell))
         if len(before):
-            inside = target.grid.inside(before.index)
+            inside = indices.inside(before.index, target.grid.num_chunks)
             own = np.flatnonzero(inside)
             own = own[target.grid.cells_of(before.index[own]) == cell]
             before = before.take(own)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
+from icevirt.archive.blocks.cutting import joined, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.plan import FileRows
 from icevirt.catalog.arrow_columns import numbers_of
@@ -22,6 +22,7 @@ from icevirt.catalog.parquet import read_table
 from icevirt.catalog.references import RefsReader
 from icevirt.model.chunks import ChunkType
 from icevirt.storage.protocol import Storage
+from icevirt.wire.manifests.distinct_rows import first_uses
 
 _OF_FILES = ("row", "status", "signature", "groups", "places", "left_out")
 _OF_ARRAYS = tuple(name for name, _ in catalog.ARRAYS)
@@ -73,34 +74,30 @@ def _digests(storage: Storage, reader: RefsReader, files: FileRows) -> list[str]
 
 def _of_references(blocks: list[Block], at: int) -> str:
     """Return a digest of the references of one array in one file."""
-    digest = hashlib.blake2b(digest_size=16)
-    for column in zip(*(_columns(block, at) for block in blocks), strict=True):
-        for raw in column:
-            digest.update(raw)
+    parts = ((block, np.flatnonzero(block.file == at)) for block in blocks)
+    mine = joined([part_of(block, rows, block.file[rows]) for block, rows in parts])
+    codes, targets = _numbered_targets(mine)
+    offset = np.where(mine.kind == ChunkType.inline, 0, mine.offset).astype(np.uint64)
+    digest = hashlib.blake2b(repr(targets).encode(), digest_size=16)
+    # bytes of inline rows stand in the order of the rows
+    for column in (mine.index, mine.kind, offset, mine.length, mine.data, codes):
+        digest.update(column.tobytes())
     return digest.hexdigest()
 
 
-def _columns(block: Block, at: int) -> Iterator[bytes]:
-    rows = np.flatnonzero(block.file == at)
-    kind, offset, length = block.kind[rows], block.offset[rows], block.length[rows]
-    inline = kind == ChunkType.inline
-    yield block.index[rows].tobytes()
-    yield kind.tobytes()
-    yield np.where(inline, 0, offset).astype(np.uint64).tobytes()
-    yield length.tobytes()
-    spans = zip(offset[inline].tolist(), length[inline].tolist(), strict=True)
-    yield b"".join(block.data[first : first + size].tobytes() for first, size in spans)
-    source = block.source[rows]
-    told = block.targets.take(np.maximum(source.astype(np.int64), 1) - 1) if source.any() else None
-    yield (
-        b""
-        if told is None
-        else repr(
-            [
-                (number and (url, etag, time))
-                for number, url, etag, time in zip(
-                    source.tolist(), told.url, told.etag, told.last_modified.tolist(), strict=True
-                )
-            ]
-        ).encode()
-    )
+type _Target = tuple[str, str, int] | None  # None: the file itself
+
+
+def _numbered_targets(block: Block) -> tuple[NDArray[np.uint32], list[_Target]]:
+    """Return the distinct files that references lead to, by first use, and each row's number.
+
+    However the catalog numbers them, and however many blocks it has of the file.
+    """
+    first, rank = first_uses(block.source)
+    used = block.source[first].astype(np.int64)
+    told = block.targets.take(used[used > 0] - 1)
+    targets = zip(told.url, told.etag, told.last_modified.tolist(), strict=True)
+    keys: list[_Target] = [next(targets) if number else None for number in used.tolist()]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    codes = np.array([numbers[key] for key in keys], np.uint32)
+    return codes[rank], list(numbers)

@@ -89,7 +89,7 @@ def prefixes_used(task: VerifyTask) -> frozenset[str]:
     for _, table in _tables(session, task.manifests):
         rest = np.unique(table.source[table.kind == ChunkType.virtual]).astype(np.int64)
         for beginning in longest:
-            hit = table.locations.url.begin_with(rest, beginning.encode())
+            hit = table.locations.url.begin_with(beginning.encode(), rest)
             if hit.any():
                 found.add(beginnings[beginning])
             rest = rest[~hit]

@@ -68,7 +68,8 @@ class Rows:
     count: int
     index: NDArray[np.uint32] | None = None  # (count, ndim)
     columns: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)  # (k,), (k, bytes)
-    targets: Mapping[str, Places] = field(default_factory=dict)  # where references are to lead
+    targets: Mapping[str, NDArray[np.integer]] = field(default_factory=dict)
+    """Where references are to lead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +120,12 @@ class Records:
         size = min(count, BLOCK)
         buffer = np.empty((size, self.stride), np.uint8)
         buffer[:] = self.template
-        places = self.places(start, size)
+        places = self.places(start, size).astype(np.uint32)  # which no payload exceeds
         for part in parts:
             rows = buffer[: part.count]
             self._write(rows, places[: part.count], part)
             yield rows.reshape(-1)
-            places += self.stride * part.count
+            places += np.uint32(self.stride * part.count)
 
     def scattered(self, starts: Places, part: Rows) -> Bytes:
         """Return the records that are to stand at ``starts``, shape (n, stride)."""
@@ -133,7 +134,7 @@ class Records:
         self._write(rows, starts + self.table_at, part)
         return rows
 
-    def _write(self, rows: Bytes, tables: Places, part: Rows) -> None:
+    def _write(self, rows: Bytes, tables: NDArray[np.integer], part: Rows) -> None:
         """Put columns into copies of the template; ``tables`` is where the tables are to stand."""
         if part.index is not None:
             low = self.vector_at + 4
@@ -151,9 +152,11 @@ class Records:
         rows[:, low : low + width].view(raw.dtype)[:] = raw
 
 
-def references(slots: Places | int, targets: Places) -> NDArray[np.uint32]:
+def references(
+    slots: NDArray[np.integer] | int, targets: NDArray[np.integer]
+) -> NDArray[np.uint32]:
     """Return the references stored at ``slots`` that lead to ``targets``."""
-    return (targets - slots).astype("<u4")
+    return (targets - slots).astype("<u4", copy=False)
 
 
 def vector_blocks(start: int, count: int, targets: Iterable[Places]) -> Iterator[Bytes]:
@@ -180,7 +183,10 @@ class Pool:
     def of(cls, source: Bytes, start: Places, length: Places, *, element: int = 1) -> Pool:
         """Lay them out one after the other."""
         at = np.zeros(len(length) + 1, np.int64)
-        np.cumsum((4 + length + 1 + 3) // 4 * 4, out=at[1:])
+        sizes = at[1:]  # in place: there may be millions
+        np.add(length, 4 + 1 + 3, out=sizes)  # what says the length, a zero, and up to 3 more
+        sizes &= ~3
+        np.cumsum(sizes, out=sizes)
         return cls(source, start, length, at, element)
 
     @classmethod
@@ -203,7 +209,7 @@ class Pool:
             at, length = self.at[low:high] - self.at[low], self.length[low:high]
             out = buffer[: int(self.at[high] - self.at[low])]
             out.fill(0)
-            out.view("<u4")[at // 4] = length // self.element
+            out.view("<u4")[at >> 2] = length // self.element if self.element > 1 else length
             copy_ranges(self.source, self.start[low:high], out, at + 4, length)
             yield out
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.chunks import ChunkTable, Manifest, ascends
+from icevirt.model.chunks import ChunkTable, Manifest
 from icevirt.model.config.document import MAX_LEVEL
+from icevirt.model.indices import ascends
 from icevirt.model.json import JSONObject
 from icevirt.wire import header
 from icevirt.wire.flatbuffer.builder import Builder

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.chunks import ChunkTable, Manifest, ascends
+from icevirt.model.chunks import ChunkTable, Manifest
+from icevirt.model.indices import ascends
 from icevirt.model.strings import Places
 from icevirt.wire import header
 from icevirt.wire.flatbuffer.columns_read import Payload, Tables, moved

@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.model.chunks import FARTHEST, ChunkTable, ChunkType, Locations, ascends
+from icevirt.model.chunks import FARTHEST, ChunkTable, ChunkType, Locations
+from icevirt.model.indices import ascends
 from icevirt.model.strings import Bytes, Places, Strings, StringsWithin, gather
 from icevirt.wire.flatbuffer.columns_read import Payload, Tables, array, text
 from icevirt.wire.flatbuffer.reader import Damage, Span, reading

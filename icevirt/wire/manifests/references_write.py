@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.config.document import MAX_LEVEL
+from icevirt.model.indices import counts_up
 from icevirt.model.json import JSONObject
 from icevirt.model.strings import Bytes, Places, Strings
 from icevirt.wire.flatbuffer.columns_write import (
@@ -88,21 +89,23 @@ class _References:
 
     # -- laying out ------------------------------------------------------------------------------
 
-    def _share(self, tail: Tail, name: str, kinds: Sequence[int], locations: _Compressed) -> Places:
+    def _share(
+        self, tail: Tail, name: str, kinds: Sequence[int], locations: _Compressed
+    ) -> NDArray[np.uint32]:
         """Append the rows of a shared column that are used; return where each row stands."""
         table = self._table
         if name == "inline":
-            return pooled(tail, Pool.of(table.inline, *_inline(table)))
+            return pooled(tail, Pool.of(table.inline, *_inline(table))).astype(np.uint32)
         columns: dict[str, Strings | _Compressed] = {
             "location": table.locations.url,
             "compressed_location": locations,
             "checksum_etag": table.locations.etag,
         }
         shared = columns[name]
-        start, length = shared.starts[:-1], np.diff(shared.starts)
         used = _by_first_use(self._sources(kinds))
-        places = np.zeros(len(start), np.int64)
-        places[used] = pooled(tail, Pool.of(shared.data, start[used], length[used]))
+        start, end = shared.starts[:-1][used], shared.starts[1:][used]
+        places = np.zeros(len(shared.starts) - 1, np.uint32)
+        places[used] = pooled(tail, Pool.of(shared.data, start, end - start))
         return places
 
     def _sources(self, kinds: Sequence[int]) -> NDArray[np.uint32]:
@@ -122,6 +125,10 @@ class _References:
         at = {number: block.at for number, block in self._blocks.items()}
         for low in range(0, len(self._kind), BLOCK):
             kind = self._kind[low : low + BLOCK]
+            if len(self._blocks) == 1:
+                (only,) = self._blocks.values()
+                yield only.records.places(only.at + only.records.stride * low, len(kind))
+                continue
             found = np.empty(len(kind), np.int64)
             for number, block in self._blocks.items():
                 rows = np.flatnonzero(kind == number)
@@ -138,8 +145,9 @@ class _References:
         table, fields, done = self._table, _KINDS[number], 0
         shared = [name for name in _SHARED if name in fields]
         for low in range(0, len(table), BLOCK):
-            of_kind = self._kind[low : low + BLOCK] == number
-            rows = slice(low, low + BLOCK) if of_kind.all() else low + np.flatnonzero(of_kind)
+            rows: slice | Places = slice(low, low + BLOCK)
+            if len(self._blocks) > 1:
+                rows = low + np.flatnonzero(self._kind[rows] == number)
             source = table.source[rows]
             if number == _INLINE:
                 source = np.arange(done, done + len(source), dtype=np.uint32)
@@ -174,6 +182,11 @@ def _kinds(table: ChunkTable, locations: _Compressed) -> NDArray[np.uint8]:
     Raises:
         InvalidInputError: A row is of no kind, or its source is not there.
     """
+    if len(table) and table.count(ChunkType.virtual) == len(table):
+        _check_sources(table.source, len(table.locations), "no location")
+        kinds = _virtual_kinds(table, locations)
+        one = int(kinds.min()) == int(kinds.max())
+        return np.full(len(table), kinds[0], np.uint8) if one else kinds[table.source]
     kind = np.full(len(table), len(_KINDS), np.uint8)
     kind[table.kind == ChunkType.inline] = _INLINE
     native, virtual = (table.kind == each for each in (ChunkType.native, ChunkType.virtual))
@@ -181,7 +194,7 @@ def _kinds(table: ChunkTable, locations: _Compressed) -> NDArray[np.uint8]:
         _check_sources(table.source[native], len(table.chunk_ids), "no chunk")
         kind[native] = _NATIVE
     if virtual.any():
-        source = table.source if virtual.all() else table.source[virtual]
+        source = table.source[virtual]
         _check_sources(source, len(table.locations), "no location")
         kind[virtual] = _virtual_kinds(table, locations)[source]
     if int(kind.max()) == len(_KINDS):
@@ -196,9 +209,12 @@ def _check_sources(source: NDArray[np.uint32], count: int, nowhere: str) -> None
 
 def _virtual_kinds(table: ChunkTable, locations: _Compressed) -> NDArray[np.uint8]:
     """Return the kind of virtual references to each location."""
-    checksum = np.where(table.locations.last_modified > 0, 1, 2)
-    checksum[table.locations.etag.lengths > 0] = 0  # one is enough, an etag is better
-    return np.asarray(_VIRTUAL + checksum + _CHECKSUMS * locations.hidden, np.uint8)
+    kinds = np.full(len(table.locations), _VIRTUAL + 2, np.uint8)
+    kinds[table.locations.last_modified > 0] = _VIRTUAL + 1
+    if len(table.locations.etag.data):
+        kinds[table.locations.etag.lengths > 0] = _VIRTUAL  # one is enough, an etag is better
+    kinds[locations.hidden] += np.uint8(_CHECKSUMS)
+    return kinds
 
 
 def _inline(table: ChunkTable) -> tuple[Places, Places]:
@@ -212,8 +228,8 @@ def _inline(table: ChunkTable) -> tuple[Places, Places]:
 
 def _by_first_use(source: NDArray[np.uint32]) -> slice | Places:
     """Return the distinct sources in the order they are used first."""
-    if int(source[0]) == 0 and int((source[1:] - source[:-1]).max(initial=0)) <= 1:
-        return slice(0, int(source[-1]) + 1)  # as most are: each goes on, or begins the next
+    if counts_up(source):  # as most do: chunks of a file follow one another
+        return slice(0, int(source[-1]) + 1)
     first = np.full(int(source.max()) + 1, len(source), np.int64)
     first[source[::-1]] = np.arange(len(source) - 1, -1, -1)  # the earliest is assigned last
     used = np.argsort(first, kind="stable")
@@ -293,16 +309,16 @@ class _Compressed:
 
 def _compressed(locations: Locations, dictionary: Dictionary | None, level: int) -> _Compressed:
     """Compress the locations that a reader accepts compressed."""
-    url, data = locations.url, np.zeros(0, np.uint8)
-    hidden, sizes = np.zeros(len(url), np.bool_), np.zeros(len(url), np.int64)
-    if dictionary is not None:
-        lengths = url.lengths
-        hidden = (lengths > 0) & (lengths <= MAX_LOCATION)
-        rows = np.flatnonzero(hidden)
-        chosen = url if len(rows) == len(url) else url[rows]
-        data, starts = dictionary.compress(chosen.data, chosen.starts, level)
-        sizes[rows] = np.diff(starts)
-    return _Compressed(hidden, data, np.concatenate([[0], np.cumsum(sizes)]))
+    url, places = locations.url, np.zeros(len(locations) + 1, np.int64)
+    if dictionary is None:
+        return _Compressed(np.zeros(len(url), np.bool_), np.zeros(0, np.uint8), places)
+    lengths = url.lengths
+    hidden = (lengths > 0) & (lengths <= MAX_LOCATION)
+    rows = np.flatnonzero(hidden)
+    chosen = url if len(rows) == len(url) else url[rows]
+    data, starts = dictionary.compress(chosen.data, chosen.starts, level)
+    places[rows + 1] = np.diff(starts)
+    return _Compressed(hidden, data, np.cumsum(places))
 
 
 def _samples(tables: Sequence[ChunkTable], count: int) -> list[bytes]:

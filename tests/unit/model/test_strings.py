@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.model import strings
+from icevirt.model import distinct_strings, strings
+from icevirt.model.distinct_strings import surely_differ
 from icevirt.model.strings import Strings, StringsWithin
 
 texts = st.lists(st.text(st.sampled_from("ab/é🧊"), max_size=5), max_size=12)
@@ -27,10 +28,45 @@ def test_blocks_do_not_show(values, rows):
         assert Strings.of(values) == whole
 
 
-@given(texts)
-def test_first_bytes_are_those_of_each_string(values):
-    expected = [text.encode()[0] if text else 0 for text in values]
-    assert Strings.of(values).first_bytes().tolist() == expected
+prefixes = st.text(st.sampled_from("ab/é"), max_size=20)
+
+
+@given(prefixes, st.integers(0, 3), texts, st.data())
+def test_the_beginning_of_each_row_is_that_of_its_string(prefix, missing, values, data):
+    """Whether strings are of one length or of many, and whatever the length of the prefix."""
+    head = prefix.encode()
+    beginning = head[: max(len(head) - missing, 0)].decode(errors="ignore")
+    values = [beginning + text for text in values]
+    rows = data.draw(st.lists(st.integers(0, max(len(values) - 1, 0)), max_size=8))
+    rows = np.array(rows if values else [], np.int64)
+    expected = [text.startswith(prefix) for text in values]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strings, "_ROWS_AT_ONCE", data.draw(st.integers(1, 9)))
+        column = Strings.of(values)
+        assert column.begin_with(head).tolist() == expected
+        assert column.begin_with(head, rows).tolist() == [expected[row] for row in rows]
+
+
+words = st.lists(st.text(st.sampled_from("ab0"), max_size=3), max_size=12)
+
+
+@given(words, st.sampled_from(["", "0", "01234567", "0123456789abcdef"]), st.text(max_size=2))
+def test_strings_that_are_shown_to_differ_do(values, head, ending):
+    """Whatever they begin and end with; strings of one length that ascend are always shown to."""
+    column = Strings.of([head + text + ending for text in values])
+    shown = surely_differ(column)
+    assert not shown or len(set(values)) == len(values)
+    if len(set(map(len, values))) == 1 and len(set(values)) == len(values) and len(head) > 7:
+        assert surely_differ(column)
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=2, max_size=60), st.integers(1, 7))
+def test_names_that_count_are_shown_to_differ(numbers, rows):
+    """In any order, of any lengths and over any blocks, unless one comes twice."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distinct_strings, "_ROWS_AT_ONCE", rows)
+        column = Strings.of(f"s3://bucket/directory/file-{number}.nc" for number in numbers)
+        assert surely_differ(column) == (len(set(numbers)) == len(numbers))
 
 
 @given(texts, st.data())

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.model.chunks import ascends
+from icevirt.model.indices import ascends
 from icevirt.model.strings import Strings, copy_ranges, gather
 from icevirt.wire.flatbuffer.columns_read import array, condensed
 from icevirt.wire.manifests import distinct_rows

@@ -14,11 +14,11 @@ import os
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from icevirt.connect.library import asked, is_refusal
 from icevirt.connect.stores import Bucket
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import StorageError
 
 TOTAL = 60.0

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from icevirt.archive.scanned import SourceFile
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ObjectNotFoundError, StaleReferenceError, StorageError
 
 type Body = bytes | memoryview

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.schema import DECODING
+from icevirt.deferred_dataclass import dataclass
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations, Manifest
 from icevirt.model.snapshot import ArrayNode, ManifestRef, Node
 from icevirt.model.strings import gather

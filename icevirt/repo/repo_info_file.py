@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
 
 from icevirt.connect.retry import jitter
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import (
     NotListableError,
     ObjectNotFoundError,

@@ -17,7 +17,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,6 +25,7 @@ from icevirt.connect.library import asked, obstore
 from icevirt.connect.options import config_of
 from icevirt.connect.retry import RetryState, jitter, patiently
 from icevirt.connect.stores import Bucket
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.model.config.document import ObjectStoreConfig
 from icevirt.storage.memory import refuse_huge, too_short

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 
 _UNFINISHED = re.compile(r".+#\d+")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from icevirt.access.store.keys import FetchPlan
 from icevirt.connect import urls
+from icevirt.deferred_dataclass import dataclass
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.objects import fetch, remote

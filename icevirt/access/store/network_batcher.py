@@ -17,9 +17,10 @@ from __future__ import annotations
 from asyncio import Task, TimerHandle, get_running_loop
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.objects import remote
 from icevirt.objects.answers import Body, ObjectBytes
 from icevirt.objects.remote import RemoteRange

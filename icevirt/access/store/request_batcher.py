@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,6 +19,7 @@ from icevirt.access.store.keys import GroupedRequests, Request, sort_out
 from icevirt.access.store.locating import InRemote, Range
 from icevirt.access.store.network_batcher import NetworkBatcher, started
 from icevirt.access.store.reading import SessionReader
+from icevirt.deferred_dataclass import dataclass
 from icevirt.objects.answers import Body
 
 _THREADS = 4

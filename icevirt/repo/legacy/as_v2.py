@@ -6,9 +6,9 @@ It is found by its reference files, and its format generation recognized by a sn
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError, NotListableError, ObjectNotFoundError
 from icevirt.ids import ObjectId12
 from icevirt.model.generation import OldFormat

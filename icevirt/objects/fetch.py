@@ -20,7 +20,7 @@ from pathlib import PurePath
 import numpy as np
 
 from icevirt.errors import IcevirtError, StorageError, UnauthorizedError
-from icevirt.objects import answers, remote
+from icevirt.objects import answers
 from icevirt.objects.answers import UNCHECKED, Body, Checksum
 from icevirt.objects.authorize import Grant, LocalGrant, RemoteGrant
 from icevirt.objects.staleness import refuse
@@ -52,6 +52,8 @@ def read(
         StorageError: The file ends too early or cannot be read.
     """
     if isinstance(grant, RemoteGrant):
+        from icevirt.objects import remote
+
         source = remote.object_of(grant, checksum, on_stale)
         return remote.read(remote.RemoteRange(source, offset, length))
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icevirt.connect.retry import jitter
 from icevirt.deferred_dataclass import dataclass
@@ -24,9 +24,6 @@ from icevirt.ids import ObjectId12
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotSummary
 from icevirt.repo import layout
-from icevirt.repo.legacy.as_v2 import Finder, OldRepoState
-from icevirt.repo.v1 import as_v2
-from icevirt.repo.v1.files import V1Files
 from icevirt.storage.protocol import LostRace, Storage, Version
 from icevirt.versioning.config_merge import refuse_unconditional
 from icevirt.versioning.history import ops_log
@@ -34,6 +31,10 @@ from icevirt.versioning.history.timestamps import MOST_AHEAD, lag, refuse_ahead
 from icevirt.versioning.repo_updates import Edit
 from icevirt.versioning.v1_migration import refuse_v1
 from icevirt.wire.repo_info import file
+
+if TYPE_CHECKING:  # what reads other formats is imported where there is no `repo`
+    from icevirt.repo.legacy.as_v2 import Finder, OldRepoState
+    from icevirt.repo.v1.as_v2 import V1RepoState
 
 _TRIES = 100
 _IMMEDIATE = 5
@@ -51,7 +52,7 @@ class RepoObject:
     version: Version
 
 
-type RepoState = RepoObject | as_v2.V1RepoState | OldRepoState
+type RepoState = RepoObject | V1RepoState | OldRepoState
 
 
 class RepoInfoFile:
@@ -66,7 +67,7 @@ class RepoInfoFile:
         self.watch = ClockCheck()
         self._last: RepoObject | None = None
         self._snapshots: dict[ObjectId12, SnapshotSummary] = {}  # of a V1 repository
-        self._finder = Finder(storage)
+        self._finder: Finder | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RepoInfoFile, (self.storage, self.now), {"_finder": self._finder}
@@ -80,12 +81,17 @@ class RepoInfoFile:
         # an upgrade may end between the first and the second look
         return self._repo_object() or self._older() or self._repo_object()
 
-    def _older(self) -> as_v2.V1RepoState | OldRepoState | None:
+    def _older(self) -> V1RepoState | OldRepoState | None:
         """Read a repository that has references in place of `repo`."""
+        from icevirt.repo.legacy.as_v2 import Finder
+        from icevirt.repo.v1 import as_v2
+        from icevirt.repo.v1.files import V1Files
+
         try:
             files = V1Files(self.storage, self._snapshots)
         except NotListableError:  # on a web server; references are found by listing them
             return None
+        self._finder = self._finder or Finder(self.storage)
         return as_v2.state_of(files, self.storage) or self._finder.find(files.paths)
 
     def read(self) -> RepoState:
@@ -135,7 +141,7 @@ class RepoInfoFile:
 
     def swap(self, current: RepoState, *edits: Edit) -> RepoInfo | None:
         """Apply edits to what was read; None if another writer changed it meanwhile."""
-        if isinstance(current, as_v2.V1RepoState | OldRepoState):
+        if not isinstance(current, RepoObject):
             return current.swap(edits)
         after, backups = self._edited(current.info, current.raw, edits)
         if not backups:

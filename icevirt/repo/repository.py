@@ -12,11 +12,9 @@ from icevirt.model.arguments import checked
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.config.sections import merged
 from icevirt.objects.staleness import OnStale
-from icevirt.repo import creation
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.history.api import RepositoryHistory
-from icevirt.repo.legacy.as_v2 import OldRepoState, with_containers
 from icevirt.repo.maintenance.api import Maintenance
 from icevirt.repo.maintenance.inspection import Inspection
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
@@ -103,6 +101,8 @@ class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance)
             AlreadyExistsError: The path holds a repository or something else.
             StorageError: The path cannot be written to.
         """
+        from icevirt.repo import creation
+
         root = storage_of(storage)
         if RepoInfoFile(root).find() is not None:
             raise creation.there_is_one(root)
@@ -151,7 +151,10 @@ class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance)
         info = current.info
         persisted = dict(info.config or {})
         document = copy.deepcopy(merged(persisted, given))
-        with_containers(info, document, credentials)
+        if info.old is not None and credentials:  # its own ones cover whole schemes
+            from icevirt.repo.legacy.containers import authorized_containers
+
+            document["virtual_chunk_containers"] = authorized_containers(document, credentials)
         options = RepositoryOptions(
             on_stale=on_stale, content_addressed_chunks=content_addressed_chunks
         )
@@ -269,7 +272,10 @@ def _assets(
     current: RepoState, root: Storage, config: RepositoryConfig, options: RepositoryOptions
 ) -> Assets:
     """Return what reads the files, which is the one thing that depends on their format."""
-    if isinstance(current, OldRepoState):
+    if current.info.old is not None:
+        from icevirt.repo.legacy.as_v2 import OldRepoState
+
+        assert isinstance(current, OldRepoState)
         return current.assets
     return Assets(
         root,

@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icevirt.connect.credentials.common import Credentials
 from icevirt.connect.credentials.object_stores import (
@@ -20,10 +20,11 @@ from icevirt.connect.stores import bucket_of
 from icevirt.connect.urls import Address
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import ObjectStoreConfig
-from icevirt.storage.http import http_storage
 from icevirt.storage.local import LocalStorage
-from icevirt.storage.object_store import ObjectStorage
 from icevirt.storage.protocol import Storage
+
+if TYPE_CHECKING:  # what speaks to servers is imported with the first bucket
+    from icevirt.storage.object_store import ObjectStorage
 
 HUGGING_FACE = "https://s3.hf.co"
 
@@ -73,7 +74,7 @@ def _storage_at(url: str, options: Mapping[str, Any]) -> Storage:
             url=url.partition("?")[0].partition("#")[0],
         )
     at = Address.parse(url)
-    constructor = _CONSTRUCTORS[at.scheme if at.scheme == "tigris" else at.provider]
+    constructor = _constructor(at)
     arguments: dict[str, Any] = {"bucket": at.bucket, "prefix": at.key}
     if at.provider == "azure":
         arguments = {"container": at.bucket, "prefix": at.key, "account": at.account}
@@ -339,6 +340,8 @@ def in_bucket(
         raise InvalidInputError(
             "this is not a bucket name", do="Pass the name without a URL.", name=bucket
         )
+    from icevirt.storage.object_store import ObjectStorage
+
     config = ObjectStoreConfig(provider, dict(options))
     return ObjectStorage(bucket_of(f"{_SCHEMES[provider]}://{bucket}", config, credentials), prefix)
 
@@ -346,10 +349,17 @@ def in_bucket(
 _SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "az"}
 
 
+def _constructor(at: Address) -> Callable[..., Storage]:
+    if at.provider == "http":
+        from icevirt.storage.http import http_storage
+
+        return http_storage
+    return _CONSTRUCTORS[at.scheme if at.scheme == "tigris" else at.provider]
+
+
 _CONSTRUCTORS: dict[str, Callable[..., Storage]] = {
     "s3": s3_storage,
     "tigris": tigris_storage,
     "gcs": gcs_storage,
     "azure": azure_storage,
-    "http": http_storage,
 }

@@ -8,19 +8,21 @@ failure fails one request.
 from __future__ import annotations
 
 import asyncio
-from asyncio import AbstractEventLoop, Future
-from collections.abc import Callable, Sequence
-from typing import Any
+from asyncio import AbstractEventLoop, Future, Task
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from zarr.abc.store import ByteRequest
 
 from icevirt.access.store.keys import GroupedRequests, Request, sort_out
 from icevirt.access.store.locating import InRemote, Range
-from icevirt.access.store.network_batcher import NetworkBatcher, started
 from icevirt.access.store.reading import SessionReader
 from icevirt.deferred_dataclass import dataclass
 from icevirt.objects.answers import Body
+
+if TYPE_CHECKING:
+    from icevirt.access.store.network_batcher import NetworkBatcher
 
 _THREADS = 4
 _QUICK = 256 * 1024  # bytes that are copied sooner than handed to a thread
@@ -106,6 +108,8 @@ class RequestBatcher:
         away = [(one.part, waiting.give) for waiting, one in pairs if isinstance(one, InRemote)]
         if not away:
             return list(pairs)
+        from icevirt.access.store.network_batcher import NetworkBatcher
+
         self._away.setdefault(loop, NetworkBatcher()).fetch(away)
         return [pair for pair in pairs if not isinstance(pair[1], InRemote)]
 
@@ -162,3 +166,11 @@ async def _or_error[A, B](
         return await asyncio.to_thread(work, arguments)
     except RuntimeError as error:
         return [error] * count
+
+
+def started[T](work: Coroutine[Any, Any, T], tasks: set[Task[Any]]) -> Task[T]:
+    """Start a task and keep it among others until it is done: the loop has no strong reference."""
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task

@@ -1,4 +1,4 @@
-"""Make dataclasses whose methods are compiled when they are first used.
+"""Make dataclasses whose methods are compiled one by one, when they are first used.
 
 `dataclasses.dataclass` compiles the methods of a class when it is defined, which takes half a
 millisecond each time, and a program uses few of the classes that it imports. This decorator makes
@@ -18,7 +18,7 @@ _DEFAULTS = {"init": True, "repr": True, "eq": True, "frozen": False}
 
 
 class _Deferred:
-    """Stands in for a method; to look it up compiles the methods of its class."""
+    """Stands in for a method; to look it up puts the method in its place."""
 
     __slots__ = ("cls", "how", "name")
 
@@ -26,8 +26,9 @@ class _Deferred:
         self.cls, self.name, self.how = cls, name, how
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        _compile(self.cls, self.how)
-        return vars(self.cls)[self.name].__get__(instance, owner)
+        method = _compiled(self.cls, self.name, self.how)
+        setattr(self.cls, self.name, method)
+        return method.__get__(instance, owner)
 
 
 def _dataclass(
@@ -69,20 +70,21 @@ def _made(cls: type, how: dict[str, bool], *, slots: bool, kw_only: bool) -> typ
     return made  # type: ignore[no-any-return]
 
 
-def _compile(cls: type, how: dict[str, bool]) -> None:
-    """Let the standard library compile the methods, for a class that has the same fields."""
+def _compiled(cls: type, name: str, how: dict[str, bool]) -> Any:
+    """Let the standard library compile a method, for a class that has the same fields."""
     found = dataclasses.fields(cls)
     inside: dict[str, Any] = {each.name: each for each in found}
     inside["__annotations__"] = {each.name: each.type for each in found}
-    inside["__module__"] = cls.__module__
+    inside |= {"__module__": cls.__module__, "__doc__": cls.__doc__ or cls.__name__}
     if hasattr(cls, "__post_init__"):
         inside["__post_init__"] = None
+    wanted = {"init": name == "__init__", "repr": name == "__repr__"}
+    wanted["eq"] = name in ("__eq__", "__hash__")
+    wanted["frozen"] = how["frozen"] and name != "__repr__"  # initialized and hashed otherwise
     same: Any = type(cls.__name__, (), inside)
-    methods = vars(dataclasses.dataclass(**how)(same))
-    for name, method in list(vars(cls).items()):
-        if isinstance(method, _Deferred):
-            methods[name].__qualname__ = f"{cls.__qualname__}.{name}"
-            setattr(cls, name, methods[name])
+    method = vars(dataclasses.dataclass(**wanted)(same))[name]
+    method.__qualname__ = f"{cls.__qualname__}.{name}"
+    return method
 
 
 def _set(self: Any, name: str, value: object) -> None:

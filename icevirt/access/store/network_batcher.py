@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
-from icevirt.access.store.request_batcher import started
+from icevirt.access.store.loop_tasks import started
 from icevirt.deferred_dataclass import dataclass
 from icevirt.objects import remote
 from icevirt.objects.answers import Body, ObjectBytes

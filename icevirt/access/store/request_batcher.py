@@ -8,8 +8,8 @@ failure fails one request.
 from __future__ import annotations
 
 import asyncio
-from asyncio import AbstractEventLoop, Future, Task
-from collections.abc import Callable, Coroutine, Sequence
+from asyncio import AbstractEventLoop, Future
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -17,6 +17,7 @@ from zarr.abc.store import ByteRequest
 
 from icevirt.access.store.keys import GroupedRequests, Request, sort_out
 from icevirt.access.store.locating import InRemote, Range
+from icevirt.access.store.loop_tasks import started
 from icevirt.access.store.reading import SessionReader
 from icevirt.deferred_dataclass import dataclass
 from icevirt.objects.answers import Body
@@ -166,11 +167,3 @@ async def _or_error[A, B](
         return await asyncio.to_thread(work, arguments)
     except RuntimeError as error:
         return [error] * count
-
-
-def started[T](work: Coroutine[Any, Any, T], tasks: set[Task[Any]]) -> Task[T]:
-    """Start a task and keep it among others until it is done: the loop has no strong reference."""
-    task = asyncio.get_running_loop().create_task(work)
-    tasks.add(task)
-    task.add_done_callback(tasks.discard)
-    return task

@@ -486,8 +486,8 @@ def test_a_writer_that_asks_for_no_lock_is_noticed_when_it_was_quicker(tmp_path,
     storage.put("repo", b"0")
     replace = durable.replace
 
-    def then_another(at, name, body, *, staged):
-        replace(at, name, body, staged=staged)
+    def then_another(at, name, body, **how):
+        replace(at, name, body, **how)
         (tmp_path / "other").write_bytes(b"theirs")
         os.rename(tmp_path / "other", tmp_path / "repo")
 

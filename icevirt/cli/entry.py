@@ -1,7 +1,8 @@
-"""Start the command: answer with text that was made beforehand, or run the program.
+"""Start the command: answer at once what needs no program, or run the program.
 
-Importing the program takes longer than anybody wants to wait for its help. `docs/make_help.py`
-makes the text, and a test compares it with what the program prints.
+Importing the program takes longer than anybody wants to wait for its help, and longer than to read
+a repository. `docs/make_help.py` makes the text of the help, and a test compares it with what the
+program prints.
 """
 
 from __future__ import annotations
@@ -9,14 +10,38 @@ from __future__ import annotations
 import os
 import sys
 
+HELP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "help", "program.txt")
+WIDTH = 80
+"""Columns that the text is made for; the program fills no more, and fewer if there are fewer."""
+
 
 def run() -> None:
     """Run the command line of this process."""
-    if (text := _made_beforehand()) is None:
+    if os.path.basename(sys.argv[0]) != "icevirt" or not _answered():
         from icevirt.cli.main import run as run_program
 
         run_program()
-        return
+
+
+def _answered() -> bool:
+    """Answer if that needs no program; False where the program has to."""
+    match sys.argv[1:]:
+        case ["--help"]:
+            return _helped()
+        case ["info", repo] if not repo.startswith("-"):
+            return _informed(repo)
+        case _:
+            return False
+
+
+def _helped() -> bool:
+    """Print the help that was made beforehand, if it fits on the terminal."""
+    import shutil
+
+    if shutil.get_terminal_size().columns < WIDTH:
+        return False
+    with open(HELP, encoding="utf-8") as file:
+        text = file.read()
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -25,20 +50,20 @@ def run() -> None:
 
         with answering():
             raise
+    return True
 
 
-def _made_beforehand() -> str | None:
-    """Return the whole answer; None where the program has to make it."""
-    if sys.argv[1:] != ["--help"] or os.path.basename(sys.argv[0]) != "icevirt":
-        return None
-    import shutil
+def _informed(repo: str) -> bool:
+    """Print what `icevirt info REPO` prints, unless there is more to say than that."""
+    from icevirt.cli.output import CommandResult, show
+    from icevirt.cli.process import prepare
 
-    if shutil.get_terminal_size().columns < WIDTH:
-        return None
-    with open(HELP, encoding="utf-8") as file:
-        return file.read()
+    prepare()
+    try:
+        from icevirt.api.repository import info
 
-
-HELP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "help", "program.txt")
-WIDTH = 80
-"""Columns that the text is made for; the program fills no more, and fewer if there are fewer."""
+        value = info(repo)
+    except Exception:  # noqa: BLE001 - the program meets it again, and says it
+        return False
+    show(CommandResult(value=value))
+    return True

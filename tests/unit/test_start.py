@@ -96,4 +96,4 @@ def test_info_needs_no_zarr(repo):
     modules, compiled, packages = counted(COMMAND.format(arguments=["info", repo]))
     assert len(modules) <= 150
     assert compiled <= 60
-    assert not packages & (HEAVY | {"zarr", "numcodecs"})
+    assert not packages & (HEAVY | {"zarr", "numcodecs", "typer", "pydantic"})

@@ -1,15 +1,12 @@
 """The help of commands: panels, examples, and options that every command shares."""
 
-import os
 import shlex
-import subprocess
-import sys
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from icevirt.cli import entry, main
+from icevirt.cli import main
 from icevirt.cli.help.panels import COMMANDS, EXAMPLES, OPTIONS
 from icevirt.cli.repository_access import with_storage
 from icevirt.connect.credentials import aws_profile
@@ -171,27 +168,3 @@ def test_a_profile_is_preferred_to_the_environment(tmp_path, monkeypatch):
     show(repo="s3://bucket/repo", **(NOTHING | {"profile": "mine"}))
     found = aws_profile.from_profile()
     assert (found.access_key_id, aws_profile.profile_region()) == (Secret("A"), "eu-north-1")
-
-
-def test_the_help_that_was_made_beforehand_is_what_the_program_prints(monkeypatch):
-    code = "import sys; sys.argv = ['icevirt', '--help']; from icevirt.cli.main import run; run()"
-    for columns in ("80", "200"):
-        told = subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "COLUMNS": columns},
-        )
-        monkeypatch.setattr(sys, "argv", ["/usr/bin/icevirt", "--help"])
-        monkeypatch.setenv("COLUMNS", columns)
-        assert entry._made_beforehand() == told.stdout, "run python docs/make_help.py"
-    for given in (["build", "--help"], ["--help", "build"], [], ["--version"]):
-        monkeypatch.setattr(sys, "argv", ["icevirt", *given])
-        assert entry._made_beforehand() is None
-
-
-def test_on_a_narrow_terminal_help_is_made_for_it(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["icevirt", "--help"])
-    monkeypatch.setenv("COLUMNS", "60")
-    assert entry._made_beforehand() is None

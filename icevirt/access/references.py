@@ -24,14 +24,14 @@ from icevirt.model.config.document import VirtualChunkContainer
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.model.strings import Strings
-from icevirt.objects.authorize import Authorizer
-from icevirt.planning import containers
 from icevirt.repo.assets import Assets
 from icevirt.repo.session import Session
 from icevirt.versioning import chunk_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from icevirt.objects.authorize import Authorizer
 
 
 type Batch = tuple[
@@ -80,6 +80,8 @@ def absolute(session: Session, table: ChunkTable) -> Iterator[str]:
 
 
 def _resolver(session: Session) -> Authorizer:
+    from icevirt.objects.authorize import Authorizer
+
     return Authorizer(session.config.virtual_chunk_containers, ())
 
 
@@ -129,6 +131,8 @@ def places_of(
         assets: Of the repository.
         named: (url_prefix, name) of the containers that have names.
     """
+    from icevirt.planning import containers
+
     files = replace(table.locations, url=containers.absolute(table.locations.url, named))
     urls = assets.chunk_urls(table.chunk_ids)
     n = len(urls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from icevirt.errors import RepositoryNotFoundError
 from icevirt.model.arguments import checked
@@ -13,7 +13,6 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.config.sections import merged
 from icevirt.objects.staleness import OnStale
 from icevirt.repo.assets import Assets
-from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.history.api import RepositoryHistory
 from icevirt.repo.maintenance.api import Maintenance
 from icevirt.repo.maintenance.inspection import Inspection
@@ -24,6 +23,9 @@ from icevirt.repo.view import DEFAULT, RepositoryOptions
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Storage
 from icevirt.wire.manifests.manifest import ManifestEncoding
+
+if TYPE_CHECKING:
+    from icevirt.repo.authorization import Authorization
 
 
 class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance):
@@ -145,7 +147,11 @@ class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance)
             FormatError: It is damaged.
         """
         root, given = storage_of(storage), _document(config)
-        credentials = authorized(authorize_virtual_chunk_access, config)
+        credentials: Mapping[str, Any] = {}
+        if authorize_virtual_chunk_access is not None:
+            from icevirt.repo.authorization import authorized
+
+            credentials = authorized(authorize_virtual_chunk_access, config)
         head = RepoInfoFile(root)
         current = head.read()
         info = current.info

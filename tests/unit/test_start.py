@@ -79,7 +79,7 @@ def counted(program):
 
 def test_a_first_value_needs_few_modules(repo):
     modules, compiled, packages = counted(FIRST_VALUE.format(repo=repo))
-    assert len(modules) <= 138
+    assert len(modules) <= 124
     assert compiled <= 58
     assert not packages & HEAVY
     assert not [name for name in modules if name.startswith(LATER)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from icevirt.access.store.keys import FetchPlan
@@ -18,7 +18,6 @@ from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.objects import fetch
 from icevirt.objects.answers import Body, Checksum
-from icevirt.objects.authorize import Authorizer, LocalGrant
 from icevirt.objects.staleness import Staleness
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
@@ -27,6 +26,7 @@ from icevirt.repo.session import Session
 from icevirt.storage.local import LocalStorage
 
 if TYPE_CHECKING:  # what speaks to servers is imported for the first range of one
+    from icevirt.objects.authorize import Authorizer, LocalGrant
     from icevirt.objects.remote import RemoteObject, RemoteRange
 
 _FILES = 4096  # whose grants are remembered
@@ -48,11 +48,17 @@ class ReferenceLocator:
     def __init__(self, session: Session, staleness: Staleness) -> None:
         self._assets = session.assets
         self._staleness = staleness
-        self._authorizer = Authorizer(session.config.virtual_chunk_containers, session.credentials)
+        self._access = session.config.virtual_chunk_containers, session.credentials
         storage = session.assets.storage
         is_local = isinstance(storage, LocalStorage)
         self._root = urls.local_path(storage.url) if is_local else None
         self._source = lru_cache(_FILES)(self._granted)
+
+    @cached_property
+    def _authorizer(self) -> Authorizer:
+        from icevirt.objects.authorize import Authorizer
+
+        return Authorizer(*self._access)
 
     def at(self, table: ChunkTable, row: int, start: int, end: int) -> Range:
         """Return the range of the bytes from ``start`` to ``end`` of one chunk."""
@@ -100,6 +106,8 @@ class ReferenceLocator:
         return self._source(places.url[row], places.etag[row], int(places.last_modified[row]))
 
     def _granted(self, url: str, etag: str, last_modified: int) -> File:
+        from icevirt.objects.authorize import LocalGrant
+
         grant, checksum = self._authorizer.grant(url), Checksum(etag, last_modified)
         if isinstance(grant, LocalGrant):
             return Source(grant, checksum, self._staleness)

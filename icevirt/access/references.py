@@ -7,7 +7,7 @@ file, so it needs no authorization.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from zarr.abc.store import Store
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model import paths
@@ -23,14 +24,14 @@ from icevirt.model.config.document import VirtualChunkContainer
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.model.strings import Strings
-from icevirt.objects.authorize import Authorizer
-from icevirt.planning import containers
 from icevirt.repo.assets import Assets
 from icevirt.repo.session import Session
 from icevirt.versioning import chunk_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from icevirt.objects.authorize import Authorizer
 
 
 type Batch = tuple[
@@ -79,6 +80,8 @@ def absolute(session: Session, table: ChunkTable) -> Iterator[str]:
 
 
 def _resolver(session: Session) -> Authorizer:
+    from icevirt.objects.authorize import Authorizer
+
     return Authorizer(session.config.virtual_chunk_containers, ())
 
 
@@ -128,6 +131,8 @@ def places_of(
         assets: Of the repository.
         named: (url_prefix, name) of the containers that have names.
     """
+    from icevirt.planning import containers
+
     files = replace(table.locations, url=containers.absolute(table.locations.url, named))
     urls = assets.chunk_urls(table.chunk_ids)
     n = len(urls)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from icevirt.archive.reports.build import Progress, RepositorySummary
-from icevirt.archive.reports.upgrade import UpgradeCopyReport
 from icevirt.errors import InvalidInputError
 from icevirt.model.generation import told_otherwise
-from icevirt.repo.legacy import upgrade as copying_upgrade
-from icevirt.repo.legacy.copying import Chunks
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.storage.constructors import StorageLike, storage_of
+
+if TYPE_CHECKING:
+    from icevirt.archive.reports.upgrade import UpgradeCopyReport
+    from icevirt.repo.legacy.copying import Chunks
 
 
 def info(
@@ -79,6 +81,8 @@ def upgrade(
             do='Pass chunks="copy" or chunks="reference".',
             chunks=chunks,
         )
+    from icevirt.repo.legacy import upgrade as copying_upgrade
+
     return copying_upgrade.upgrade(
         storage_of(source), storage_of(target), chunks=chunks, dry_run=dry_run, progress=progress
     )

@@ -8,13 +8,14 @@ References are not here; they never reach the driver.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.scanned import ScannedGroup
+from icevirt.deferred_dataclass import dataclass
 from icevirt.model.strings import Strings, gather
 
 _BLOCK = 1 << 16  # rows that are looked at together

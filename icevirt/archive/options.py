@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, fields
 from numbers import Integral
 from types import NoneType
 from typing import (
@@ -25,6 +25,7 @@ from typing import (
     get_type_hints,
 )
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 
 type Names = str | Iterable[str]

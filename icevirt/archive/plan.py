@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import Enum
 from typing import Any
 
@@ -24,6 +24,7 @@ from icevirt.archive.reports.card import card, line, listing, plural, volume
 from icevirt.archive.reports.plan import PlanCost, PlanDifference
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import Recoding
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8
 from icevirt.model.config.document import RepositoryConfig, SplitRule, VirtualChunkContainer

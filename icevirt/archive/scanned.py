@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Protocol
 
 from icevirt.archive.reports.card import card, plural, table, volume
 from icevirt.archive.shares import Share
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import IcevirtError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes

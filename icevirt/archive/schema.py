@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
 from icevirt.archive.scanned import ScannedArray
+from icevirt.deferred_dataclass import dataclass
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 

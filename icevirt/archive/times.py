@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.schema import ArraySchema
+from icevirt.deferred_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ import typer
 
 from icevirt.cli import options
 from icevirt.cli.declared import asked, takes_options
-from icevirt.cli.output import CommandResult, Output, OutputOption, progress
+from icevirt.cli.options import OutputOption
+from icevirt.cli.output import CommandResult, Output, progress
 
 OnChanged = StrEnum("OnChanged", ["refuse", "replace", "keep"])
 

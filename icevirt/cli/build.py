@@ -17,14 +17,8 @@ from icevirt.cli.declared import (
     require_sources,
     takes_options,
 )
-from icevirt.cli.output import (
-    CommandResult,
-    Output,
-    OutputOption,
-    ReportOption,
-    progress,
-    show_error,
-)
+from icevirt.cli.options import OutputOption, ReportOption
+from icevirt.cli.output import CommandResult, Output, progress, show_error
 from icevirt.errors import IcevirtError
 
 Mode = StrEnum("Mode", {"refuse": "w-", "overwrite": "w"})  # nodes that the group holds

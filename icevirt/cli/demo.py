@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from icevirt.cli.output import CommandResult, Output, OutputOption, progress
+from icevirt.cli.options import OutputOption
+from icevirt.cli.output import CommandResult, Output, progress
 from icevirt.errors import BuildError
 
 if TYPE_CHECKING:

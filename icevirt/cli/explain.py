@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from icevirt.cli.output import CommandResult, Output, OutputOption
+from icevirt.cli.options import OutputOption
+from icevirt.cli.output import CommandResult, Output
 from icevirt.display.explanations import explanation, explanations
 
 

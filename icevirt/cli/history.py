@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from icevirt.cli.options import Authorize
-from icevirt.cli.output import CommandResult, Output, OutputOption
+from icevirt.cli.options import Authorize, OutputOption
+from icevirt.cli.output import CommandResult, Output
 
 Repo = Annotated[str, typer.Argument(help="The repository, a path or URL.")]
 Rows = Annotated[int, typer.Option("-n", min=1, help="How many to show.")]

@@ -7,8 +7,6 @@ exit statuses are those of `icevirt.cli.statuses`. A traceback is a bug.
 from __future__ import annotations
 
 import importlib
-import logging
-import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -30,6 +28,7 @@ from icevirt.cli.output import (
     tell_progress_as,
     telling_old_formats,
 )
+from icevirt.cli.process import prepare
 from icevirt.cli.repository_access import with_storage
 from icevirt.cli.statuses import BUG, status_of
 from icevirt.errors import IcevirtError
@@ -193,8 +192,7 @@ def program(
 
 def run() -> None:
     """Run the command line of this process."""
-    _log_to_stderr()
-    signal.signal(signal.SIGTERM, _terminate)
+    prepare()
     try:
         with telling_old_formats():
             app()
@@ -214,11 +212,6 @@ def run() -> None:
         _end_by_bug(error)
 
 
-def _terminate(number: int, _frame: object) -> NoReturn:
-    """End the program as Ctrl-C does: code that started other processes ends them."""
-    sys.exit(128 + number)
-
-
 def _end_by_bug(error: BaseException) -> NoReturn:
     """Print a traceback; libraries quote the URLs that they were given."""
     sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
@@ -229,30 +222,3 @@ def _is_of_help(error: OSError) -> bool:
     """Say whether typer failed at what it prints itself: the help, the version."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return str(frame.f_globals.get("__name__")).startswith("typer.")
-
-
-class _LeftBySignal(logging.Formatter):
-    """Say what a signal leaves, in words."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return a line."""
-        kept = getattr(record, "fields", {})["kept"]
-        return f"icevirt: what is finished stays in {kept}; run the same command again to go on"
-
-
-def _leaves_something(record: logging.LogRecord) -> bool:
-    is_by_signal = str(getattr(record, "event", "")).endswith("-interrupted")
-    return is_by_signal and "kept" in getattr(record, "fields", {})
-
-
-def _log_to_stderr() -> None:
-    """Show what libraries warn about, less Spark's bridge to Java: its errors are raised too."""
-    handler = logging.StreamHandler()
-    handler.addFilter(lambda record: "py4j" not in record.pathname)
-    logging.basicConfig(handlers=[handler], level=logging.WARNING)
-    own = logging.getLogger("icevirt")
-    own.propagate = False  # answers and errors say it already, but for what a signal leaves
-    left = logging.StreamHandler()
-    left.addFilter(_leaves_something)
-    left.setFormatter(_LeftBySignal())
-    own.addHandler(left)

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from icevirt.cli.options import Authorize, Quiet, TrustRecipe
-from icevirt.cli.output import CommandResult, Output, OutputOption, progress
+from icevirt.cli.options import Authorize, OutputOption, Quiet, TrustRecipe
+from icevirt.cli.output import CommandResult, Output, progress
 
 
 def _compare(given: object) -> int | str:

@@ -8,7 +8,8 @@ import typer
 
 from icevirt.api.history import names
 from icevirt.cli.history import Repo
-from icevirt.cli.output import CommandResult, Output, OutputOption
+from icevirt.cli.options import OutputOption
+from icevirt.cli.output import CommandResult, Output
 
 _AT = "a branch, a tag, a snapshot id or its first letters; default the tip of main."
 At = Annotated[str, typer.Argument(metavar="[VERSION]", help=f"Where it points: {_AT}")]

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from icevirt.cli.output import Output
+
 _SOURCES: Any = typer.Argument(
     help="Files, directories, globs or URLs; @FILE for a list of them (text, CSV, JSON lines,"
     " Parquet, STAC items, the manifest of an S3 Inventory), - for a list on stdin."
@@ -276,4 +278,18 @@ TrustRecipe = Annotated[
         metavar="<DIGEST>",
         help="The digest of the repository's recipe, if you trust what it reads and runs.",
     ),
+]
+
+
+ReportOption = Annotated[
+    str | None,
+    typer.Option(
+        "--report",
+        metavar="<FILE>",
+        help="Also write a page about it, one HTML file that needs no network.",
+    ),
+]
+
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", help="Print text for people or JSON for programs.")
 ]

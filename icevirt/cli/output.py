@@ -11,13 +11,11 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
-
-import typer
+from typing import TYPE_CHECKING, Any, TextIO
 
 from icevirt.cli.statuses import PLATFORM, REFUSED
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import (
     CombineError,
     IcevirtError,
@@ -49,20 +47,6 @@ def tell_progress_as(style: ProgressStyle) -> None:
     _progress_style.set(style)
 
 
-ReportOption = Annotated[
-    str | None,
-    typer.Option(
-        "--report",
-        metavar="<FILE>",
-        help="Also write a page about it, one HTML file that needs no network.",
-    ),
-]
-
-OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", help="Print text for people or JSON for programs.")
-]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
     """What a command returns: a value, and how it was asked to be shown."""
@@ -87,6 +71,8 @@ def show(answer: CommandResult | None, **_: object) -> None:
         elif not answer.quiet:
             console(sys.stdout).print(render(answer.value))
     if answer.status:
+        import typer
+
         raise typer.Exit(answer.status)
 
 

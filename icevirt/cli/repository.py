@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from icevirt.cli.options import Authorize, Quiet
-from icevirt.cli.output import CommandResult, Output, OutputOption, ReportOption, progress
+from icevirt.cli.options import Authorize, OutputOption, Quiet, ReportOption
+from icevirt.cli.output import CommandResult, Output, progress
 
 Chunks = StrEnum("Chunks", ["copy", "reference"])  # what happens to those that are stored
 

@@ -10,7 +10,8 @@ import typer
 from icevirt.archive.shares import DEFAULT
 from icevirt.cli import options
 from icevirt.cli.declared import asked, takes_options
-from icevirt.cli.output import CommandResult, Output, OutputOption, progress
+from icevirt.cli.options import OutputOption
+from icevirt.cli.output import CommandResult, Output, progress
 
 CatalogTable = StrEnum("CatalogTable", ["files", "arrays", "attributes", "references"])
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from icevirt.cli import options
-from icevirt.cli.output import CommandResult, Output, OutputOption, progress
+from icevirt.cli.options import OutputOption
+from icevirt.cli.output import CommandResult, Output, progress
 from icevirt.cli.statuses import HELD
 
 Vanished = StrEnum("Vanished", ["refuse", "missing", "remove"])

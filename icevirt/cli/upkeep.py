@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from icevirt.cli.options import Authorize, Group, Quiet
-from icevirt.cli.output import CommandResult, Output, OutputOption, console, progress
+from icevirt.cli.options import Authorize, Group, OutputOption, Quiet
+from icevirt.cli.output import CommandResult, Output, console, progress
 from icevirt.cli.statuses import BEHIND, REFUSED
 
 StatusOutput = StrEnum("StatusOutput", ["text", "json", "prometheus"])

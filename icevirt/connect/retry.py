@@ -14,12 +14,14 @@ import os
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icevirt.connect.library import asked, is_refusal
-from icevirt.connect.stores import Bucket
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import StorageError
+
+if TYPE_CHECKING:
+    from icevirt.connect.stores import Bucket
 
 TOTAL = 60.0
 """Seconds of pauses and requests after which a request is given up."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -27,6 +27,7 @@ from icevirt.connect.credentials.common import (
 from icevirt.connect.library import obstore, opened
 from icevirt.connect.options import StoreOptions, options_of
 from icevirt.connect.urls import Address, destination
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.config.document import ObjectStoreConfig
 

@@ -15,11 +15,12 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from icevirt.connect.spelling import is_url, spelled
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 
 # what WHATWG's path percent-encode set leaves alone, beyond letters, digits and "-._~"; without the

@@ -6,75 +6,59 @@ Field names are those of the Python values; derived numbers that the text shows 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import Enum
-from functools import singledispatch
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from icevirt.archive.eras import Era
-from icevirt.archive.plan import BuildPlan
-from icevirt.archive.reports.build import AppendReport, BuildReport
-from icevirt.archive.reports.history import VersionDiff
-from icevirt.archive.reports.plan import PlanCost, ReadCost
-from icevirt.archive.reports.scan import ScanReport
-from icevirt.archive.reports.update import UpdateReport
-from icevirt.archive.reports.upkeep import (
-    ExcludedFiles,
-    MaintenanceReport,
-    RepositoryStatus,
-)
-from icevirt.archive.reports.verification import VerifyReport
-from icevirt.archive.reports.web_access import WebAccessReport
-from icevirt.archive.scanned import ScannedFile
-from icevirt.display.plan import array_of
-from icevirt.display.scan import summary_of
 from icevirt.errors import IcevirtError
 from icevirt.model.json import JSON
 from icevirt.objects.authorize import entry_of
-from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.remedy_notation import shown
-from icevirt.repo.maintenance.check import CheckReport
 
-_COMPUTED: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    AppendReport: ((), ("references",)),
-    UpdateReport: (("summary",), ("references",)),
-    BuildReport: ((), ("references",)),
-    ScanReport: ((), ("references", "ok")),
-    VerifyReport: ((), ("ok",)),
-    WebAccessReport: ((), ("ok",)),
-    CheckReport: ((), ("ok",)),
-    VersionDiff: ((), ("chunks_written",)),
-    MaintenanceReport: ((), ("objects", "bytes")),
-    RepositoryStatus: ((), ("lag_seconds", "age_seconds")),
-    ExcludedFiles: ((), ("count",)),
-    PlanCost: ((), ("map", "series")),
-    ReadCost: (("requests",), ()),
-    Era: (("name",), ()),
-}  # what is shown before and after the fields
+if TYPE_CHECKING:
+    from icevirt.archive.plan import BuildPlan
+    from icevirt.archive.scanned import ScannedFile
+
+_COMPUTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "AppendReport": ((), ("references",)),
+    "UpdateReport": (("summary",), ("references",)),
+    "BuildReport": ((), ("references",)),
+    "ScanReport": ((), ("references", "ok")),
+    "VerifyReport": ((), ("ok",)),
+    "WebAccessReport": ((), ("ok",)),
+    "CheckReport": ((), ("ok",)),
+    "VersionDiff": ((), ("chunks_written",)),
+    "MaintenanceReport": ((), ("objects", "bytes")),
+    "RepositoryStatus": ((), ("lag_seconds", "age_seconds")),
+    "ExcludedFiles": ((), ("count",)),
+    "PlanCost": ((), ("map", "series")),
+    "ReadCost": (("requests",), ()),
+    "Era": (("name",), ()),
+}  # what is shown before and after the fields of a class
 _NEVER = ("storage", "authorization")  # they may hold credentials
 
 
-@singledispatch
 def document(value: Any) -> JSON:
     """Return ``value`` as JSON: dataclasses by field, sequences as lists, the rest as it is."""
+    kinds = [each for each in type(value).__mro__ if each.__module__.startswith("icevirt.")]
+    if own := next((_OWN[each.__name__] for each in kinds if each.__name__ in _OWN), None):
+        return own(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        shown = next((each for each in type(value).__mro__ if each in _COMPUTED), type(value))
-        first, last = _COMPUTED.get(shown, ((), ()))
+        shown = next((each for each in kinds if each.__name__ in _COMPUTED), type(value))
+        first, last = _COMPUTED.get(shown.__name__, ((), ()))
         fields = (field.name for field in dataclasses.fields(shown) if field.name not in _NEVER)
         return {name: document(getattr(value, name)) for name in (*first, *fields, *last)}
     if isinstance(value, Enum | datetime):
         return str(value.value) if isinstance(value, Enum) else value.isoformat()
     if isinstance(value, Mapping):
         return {str(key): document(item) for key, item in value.items()}
-    if isinstance(value, frozenset):
-        return sorted(value)
-    if isinstance(value, list | tuple):
-        return [document(item) for item in value]
+    if isinstance(value, frozenset | list | tuple):
+        items = sorted(value) if isinstance(value, frozenset) else value
+        return [document(item) for item in items]
     return value  # type: ignore[no-any-return]
 
 
-@document.register
 def _refused(value: IcevirtError) -> JSON:
     """Return an error; the eras that it is about lie on top, as where none is refused."""
     facts = dict(value.facts)
@@ -91,8 +75,10 @@ def _refused(value: IcevirtError) -> JSON:
     }
 
 
-@document.register
 def _planned(value: BuildPlan) -> JSON:
+    from icevirt.display.plan import array_of
+    from icevirt.planning.schedule.cost_estimate import costs_of
+
     return document(
         {
             "build_id": value.build_id,
@@ -114,8 +100,9 @@ def _planned(value: BuildPlan) -> JSON:
     )
 
 
-@document.register
 def _scanned(value: ScannedFile) -> JSON:
+    from icevirt.display.scan import summary_of
+
     return document(
         {
             "source": value.source,
@@ -137,3 +124,10 @@ def _scanned(value: ScannedFile) -> JSON:
             "findings": value.findings,
         }
     )
+
+
+_OWN: dict[str, Callable[[Any], JSON]] = {
+    "BuildPlan": _planned,
+    "IcevirtError": _refused,
+    "ScannedFile": _scanned,
+}

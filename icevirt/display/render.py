@@ -2,79 +2,54 @@
 
 from __future__ import annotations
 
-from functools import singledispatch
+import importlib
 from io import StringIO
+from typing import cast
 
 from rich.console import Console, RenderableType
 
-from icevirt.display.history import (
-    branch_move,
-    commit_log,
-    name_change,
-    named_versions,
-    operation_log,
-    value_source,
-    version_diff,
-)
-from icevirt.display.moving import export_report, materialize_report, relocate_report
-from icevirt.display.plan import build_plan, eras
-from icevirt.display.report import append_report, build_report
-from icevirt.display.repository import (
-    check_report,
-    repository_summary,
-    upgrade_copy_report,
-    upgrade_report,
-    verify_report,
-    web_access_report,
-)
-from icevirt.display.scan import catalog_summary, scan_report, scanned_file
 from icevirt.display.text import words
-from icevirt.display.update import update_report
-from icevirt.display.upkeep import (
-    excluded_files,
-    maintenance_report,
-    repository_status,
-    withdraw_report,
-)
+
+_FORMATS = {  # by the name of the class: what formats one kind of value is imported for it
+    "BranchMove": "history:branch_move",
+    "CommitLog": "history:commit_log",
+    "NameChange": "history:name_change",
+    "NamedVersions": "history:named_versions",
+    "OperationLog": "history:operation_log",
+    "ValueSource": "history:value_source",
+    "VersionDiff": "history:version_diff",
+    "ExportReport": "moving:export_report",
+    "MaterializeReport": "moving:materialize_report",
+    "RelocateReport": "moving:relocate_report",
+    "BuildPlan": "plan:build_plan",
+    "Eras": "plan:eras",
+    "AppendReport": "report:append_report",
+    "BuildReport": "report:build_report",
+    "CheckReport": "repository:check_report",
+    "RepositorySummary": "repository:repository_summary",
+    "UpgradeCopyReport": "repository:upgrade_copy_report",
+    "UpgradeReport": "repository:upgrade_report",
+    "VerifyReport": "repository:verify_report",
+    "WebAccessReport": "repository:web_access_report",
+    "CatalogSummary": "scan:catalog_summary",
+    "ScanReport": "scan:scan_report",
+    "ScannedFile": "scan:scanned_file",
+    "UpdateReport": "update:update_report",
+    "ExcludedFiles": "upkeep:excluded_files",
+    "MaintenanceReport": "upkeep:maintenance_report",
+    "RepositoryStatus": "upkeep:repository_status",
+    "WithdrawReport": "upkeep:withdraw_report",
+}
 
 
-@singledispatch
 def render(value: object) -> RenderableType:
     """Return ``value`` for a terminal; values with ``__rich__`` draw themselves."""
+    for each in type(value).__mro__:
+        if each.__name__ in _FORMATS and each.__module__.startswith("icevirt."):
+            module, _, function = _FORMATS[each.__name__].partition(":")
+            found = importlib.import_module(f"icevirt.display.{module}")
+            return cast("RenderableType", getattr(found, function)(value))
     return value if hasattr(value, "__rich__") else words(value)
-
-
-for _format in (
-    append_report,
-    branch_move,
-    build_plan,
-    build_report,
-    check_report,
-    commit_log,
-    eras,
-    excluded_files,
-    maintenance_report,
-    materialize_report,
-    export_report,
-    relocate_report,
-    name_change,
-    named_versions,
-    operation_log,
-    repository_status,
-    repository_summary,
-    catalog_summary,
-    scan_report,
-    scanned_file,
-    upgrade_copy_report,
-    update_report,
-    upgrade_report,
-    value_source,
-    verify_report,
-    version_diff,
-    web_access_report,
-    withdraw_report,
-):
-    render.register(_format)  # by the type of its argument
 
 
 def as_text(value: object, *, width: int = 100) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -11,9 +12,7 @@ from rich.tree import Tree
 
 from icevirt.archive.reports.build import ArraySummary, GroupSummary, RepositorySummary
 from icevirt.archive.reports.history import when
-from icevirt.archive.reports.upgrade import UpgradeCopyReport
 from icevirt.archive.reports.verification import Checked, Difference, VerifyReport
-from icevirt.archive.reports.web_access import WebAccessReport
 from icevirt.display.blocks import facts
 from icevirt.display.report import opening_of
 from icevirt.display.text import (
@@ -26,9 +25,13 @@ from icevirt.display.text import (
     size,
     words,
 )
-from icevirt.repo.maintenance.check import CheckReport
-from icevirt.repo.maintenance.chunk_bytes import ChunksReport
-from icevirt.repo.v1.upgrade import UpgradeReport
+
+if TYPE_CHECKING:
+    from icevirt.archive.reports.upgrade import UpgradeCopyReport
+    from icevirt.archive.reports.web_access import WebAccessReport
+    from icevirt.repo.maintenance.check import CheckReport
+    from icevirt.repo.maintenance.chunk_bytes import ChunksReport
+    from icevirt.repo.v1.upgrade import UpgradeReport
 
 _NOTHING = "nothing"
 _ATTRIBUTES = 8  # of a group are shown

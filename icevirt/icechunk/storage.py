@@ -35,7 +35,7 @@ from icevirt.icechunk._shims.shown import Shown
 from icevirt.model.chunks import ChunkType
 from icevirt.model.config.document import ObjectStoreConfig as AnyObjectStoreConfig
 from icevirt.storage import constructors, http, local, memory, object_store
-from icevirt.storage.protocol import LostRace, ObjectInfo, Version, Written
+from icevirt.storage.protocol import NOTHING, LostRace, ObjectInfo, Version, Written
 
 __all__ = [
     "AnyObjectStoreConfig",
@@ -204,11 +204,18 @@ class _InBucket(Storage, object_store.ObjectStorage):
         else:
             super().put(path, body)
 
-    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | LostRace:
+    def put_if(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        was: Version | None,
+        after: Mapping[str, bytes] = NOTHING,
+    ) -> Written | LostRace:
         """Write an object if it is still at a version."""
         if self.writer is not None:
-            return self.writer.put_if(path, body, was=was)
-        return super().put_if(path, body, was=was)
+            return self.writer.put_if(path, body, was=was, after=after)
+        return super().put_if(path, body, was=was, after=after)
 
 
 class _OnServer(Storage, http.HttpStorage):

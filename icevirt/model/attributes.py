@@ -18,11 +18,12 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.model.json import JSON
 
 EXTENSION = "icevirt"

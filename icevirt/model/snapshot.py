@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError, NodeNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import paths

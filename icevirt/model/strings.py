@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, overload
 
@@ -11,6 +10,8 @@ import numpy as np
 import zstandard
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import NDArray
+
+from icevirt.deferred_dataclass import dataclass
 
 _ROWS_AT_ONCE = 1 << 14
 type Bytes = NDArray[np.uint8]

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from icevirt.archive.scanned import SourceFile
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ObjectNotFoundError, StaleReferenceError, StorageError
+
+if TYPE_CHECKING:
+    from icevirt.archive.scanned import SourceFile
 
 type Body = bytes | memoryview
 

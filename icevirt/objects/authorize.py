@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -23,6 +23,7 @@ from icevirt.connect.container import endpoint_of, without_server
 from icevirt.connect.options import azure_endpoint_of_environment
 from icevirt.connect.stores import bucket_of
 from icevirt.connect.urls import plain
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.config.document import VirtualChunkContainer
 

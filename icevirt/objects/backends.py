@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -13,6 +12,7 @@ from icevirt.connect.container import canonical, canonical_store
 from icevirt.connect.credentials.common import Anonymous, FromEnv, NoCredentials, Refreshable
 from icevirt.connect.credentials.http import FromNetrc, HttpCredentials
 from icevirt.connect.stores import Bucket, bucket_of
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects import answers

@@ -13,7 +13,6 @@ import asyncio
 import os
 import re
 import time
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +21,7 @@ from icevirt.connect.credentials.common import Anonymous, FromEnv
 from icevirt.connect.library import asked, is_refusal, obstore
 from icevirt.connect.retry import RetryState
 from icevirt.connect.stores import Bucket
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.objects import answers
 from icevirt.objects.answers import Check, Meta, ObjectBytes

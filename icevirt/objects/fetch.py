@@ -16,14 +16,17 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from icevirt.errors import IcevirtError, StorageError, UnauthorizedError
-from icevirt.objects import answers, remote
+from icevirt.objects import answers
 from icevirt.objects.answers import UNCHECKED, Body, Checksum
-from icevirt.objects.authorize import Grant, LocalGrant, RemoteGrant
 from icevirt.objects.staleness import refuse
+
+if TYPE_CHECKING:
+    from icevirt.objects.authorize import Grant, LocalGrant
 
 _MAX_OPEN = 128
 # to pass through a directory needs no permission to list it; a FIFO must not block the reader
@@ -51,7 +54,11 @@ def read(
         UnauthorizedError: A symbolic link leads out of the container.
         StorageError: The file ends too early or cannot be read.
     """
+    from icevirt.objects.authorize import RemoteGrant
+
     if isinstance(grant, RemoteGrant):
+        from icevirt.objects import remote
+
         source = remote.object_of(grant, checksum, on_stale)
         return remote.read(remote.RemoteRange(source, offset, length))
     try:

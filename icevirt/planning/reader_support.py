@@ -19,11 +19,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icevirt.archive.reports.build import GDAL, Readers
-from icevirt.archive.scanned import Finding, ScannedFile, Severity
 from icevirt.model.json import JSON
+
+if TYPE_CHECKING:
+    from icevirt.archive.scanned import Finding, ScannedFile
 
 CORE = dict.fromkeys(
     (
@@ -135,6 +137,8 @@ def describe_readers(readers: Mapping[str, Readers]) -> Iterator[str]:
 
 def findings(scanned: ScannedFile) -> tuple[Finding, ...]:
     """Return findings about the readers of the arrays of one file."""
+    from icevirt.archive.scanned import Finding, Severity
+
     found = {
         array.path: readers_of(array.data_type, array.codecs, shape=array.shape)
         for array in scanned.arrays

@@ -33,6 +33,8 @@ from icevirt.wire.manifests.manifest import ManifestEncoding
 from icevirt.wire.manifests.open_manifest import OpenManifest
 
 CACHE_BYTES = 256 * 1024 * 1024
+_MOST_HELD = 4 * 1024 * 1024  # bytes of objects that wait for a commit
+_MOST_FILES = 64  # that are open at once when they are written
 _NODE_BYTES = 600  # a decoded node without its document, roughly
 _ALPHABET = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
 
@@ -152,10 +154,10 @@ class Assets:
 
     # -- storing -----------------------------------------------------------------------------
 
-    def put_snapshot(self, snapshot: Snapshot) -> None:
+    def put_snapshot(self, snapshot: Snapshot, held: HeldObjects | None = None) -> None:
         """Store a snapshot. Raises ``FormatError`` for what the V1 format cannot express."""
         raw = snapshot_file.encode(snapshot, level=self.level, spec_version=self.spec_version)
-        self.storage.put(layout.snapshot(snapshot.id), raw)
+        (held or self.storage).put(layout.snapshot(snapshot.id), raw)
 
     def put_new_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """Store a snapshot unless its file is there; return the one that is there afterwards."""
@@ -163,16 +165,18 @@ class Assets:
         outcome = self.storage.put_if(layout.snapshot(snapshot.id), raw, was=None)
         return snapshot if isinstance(outcome, Written) else self.snapshot(snapshot.id)
 
-    def put_transaction_log(self, log: TransactionLog) -> None:
+    def put_transaction_log(self, log: TransactionLog, held: HeldObjects | None = None) -> None:
         """Store a transaction log, which holds columns of indices as manifests do."""
         level = self.manifests.level
         raw = log_file.encode(log, level=level, spec_version=self.spec_version)
-        self.storage.put(layout.transaction_log(log.id), raw)
+        (held or self.storage).put(layout.transaction_log(log.id), raw)
 
-    def put_manifest(self, arrays: dict[ObjectId8, ChunkTable]) -> ManifestFile:
+    def put_manifest(
+        self, arrays: dict[ObjectId8, ChunkTable], held: HeldObjects | None = None
+    ) -> ManifestFile:
         """Store chunk tables as one manifest; its id covers its content."""
         file, raw = self.encoded_manifest(arrays)
-        self.storage.put(layout.manifest(file.id), raw)
+        (held or self.storage).put(layout.manifest(file.id), raw)
         return file
 
     def encoded_manifest(self, arrays: dict[ObjectId8, ChunkTable]) -> tuple[ManifestFile, bytes]:
@@ -222,6 +226,32 @@ class Assets:
         """Return a manifest that can be searched; None where only whole ones are read."""
         with layout.naming(layout.manifest(key)):
             return _same(key, OpenManifest(self.manifest_file(key)))
+
+
+class HeldObjects:
+    """Objects that are stored with what refers to them, and not before.
+
+    A storage writes them in less time together. What does not fit into memory is stored at once.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._held: dict[str, bytes] = {}
+        self._free = _MOST_HELD
+
+    def put(self, path: str, body: bytes) -> None:
+        """Hold an object, or store it."""
+        if len(body) > self._free or len(self._held) == _MOST_FILES:
+            self._storage.put(path, body)
+            return
+        self._free -= len(body)
+        self._held[path] = body
+
+    def taken(self) -> dict[str, bytes]:
+        """Return what is held, by path, and hold it no longer."""
+        held, self._held = self._held, {}
+        self._free = _MOST_HELD
+        return held
 
 
 def _same[T: (Snapshot, SnapshotSummary, Manifest, OpenManifest, TransactionLog)](

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.schema import DECODING
+from icevirt.deferred_dataclass import dataclass
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations, Manifest
 from icevirt.model.snapshot import ArrayNode, ManifestRef, Node
 from icevirt.model.strings import gather
 from icevirt.repo.assets import Assets
 from icevirt.versioning import chunk_tables
 from icevirt.versioning.manifest_splitting import Boxes
-from icevirt.versioning.merge.build_merge import BuiltArray
+
+if TYPE_CHECKING:
+    from icevirt.versioning.merge.build_merge import BuiltArray
 
 _DECIDES = ("shape", "data_type", "chunk_grid", "codecs", "fill_value")
 
@@ -139,6 +142,8 @@ def has_same_values(assets: Assets, there: Node, built: BuiltArray) -> bool:
 
 def _facts(zarr_json: bytes) -> str:
     """Return the metadata of an array that decides about its values."""
+    from icevirt.archive.schema import DECODING
+
     document = json.loads(zarr_json)
     attributes = document.get("attributes") or {}
     facts = [document.get(key) for key in _DECIDES], [attributes.get(name) for name in DECODING]

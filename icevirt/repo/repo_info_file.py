@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icevirt.connect.retry import jitter
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import (
     NotListableError,
     ObjectNotFoundError,
@@ -24,9 +24,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotSummary
 from icevirt.repo import layout
-from icevirt.repo.legacy.as_v2 import Finder, OldRepoState
-from icevirt.repo.v1 import as_v2
-from icevirt.repo.v1.files import V1Files
+from icevirt.repo.assets import HeldObjects
 from icevirt.storage.protocol import LostRace, Storage, Version
 from icevirt.versioning.config_merge import refuse_unconditional
 from icevirt.versioning.history import ops_log
@@ -34,6 +32,10 @@ from icevirt.versioning.history.timestamps import MOST_AHEAD, lag, refuse_ahead
 from icevirt.versioning.repo_updates import Edit
 from icevirt.versioning.v1_migration import refuse_v1
 from icevirt.wire.repo_info import file
+
+if TYPE_CHECKING:  # what reads other formats is imported where there is no `repo`
+    from icevirt.repo.legacy.as_v2 import Finder, OldRepoState
+    from icevirt.repo.v1.as_v2 import V1RepoState
 
 _TRIES = 100
 _IMMEDIATE = 5
@@ -51,7 +53,7 @@ class RepoObject:
     version: Version
 
 
-type RepoState = RepoObject | as_v2.V1RepoState | OldRepoState
+type RepoState = RepoObject | V1RepoState | OldRepoState
 
 
 class RepoInfoFile:
@@ -66,7 +68,7 @@ class RepoInfoFile:
         self.watch = ClockCheck()
         self._last: RepoObject | None = None
         self._snapshots: dict[ObjectId12, SnapshotSummary] = {}  # of a V1 repository
-        self._finder = Finder(storage)
+        self._finder: Finder | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RepoInfoFile, (self.storage, self.now), {"_finder": self._finder}
@@ -80,12 +82,17 @@ class RepoInfoFile:
         # an upgrade may end between the first and the second look
         return self._repo_object() or self._older() or self._repo_object()
 
-    def _older(self) -> as_v2.V1RepoState | OldRepoState | None:
+    def _older(self) -> V1RepoState | OldRepoState | None:
         """Read a repository that has references in place of `repo`."""
+        from icevirt.repo.legacy.as_v2 import Finder
+        from icevirt.repo.v1 import as_v2
+        from icevirt.repo.v1.files import V1Files
+
         try:
             files = V1Files(self.storage, self._snapshots)
         except NotListableError:  # on a web server; references are found by listing them
             return None
+        self._finder = self._finder or Finder(self.storage)
         return as_v2.state_of(files, self.storage) or self._finder.find(files.paths)
 
     def read(self) -> RepoState:
@@ -117,8 +124,12 @@ class RepoInfoFile:
         """Read a backup. Raises ``ObjectNotFoundError``, ``FormatError``."""
         return file.decode(self.storage.get(layout.backup(ops_log.checked_backup(name))))
 
-    def update(self, *edits: Edit, even_read_only: bool = False) -> RepoInfo:
+    def update(
+        self, *edits: Edit, held: HeldObjects | None = None, even_read_only: bool = False
+    ) -> RepoInfo:
         """Apply edits in their order, all or none, and return the result.
+
+        Objects that the result refers to may be held; they are written before it.
 
         Raises:
             ReadOnlyError: The repository does not take writes.
@@ -129,23 +140,29 @@ class RepoInfoFile:
             current = self.read()
             if not even_read_only:
                 refuse_read_only(current.info)
-            return self.swap(current, *edits)
+            return self.swap(current, *edits, held=held)
 
         return until_first(attempt, do="Try again, or let fewer processes write to it at once.")
 
-    def swap(self, current: RepoState, *edits: Edit) -> RepoInfo | None:
+    def swap(
+        self, current: RepoState, *edits: Edit, held: HeldObjects | None = None
+    ) -> RepoInfo | None:
         """Apply edits to what was read; None if another writer changed it meanwhile."""
-        if isinstance(current, as_v2.V1RepoState | OldRepoState):
+        if not isinstance(current, RepoObject):
+            for path, body in () if held is None else held.taken().items():
+                self.storage.put(path, body)
             return current.swap(edits)
         after, backups = self._edited(current.info, current.raw, edits)
         if not backups:
             return after
-        return after if self._publish(after, backups, current) else None
+        return after if self._publish(after, backups, current, held) else None
 
-    def create(self, first: RepoInfo, *edits: Edit) -> RepoInfo | None:
+    def create(
+        self, first: RepoInfo, *edits: Edit, held: HeldObjects | None = None
+    ) -> RepoInfo | None:
         """Make the repository with edits done already; None if another writer made one."""
         after, backups = self._edited(first, file.encode(first), edits)
-        return after if self._publish(after, backups, None) else None
+        return after if self._publish(after, backups, None, held) else None
 
     def _edited(
         self, info: RepoInfo, raw: bytes, edits: tuple[Edit, ...]
@@ -164,13 +181,25 @@ class RepoInfoFile:
             info, raw = after, b""
         return info, backups
 
-    def _publish(self, after: RepoInfo, backups: dict[str, bytes], was: RepoObject | None) -> bool:
+    def _publish(
+        self,
+        after: RepoInfo,
+        backups: dict[str, bytes],
+        was: RepoObject | None,
+        held: HeldObjects | None,
+    ) -> bool:
         refuse_unconditional(after.config, self.storage.url)
         body, now = file.encode(after), self.now()
-        for name, raw in backups.items():
-            self.storage.put(layout.backup(name), raw)
-            self.watch.check(self.storage, layout.backup(name), now)
-        outcome = self.storage.put_if(layout.REPO, body, was=was.version if was else None)
+        before = {layout.backup(name): raw for name, raw in backups.items()}
+        if self.watch.is_due(now):  # compared with the time of a backup, before anything else
+            for path, raw in before.items():
+                self.storage.put(path, raw)
+                self.watch.check(self.storage, path, now)
+            before = {}
+        if held is not None:
+            before |= held.taken()
+        version = was.version if was else None
+        outcome = self.storage.put_if(layout.REPO, body, was=version, after=before)
         if isinstance(outcome, LostRace):
             if outcome.perhaps_first_written and self._was_built_upon(after, backups, was):
                 return True
@@ -236,7 +265,7 @@ class ClockCheck:
         self._now = 0
 
     def check(self, storage: Storage, path: str, now: int) -> None:
-        """Compare the clocks by an object just written, unless that was done lately.
+        """Compare the clocks by an object just written.
 
         Args:
             storage: Whose clock it is.
@@ -247,15 +276,14 @@ class ClockCheck:
             StorageError: This machine's clock is far ahead of the storage's.
         """
         looking = time.monotonic()
-        if not self._is_due(looking, now):
-            return
         for info in storage.list(path):
             refuse_ahead(now, info.last_modified)
             self.lag = lag(now, info.last_modified)
         self._looked, self._now = looking, now
 
-    def _is_due(self, looking: float, now: int) -> bool:
-        """Say whether it is time again, or the clock was set since."""
+    def is_due(self, now: int) -> bool:
+        """Say whether it is time to compare again, or the clock was set since."""
+        looking = time.monotonic()
         if self._looked is None or looking - self._looked > _OFTEN:
             return True
         passed = (looking - self._looked) * 1_000_000

@@ -5,18 +5,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from icevirt.errors import RepositoryNotFoundError
 from icevirt.model.arguments import checked
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.config.sections import merged
 from icevirt.objects.staleness import OnStale
-from icevirt.repo import creation
 from icevirt.repo.assets import Assets
-from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.history.api import RepositoryHistory
-from icevirt.repo.legacy.as_v2 import OldRepoState, with_containers
 from icevirt.repo.maintenance.api import Maintenance
 from icevirt.repo.maintenance.inspection import Inspection
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
@@ -26,6 +23,9 @@ from icevirt.repo.view import DEFAULT, RepositoryOptions
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Storage
 from icevirt.wire.manifests.manifest import ManifestEncoding
+
+if TYPE_CHECKING:
+    from icevirt.repo.authorization import Authorization
 
 
 class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance):
@@ -110,6 +110,8 @@ class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance)
             AlreadyExistsError: The path holds a repository or something else.
             StorageError: The path cannot be written to.
         """
+        from icevirt.repo import creation
+
         root = storage_of(storage)
         if RepoInfoFile(root).find() is not None:
             raise creation.there_is_one(root)
@@ -152,13 +154,20 @@ class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance)
             FormatError: It is damaged.
         """
         root, given = storage_of(storage), _document(config)
-        credentials = authorized(authorize_virtual_chunk_access, config)
+        credentials: Mapping[str, Any] = {}
+        if authorize_virtual_chunk_access is not None:
+            from icevirt.repo.authorization import authorized
+
+            credentials = authorized(authorize_virtual_chunk_access, config)
         head = RepoInfoFile(root)
         current = head.read()
         info = current.info
         persisted = dict(info.config or {})
         document = copy.deepcopy(merged(persisted, given))
-        with_containers(info, document, credentials)
+        if info.old is not None and credentials:  # its own ones cover whole schemes
+            from icevirt.repo.legacy.containers import authorized_containers
+
+            document["virtual_chunk_containers"] = authorized_containers(document, credentials)
         options = RepositoryOptions(
             on_stale=on_stale, content_addressed_chunks=content_addressed_chunks
         )
@@ -276,7 +285,10 @@ def _assets(
     current: RepoState, root: Storage, config: RepositoryConfig, options: RepositoryOptions
 ) -> Assets:
     """Return what reads the files, which is the one thing that depends on their format."""
-    if isinstance(current, OldRepoState):
+    if current.info.old is not None:
+        from icevirt.repo.legacy.as_v2 import OldRepoState
+
+        assert isinstance(current, OldRepoState)
         return current.assets
     return Assets(
         root,

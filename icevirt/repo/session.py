@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import count
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from icevirt.errors import ConflictError, NotPickledError, SessionStateError
 from icevirt.model import paths
@@ -19,16 +19,17 @@ from icevirt.model.arguments import checked
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import Snapshot
 from icevirt.repo.assets import Assets
-from icevirt.repo.commits import commit
 from icevirt.repo.commits.change_set import ChangeSet
-from icevirt.repo.commits.commit import PendingCommit
 from icevirt.repo.editing import Editing
 from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.repo.settings import as_json
 from icevirt.repo.view import Context, RepositoryOptions, SessionMode
 from icevirt.versioning import feature_flags, repo_updates
-from icevirt.versioning.merge.conflicts import ConflictSolver
+
+if TYPE_CHECKING:  # a reader commits nothing
+    from icevirt.repo.commits.commit import PendingCommit
+    from icevirt.versioning.merge.conflicts import ConflictSolver
 
 __all__ = ["Context", "ForkSession", "Session", "SessionMode"]
 
@@ -152,6 +153,8 @@ class Session(Editing):
             ConflictError: The branch moved since the session started; the changes are kept.
             RebaseFailedError: It moved, and the solver did not resolve a conflict; as above.
         """
+        from icevirt.repo.commits import commit
+
         branch = self._on_branch()
         if rebase_with is not None:
             _check_solver(rebase_with)
@@ -184,6 +187,8 @@ class Session(Editing):
             RefNotFoundError: The branch was deleted in the meantime.
             ConflictError: The branch moved since the session started; the changes are kept.
         """
+        from icevirt.repo.commits import commit
+
         branch = self._on_branch()
         with self._alone():
             self._refuse_nothing(allow_empty=allow_empty)
@@ -197,6 +202,8 @@ class Session(Editing):
         Raises:
             ReadOnlyError: The session or the repository is read-only.
         """
+        from icevirt.repo.commits import commit
+
         self._on_branch()
         with self._alone():
             return self._end(commit.flush(self._draft(message, metadata)))
@@ -211,6 +218,8 @@ class Session(Editing):
             RebaseFailedError: The solver did not resolve a conflict; the session stands on the
                 last commit that it could follow, with its changes.
         """
+        from icevirt.repo.commits import commit
+
         branch, head = self._on_branch(), self._context.head
         _check_solver(solver)
         with self._alone():
@@ -236,6 +245,8 @@ class Session(Editing):
         metadata: Mapping[str, Any] | None,
         own: Mapping[str, Any] | None = None,
     ) -> PendingCommit:
+        from icevirt.repo.commits.commit import PendingCommit
+
         checked("message", message, str)
         merged = {**self._context.commit_metadata, **as_json(metadata or {})}
         if own:
@@ -289,6 +300,8 @@ class ForkSession(Session):
 
 
 def _check_solver(solver: ConflictSolver) -> None:
+    from icevirt.versioning.merge.conflicts import ConflictSolver
+
     how = "Pass ConflictDetector(), BasicConflictSolver(...) or AppendConflictSolver(...)."
     checked("a solver", solver, ConflictSolver, do=how)  # type: ignore[type-abstract]
 

@@ -18,7 +18,6 @@ from icevirt.objects.authorize import entry_of
 from icevirt.planning.reader_support import readers_of_document
 from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks
-from icevirt.repo.legacy.containers import containers_in_use
 from icevirt.repo.repository import Repository
 from icevirt.versioning import repo_updates
 from icevirt.versioning.history.timestamps import shown
@@ -43,6 +42,8 @@ def summary(
     config = RepositoryConfig.from_document(info.config)
     containers = list(config.virtual_chunk_containers.values())
     if info.old is not None:  # its configuration covers whole schemes
+        from icevirt.repo.legacy.containers import containers_in_use
+
         urls = repo.readonly_session(snapshot_id=str(key)).all_virtual_chunk_locations()
         containers, _ = containers_in_use(info.config or {}, urls)
     return RepositorySummary(

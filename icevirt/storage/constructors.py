@@ -6,24 +6,18 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from icevirt.connect.credentials.common import Credentials
-from icevirt.connect.credentials.object_stores import (
-    azure_credentials,
-    gcs_credentials,
-    s3_credentials,
-)
-from icevirt.connect.options import CHECKSUMS, TIGRIS, TIGRIS_HEADERS
 from icevirt.connect.spelling import is_url, spelled
-from icevirt.connect.stores import bucket_of
 from icevirt.connect.urls import Address
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import ObjectStoreConfig
-from icevirt.storage.http import http_storage
 from icevirt.storage.local import LocalStorage
-from icevirt.storage.object_store import ObjectStorage
 from icevirt.storage.protocol import Storage
+
+if TYPE_CHECKING:  # what speaks to servers is imported with the first bucket
+    from icevirt.connect.credentials.common import Credentials
+    from icevirt.storage.object_store import ObjectStorage
 
 HUGGING_FACE = "https://s3.hf.co"
 
@@ -73,7 +67,7 @@ def _storage_at(url: str, options: Mapping[str, Any]) -> Storage:
             url=url.partition("?")[0].partition("#")[0],
         )
     at = Address.parse(url)
-    constructor = _CONSTRUCTORS[at.scheme if at.scheme == "tigris" else at.provider]
+    constructor = _constructor(at)
     arguments: dict[str, Any] = {"bucket": at.bucket, "prefix": at.key}
     if at.provider == "azure":
         arguments = {"container": at.bucket, "prefix": at.key, "account": at.account}
@@ -136,6 +130,9 @@ def s3_storage(
         InvalidInputError: Arguments contradict each other, or are not valid.
         StorageError: ``get_credentials`` was called now and failed.
     """
+    from icevirt.connect.credentials.object_stores import s3_credentials
+    from icevirt.connect.options import CHECKSUMS
+
     if checksum_algorithm is not None and checksum_algorithm.lower() not in CHECKSUMS:
         raise InvalidInputError(
             "this checksum algorithm is not supported",
@@ -179,6 +176,8 @@ def tigris_storage(
     ``use_weak_consistency`` reads the nearest region, which may be behind; never write so. Takes
     the arguments of `s3_storage`, and raises as it does.
     """
+    from icevirt.connect.options import TIGRIS, TIGRIS_HEADERS
+
     made = s3_storage(
         bucket=bucket,
         prefix=prefix,
@@ -276,6 +275,8 @@ def gcs_storage(
     options of the store or its client, by obstore's names. For the other
     arguments see `gcs_credentials`; raises as `s3_storage`.
     """
+    from icevirt.connect.credentials.object_stores import gcs_credentials
+
     credentials = gcs_credentials(
         service_account_file=service_account_file,
         service_account_key=service_account_key,
@@ -310,6 +311,8 @@ def azure_storage(
     or its client, by obstore's names. For the other arguments see `azure_credentials`; raises as
     `s3_storage`.
     """
+    from icevirt.connect.credentials.object_stores import azure_credentials
+
     credentials = azure_credentials(
         access_key=access_key,
         sas_token=sas_token,
@@ -339,6 +342,9 @@ def in_bucket(
         raise InvalidInputError(
             "this is not a bucket name", do="Pass the name without a URL.", name=bucket
         )
+    from icevirt.connect.stores import bucket_of
+    from icevirt.storage.object_store import ObjectStorage
+
     config = ObjectStoreConfig(provider, dict(options))
     return ObjectStorage(bucket_of(f"{_SCHEMES[provider]}://{bucket}", config, credentials), prefix)
 
@@ -346,10 +352,17 @@ def in_bucket(
 _SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "az"}
 
 
+def _constructor(at: Address) -> Callable[..., Storage]:
+    if at.provider == "http":
+        from icevirt.storage.http import http_storage
+
+        return http_storage
+    return _CONSTRUCTORS[at.scheme if at.scheme == "tigris" else at.provider]
+
+
 _CONSTRUCTORS: dict[str, Callable[..., Storage]] = {
     "s3": s3_storage,
     "tigris": tigris_storage,
     "gcs": gcs_storage,
     "azure": azure_storage,
-    "http": http_storage,
 }

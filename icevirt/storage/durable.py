@@ -2,7 +2,8 @@
 
 A new file is written without a name (``O_TMPFILE``) where the file system can, synced, and then
 linked; elsewhere, and where a file is replaced, it is staged as ``name#digits`` and renamed.
-Every function syncs the directory last, so that what it did survives a power cut.
+Every function syncs the directory last, so that what it did survives a power cut. Files that are
+written together are synced together (`UnnamedFiles`): a disk does that in the time of one.
 """
 
 # The order of system calls is the point here.
@@ -10,9 +11,11 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Self
 
 _TRIES = 50
 _PAUSE = 0.0005  # seconds more before each further try; a second in all
@@ -35,30 +38,60 @@ def directory(path: str) -> Iterator[int]:
         os.close(fd)
 
 
-def make_directory(path: str) -> None:
+type Sync = Callable[[Sequence[int]], None]
+"""Waits until a disk has what was written to some files or directories, or does not wait."""
+
+
+def sync(fds: Sequence[int]) -> None:
+    """Wait until the disk has some files or directories: in threads, so that it waits once."""
+    failed: list[OSError] = []
+
+    def wait(fd: int) -> None:
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=wait, args=(fd,)) for fd in fds[1:]]
+    for thread in threads:
+        thread.start()
+    for fd in fds[:1]:
+        wait(fd)
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def no_sync(fds: Sequence[int]) -> None:
+    """Do not wait for the disk: what a power cut loses may be anything, in any order."""
+    del fds
+
+
+def make_directory(path: str, sync: Sync = sync) -> None:
     """Create a directory and its missing parents, each durably."""
     if os.path.isdir(path):
         return
     above = os.path.dirname(path)
-    make_directory(above)
+    make_directory(above, sync)
     with suppress(FileExistsError):
         os.mkdir(path)
     with directory(above) as fd:
-        os.fsync(fd)
+        sync([fd])
 
 
-def within[T](folder: str, act: Callable[[int], T]) -> T:
+def within[T](folder: str, act: Callable[[int], T], sync: Sync = sync) -> T:
     """Act in a directory that is made first, and again if another process removes it meanwhile.
 
     Empty directories are removed when what was in them is deleted; a writer may just want them.
     """
     for attempt in range(_TRIES):
         with suppress(FileNotFoundError):
-            make_directory(folder)
+            make_directory(folder, sync)
             with directory(folder) as at, _gone(at):
                 return act(at)
         time.sleep(attempt * _PAUSE)
-    make_directory(folder)
+    make_directory(folder, sync)
     with directory(folder) as at:
         return act(at)
 
@@ -74,64 +107,147 @@ def _gone(at: int) -> Iterator[None]:
         raise
 
 
-def create(at: int, name: str, body: bytes) -> bool:
+def create(at: int, name: str, body: bytes, sync: Sync = sync) -> bool:
     """Create a file that must not exist; False when it does, and then nothing was changed.
 
     Raises:
         NoHardLinksError: The file system cannot; who holds a lock may look, and `replace`.
     """
-    return _create_unnamed(at, name, body) if _has_unnamed(at) else _create_staged(at, name, body)
+    fd = _write_unnamed(at, body)
+    if fd is None:
+        return _create_staged(at, name, body, sync)
+    try:
+        sync([fd])
+        is_new = _link_unnamed(fd, at, name)
+    finally:
+        os.close(fd)
+    if is_new is None:
+        return _create_staged(at, name, body, sync)
+    if is_new:
+        sync([at])
+    return is_new
 
 
-def replace(at: int, name: str, body: bytes, *, staged: str) -> None:
+def replace(at: int, name: str, body: bytes, *, staged: str, sync: Sync = sync) -> None:
     """Put a file in the place of whatever has the name; ``staged`` is its name meanwhile."""
-    _write_file(os.open(staged, _STAGE, 0o666, dir_fd=at), body)
+    _write_file(os.open(staged, _STAGE, 0o666, dir_fd=at), body, sync)
     os.rename(staged, name, src_dir_fd=at, dst_dir_fd=at)
-    os.fsync(at)
+    sync([at])
 
 
 _STAGE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class UnnamedFiles:
+    """Files that were written together and have no names yet; they vanish unless they get them."""
+
+    def __init__(self, sync: Sync = sync) -> None:
+        self._sync = sync
+        self._fds: list[int] = []
+        self._changed: dict[str, int] = {}  # directories that got a name, by path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for fd in (*self._fds, *self._changed.values()):
+            os.close(fd)
+
+    def write(self, folder: str, body: bytes) -> int | None:
+        """Write a file in a directory that is there; None where files have to have names.
+
+        Raises:
+            FileNotFoundError: The directory was removed.
+        """
+        with directory(folder) as at:
+            fd = _write_unnamed(at, body)
+        if fd is not None:
+            self._fds.append(fd)
+        return fd
+
+    def sync(self) -> None:
+        """Wait until the disk has the files."""
+        self._sync(self._fds)
+
+    def name(self, fd: int, folder: str, name: str) -> bool | None:
+        """Give a file its name; False where another one has it, None where it cannot be done.
+
+        Raises:
+            FileNotFoundError: The directory was removed.
+        """
+        at = self._changed.get(folder)
+        if at is None:
+            at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._changed[folder] = at
+        with _gone(at):
+            return _link_unnamed(fd, at, name)
+
+    def sync_names(self) -> None:
+        """Wait until the disk has the names."""
+        self._sync(list(self._changed.values()))
+
+
+def replace_by_unnamed(fd: int, at: int, name: str, *, staged: str, sync: Sync = sync) -> bool:
+    """Do what `replace` does, with a file that was synced before; False where that is impossible.
+
+    Who calls it holds a lock: nobody else uses the name ``staged``.
+    """
+    with suppress(FileNotFoundError):  # of a writer that was killed
+        os.unlink(staged, dir_fd=at)
+    if not _link_unnamed(fd, at, staged):
+        return False
+    os.rename(staged, name, src_dir_fd=at, dst_dir_fd=at)
+    sync([at])
+    return True
 
 
 def _has_unnamed(at: int) -> bool:
     return hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd") and at >= 0
 
 
-def _create_unnamed(at: int, name: str, body: bytes) -> bool:
+def _write_unnamed(at: int, body: bytes) -> int | None:
+    """Return a file without a name in a directory; None where there are none."""
+    if not _has_unnamed(at):
+        return None
     try:
         fd = os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666, dir_fd=at)
     except OSError as error:
         if error.errno in _NO_TMPFILE:
-            return _create_staged(at, name, body)
+            return None
         raise
     try:
         _write_all(fd, body)
-        os.fsync(fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _link_unnamed(fd: int, at: int, name: str) -> bool | None:
+    """Give a file its name; False where another one has it, None where it cannot be done."""
+    try:
         # a directory descriptor makes CPython call linkat, which follows the link in /proc
         os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=at, follow_symlinks=True)
     except FileExistsError:
         return False
     except OSError as error:
         if error.errno in _NO_LINK:
-            return _create_staged(at, name, body)
+            return None
         raise
-    finally:
-        os.close(fd)
-    os.fsync(at)
     return True
 
 
-def _create_staged(at: int, name: str, body: bytes) -> bool:
+def _create_staged(at: int, name: str, body: bytes, sync: Sync) -> bool:
     staged = unfinished(name)
     try:
-        _write_file(os.open(staged, _STAGE | os.O_EXCL, 0o666, dir_fd=at), body)
+        _write_file(os.open(staged, _STAGE | os.O_EXCL, 0o666, dir_fd=at), body, sync)
         _link(staged, name, at)
     except FileExistsError:
         return False
     finally:
         with suppress(OSError):
             os.unlink(staged, dir_fd=at)
-    os.fsync(at)
+    sync([at])
     return True
 
 
@@ -149,10 +265,10 @@ def unfinished(name: str) -> str:
     return f"{name}#{int.from_bytes(os.urandom(8))}"
 
 
-def _write_file(fd: int, body: bytes) -> None:
+def _write_file(fd: int, body: bytes, sync: Sync) -> None:
     try:
         _write_all(fd, body)
-        os.fsync(fd)
+        sync([fd])
     finally:
         os.close(fd)
 

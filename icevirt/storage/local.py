@@ -17,9 +17,10 @@ import fcntl
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from typing import Any
 
 from icevirt.connect import urls
 from icevirt.connect.retry import jitter
@@ -29,6 +30,7 @@ from icevirt.storage.memory import refuse_huge, too_short
 from icevirt.storage.mounts import Mount, existing, is_kept_by_kernel, mount_of
 from icevirt.storage.probe import probe
 from icevirt.storage.protocol import (
+    NOTHING,
     LostRace,
     ObjectInfo,
     Version,
@@ -56,8 +58,9 @@ _REMEDIES = {
 class LocalStorage:
     """The root is a directory, created by the first write."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, wait_for_disk: bool = True) -> None:
         self._root = urls.as_local_path(path)
+        self._sync = durable.sync if wait_for_disk else durable.no_sync
 
     @property
     def url(self) -> str:
@@ -65,7 +68,8 @@ class LocalStorage:
         return urls.file_url(self._root)
 
     def __repr__(self) -> str:
-        return f"<icevirt.LocalStorage {self._root}>"
+        waits = "" if self._sync is durable.sync else ", does not wait for the disk"
+        return f"<icevirt.LocalStorage {self._root}{waits}>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LocalStorage) and self._root == other._root
@@ -134,35 +138,84 @@ class LocalStorage:
 
         def act(at: int) -> None:
             with suppress(durable.NoHardLinksError):
-                if durable.create(at, name, body):
+                if durable.create(at, name, body, self._sync):
                     return
             if _renewed(full, body):
-                os.fsync(at)  # the writer that linked it may not have come to this yet
+                self._sync([at])  # the writer that linked it may not have come to this yet
                 return
-            durable.replace(at, name, body, staged=durable.unfinished(name))
+            staged = durable.unfinished(name)
+            durable.replace(at, name, body, staged=staged, sync=self._sync)
 
         with _as_storage_errors(full):
-            durable.within(folder, act)
+            durable.within(folder, act, self._sync)
 
-    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | LostRace:
-        """Write ``body`` if the object is still at ``was``, under the root's lock."""
+    def put_if(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        was: Version | None,
+        after: Mapping[str, bytes] = NOTHING,
+    ) -> Written | LostRace:
+        """Write ``body`` if the object is still at ``was``, under the root's lock.
+
+        The disk is waited for three times, however many objects there are: for all bytes, for the
+        names of the objects, for the replacement. Nobody waits for the lock longer than the last.
+        """
         full = self._full(path)
         folder, name = os.path.split(full)
+        unnamed: int | None = None
 
         def act(at: int) -> Written | LostRace:
             with self._locked():
                 if was is None:
-                    won = _create(at, name, body)
+                    won = _create(at, name, body, self._sync)
                 elif won := self._is_at(path, was):
-                    durable.replace(at, name, body, staged=f"{name}#0")
+                    how: dict[str, Any] = {"staged": f"{name}#0", "sync": self._sync}
+                    if unnamed is None or not durable.replace_by_unnamed(unnamed, at, name, **how):
+                        durable.replace(at, name, body, **how)
                 if not won:
                     return LostRace()
                 found, version = self.get_versioned(path)
                 # a writer that asks for no lock, as the official client's, may have been quicker
                 return Written(version) if found == body else LostRace()
 
-        with _as_storage_errors(full):
-            return durable.within(folder, act)
+        with _as_storage_errors(full), durable.UnnamedFiles(self._sync) as files:
+            if after:
+                unnamed = self._put_together(files, after, None if was is None else (folder, body))
+            return durable.within(folder, act, self._sync)
+
+    def _put_together(
+        self,
+        files: durable.UnnamedFiles,
+        objects: Mapping[str, bytes],
+        last: tuple[str, bytes] | None,
+    ) -> int | None:
+        """Put objects, and write a last file, which is returned without a name if that can be."""
+        found = {
+            path: self._written(files, os.path.dirname(self._full(path)), body)
+            for path, body in objects.items()
+        }
+        unnamed = None if last is None else self._written(files, *last)
+        files.sync()
+        named = [
+            path for path, fd in found.items() if fd is not None and self._named(files, fd, path)
+        ]
+        files.sync_names()
+        for path in objects.keys() - set(named):
+            self.put(path, objects[path])
+        return unnamed
+
+    def _written(self, files: durable.UnnamedFiles, folder: str, body: bytes) -> int | None:
+        durable.make_directory(folder, self._sync)
+        with suppress(FileNotFoundError):  # removed meanwhile, as empty directories are
+            return files.write(folder, body)
+        return None
+
+    def _named(self, files: durable.UnnamedFiles, fd: int, path: str) -> bool:
+        with suppress(FileNotFoundError):
+            return bool(files.name(fd, *os.path.split(self._full(path))))
+        return False
 
     def delete(self, path: str) -> None:
         """Remove an object, and the directories below the root that are empty then."""
@@ -238,9 +291,19 @@ class LocalStorage:
         return os.path.join(self._root, checked_path(path))
 
 
-def local_filesystem_storage(path: str | os.PathLike[str]) -> LocalStorage:
-    """Return the storage of a repository on local disk."""
-    return LocalStorage(path)
+def local_filesystem_storage(
+    path: str | os.PathLike[str], *, wait_for_disk: bool = True
+) -> LocalStorage:
+    """Return the storage of a repository on local disk.
+
+    Args:
+        path: A path, or a ``file://`` URL.
+        wait_for_disk: False for scratch repositories that are made again if they are lost: writes
+            return before the disk has them, so a power cut or a crash of the machine may lose them
+            or damage the repository. A killed process damages nothing. It is never persisted: each
+            writer decides for itself.
+    """
+    return LocalStorage(path, wait_for_disk=wait_for_disk)
 
 
 def _lock(descriptor: int, url: str) -> None:
@@ -285,14 +348,14 @@ def _lock_file(root: str) -> Iterator[int]:
         os.close(fd)
 
 
-def _create(at: int, name: str, body: bytes) -> bool:
+def _create(at: int, name: str, body: bytes, sync: durable.Sync) -> bool:
     """Create a file that must not exist, under the lock; False when it does."""
     try:
-        return durable.create(at, name, body)
+        return durable.create(at, name, body, sync)
     except durable.NoHardLinksError:
         if os.access(name, os.F_OK, dir_fd=at, follow_symlinks=False):
             return False
-        durable.replace(at, name, body, staged=f"{name}#0")
+        durable.replace(at, name, body, staged=f"{name}#0", sync=sync)
         return True
 
 

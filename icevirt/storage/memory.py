@@ -9,12 +9,13 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.storage.protocol import (
+    NOTHING,
     LostRace,
     ObjectInfo,
     Version,
@@ -75,8 +76,17 @@ class MemoryStorage:
         with self._lock:
             self._write(checked_path(path), body)
 
-    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | LostRace:
-        """Write ``body`` if the object is still at ``was``."""
+    def put_if(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        was: Version | None,
+        after: Mapping[str, bytes] = NOTHING,
+    ) -> Written | LostRace:
+        """Write ``body`` if the object is still at ``was``, after the objects it refers to."""
+        for each, content in after.items():
+            self.put(each, content)
         with self._lock:
             found = self._objects.get(checked_path(path))
             if (found[1] if found else None) != was:

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,15 +26,17 @@ from icevirt.connect.library import asked, obstore
 from icevirt.connect.options import config_of
 from icevirt.connect.retry import RetryState, jitter, patiently
 from icevirt.connect.stores import Bucket
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.model.config.document import ObjectStoreConfig
 from icevirt.storage.memory import refuse_huge, too_short
-from icevirt.storage.protocol import LostRace, ObjectInfo, Version, Written, checked_path
+from icevirt.storage.protocol import NOTHING, LostRace, ObjectInfo, Version, Written, checked_path
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _PAGE = 1000  # objects for each request of a listing
 _PART = 16 * 1024 * 1024  # bytes; larger objects are sent in parts of this size
+_PUTS = 8  # objects that are sent at once before a conditional write
 _AT_ONCE = 1000  # objects that are deleted by one request
 _TRIES = 12  # of a conditional write; as long as the patience that other requests have
 _LONGEST_PAUSE = 8.0  # seconds
@@ -223,13 +226,24 @@ class ObjectStorage(ObjectReading):
 
         self._asked(path, act)
 
-    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | LostRace:
-        """Write ``body`` if the object is still at ``was``.
+    def put_if(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        was: Version | None,
+        after: Mapping[str, bytes] = NOTHING,
+    ) -> Written | LostRace:
+        """Write ``body`` if the object is still at ``was``, after the objects it refers to.
 
         Raises:
             StorageError: The store refuses, ignores conditions, or fails for so long that it is
                 not known whether the write took place; the message says which.
         """
+        if after:
+            with ThreadPoolExecutor(min(_PUTS, len(after))) as pool:
+                for _ in pool.map(self.put, after.keys(), after.values()):
+                    pass  # which raises
         applied = False  # perhaps, by a request whose answer never came
         for attempt in itertools.count():
             match self._sent(path, body, was):

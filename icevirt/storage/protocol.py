@@ -7,12 +7,15 @@ Paths are relative to the root, with ``/`` between segments, like
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Protocol
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 
+NOTHING: Mapping[str, bytes] = MappingProxyType({})
 _UNFINISHED = re.compile(r".+#\d+")
 # The official client stages its files under such names too, and both listings skip them.
 
@@ -78,10 +81,19 @@ class Storage(Protocol):
     def put(self, path: str, body: bytes) -> None:
         """Write an immutable object: atomic and durable; an existing one is replaced whole."""
 
-    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | LostRace:
+    def put_if(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        was: Version | None,
+        after: Mapping[str, bytes] = NOTHING,
+    ) -> Written | LostRace:
         """Write ``body`` if the object is still at ``was`` (None: if there is none).
 
-        Atomic and durable: readers see the old bytes or the new, never a mixture.
+        Atomic and durable: readers see the old bytes or the new, never a mixture. Immutable objects
+        that ``body`` refers to can be passed as ``after``, by their paths: they are written as by
+        `put` before it is, and also if the race is lost.
         """
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
@@ -154,9 +166,17 @@ class Below:
         """Write an immutable object; see `Storage.put`."""
         self.storage.put(self.prefix + path, body)
 
-    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | LostRace:
+    def put_if(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        was: Version | None,
+        after: Mapping[str, bytes] = NOTHING,
+    ) -> Written | LostRace:
         """Write if unchanged; see `Storage.put_if`."""
-        return self.storage.put_if(self.prefix + path, body, was=was)
+        before = {self.prefix + each: content for each, content in after.items()}
+        return self.storage.put_if(self.prefix + path, body, was=was, after=before)
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
         """Yield the objects under the prefix, with paths relative to it."""

@@ -7,11 +7,12 @@ deleted again leaves no trace, and nothing can be forgotten.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
 from icevirt.model.transaction_log import Move, NodeType, TransactionLog

@@ -5,8 +5,9 @@ Unknown flags are kept unchanged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, SessionStateError
 from icevirt.model.repo_info import FeatureFlagChanged, RepoInfo, UpdateKind
 from icevirt.versioning.repo_updates import Edit

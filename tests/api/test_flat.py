@@ -64,8 +64,10 @@ def asked(monkeypatch):
         before = getattr(LocalStorage, name)
 
         def call(self, path="", *args, **kwargs):
-            parts = path.split("/")
-            found[name, "/".join(parts[: 2 if parts[0] == "icevirt" else 1])] += 1
+            calls = [(name, path), *(("put", each) for each in kwargs.get("after", ()))]
+            for verb, each in calls:
+                parts = each.split("/")
+                found[verb, "/".join(parts[: 2 if parts[0] == "icevirt" else 1])] += 1
             return before(self, path, *args, **kwargs)
 
         monkeypatch.setattr(LocalStorage, name, call)
@@ -285,6 +287,9 @@ def test_a_write_that_fails_leaves_the_dataset_as_it_was(days, repo, monkeypatch
 
     def failing(before):
         def call(self, path, *args, **kwargs):
+            objects = kwargs.pop("after", {})
+            for each, body in objects.items():
+                self.put(each, body)
             number[0] += 1
             if number[0] == fatal[0]:
                 raise errors.StorageError("the disk is full", do="", path=path)

@@ -36,12 +36,12 @@ SITE = """
                 time.sleep(NAP)
             return LocalStorage.put(self, path, body)
 
-        def put_if(self, path, body, *, was):
+        def put_if(self, path, body, *, was, **more):
             if path != "repo":
-                return LocalStorage.put_if(self, path, body, was=was)
+                return LocalStorage.put_if(self, path, body, was=was, **more)
             note("phase", "committing")
             time.sleep(NAP)
-            answer = LocalStorage.put_if(self, path, body, was=was)
+            answer = LocalStorage.put_if(self, path, body, was=was, **more)
             note("phase", "committed")
             time.sleep(NAP)
             return answer

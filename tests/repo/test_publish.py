@@ -329,11 +329,11 @@ def test_a_race_lost_at_the_last_moment_is_run_again(storage, source):
         def __getattr__(self, name):
             return getattr(storage, name)
 
-        def put_if(self, path, body, *, was):
+        def put_if(self, path, body, *, was, **more):
             if path == "repo" and self.left:
                 self.left -= 1
                 commit_beside(storage, f"/beside{self.left}")
-            return storage.put_if(path, body, was=was)
+            return storage.put_if(path, body, was=was, **more)
 
     publish(Raced(), **built(storage, source))
     repo = Repository.open(storage)

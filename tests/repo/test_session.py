@@ -408,11 +408,11 @@ class Waiting:
     def __getattr__(self, name):
         return getattr(self.storage, name)
 
-    def put(self, path, body):
-        if path.startswith("snapshots/"):
-            with ThreadPoolExecutor(1) as pool:
-                pool.submit(self.then).result(10)
-        self.storage.put(path, body)
+    def put_if(self, path, body, *, was, after):
+        assert any(each.startswith("snapshots/") for each in after)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(self.then).result(10)
+        return self.storage.put_if(path, body, was=was, after=after)
 
 
 @pytest.mark.parametrize("end", ["commit", "amend", "flush"])

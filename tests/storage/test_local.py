@@ -20,7 +20,7 @@ from icevirt.storage import claims, durable, local, mounts, probe
 from icevirt.storage.constructors import storage_of
 from icevirt.storage.local import LocalStorage, local_filesystem_storage
 from icevirt.storage.memory import MemoryStorage
-from icevirt.storage.protocol import LostRace, Written
+from icevirt.storage.protocol import LostRace, Version, Written
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -136,6 +136,33 @@ def test_a_killed_create_leaves_no_stray_file_at_all(tmp_path):
         if code == 0:
             return
     pytest.fail("the action never finished")
+
+
+def test_a_storage_that_does_not_wait_for_the_disk_says_so_and_nothing_remembers_it(tmp_path):
+    import pickle
+
+    scratch = local_filesystem_storage(tmp_path / "a", wait_for_disk=False)
+    assert "does not wait for the disk" in repr(pickle.loads(pickle.dumps(scratch)))
+    repo = icevirt.Repository.create(scratch)
+    repo.save_config()
+    again = icevirt.Repository.open(tmp_path / "a").storage
+    assert again == scratch
+    assert "wait" not in repr(again)
+    assert b"wait" not in b"".join(scratch.get(info.path) for info in scratch.list())
+
+
+def test_objects_that_are_written_with_what_refers_to_them_replace_what_is_there(tmp_path):
+    storage = LocalStorage(tmp_path)
+    storage.put("a/same", b"same")
+    storage.put("a/other", b"torn")
+    os.utime(tmp_path / "a/same", (0, 0))
+    objects = {"a/same": b"same", "a/other": b"whole", "b/c/new": b"new"}
+    for was in (None, Version("an older one")):
+        outcome = storage.put_if("repo", b"1", was=was, after=objects)
+        assert isinstance(outcome, Written) == (was is None)  # objects are written all the same
+        assert {path: storage.get(path) for path in objects} == objects
+        storage.delete("b/c/new")
+    assert (tmp_path / "a/same").stat().st_mtime > 0
 
 
 def test_an_unfinished_file_is_no_object(tmp_path):
@@ -486,8 +513,8 @@ def test_a_writer_that_asks_for_no_lock_is_noticed_when_it_was_quicker(tmp_path,
     storage.put("repo", b"0")
     replace = durable.replace
 
-    def then_another(at, name, body, *, staged):
-        replace(at, name, body, staged=staged)
+    def then_another(at, name, body, **how):
+        replace(at, name, body, **how)
         (tmp_path / "other").write_bytes(b"theirs")
         os.rename(tmp_path / "other", tmp_path / "repo")
 

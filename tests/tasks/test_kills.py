@@ -39,7 +39,9 @@ class Mortal(LocalStorage):
     def put(self, path, body):
         return self._count(lambda: LocalStorage.put(self, path, body))
 
-    def put_if(self, path, body, *, was):
+    def put_if(self, path, body, *, was, **more):
+        for each, content in more.get("after", {}).items():
+            self.put(each, content)
         return self._count(lambda: LocalStorage.put_if(self, path, body, was=was))
 
     def delete(self, path):

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 from icevirt.access.store.keys import FetchPlan
 from icevirt.connect import urls
+from icevirt.deferred_dataclass import dataclass
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.objects import fetch, remote
+from icevirt.objects import fetch
 from icevirt.objects.answers import Body, Checksum
-from icevirt.objects.authorize import Authorizer, LocalGrant
 from icevirt.objects.staleness import Staleness
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
@@ -25,13 +25,17 @@ from icevirt.repo.reader import FoundChunks
 from icevirt.repo.session import Session
 from icevirt.storage.local import LocalStorage
 
+if TYPE_CHECKING:  # what speaks to servers is imported for the first range of one
+    from icevirt.objects.authorize import Authorizer, LocalGrant
+    from icevirt.objects.remote import RemoteObject, RemoteRange
+
 _FILES = 4096  # whose grants are remembered
 
 
 type Range = InMemory | InObject | InSource | InRemote
 """Some bytes of some object; ``length`` of them have to be copied."""
 
-type File = Source | remote.RemoteObject
+type File = Source | RemoteObject
 
 
 class ReferenceLocator:
@@ -44,11 +48,17 @@ class ReferenceLocator:
     def __init__(self, session: Session, staleness: Staleness) -> None:
         self._assets = session.assets
         self._staleness = staleness
-        self._authorizer = Authorizer(session.config.virtual_chunk_containers, session.credentials)
+        self._access = session.config.virtual_chunk_containers, session.credentials
         storage = session.assets.storage
         is_local = isinstance(storage, LocalStorage)
         self._root = urls.local_path(storage.url) if is_local else None
         self._source = lru_cache(_FILES)(self._granted)
+
+    @cached_property
+    def _authorizer(self) -> Authorizer:
+        from icevirt.objects.authorize import Authorizer
+
+        return Authorizer(*self._access)
 
     def at(self, table: ChunkTable, row: int, start: int, end: int) -> Range:
         """Return the range of the bytes from ``start`` to ``end`` of one chunk."""
@@ -81,7 +91,9 @@ class ReferenceLocator:
             self._staleness.count(is_verifiable=source.checksum.is_verifiable)
             if isinstance(source, Source):
                 return InSource(source, offset, length)
-            return InRemote(remote.RemoteRange(source, offset, length))
+            from icevirt.objects.remote import RemoteRange
+
+            return InRemote(RemoteRange(source, offset, length))
         if kind == ChunkType.native:
             key = ObjectId12(columns.chunk_ids[source].tobytes())
             path = None
@@ -94,10 +106,14 @@ class ReferenceLocator:
         return self._source(places.url[row], places.etag[row], int(places.last_modified[row]))
 
     def _granted(self, url: str, etag: str, last_modified: int) -> File:
+        from icevirt.objects.authorize import LocalGrant
+
         grant, checksum = self._authorizer.grant(url), Checksum(etag, last_modified)
         if isinstance(grant, LocalGrant):
             return Source(grant, checksum, self._staleness)
-        return remote.object_of(grant, checksum, self._staleness.found)
+        from icevirt.objects.remote import object_of
+
+        return object_of(grant, checksum, self._staleness.found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +194,7 @@ class InSource:
 class InRemote:
     """A range of a source elsewhere, which is best fetched together with others."""
 
-    part: remote.RemoteRange
+    part: RemoteRange
 
     @property
     def length(self) -> int:
@@ -190,6 +206,8 @@ class InRemote:
 
     def wait(self) -> Body:
         """Return the bytes."""
+        from icevirt.objects import remote
+
         return remote.read(self.part)
 
 
@@ -197,7 +215,11 @@ def waited(ranges: Sequence[Range | None]) -> list[Body | None]:
     """Return the bytes of all ranges; what lies elsewhere is fetched together."""
     found = [None if one is None or isinstance(one, InRemote) else one.wait() for one in ranges]
     away = [(row, one.part) for row, one in enumerate(ranges) if isinstance(one, InRemote)]
-    bodies = remote.fetch_all([part for _, part in away]) if away else []
+    if not away:
+        return found
+    from icevirt.objects import remote
+
+    bodies = remote.fetch_all([part for _, part in away])
     for (row, _), body in zip(away, bodies, strict=True):
         if isinstance(body, Exception):
             raise body

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from asyncio import Task, TimerHandle, get_running_loop
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import field
 from typing import Any
 
+from icevirt.access.store.loop_tasks import started
+from icevirt.deferred_dataclass import dataclass
 from icevirt.objects import remote
 from icevirt.objects.answers import Body, ObjectBytes
 from icevirt.objects.remote import RemoteRange
@@ -199,14 +201,6 @@ class ReadAhead:
         task.add_done_callback(arrived)
         window = _Window(start, stop, task, get_running_loop().time() + _OLD)
         reading.windows = [*reading.windows[-1:], window]
-
-
-def started[T](work: Coroutine[Any, Any, T], tasks: set[Task[Any]]) -> Task[T]:
-    """Start a task and keep it among others until it is done: the loop has no strong reference."""
-    task = get_running_loop().create_task(work)
-    tasks.add(task)
-    task.add_done_callback(tasks.discard)
-    return task
 
 
 async def _given(part: RemoteRange, give: Give, windows: Sequence[_Window]) -> None:

@@ -10,17 +10,20 @@ from __future__ import annotations
 import asyncio
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from zarr.abc.store import ByteRequest
 
 from icevirt.access.store.keys import GroupedRequests, Request, sort_out
 from icevirt.access.store.locating import InRemote, Range
-from icevirt.access.store.network_batcher import NetworkBatcher, started
+from icevirt.access.store.loop_tasks import started
 from icevirt.access.store.reading import SessionReader
+from icevirt.deferred_dataclass import dataclass
 from icevirt.objects.answers import Body
+
+if TYPE_CHECKING:
+    from icevirt.access.store.network_batcher import NetworkBatcher
 
 _THREADS = 4
 _QUICK = 256 * 1024  # bytes that are copied sooner than handed to a thread
@@ -106,6 +109,8 @@ class RequestBatcher:
         away = [(one.part, waiting.give) for waiting, one in pairs if isinstance(one, InRemote)]
         if not away:
             return list(pairs)
+        from icevirt.access.store.network_batcher import NetworkBatcher
+
         self._away.setdefault(loop, NetworkBatcher()).fetch(away)
         return [pair for pair in pairs if not isinstance(pair[1], InRemote)]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from xarray import Variable
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import CombineError
 from icevirt.planning.equality import same_values
 

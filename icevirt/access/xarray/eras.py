@@ -9,7 +9,6 @@ coordinate, across eras.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from xarray.core import indexing
 from icevirt.access.xarray.era_arrays import EraArray, EraSteps, SameArray, equal, shared
 from icevirt.archive.eras import ERA, MARK
 from icevirt.archive.schema import DECODING
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import CombineError, FormatError
 from icevirt.model import paths
 from icevirt.model.metadata import document_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from zarr.abc.store import Store
 
 from icevirt.access.xarray.datastore import dataset_of, of_all_eras
 from icevirt.access.xarray.eras import eras_around
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
 from icevirt.model.json import JSON

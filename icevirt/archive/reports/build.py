@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
 from icevirt.archive.reports.card import card, line, listing, plural, table, volume
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import Fix
 from icevirt.model.json import JSON
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from shlex import quote
 from typing import Literal
 from urllib.parse import unquote
 
 from icevirt.archive.reports.card import card, line, plural, table
+from icevirt.deferred_dataclass import dataclass
 from icevirt.model.json import JSON
 
 _SHOWN = 50  # rows in a picture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, islice
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.reports.card import line, plural
 from icevirt.archive.reports.verification import MOST_SHOWN, Difference
+from icevirt.deferred_dataclass import dataclass
 
 type FileHashes = NDArray[np.uint64]
 """Numbers of distinct files, shape (n,)."""

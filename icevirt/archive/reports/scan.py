@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from icevirt.archive.reports.build import BadFile, BadFiles, Readers, ReferenceCounts
 from icevirt.archive.reports.card import card, listing, plural, volume
+from icevirt.deferred_dataclass import dataclass
 
 _SHOWN = 20  # arrays, findings and files in a picture
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from icevirt.archive.reports.build import BuildReport
 from icevirt.archive.reports.card import line, plural
+from icevirt.deferred_dataclass import dataclass
 
 if TYPE_CHECKING:
     from icevirt.archive.plan import BuildPlan

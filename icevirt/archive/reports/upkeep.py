@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 
 from icevirt.archive.reports.card import line, plural, volume
 from icevirt.archive.reports.history import NamedVersion, when
 from icevirt.archive.reports.update import FileHeldBack
+from icevirt.deferred_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

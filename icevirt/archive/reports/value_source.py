@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
 from icevirt.archive.reports.card import line, plural, table, text
+from icevirt.deferred_dataclass import dataclass
 from icevirt.model.json import JSON
 
 _SHOWN = 20  # chunks in a picture

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from icevirt.archive.reports.card import plural
+from icevirt.deferred_dataclass import dataclass
 
 MOST_SHOWN = 100
 """Differences that a task brings home; the others are counted."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from icevirt.deferred_dataclass import dataclass
 
 
 class WebProblemKind(StrEnum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
@@ -19,6 +18,7 @@ from icevirt.connect.credentials.common import (
     expiry,
     secret,
 )
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 
 # -- S3, and stores that speak its protocol --------------------------------------------------------

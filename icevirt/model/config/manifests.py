@@ -8,10 +8,10 @@ settings of preloading for such clients, but itself fetches manifests when it ne
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any as Anything
 from typing import ClassVar, Self
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.sections import Section
 
@@ -261,7 +261,7 @@ class ManifestPreloadCondition(ArrayCondition):
             case {"num_refs": {"from": low, "to": high}}:
                 return cls.num_refs(_bound(low, above=0), _bound(high, above=1))
             case _:
-                return super(ManifestPreloadCondition, cls).from_document(document)
+                return super(ManifestPreloadCondition, cls).from_document(document)  # noqa: UP008
 
 
 @dataclass(frozen=True, slots=True)

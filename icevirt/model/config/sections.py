@@ -8,10 +8,11 @@ icevirt persists all settings for every client, and itself follows ``Compression
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import Enum
 from typing import Any, Protocol, Self, get_args, get_type_hints, overload
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError, IcevirtError, InvalidInputError
 from icevirt.model.json import JSONObject
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import http.client
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from email.utils import formatdate, parsedate_to_datetime
 from urllib.parse import quote, urlsplit
 
 from icevirt.archive.reports.web_access import WebProblem, WebProblemKind
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import StaleReferenceError
 from icevirt.objects.answers import UNCHECKED, Checksum, Meta, changed
 from icevirt.objects.http.client import SAFE

@@ -13,13 +13,14 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from email.utils import parsedate_to_datetime
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from icevirt.connect.credentials.common import Refreshable
 from icevirt.connect.credentials.http import TOKENS, Token
 from icevirt.connect.retry import SERVERS, Server, jitter
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError, UnauthorizedError
 from icevirt.objects import answers
 from icevirt.objects.answers import Check, Meta, ObjectBytes

@@ -8,12 +8,13 @@ are one conditional update. A build that was committed before is found, not repe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ConflictError, RefNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.config.document import RepositoryConfig, SplitRule, VirtualChunkContainer
@@ -22,7 +23,7 @@ from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ManifestFile, Snapshot
 from icevirt.planning.containers import merged
 from icevirt.repo import creation, layout
-from icevirt.repo.assets import Assets
+from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits import validation
 from icevirt.repo.commits.commit import info_of
 from icevirt.repo.commits.manifest_writer import manifest_files as manifest_files_of
@@ -149,10 +150,12 @@ class _Build:
     split_rules: tuple[SplitRule, ...]
     expected_parent: ObjectId12 | None
     head: RepoInfoFile = field(init=False)
+    held: HeldObjects = field(init=False)
     written: tuple[ObjectId12, Snapshot] | None = None  # (parent, snapshot)
 
     def __post_init__(self) -> None:
         self.head = RepoInfoFile(self.assets.storage)
+        self.held = HeldObjects(self.assets.storage)
 
     def check(self) -> None:
         """Check metadata and manifests before anything is written."""
@@ -180,7 +183,8 @@ class _Build:
             )
         first = creation.prepare(self.assets, self.head.now(), self._config({}))
         snapshot, edit = self._commit(first)
-        return None if self.head.create(first, edit) is None else str(snapshot.id)
+        made = self.head.create(first, edit, held=self.held)
+        return None if made is None else str(snapshot.id)
 
     def _update(self, current: RepoState) -> str | None:
         """Commit on top of what is there."""
@@ -191,7 +195,8 @@ class _Build:
             return made
         self._check_parent(info)
         snapshot, commit = self._commit(info)
-        after = self.head.swap(current, repo_updates.set_config(self._config), commit)
+        settings = repo_updates.set_config(self._config)
+        after = self.head.swap(current, settings, commit, held=self.held)
         return None if after is None else str(snapshot.id)
 
     def _config(self, document: JSONObject) -> JSONObject:
@@ -223,8 +228,8 @@ class _Build:
             manifest_files=manifest_files_of(nodes, base, {info.id: info for info in self.files}),
         )
         log = diff.log_of(snapshot.id, base.nodes, nodes, self._listed_chunks())
-        self.assets.put_transaction_log(log)
-        self.assets.put_snapshot(snapshot)
+        self.assets.put_transaction_log(log, self.held)
+        self.assets.put_snapshot(snapshot, self.held)
         return snapshot
 
     def _check_parent(self, info: RepoInfo) -> None:

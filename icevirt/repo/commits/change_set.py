@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,10 @@ from icevirt.versioning import chunk_tables as tables
 from icevirt.versioning import diff, move_and_reindex
 from icevirt.versioning import hierarchy as nodes
 from icevirt.versioning.hierarchy import by_path
-from icevirt.versioning.merge.conflict_detection import Ours
-from icevirt.versioning.merge.rebase import Replayed
+
+if TYPE_CHECKING:
+    from icevirt.versioning.merge.conflict_detection import Ours
+    from icevirt.versioning.merge.rebase import Replayed
 
 
 class ChangeSet:
@@ -94,6 +97,8 @@ class ChangeSet:
 
     def ours(self) -> Ours:
         """Return the changes for conflict detection."""
+        from icevirt.versioning.merge.conflict_detection import Ours
+
         return Ours(before=self.base, after=self.snapshot(), log=self.log(self.base.id))
 
     def log(self, key: ObjectId12) -> TransactionLog:

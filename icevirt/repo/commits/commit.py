@@ -7,9 +7,10 @@ a process killed earlier leaves garbage, not damage.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ConflictError, RebaseFailedError, SessionStateError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.config.document import RepositoryConfig
@@ -17,7 +18,7 @@ from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import Snapshot
 from icevirt.model.transaction_log import TransactionLog
-from icevirt.repo.assets import Assets
+from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits.change_set import ChangeSet
 from icevirt.repo.commits.manifest_writer import write_manifests
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
@@ -56,11 +57,15 @@ class PendingCommit:
         return info
 
     def write(
-        self, log_of: Callable[[TransactionLog], TransactionLog] = lambda log: log
+        self,
+        held: HeldObjects,
+        log_of: Callable[[TransactionLog], TransactionLog] = lambda log: log,
     ) -> Snapshot:
-        """Write manifests, transaction log and snapshot."""
+        """Write manifests, transaction log and snapshot, or hold them."""
         self.assets.list_content_names()
-        nodes, files = write_manifests(self.assets, self.staging, self.config, rewrite=self.rewrite)
+        nodes, files = write_manifests(
+            self.assets, self.staging, self.config, held=held, rewrite=self.rewrite
+        )
         snapshot = Snapshot(
             id=ObjectId12.random(),
             nodes=nodes,
@@ -70,16 +75,18 @@ class PendingCommit:
             manifest_files=files,
             parent_id=self.staging.base.id,
         )
-        self.assets.put_transaction_log(log_of(self.staging.log(snapshot.id)))
-        self.assets.put_snapshot(snapshot)
+        self.assets.put_transaction_log(log_of(self.staging.log(snapshot.id)), held)
+        self.assets.put_snapshot(snapshot, held)
         return snapshot
 
 
 def commit(draft: PendingCommit, branch: str) -> Snapshot:
     """Write the staged changes as a new tip of ``branch``; raises as `PendingCommit.info`."""
     draft.info(branch)
-    snapshot = draft.write()
-    draft.head.update(repo_updates.commit(branch, info_of(snapshot, draft.staging.base.id)))
+    held = HeldObjects(draft.assets.storage)
+    snapshot = draft.write(held)
+    edit = repo_updates.commit(branch, info_of(snapshot, draft.staging.base.id))
+    draft.head.update(edit, held=held)
     return snapshot
 
 
@@ -103,19 +110,22 @@ def amend(draft: PendingCommit, branch: str) -> Snapshot:
         )
     before = draft.assets.transaction_log(previous)
     before.refuse_loss()
-    snapshot = draft.write(lambda log: combined(before, log))
+    held = HeldObjects(draft.assets.storage)
+    snapshot = draft.write(held, lambda log: combined(before, log))
     info = replace(
         info_of(snapshot, tip.parent_id), pruned_ancestor_tx_logs=tip.pruned_ancestor_tx_logs
     )
-    draft.head.update(repo_updates.amend(branch, info, previous))
+    draft.head.update(repo_updates.amend(branch, info, previous), held=held)
     return snapshot
 
 
 def flush(draft: PendingCommit) -> Snapshot:
     """Write the staged changes as a snapshot that is on no branch."""
     draft.info(None)
-    snapshot = draft.write()
-    draft.head.update(repo_updates.detach(info_of(snapshot, draft.staging.base.id)))
+    held = HeldObjects(draft.assets.storage)
+    snapshot = draft.write(held)
+    edit = repo_updates.detach(info_of(snapshot, draft.staging.base.id))
+    draft.head.update(edit, held=held)
     return snapshot
 
 

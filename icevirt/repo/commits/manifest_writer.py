@@ -18,7 +18,7 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.indices import all_inside, inside
 from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Node, Snapshot
-from icevirt.repo.assets import Assets
+from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits.change_set import ChangeSet
 from icevirt.repo.reader import ArrayReader
 from icevirt.versioning import chunk_tables
@@ -26,11 +26,17 @@ from icevirt.versioning.manifest_splitting import Boxes, SplitGrid, grid_of
 
 
 def write_manifests(
-    assets: Assets, staging: ChangeSet, config: RepositoryConfig, *, rewrite: bool = False
+    assets: Assets,
+    staging: ChangeSet,
+    config: RepositoryConfig,
+    *,
+    held: HeldObjects | None = None,
+    rewrite: bool = False,
 ) -> tuple[tuple[Node, ...], tuple[ManifestFile, ...]]:
     """Store the staged references; return the nodes of the new snapshot and its manifest files.
 
-    With ``rewrite`` all manifests are written anew, those that nothing touches too.
+    With ``held``, manifests are held in it. With ``rewrite`` all manifests are written anew, those
+    that nothing touches too.
 
     Raises:
         FormatError: The base, or a manifest to be taken apart, holds what would be lost.
@@ -46,7 +52,9 @@ def write_manifests(
             resized = before is not None and before.num_chunks != node.num_chunks
             if node.id in staged or resized or rewrite:
                 over = staged.get(node.id, ChunkTable.empty(len(node.num_chunks)))
-                node, infos = _rewritten(assets, node, over, config, rewrite=rewrite)  # noqa: PLW2901
+                node, infos = _rewritten(  # noqa: PLW2901
+                    assets, node, over, config, held, rewrite=rewrite
+                )
                 written |= {info.id: info for info in infos}
         result.append(node)
     return tuple(result), manifest_files(result, staging.base, written)
@@ -82,6 +90,7 @@ def _rewritten(
     node: ArrayNode,
     over: ChunkTable,
     config: RepositoryConfig,
+    held: HeldObjects | None,
     *,
     rewrite: bool,
 ) -> tuple[ArrayNode, list[ManifestFile]]:
@@ -99,7 +108,7 @@ def _rewritten(
     merged = _inside(chunk_tables.stored(merged), grid)
     refs, infos = list(kept), []
     for part in by_cell(merged, grid):
-        info = assets.put_manifest({node.id: chunk_tables.compact(part)})
+        info = assets.put_manifest({node.id: chunk_tables.compact(part)}, held)
         refs.append(ManifestRef(object_id=info.id, extents=part.extents()))
         infos.append(info)
     refs.sort(key=lambda ref: tuple(low for low, _ in ref.extents))

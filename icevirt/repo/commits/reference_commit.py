@@ -8,11 +8,12 @@ there is no repository, the commit creates it in one step.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ConflictError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.model import paths
@@ -20,7 +21,7 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, ManifestFile, Node, Snapshot
 from icevirt.repo import creation
-from icevirt.repo.assets import Assets
+from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits.change_set import ChangeSet
 from icevirt.repo.commits.commit import info_of
 from icevirt.repo.commits.manifest_writer import manifest_files, write_manifests
@@ -61,7 +62,8 @@ class ReferenceCommit:
         do = "Find and stop what deletes objects of the repository, and write again."
         refuse_missing(self.assets, self.files, do=do)
         self.assets.list_content_names()
-        nodes, staged = write_manifests(self.assets, self.staging, self.config)
+        held = HeldObjects(self.assets.storage)
+        nodes, staged = write_manifests(self.assets, self.staging, self.config, held=held)
         ours = {node.path: self.arrays.get(node.path, node) for node in nodes}
         before = by_path(self.staging.base.nodes)
         changed = {path: node for path, node in ours.items() if before.get(path) != node}
@@ -70,9 +72,9 @@ class ReferenceCommit:
         def attempt() -> str | None:
             current = self.head.find()
             if current is None:
-                found = self._create(changed, written)
+                found = self._create(changed, written, held)
             else:
-                found = self._update(current, before, changed, written)
+                found = self._update(current, before, changed, written, held)
             return None if found is None else str(found)
 
         return until_first(
@@ -82,15 +84,20 @@ class ReferenceCommit:
         )
 
     def _create(
-        self, changed: Mapping[str, Node], written: Mapping[ObjectId12, ManifestFile]
+        self,
+        changed: Mapping[str, Node],
+        written: Mapping[ObjectId12, ManifestFile],
+        held: HeldObjects,
     ) -> ObjectId12 | None:
         """Make the repository with the references in it; None if another writer made one."""
         if self.staging.base.id != INITIAL_SNAPSHOT_ID:
             self.head.read()  # which raises
         first = creation.prepare(self.assets, self.head.now(), self.settings({}))
-        snapshot = self._write(self.assets.snapshot(INITIAL_SNAPSHOT_ID), changed, written)
+        initial = self.assets.snapshot(INITIAL_SNAPSHOT_ID)
+        snapshot = self._write(initial, changed, written, held)
         commit = repo_updates.commit(self.branch, info_of(snapshot, INITIAL_SNAPSHOT_ID))
-        return None if self.head.create(first, commit) is None else snapshot.id
+        made = self.head.create(first, commit, held=held)
+        return None if made is None else snapshot.id
 
     def _update(
         self,
@@ -98,6 +105,7 @@ class ReferenceCommit:
         before: Mapping[str, Node],
         changed: Mapping[str, Node],
         written: Mapping[ObjectId12, ManifestFile],
+        held: HeldObjects,
     ) -> ObjectId12 | None:
         """Commit on top of what is there; None if another writer was first."""
         info = current.info
@@ -109,11 +117,12 @@ class ReferenceCommit:
             return tip
         if tip != self.staging.base.id:
             self._refuse_touched(before, base, changed)
-        snapshot = self._write(base, changed, written)
+        snapshot = self._write(base, changed, written, held)
         done = self.head.swap(
             current,
             repo_updates.set_config(self.settings),
             repo_updates.commit(self.branch, info_of(snapshot, tip)),
+            held=held,
         )
         return None if done is None else snapshot.id
 
@@ -122,6 +131,7 @@ class ReferenceCommit:
         base: Snapshot,
         changed: Mapping[str, Node],
         written: Mapping[ObjectId12, ManifestFile],
+        held: HeldObjects,
     ) -> Snapshot:
         base.refuse_loss()
         nodes = tuple({**by_path(base.nodes), **changed}.values())
@@ -139,8 +149,8 @@ class ReferenceCommit:
         if are_many(self.files):
             ids = {node.id for node in self.arrays.values() if node.path in changed}
             log = replace(log, updated_arrays=log.updated_arrays | (ids & there))
-        self.assets.put_transaction_log(log)
-        self.assets.put_snapshot(snapshot)
+        self.assets.put_transaction_log(log, held)
+        self.assets.put_snapshot(snapshot, held)
         return snapshot
 
     def _listed(self) -> dict[ObjectId8, NDArray[np.uint32]]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, ManifestFile, Node, Snapshot
-from icevirt.repo.assets import Assets
+from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits.commit import info_of
 from icevirt.repo.commits.manifest_writer import manifest_files
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
@@ -76,17 +76,17 @@ def publish(
     Returns:
         The id of the snapshot, "" if there is none; None where another writer was faster.
     """
-    edits = [repo_updates.set_config(config)]
+    edits, held = [repo_updates.set_config(config)], HeldObjects(assets.storage)
     made = ""
     if rewrite is not None:
-        snapshot = _written(head, assets, rewrite)
+        snapshot = _written(head, assets, rewrite, held)
         edits.append(repo_updates.commit(rewrite.branch, info_of(snapshot, rewrite.base.id)))
         made = str(snapshot.id)
     ready()
-    return None if head.swap(current, *edits) is None else made
+    return None if head.swap(current, *edits, held=held) is None else made
 
 
-def _written(head: RepoInfoFile, assets: Assets, rewrite: Rewrite) -> Snapshot:
+def _written(head: RepoInfoFile, assets: Assets, rewrite: Rewrite, held: HeldObjects) -> Snapshot:
     base = rewrite.base
     base.refuse_loss()
     snapshot = Snapshot(
@@ -99,8 +99,6 @@ def _written(head: RepoInfoFile, assets: Assets, rewrite: Rewrite) -> Snapshot:
     )
     log = diff.log_of(snapshot.id, base.nodes, rewrite.nodes, rewrite.chunks)
     log = replace(log, updated_arrays=log.updated_arrays | rewrite.touched)
-    with ThreadPoolExecutor(1, thread_name_prefix="icevirt-commit") as pool:
-        logged = pool.submit(assets.put_transaction_log, log)
-        assets.put_snapshot(snapshot)
-        logged.result()
+    assets.put_transaction_log(log, held)
+    assets.put_snapshot(snapshot, held)
     return snapshot

@@ -6,9 +6,9 @@ It is found by its reference files, and its format generation recognized by a sn
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError, NotListableError, ObjectNotFoundError
 from icevirt.ids import ObjectId12
 from icevirt.model.generation import OldFormat
@@ -21,7 +21,6 @@ from icevirt.model.repo_info import (
 )
 from icevirt.repo import layout
 from icevirt.repo.legacy.assets import OldAssets
-from icevirt.repo.legacy.containers import authorized_containers
 from icevirt.storage.protocol import Storage
 from icevirt.versioning.repo_updates import MAIN, Edit
 from icevirt.wire.documents import config_yaml
@@ -188,12 +187,3 @@ def _state(assets: OldAssets, paths: RefPaths, config: bytes | None) -> OldRepoS
 
 def _target(assets: OldAssets, path: str) -> ObjectId12:
     return refs.target(assets.storage.get(path), assets.encoding, path)
-
-
-def with_containers(info: RepoInfo, document: dict[str, Any], prefixes: Collection[str]) -> None:
-    """Add to the configuration of an old repository the containers that the caller authorizes.
-
-    Those of the repository cover whole schemes, which cannot be authorized.
-    """
-    if info.old is not None and prefixes:
-        document["virtual_chunk_containers"] = authorized_containers(document, prefixes)

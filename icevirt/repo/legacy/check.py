@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import chain
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import IcevirtError
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import RepoInfo

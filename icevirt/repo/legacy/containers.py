@@ -35,7 +35,10 @@ _KINDS = {
 def authorized_containers(
     document: Mapping[str, Any], prefixes: Iterable[str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the containers of a configuration, and one for each prefix that the caller names."""
+    """Return the containers of a configuration, and one for each prefix that the caller names.
+
+    Those of old repositories cover whole schemes, which cannot be authorized.
+    """
     usable, stores = _usable(document), _stores(document)
     for prefix in prefixes:
         if prefix not in usable and (store := _store(prefix, stores)) is not None:

@@ -7,11 +7,11 @@ the two, is unknown.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.model.chunks import ChunkType
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.repo.legacy.assets import OldAssets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
@@ -12,22 +12,17 @@ from icevirt.model.arguments import checked
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import ExpirationRan, RepoInfo
 from icevirt.repo.assets import Assets
-from icevirt.repo.commits import commit
-from icevirt.repo.commits.change_set import ChangeSet
-from icevirt.repo.commits.commit import PendingCommit
-from icevirt.repo.maintenance import garbage_collection, ops_log_trimming
-from icevirt.repo.maintenance.chunk_sizes import ChunkStorageStats, storage_stats
-from icevirt.repo.maintenance.garbage_collection import GCSummary
-from icevirt.repo.maintenance.ops_log_trimming import OpsLogTrimSummary
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.settings import as_json
-from icevirt.repo.v1 import upgrade
-from icevirt.repo.v1.upgrade import UpgradeReport
 from icevirt.versioning import repo_updates
-from icevirt.versioning.history.garbage_collection import expire
 from icevirt.versioning.history.timestamps import micros, moment
 
-_COMMIT_METHODS = {"new_commit": commit.commit, "amend": commit.amend}
+if TYPE_CHECKING:
+    from icevirt.repo.maintenance.chunk_sizes import ChunkStorageStats
+    from icevirt.repo.maintenance.garbage_collection import GCSummary
+    from icevirt.repo.maintenance.ops_log_trimming import OpsLogTrimSummary
+    from icevirt.repo.v1.upgrade import UpgradeReport
+
 SAFE_AGE = timedelta(days=7)
 """Younger garbage is kept by default: a session may be about to commit it."""
 
@@ -61,6 +56,8 @@ class Maintenance:
         Raises:
             ReadOnlyError: The repository is read-only.
         """
+        from icevirt.versioning.history.garbage_collection import expire
+
         released: frozenset[ObjectId12] = frozenset()
 
         def edit(info: RepoInfo) -> tuple[RepoInfo, ExpirationRan]:
@@ -96,6 +93,9 @@ class Maintenance:
                 a V1 repository, a branch was set to garbage meanwhile.
             FormatError: A file to keep cannot be read; no file was deleted.
         """
+        from icevirt.repo.maintenance import garbage_collection
+        from icevirt.repo.v1 import upgrade
+
         info = self._head.read().info
         if info.old is not None:
             info.old.refuse()
@@ -126,6 +126,8 @@ class Maintenance:
             ReadOnlyError: The repository is read-only.
             FormatError: A backup that continues the log is damaged, or the format is V1.
         """
+        from icevirt.repo.maintenance import ops_log_trimming
+
         cutoff = micros(older_than)
         self._refuse_future(cutoff, "older_than", do="Pass a time in the past.")
         return ops_log_trimming.trim(self._head, cutoff, dry_run=dry_run)
@@ -147,7 +149,10 @@ class Maintenance:
             ConflictError: Another writer committed to it in the meantime.
             ReadOnlyError: The repository is read-only.
         """
-        method = _COMMIT_METHODS.get(commit_method)
+        from icevirt.repo.commits import commit
+        from icevirt.repo.commits.change_set import ChangeSet
+
+        method = {"new_commit": commit.commit, "amend": commit.amend}.get(commit_method)
         if method is None:
             raise InvalidInputError(
                 "unknown commit method",
@@ -159,7 +164,7 @@ class Maintenance:
         merged = {**self._commit_metadata, **as_json(metadata or {})}
         if (split := self._config.splitting_document) is not None:
             merged["__icechunk"] = as_json({"splitting_config": {"split_sizes": split}})
-        draft = PendingCommit(
+        draft = commit.PendingCommit(
             assets=self._assets,
             head=self._head,
             staging=ChangeSet(self._assets.snapshot(tip)),
@@ -196,6 +201,8 @@ class Maintenance:
             FormatError: A file of the repository is damaged or missing.
             StorageError: Other writers were faster too often, or a snapshot is dated in the future.
         """
+        from icevirt.repo.v1 import upgrade
+
         if (old := self._head.read().info.old) is not None:
             old.refuse()
         report = upgrade.upgrade(
@@ -210,6 +217,8 @@ class Maintenance:
 
     def chunk_storage_stats(self) -> ChunkStorageStats:
         """Count the bytes of chunks of all versions on branches and tags, each chunk once."""
+        from icevirt.repo.maintenance.chunk_sizes import storage_stats
+
         return storage_stats(self._assets, self._head.read().info)
 
     def _refuse_future(self, cutoff: int, name: str, *, do: str) -> None:

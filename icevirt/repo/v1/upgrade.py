@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ConflictError, IcevirtError, ObjectNotFoundError, StorageError
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import Lazy, RepoInfo, SnapshotSummary, UpdateKind

@@ -7,9 +7,9 @@ lane owns; `main` is the first, the others follow by name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from html import escape
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import RepoInfo
 from icevirt.versioning import repo_updates

@@ -7,12 +7,12 @@ location or repeat it; either way a location that a million rows share is read o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.model.chunks import FARTHEST, ChunkTable, ChunkType, Locations
 from icevirt.model.indices import ascends
 from icevirt.model.strings import Bytes, Places, Strings, StringsWithin, gather

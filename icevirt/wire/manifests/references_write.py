@@ -10,7 +10,6 @@ decompressed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.config.document import MAX_LEVEL

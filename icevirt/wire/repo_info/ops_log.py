@@ -9,13 +9,14 @@ template in which ids, times and names of backups are filled in.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache, partial
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.ids import ALPHABET, ObjectId12
 from icevirt.model.repo_info import (
     IDS,

@@ -212,12 +212,12 @@ def test_a_commit_that_waits_eleven_minutes_leaves_a_repository_for_all(local, m
         def __getattr__(self, name):
             return getattr(storage, name)
 
-        def put_if(self, path, body, *, was):
+        def put_if(self, path, body, *, was, **more):
             if path == "repo" and next(self.tries) == 1:
                 repo.head.now = real
                 commit(opened(storage), "faster")
                 return LostRace()
-            return storage.put_if(path, body, was=was)
+            return storage.put_if(path, body, was=was, **more)
 
     repo = Repository.open(Kept())
     session = repo.writable_session("main")
@@ -245,12 +245,14 @@ def test_a_snapshot_that_waited_eleven_minutes_to_be_published_leaves_one_too(lo
         def __getattr__(self, name):
             return getattr(storage, name)
 
-        def put_if(self, path, body, *, was):
+        def put_if(self, path, body, *, was, **more):
             if path == "repo" and next(self.tries) == 1:
                 repo.head.now = real
+                for each, content in more["after"].items():
+                    storage.put(each, content)
                 opened(storage).create_tag("v1", repo.lookup_branch("main"))
                 return LostRace()
-            return storage.put_if(path, body, was=was)
+            return storage.put_if(path, body, was=was, **more)
 
     repo = Repository.open(Kept())
     repo.head.now = lambda: real() - waited
@@ -296,8 +298,8 @@ class OfTheMachine(MemoryStorage):
         self.dates[path] = self.clock()
         super().put(path, body)
 
-    def put_if(self, path, body, *, was):
-        done = super().put_if(path, body, was=was)
+    def put_if(self, path, body, *, was, **more):
+        done = super().put_if(path, body, was=was, **more)
         if not isinstance(done, LostRace):
             self.dates[path] = self.clock()
         return done

@@ -124,11 +124,11 @@ def act_overtaken(repo):
         def __getattr__(self, name):
             return getattr(storage, name)
 
-        def put_if(self, path, body, *, was):
+        def put_if(self, path, body, *, was, **more):
             if path == "repo" and self.left:
                 self.left -= 1
                 commit(Repository.open(storage), "dev", 4, "faster")
-            return storage.put_if(path, body, was=was)
+            return storage.put_if(path, body, was=was, **more)
 
     act_commit(Repository.open(Overtaken()))
 
@@ -336,8 +336,8 @@ def test_a_commit_that_others_built_upon_before_its_answer_got_lost_is_acknowled
         def __getattr__(self, name):
             return getattr(storage, name)
 
-        def put_if(self, path, body, *, was):
-            done = storage.put_if(path, body, was=was)
+        def put_if(self, path, body, *, was, **more):
+            done = storage.put_if(path, body, was=was, **more)
             if path == "repo" and self.left:
                 self.left -= 1
                 commit(other, "main", 7, "on top")
@@ -368,12 +368,14 @@ def test_a_race_that_perhaps_was_won_but_was_not_is_run_again():
         def __getattr__(self, name):
             return getattr(storage, name)
 
-        def put_if(self, path, body, *, was):
+        def put_if(self, path, body, *, was, **more):
             if path == "repo" and self.left:
                 self.left -= 1
+                for each, content in more["after"].items():
+                    storage.put(each, content)
                 commit(other, "dev", 7, "first")
                 return LostRace(perhaps_first_written=True)
-            return storage.put_if(path, body, was=was)
+            return storage.put_if(path, body, was=was, **more)
 
     repo = Repository.open(Beaten())
     made = commit(repo, "main", 5, "second try")

@@ -172,12 +172,12 @@ def test_a_race_lost_by_an_undo_changes_nothing(repo, tips, monkeypatch):
 
     swap = RepoInfoFile.swap
 
-    def after_another(self, current, *edits):
+    def after_another(self, current, *edits, **more):
         monkeypatch.setattr(RepoInfoFile, "swap", swap)
         session = repo.writable_session("main")
         session.add_group("/faster", group_json())
         session.commit("faster")
-        return swap(self, current, *edits)
+        return swap(self, current, *edits, **more)
 
     monkeypatch.setattr(RepoInfoFile, "swap", after_another)
     with pytest.raises(ConflictError):

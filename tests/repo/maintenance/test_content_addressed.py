@@ -160,8 +160,8 @@ def test_a_chunk_written_again_after_garbage_was_listed_stays(repo, repo_path):
         def __getattr__(self, attribute):
             return getattr(real, attribute)
 
-        def put_if(self, path, body, *, was):
-            done = real.put_if(path, body, was=was)
+        def put_if(self, path, body, *, was, **more):
+            done = real.put_if(path, body, was=was, **more)
             writer.append(write(repo, 1.0))  # after the garbage was chosen
             return done
 

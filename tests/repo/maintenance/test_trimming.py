@@ -117,11 +117,11 @@ def test_a_writer_between_the_listing_and_the_cut_loses_no_backup(repo, repo_pat
         def __getattr__(self, name):
             return getattr(slow.storage, name)
 
-        def put_if(self, path, body, *, was):
+        def put_if(self, path, body, *, was, **more):
             if not done:
                 done.append(aged(repo_path))
                 repo.trim_ops_log(datetime.now(UTC))
-            return put_if(path, body, was=was)
+            return put_if(path, body, was=was, **more)
 
     slow._head.storage = Slow()
     slow.set_metadata({"slow": True})
@@ -158,9 +158,9 @@ def test_of_two_that_trim_at_once_neither_brings_back_what_the_other_deleted(
             self._trimmed(path)
             return real.put(path, body)
 
-        def put_if(self, path, body, *, was):
+        def put_if(self, path, body, *, was, **more):
             self._trimmed(path)
-            return real.put_if(path, body, was=was)
+            return real.put_if(path, body, was=was, **more)
 
     slow._head.storage = Slow()
     slow.trim_ops_log(before[at + 4][1])

@@ -45,8 +45,8 @@ class V1Head(RepoInfoFile):
     def _repo_object(self):
         return None
 
-    def swap(self, current, *edits):
-        after = super().swap(current, *edits)
+    def swap(self, current, *edits, **more):
+        after = super().swap(current, *edits, **more)
         if after is None and current.files.is_sealed("main"):
             raise FormatError("a V1 client does not understand this reference file")
         return after

@@ -411,12 +411,12 @@ class Forgetful:
     def __getattr__(self, name):
         return getattr(self.storage, name)
 
-    def put_if(self, path, body, *, was):
+    def put_if(self, path, body, *, was, **more):
         if not path.startswith("refs/") or self.then is None:
-            return self.storage.put_if(path, body, was=was)
+            return self.storage.put_if(path, body, was=was, **more)
         then, self.then = self.then, None
         if self.applied:
-            self.storage.put_if(path, body, was=was)
+            self.storage.put_if(path, body, was=was, **more)
         then()
         return LostRace(perhaps_first_written=True)
 

@@ -34,6 +34,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
     counts = cost.references
     rows = {
         "files": f"{len(plan.files):,}, {_along(plan)}{_left_out(plan)}",
+        **{f"along {each.dimension}": str(each) for each in plan.dimensions},
         "arrays": f"{len(plan.arrays)} in {plan.group}",
         "references": bytes_of(counts, "to be stored"),
         "manifests": f"{cost.write_tasks:,} of {count(cost.windows, 'window')}",

@@ -36,6 +36,7 @@ def plan_page(plan: BuildPlan) -> str:
     lead = f"{count(len(plan.files), 'file')}{along} become {count(len(plan.arrays), 'array')}."
     rows = [
         ("group", plan.group),
+        *((f"along {each.dimension}", str(each)) for each in plan.dimensions),
         ("references", bytes_of(cost.references, "to be stored")),
         ("manifests", f"{cost.write_tasks:,} of {count(cost.windows, 'window')}"),
         ("executor", plan.executor),

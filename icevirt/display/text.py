@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from rich.text import Text
 
 from icevirt.archive.reports.build import ReferenceCounts
-from icevirt.archive.reports.card import volume
+from icevirt.archive.reports.card import counted, volume
 
 # control, format (direction marks, zero-width), surrogate, private use, line and paragraph ends
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -48,7 +48,7 @@ def size(number: int) -> str:
 
 def count(number: int, noun: str) -> str:
     """Return ``1 file`` or ``1,200 files``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return counted(number, noun)
 
 
 def seconds(duration: float) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from icevirt.archive.reports.build import ReferenceCounts
-from icevirt.archive.reports.card import plural
+from icevirt.archive.reports.card import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class AxisSummary:
 
     def __str__(self) -> str:
         """Return it in words, without the name of the dimension."""
-        steps = plural(self.steps, "step")
+        steps = counted(self.steps, "step")
         ends = f"{self.first} → {self.last}" if self.steps > 1 else self.first
         calendar = f" ({self.calendar} calendar)" if self.calendar else ""
         parts = [steps, f"{ends}{calendar}" if ends else "", self._regularity()]
@@ -108,7 +108,7 @@ class AxisSummary:
     def _regularity(self) -> str:
         if not self.every:
             return f"{self.shortest} to {self.longest} apart" if self.longest else ""
-        gaps = f"{plural(self.gaps, 'gap')} ({plural(self.missing, 'step')} missing)"
+        gaps = f"{counted(self.gaps, 'gap')} ({counted(self.missing, 'step')} missing)"
         gaps = gaps if self.gaps else ""
         return ", ".join(filter(None, (f"every {self.every}", gaps)))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.reports.card import plural
+from icevirt.archive.reports.card import counted
 from icevirt.archive.reports.plan import AxisSummary, StepGap
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
@@ -171,12 +171,12 @@ def describe_axes(axes: Sequence[AxisSummary]) -> Iterator[str]:
         if not axis.gaps:
             continue
         shown = ", ".join(
-            f"{plural(each.missing, 'step')} between {each.after} and {each.before}"
+            f"{counted(each.missing, 'step')} between {each.after} and {each.before}"
             for each in axis.examples
         )
         more = axis.gaps - len(axis.examples)
         line = (
-            f"{axis.dimension!r} has {plural(axis.gaps, 'gap')}: {shown}"
+            f"{axis.dimension!r} has {counted(axis.gaps, 'gap')}: {shown}"
             f"{f', and {more:,} more' if more > 0 else ''}"
         )
         if axis.spacing:

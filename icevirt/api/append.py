@@ -444,7 +444,7 @@ def _nothing(call: _Call, target: Target, found: Compared, clock: Clock) -> Appe
     """Return the report where there is nothing to append."""
     seen = found.known + len(found.changed)
     why = (
-        f"the dataset holds {plural(seen, 'file')} that were named already"
+        f"the dataset holds {'this file' if seen == 1 else f'these {seen:,} files'} already"
         if seen
         else "no files were named"
     )

@@ -7,12 +7,14 @@ import itertools
 import json
 import logging
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
@@ -49,10 +51,40 @@ def tell_progress_as(style: ProgressStyle) -> None:
     _progress_style.set(style)
 
 
+def writable_file(path: str | None) -> str | None:
+    """Check a file that a command writes at its end, before its work.
+
+    Raises:
+        InvalidInputError: It cannot be written there.
+    """
+    if path is None:
+        return None
+    target = Path(path)
+    folder = target.parent
+    facts = {"path": str(target)}
+    if target.is_dir():
+        example = shlex.quote(str(target / "report.html"))
+        raise InvalidInputError(
+            "this is a directory, not a file", do=f"Name a file in it, like {example}.", **facts
+        )
+    if not folder.is_dir():
+        raise InvalidInputError(
+            "the directory of this file does not exist",
+            do=f"Make it with mkdir -p {shlex.quote(str(folder))}, or name another file.",
+            **facts,
+        )
+    if not os.access(target if target.exists() else folder, os.W_OK):
+        raise InvalidInputError(
+            "this file cannot be written", do="Name one where you may write.", **facts
+        )
+    return path
+
+
 ReportOption = Annotated[
     str | None,
     typer.Option(
         "--report",
+        callback=writable_file,
         metavar="<FILE>",
         help="Also write a page about it, one HTML file that needs no network.",
     ),

@@ -212,7 +212,8 @@ def _read(storage: Storage, path: str, tip: SnapshotSummary) -> RecordedBuild | 
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(
             "the record of a build is damaged",
-            do='Build again from all files, with mode="w".',
+            do='Build again from all files: icevirt.build(files, repo, mode="w") (icevirt build'
+            " ALL_FILES REPO --mode w).",
             path=path,
             cause=str(error),
         ) from error

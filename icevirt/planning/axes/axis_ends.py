@@ -1,4 +1,4 @@
-"""Say with which labels dimensions begin and end, how far apart they are, and where some are missing.
+"""Say with which labels dimensions begin and end, how far apart they are, and where they have gaps.
 
 Labels are columns; only those that are shown become texts.
 """

@@ -30,7 +30,8 @@ def written(values: NDArray[Any], attributes: Attributes) -> list[str]:
         return plain
     there = np.isfinite(values).tolist() if values.dtype.kind == "f" else [True] * len(plain)
     return [
-        date if known else text for date, text, known in zip(dates.texts(), plain, there, strict=True)
+        date if known else text
+        for date, text, known in zip(dates.texts(), plain, there, strict=True)
     ]
 
 

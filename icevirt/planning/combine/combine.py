@@ -125,9 +125,7 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
 def summaries_of(prepared: PreparedFacts, cells: Placement) -> tuple[AxisSummary, ...]:
     """Return the labels along each dimension in short."""
     new = {each.name: each for each in prepared.new}
-    found = (
-        summary_of_axis(prepared.facts, axis, new.get(axis.dimension)) for axis in cells.axes
-    )
+    found = (summary_of_axis(prepared.facts, axis, new.get(axis.dimension)) for axis in cells.axes)
     return tuple(each for each in found if each is not None)
 
 

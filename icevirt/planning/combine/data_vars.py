@@ -332,8 +332,8 @@ def refusal(facts: CatalogFacts, found: Sequence[Unequal], rules: DimensionRules
         if is_placed
         else f"variable {path} does not have the {lacks}, and its values differ between files",
         do=f'If they differ by rounding, pass tolerance={{"{paths.name(path)}": DIFFERENCE}}'
-        f" (--tolerance {paths.name(path)}=DIFFERENCE). Files of one grid can also be built on their"
-        ' own, into another group: group="..." (--group NAME).',
+        f" (--tolerance {paths.name(path)}=DIFFERENCE). Files of one grid can also be built on"
+        ' their own, into another group: group="..." (--group NAME).',
         fixes=fixes,
         variable=path,
         **more,

@@ -85,7 +85,9 @@ def _lengths(
         fixed = tuple(shape[axis] for axis in axes) if len(shape) == len(names) else ()
         numbers.append(known.setdefault(fixed, len(known)))
     called = [str(names[axis]) for axis in axes]
-    kinds = [{LENGTHS: dict(zip(called, each, strict=False))} for each in known]
+    kinds: list[Mapping[str, Any]] = [
+        {LENGTHS: dict(zip(called, each, strict=False))} for each in known
+    ]
     return np.array(numbers, np.int64)[codes], kinds
 
 

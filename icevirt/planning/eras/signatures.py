@@ -129,6 +129,8 @@ def describe_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> 
 def _part(name: str, one: Any, other: Any) -> Sequence[str]:
     if name.startswith(_ATTRIBUTE):
         return (_attribute(name.removeprefix(_ATTRIBUTE), one, other),)
+    if name in {LENGTHS, VALUES}:
+        return _of_grid(one, other)
     match name:
         case "codecs":
             return _codecs(one or [], other or [])
@@ -136,15 +138,18 @@ def _part(name: str, one: Any, other: Any) -> Sequence[str]:
             return (f"chunks of {_box(one)} → {_box(other)}",)
         case "data type":
             return (f"dtype {_plain(one)} → {_plain(other)}",)
-        case _ if name == LENGTHS:
-            unlike = differences(one or {}, other or {}).items()
-            return [f"length of {axis} {was} → {now}" for axis, (was, now) in unlike]
-        case _ if name == VALUES:
-            return ("other values",)
         case "dimension names":
             return (f"dimensions {_names(one)} → {_names(other)}",)
         case _:
             return (f"{name} {_plain(one)} → {_plain(other)}",)
+
+
+def _of_grid(one: Any, other: Any) -> Sequence[str]:
+    """Say what is different between two grids: lengths, or else the values of a coordinate."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        unlike = differences(one, other).items()
+        return [f"length of {axis} {was} → {now}" for axis, (was, now) in unlike]
+    return ("other values",)
 
 
 def _attribute(name: str, one: Any, other: Any) -> str:

@@ -121,7 +121,7 @@ def iso_dates(times: NDArray[np.int64], calendar: str) -> NDArray[Any] | None:
     They have the precision that all of them need: days, hours, minutes, seconds or microseconds.
     None where the calendar is unknown.
     """
-    is_numpy = calendar == "proleptic_gregorian" or calendar == "standard"
+    is_numpy = calendar in {"proleptic_gregorian", "standard"}
     if is_numpy and (calendar != "standard" or not (times < REFORM).any()):
         dates = times.astype("datetime64[us]")
         shorter = (dates.astype(f"datetime64[{unit}]") for unit in ("D", "h", "m", "s"))

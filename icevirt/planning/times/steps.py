@@ -52,10 +52,11 @@ def spacing_of_times(times: NDArray[np.int64], calendar: str) -> Spacing:
         if found is not None:
             return found
     step = _rounded(step)
-    found = _of_steps(apart, step, _ROUNDING)
-    if found is None:
+    gaps = _of_steps(apart, step, _ROUNDING)
+    if gaps is None:
         return Spacing(shortest=_duration(int(apart.min())), longest=_duration(int(apart.max())))
-    return Spacing(every=_each(step), duration=_option(step), **found)
+    after, missing = gaps
+    return Spacing(every=_each(step), duration=_option(step), after=after, missing=missing)
 
 
 def spacing_of_numbers(values: NDArray[Any]) -> Spacing:
@@ -67,7 +68,8 @@ def spacing_of_numbers(values: NDArray[Any]) -> Spacing:
     found = _of_steps(apart, step, _OF_NUMBERS) if step else None
     if found is None:
         return Spacing(shortest=f"{apart.min():g}", longest=f"{apart.max():g}")
-    return Spacing(every=f"{step:g}", duration=f"{step:g}", **found)
+    after, missing = found
+    return Spacing(every=f"{step:g}", duration=f"{step:g}", after=after, missing=missing)
 
 
 def _ascending(apart: NDArray[Any]) -> NDArray[Any] | None:
@@ -89,15 +91,15 @@ def _usual(apart: NDArray[Any]) -> Any:
 
 def _of_steps(
     apart: NDArray[Any], step: float, tolerance: float
-) -> dict[str, NDArray[np.int64]] | None:
-    """Return where more than a step lies between labels; None where there is no one step."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return after which labels steps are missing, and how many; None where there is no step."""
     others = np.flatnonzero(apart != step)  # few, or times are not exact
     steps = np.rint(apart[others] / step)
     is_whole = np.abs(apart[others] - steps * step) <= tolerance * step
     gaps = np.flatnonzero(steps > 1)
     if not is_whole.all() or (steps < 1).any() or len(gaps) > (1 - _MOST) * len(apart):
         return None
-    return {"after": others[gaps], "missing": steps[gaps].astype(np.int64) - 1}
+    return others[gaps], steps[gaps].astype(np.int64) - 1
 
 
 def _of_months(dates: CalendarDates) -> Spacing | None:
@@ -110,22 +112,24 @@ def _of_months(dates: CalendarDates) -> Spacing | None:
     step = int(_usual(apart))
     found = _of_steps(apart, step, 0.0) if step else None
     day = dates.day[:-1], dates.day[1:]
-    if found is None or (np.abs(day[0] - day[1]) > 3).any():  # noqa: PLR2004 - February is shorter
+    if found is None or (np.abs(day[0] - day[1]) > 3).any():
         return None
     is_fixed = (dates.day == dates.day[0]).all()
-    if not is_fixed and not (_at_ends(dates) or (abs(dates.day - 15) <= 2).all()):  # noqa: PLR2004
+    if not is_fixed and not (_at_ends(dates) or (abs(dates.day - 15) <= 2).all()):
         return None
     unit, number = ("year", step // _YEAR) if not step % _YEAR else ("month", step)
-    return Spacing(every=unit if number == 1 else f"{number} {unit}s", **found)
+    after, missing = found
+    every = unit if number == 1 else f"{number} {unit}s"
+    return Spacing(every=every, after=after, missing=missing)
 
 
 def _at_ends(dates: CalendarDates) -> bool:
-    return bool((dates.day >= 28).all())  # noqa: PLR2004 - of February
+    return bool((dates.day >= 28).all())
 
 
 def _rounded(step: int) -> int:
     """Return a step without the rounding of floats: in whole seconds where it is long."""
-    unit = 1_000_000 if step >= 60_000_000 else 1_000 if step >= 1_000_000 else 1  # noqa: PLR2004
+    unit = 1_000_000 if step >= 60_000_000 else 1_000 if step >= 1_000_000 else 1
     return max(1, round(step / unit)) * unit
 
 

@@ -13,7 +13,8 @@ from contextvars import ContextVar
 from shlex import quote
 
 _FLAGS = re.compile(
-    r" \((?:on the command line )?(?P<flags>(?:--|icevirt )[a-z](?:[^()\"']|\"[^\"]*\"|'[^']*'|\([^()]*\))*)\)"
+    r" \((?:on the command line )?(?P<flags>(?:--|icevirt )[a-z]"
+    r"(?:[^()\"']|\"[^\"]*\"|'[^']*'|\([^()]*\))*)\)"
 )
 _CALL = re.compile(r"[\w.]+\((?:[^()]|\([^()]*\))*\)")  # of Python, which stays as it is
 _OPENING = {")": "(", "]": "[", "}": "{"}

@@ -199,14 +199,14 @@ def in_own_notation() -> Iterator[None]:
 @contextlib.contextmanager
 def telling_old_formats() -> Iterator[None]:
     """Say once at the end that a repository has an old format, unless an error says the same."""
-    told: dict[str, None] = {}
+    texts: dict[str, None] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("always", OldFormatWarning)
         others = warnings.showwarning
 
         def keep(message: Any, category: Any, *place: Any, **named: Any) -> None:
             if issubclass(category, OldFormatWarning):
-                told[str(message)] = None
+                texts[str(message)] = None
             else:
                 others(message, category, *place, **named)
 
@@ -214,10 +214,10 @@ def telling_old_formats() -> Iterator[None]:
         try:
             yield
         except ReadOnlyError as error:
-            told = {text: None for text in told if error.what not in text}
+            texts = {text: None for text in texts if error.what not in text}
             raise
         finally:
-            sys.stderr.write("".join(f"icevirt: warning: {text}\n" for text in told))
+            sys.stderr.write("".join(f"icevirt: warning: {text}\n" for text in texts))
 
 
 @contextlib.contextmanager

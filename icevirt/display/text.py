@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote
 
 from rich.text import Text
 
@@ -90,3 +92,12 @@ def durations(times: Mapping[str, float]) -> str:
 def entry(authorized: str | tuple[str, str]) -> str:
     """Return an authorization as the option ``--authorize`` takes it."""
     return authorized if isinstance(authorized, str) else "=".join(authorized)
+
+
+def place(text: str) -> str:
+    """Return a file of this machine by its path, relative to the working directory if below it."""
+    if not text.startswith("file:///"):
+        return text
+    path = Path(unquote(text.removeprefix("file://")))
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -13,7 +13,7 @@ from icevirt.display.blocks import facts, listed, notes
 from icevirt.display.fixes import quoted
 from icevirt.display.plan import build_plan
 from icevirt.display.report import opening
-from icevirt.display.text import count, words
+from icevirt.display.text import count, place, words
 from icevirt.remedy_notation import COMMAND, shown
 
 _SHOWN = 20  # files that are held back
@@ -116,6 +116,6 @@ def _next(report: UpdateReport) -> Iterator[str]:
 
 def _held(files: tuple[FileHeldBack, ...]) -> Iterator[str]:
     for each in files[:_SHOWN]:
-        yield f"{each.url}: {shown(reason_of(each.error, each.url))}"
+        yield f"{place(each.url)}: {shown(reason_of(each.error, each.url))}"
     if len(files) > _SHOWN:
         yield f"and {len(files) - _SHOWN:,} more"

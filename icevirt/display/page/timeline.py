@@ -40,12 +40,12 @@ def timeline(coverage: Coverage | None) -> str:
 
 
 def _row(array: ArrayCoverage, coverage: Coverage) -> str:
-    told = "; ".join(_runs_told(array, coverage)) or "no chunks"
+    summary = "; ".join(_runs_told(array, coverage)) or "no chunks"
     share = f"{100 * array.covered:.0f} %"
     return (
         f'<div class="row"><span class="name">{text(array.path)}</span>'
         f'<svg viewBox="0 0 1000 {_HEIGHT}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{text(f"{array.path} along {coverage.dimension}: {told}")}">'
+        f'aria-label="{text(f"{array.path} along {coverage.dimension}: {summary}")}">'
         f'<rect class="none" width="1000" height="{_HEIGHT}"/>{_bars(array, coverage)}</svg>'
         f'<span class="share">{share}</span></div>'
     )
@@ -71,24 +71,24 @@ def _bars(array: ArrayCoverage, coverage: Coverage) -> str:
     for first, end, shown in _runs(array):
         left, wide = 1000 * first / bins, 1000 * (end - first) / bins
         base = float(_HEIGHT)
-        told = _told(array, coverage, first / bins, end / bins, shown)
+        summary = _told(array, coverage, first / bins, end / bins, shown)
         for kind, share in shown.items():
             high = max(share * _HEIGHT, 2.0)
             base = max(base - high, 0.0)
             parts.append(
                 f'<rect class="{kind}" x="{left:.1f}" y="{base:.1f}" width="{wide:.1f}"'
-                f' height="{high:.1f}"><title>{text(told)}</title></rect>'
+                f' height="{high:.1f}"><title>{text(summary)}</title></rect>'
             )
     return "".join(parts)
 
 
 def _runs_told(array: ArrayCoverage, coverage: Coverage) -> list[str]:
     bins = max((len(each) for each in array.shares.values()), default=1)
-    told = [
+    summary = [
         _told(array, coverage, first / bins, end / bins, shown)
         for first, end, shown in _runs(array)
     ]
-    return [*told[:8], *([f"{len(told) - 8} more parts"] if len(told) > 8 else [])]
+    return [*summary[:8], *([f"{len(summary) - 8} more parts"] if len(summary) > 8 else [])]
 
 
 def _told(

@@ -129,19 +129,20 @@ def describe_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> 
 def _part(name: str, one: Any, other: Any) -> Sequence[str]:
     if name.startswith(_ATTRIBUTE):
         return (_attribute(name.removeprefix(_ATTRIBUTE), one, other),)
-    if name in {LENGTHS, VALUES}:
-        return _of_grid(one, other)
     match name:
+        case _ if name in {LENGTHS, VALUES}:
+            return _of_grid(one, other)
         case "codecs":
             return _codecs(one or [], other or [])
         case "chunk shape":
             return (f"chunks of {_box(one)} → {_box(other)}",)
         case "data type":
-            return (f"dtype {_plain(one)} → {_plain(other)}",)
+            name = "dtype"
         case "dimension names":
             return (f"dimensions {_names(one)} → {_names(other)}",)
         case _:
-            return (f"{name} {_plain(one)} → {_plain(other)}",)
+            pass
+    return (f"{name} {_plain(one)} → {_plain(other)}",)
 
 
 def _of_grid(one: Any, other: Any) -> Sequence[str]:

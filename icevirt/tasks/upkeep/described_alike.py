@@ -91,15 +91,19 @@ def _columns(block: Block, at: int) -> Iterator[bytes]:
     spans = zip(offset[inline].tolist(), length[inline].tolist(), strict=True)
     yield b"".join(block.data[first : first + size].tobytes() for first, size in spans)
     source = block.source[rows]
-    told = block.targets.take(np.maximum(source.astype(np.int64), 1) - 1) if source.any() else None
+    named = block.targets.take(np.maximum(source.astype(np.int64), 1) - 1) if source.any() else None
     yield (
         b""
-        if told is None
+        if named is None
         else repr(
             [
                 (number and (url, etag, time))
                 for number, url, etag, time in zip(
-                    source.tolist(), told.url, told.etag, told.last_modified.tolist(), strict=True
+                    source.tolist(),
+                    named.url,
+                    named.etag,
+                    named.last_modified.tolist(),
+                    strict=True,
                 )
             ]
         ).encode()

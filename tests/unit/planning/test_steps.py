@@ -49,7 +49,7 @@ def test_months_of_all_calendars_have_no_gap(calendar, day):
     ).map(lambda each: each.replace(day=day))
     held = xr.Dataset({"time": times})
     held.time.encoding = {"units": "days since 1970-01-01"}
-    days = xr.conventions.encode_cf_variable(held.time.variable).values
+    days = xr.conventions.encode_cf_variable(held.time.variable).to_numpy()
     found = spacing_of_times(days.astype(np.int64) * DAY, calendar)
     assert (found.every, found.missing.tolist()) == ("month", [])
 

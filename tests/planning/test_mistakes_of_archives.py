@@ -121,3 +121,44 @@ def test_a_truncated_file_is_named_once_with_its_size(tmp_path, month):
     error = refused(tmp_path)
     assert f"it has {size // 2:,} of {size:,} bytes" in error.what
     assert str(error).count("tas_2.nc'") == 1
+
+
+@pytest.mark.parametrize("gone", [(), (3,), (2, 3)], ids=["nothing", "a month", "two months"])
+def test_a_gap_is_shown_without_being_asked_for(tmp_path, month, gone, run):
+    """In text, JSON, the page and the line of a plan; what reserves the steps is tried."""
+    for number, days in enumerate((31, 28, 31, 30), 1):
+        if number not in gone:
+            month(number, days, chunk=(1, 18, 36))
+    made = icevirt.plan(f"{tmp_path}/*.nc")
+    (axis,) = made.dimensions
+    missing = sum((31, 28, 31, 30)[number - 1] for number in gone)
+    steps = 120 - missing
+    assert (axis.first, axis.last, axis.every) == ("2001-01-01", "2001-04-30", "day")
+    assert (axis.steps, axis.missing, axis.gaps) == (steps, missing, bool(gone))
+    status, text, _ = run("plan", f"{tmp_path}/*.nc")
+    line = f"  along time  {steps} steps, 2001-01-01 → 2001-04-30, every day"
+    end = f", 1 gap ({missing} steps missing)" if gone else ""
+    assert (status, f"{line}{end}\n" in text) == (0, True)
+    assert str(axis) in repr(made)
+    assert str(axis) in made._repr_html_()
+    notes = [note for note in made.notes if "gap" in note]
+    assert len(notes) == bool(gone)
+    if gone:
+        assert f"{missing} steps between 2001-" in notes[0]
+        assert "--spacing time=1D" in text
+        whole = icevirt.plan(f"{tmp_path}/*.nc", combine_options={"spacing": {"time": "1D"}})
+        assert str(whole.dimensions[0]) == "120 steps, 2001-01-01 → 2001-04-30, every day"
+
+
+@pytest.mark.parametrize("calendar", ["julian", "360_day", "noleap", "all_leap"])
+def test_dates_of_other_calendars_are_dates(tmp_path, month, calendar, run):
+    month(1, 28, calendar=calendar, chunk=(1, 18, 36))
+    month(2, 28, calendar=calendar, chunk=(1, 18, 36))
+    status, text, _ = run("plan", f"{tmp_path}/*.nc")
+    assert status == 0
+    assert f"56 steps, 2001-01-01 → 2001-02-28 ({calendar} calendar), every day, 1 gap" in text
+    icevirt.build(f"{tmp_path}/*.nc", tmp_path / "repo")
+    shown = icevirt.source(tmp_path / "repo", "tas", {"time": "2001-02-20T06"}, nearest=True)
+    assert shown.at == {"time": "2001-02-20"}
+    status, _, error = run("source", tmp_path / "repo", "tas", "--at", "time=2001-03-20")
+    assert (status, "2001-02-28" in error) == (1, True)

@@ -123,6 +123,8 @@ def _place(ds: xr.Dataset, dim: str, label: Any, *, nearest: bool) -> int:
             return _nearest(places, dim, label, error)
         raise _absent(values, dim, label) from error
     found = np.atleast_1d(chosen).ravel()
+    if not len(found) and nearest:
+        return _nearest(places, dim, label, None)
     if not len(found):
         raise _absent(values, dim, label)
     if len(found) > 1:
@@ -134,7 +136,7 @@ def _place(ds: xr.Dataset, dim: str, label: Any, *, nearest: bool) -> int:
     return int(found[0])
 
 
-def _nearest(places: xr.DataArray, dim: str, label: Any, error: Exception) -> int:
+def _nearest(places: xr.DataArray, dim: str, label: Any, error: Exception | None) -> int:
     if places[dim].dtype.kind == "M":
         label = np.datetime64(label)
     values = places[dim].values

@@ -14,7 +14,7 @@ from icevirt.display.fixes import quoted
 from icevirt.display.plan import build_plan
 from icevirt.display.report import opening
 from icevirt.display.text import count, place, words
-from icevirt.remedy_notation import COMMAND, shown
+from icevirt.remedy_notation import COMMAND, REPOSITORY, shown
 
 _SHOWN = 20  # files that are held back
 
@@ -106,7 +106,7 @@ def _next(report: UpdateReport) -> Iterator[str]:
     """Yield commands for what people do after an update, in the notation of the command line."""
     if COMMAND.get() is None:
         return
-    repo = quoted(report.repo.removeprefix("file://"))
+    repo = quoted(REPOSITORY.get() or report.repo)
     branch = "" if report.branch == "main" else f" --branch {quoted(report.branch)}"
     if report.held:
         yield f"icevirt exclude {repo} FILE leaves a file out for good"

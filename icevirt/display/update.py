@@ -57,7 +57,8 @@ def _changes(report: UpdateReport) -> int:
 def _changed(report: UpdateReport) -> Iterator[str]:
     """Yield what happens to files, a line each, with the marks of version control."""
     if report.variables:
-        yield f"~ made again from all files: {', '.join(report.variables)}"
+        made = ", ".join(report.variables)
+        yield f"~ {count(len(report.variables), 'variable')}: {made}, made again from all files"
         return
     one, many = ("its steps", "it"), ("their steps", "them")
     steps, _ = one if report.files_vanished == 1 else many

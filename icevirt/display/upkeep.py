@@ -19,7 +19,7 @@ from icevirt.archive.reports.upkeep import (
     WithdrawReport,
 )
 from icevirt.display.blocks import facts, listed, notes
-from icevirt.display.text import count, durations, size, words
+from icevirt.display.text import count, durations, place, size, words
 from icevirt.remedy_notation import shown
 
 _FILES = 20  # that are shown
@@ -138,7 +138,7 @@ def repository_status(status: RepositoryStatus) -> RenderableType:
 
 def _held(status: RepositoryStatus) -> Iterator[str]:
     for each in status.held_files[:_FILES]:
-        yield f"{each.url}: {shown(reason_of(each.error, each.url))}"
+        yield f"{place(each.url)}: {shown(reason_of(each.error, each.url))}"
     if len(status.held_files) > _FILES:
         yield f"and {len(status.held_files) - _FILES:,} more"
 

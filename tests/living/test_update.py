@@ -195,7 +195,10 @@ def test_touched_files_are_told_apart_from_rewritten_ones(repo, archive, run):
         file["packed"][:] = 7
     status, told, _ = run("update", repo, "--dry-run", "--rescan", "day3.nc")
     assert status == 0
-    assert "~ 3 corrected (1 rewritten, 1 touched, 1 scanned by request)" in told
+    assert (
+        "~ 3 changed files: 1 with other content, 1 with another time or etag only,"
+        " 1 scanned again by request"
+    ) in told
     status, told, _ = run("update", repo, "--output", "json")
     found = json.loads(told)
     counts = [found[f"files_{name}"] for name in ("corrected", "touched", "rescanned", "scanned")]

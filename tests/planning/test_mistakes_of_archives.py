@@ -162,3 +162,17 @@ def test_dates_of_other_calendars_are_dates(tmp_path, month, calendar, run):
     assert shown.at == {"time": "2001-02-20"}
     status, _, error = run("source", tmp_path / "repo", "tas", "--at", "time=2001-03-20")
     assert (status, "2001-02-28" in error) == (1, True)
+
+
+def test_an_append_of_another_grid_proposes_what_works_at_once(tmp_path, month):
+    """The dataset becomes a group for each grid, which its writer has to permit."""
+    month(1, 31, chunk=(1, 18, 36))
+    icevirt.build(f"{tmp_path}/*.nc", tmp_path / "repo")
+    month(2, 28, cells=36, chunk=(1, 18, 36))
+    with pytest.raises(CombineError, match="the grids of variable /tas differ") as caught:
+        icevirt.append(f"{tmp_path}/*.nc", tmp_path / "repo")
+    (fix,) = caught.value.fixes
+    assert fix.flags == ("--on-mismatch", "eras", "--allow-changes")
+    icevirt.append(f"{tmp_path}/*.nc", tmp_path / "repo", **fix.arguments)
+    found = icevirt.open(tmp_path / "repo", group="era_1")
+    assert dict(found.sizes) == {"time": 28, "lat": 36, "lon": 36}

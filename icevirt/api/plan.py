@@ -68,7 +68,7 @@ def plan(
 
     Examples:
         >>> icevirt.plan("archive/*.nc")
-        <BuildPlan 3 files along time (36 steps, ..., every month)  4 arrays  39 references  2 notes>
+        <BuildPlan 3 files along time (36 steps, ...)  4 arrays  39 references  2 notes>
     """
     asked = Asked(
         sources=sources,

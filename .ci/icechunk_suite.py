@@ -157,18 +157,18 @@ def _run(root: Path, batch: list[Path], client: str, results: Path, timeout: int
             command, cwd=root, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False
         )
     unfinished.rename(notes)
-    told = Counter(_read(notes).values())
+    counts = Counter(_read(notes).values())
     seconds = time.monotonic() - began
-    print(f"{client:9} {first:40} {seconds:5.0f} s  {dict(told)}", flush=True)
+    print(f"{client:9} {first:40} {seconds:5.0f} s  {dict(counts)}", flush=True)
 
 
 def _read(notes: Path) -> dict[str, str]:
     """Return the outcome of each test; the worst of its phases."""
     found: dict[str, str] = {}
     for line in notes.read_text().splitlines():
-        told = json.loads(line)
-        if found.get(told["test"]) != "failed":
-            found[told["test"]] = told["outcome"]
+        row = json.loads(line)
+        if found.get(row["test"]) != "failed":
+            found[row["test"]] = row["outcome"]
     return found
 
 
@@ -225,8 +225,8 @@ def _table(theirs: list[str], passed: set[str], by_function: dict[str, list[str]
     lines += ["", "What fails, and why:", "", "| tests | why |", "|---|---|"]
     by_reason: dict[str, list[str]] = {}
     for name, tests in by_function.items():
-        told = f"`{name.rpartition('::')[2]}` ({len(tests)})"
-        by_reason.setdefault(_reason(name) or "not explained yet", []).append(told)
+        line = f"`{name.rpartition('::')[2]}` ({len(tests)})"
+        by_reason.setdefault(_reason(name) or "not explained yet", []).append(line)
     lines += [f"| {', '.join(names)} | {why} |" for why, names in by_reason.items()]
     return "\n".join(lines) + "\n"
 

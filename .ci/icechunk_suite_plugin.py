@@ -37,9 +37,9 @@ def pytest_runtest_logreport(report: Any) -> None:
     """Note how a test ended: when it ran, or before where it did not come to that."""
     if report.when != "call" and report.outcome == "passed":
         return
-    told = {"test": report.nodeid, "outcome": report.outcome, "when": report.when}
+    row = {"test": report.nodeid, "outcome": report.outcome, "when": report.when}
     if report.outcome == "failed":
         crash = getattr(report.longrepr, "reprcrash", None)
-        told["message"] = str(crash.message if crash else report.longrepr)[:500]
+        row["message"] = str(crash.message if crash else report.longrepr)[:500]
     with Path(os.environ["ICECHUNK_SUITE_NOTES"]).open("a") as notes:
-        notes.write(json.dumps(told) + "\n")
+        notes.write(json.dumps(row) + "\n")

@@ -6,7 +6,8 @@ watches does: it lists the folder again and again. A line for each file: seconds
 file was there until its commit was acknowledged, processor seconds of this process, bytes that the
 proxy passed on in either direction, and requests by kind. ``--references`` is how many the dataset
 has before, in arrays that lie in one sparse file. ``--peer`` does the commits with icechunk's own
-client for comparison: it is told where the chunks lie, so it reads no file.
+client for comparison: it gets the locations of the chunks as arguments and reads no
+file.
 """
 
 from __future__ import annotations

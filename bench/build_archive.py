@@ -279,10 +279,10 @@ def processor_time():
 def processor_time_of(pid):
     """Return the seconds that a process has used, 0 once it is gone."""
     try:
-        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0
-    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def wait_for_orphans():
@@ -381,14 +381,14 @@ def print_table(runs, same, options):
     columns |= {"its driver, MiB": "driver", "repository, MiB": "stored"}
     print(f"{'':24}" + "".join(f"{title:>19}" for title in columns))
     for side, figures in runs.items():
-        told = f"{side:24}"
+        line = f"{side:24}"
         for key in columns.values():
             values = [
                 run[key] / (2**20 if key in {"memory", "driver", "stored"} else 1)
                 for run in figures
             ]
-            told += f"{statistics.median(values):10.2f} {f'({min(values):.2f})':>8}"
-        print(told)
+            line += f"{statistics.median(values):10.2f} {f'({min(values):.2f})':>8}"
+        print(line)
     ours = runs["icevirt"]
     for side, figures in runs.items():
         ratios = (

@@ -260,7 +260,7 @@ def build(archive: Archive) -> dict:
         allow_changes=False,
     )
     mark("commit")
-    told = _spark_told(spark)
+    figures = _spark_told(spark)
     driver = _pss(os.getpid())
     spark.stop()
     names = list(marks)
@@ -271,7 +271,7 @@ def build(archive: Archive) -> dict:
         "manifests": sum(result.manifest_id is not None for result in results),
         "repo_MiB": sum(result.size_bytes for result in results) >> 20,
         "driver_end_MiB": driver >> 20,
-        **told,
+        **figures,
     }
 
 
@@ -454,12 +454,12 @@ def step(name: str, archive: Archive) -> dict:
         out = child.communicate()[0]
     if child.returncode:
         raise SystemExit(f"{name} failed")
-    told = {"wall_s": round(time.perf_counter() - begin, 1), **json.loads(out or "{}")}
+    figures = {"wall_s": round(time.perf_counter() - begin, 1), **json.loads(out or "{}")}
     memory = {"peak_MiB": watch.peak, "driver_MiB": watch.driver, "java_MiB": watch.java}
     memory["workers_MiB"] = watch.workers
-    told |= {name: size >> 20 for name, size in memory.items()}
-    print(f"{name:9s} {json.dumps(told)}", flush=True)
-    return told
+    figures |= {name: size >> 20 for name, size in memory.items()}
+    print(f"{name:9s} {json.dumps(figures)}", flush=True)
+    return figures
 
 
 def main() -> None:
@@ -473,8 +473,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.step:
         archive = Archive(Path(given.root), given.references, given.per_file, given.mixed)
-        told = {"make": make, "build": build, "official": official}[given.step](archive)
-        print(json.dumps(told or {}))
+        figures = {"make": make, "build": build, "official": official}[given.step](archive)
+        print(json.dumps(figures or {}))
         return
     root = Path(given.root or tempfile.mkdtemp(prefix="icevirt-bench-"))
     archive = Archive(root, given.references, given.per_file, given.mixed)

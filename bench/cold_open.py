@@ -182,9 +182,9 @@ def with_icevirt(what: str, root: Path) -> dict[str, float]:
         xr.set_options(display_max_rows=12)
         repr(xr.open_dataset(storage(), engine="icevirt", authorize_virtual_chunk_access=prefixes))
 
-    told = measured((lambda: first_value(opened)) if what == "first value" else dataset)
+    figures = measured((lambda: first_value(opened)) if what == "first value" else dataset)
     print("\n".join(storages[0].calls), file=sys.stderr)
-    return told | {"requests": len(storages[0].calls)}
+    return figures | {"requests": len(storages[0].calls)}
 
 
 RUN = {"icechunk": with_icechunk, "icevirt": with_icevirt}
@@ -220,8 +220,8 @@ def child(who: str, what: str, root: Path) -> dict[str, float]:
     """Run a program in a process of its own."""
     command = [sys.executable, __file__, "--child", who, what, str(root)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    told: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def main() -> None:

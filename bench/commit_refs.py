@@ -86,7 +86,7 @@ def write(repo: Any, rows: int, per_file: int) -> dict[str, float]:
 
 def look_up(opened: Callable[[], Any], rows: int) -> dict[str, float]:
     """Open cold and look for two chunks."""
-    told: dict[str, float] = {}
+    figures: dict[str, float] = {}
     stores: list[Any] = []
 
     def find(row: int) -> Callable[[], None]:
@@ -96,12 +96,12 @@ def look_up(opened: Callable[[], Any], rows: int) -> dict[str, float]:
 
         return work
 
-    told |= measured("open", lambda: stores.append(opened()))
+    figures |= measured("open", lambda: stores.append(opened()))
     held = resident()
-    told |= measured("first", find(rows // 2))
-    told["lookup_peak"] = memory("VmHWM") - held
-    told |= measured("second", find(rows // 3))
-    return {name: at if "peak" in name else 1000 * at for name, at in told.items()}
+    figures |= measured("first", find(rows // 2))
+    figures["lookup_peak"] = memory("VmHWM") - held
+    figures |= measured("second", find(rows // 3))
+    return {name: at if "peak" in name else 1000 * at for name, at in figures.items()}
 
 
 def with_icechunk(step: str, root: Path, rows: int, per_file: int) -> dict[str, float]:
@@ -170,19 +170,19 @@ def child(who: str, step: str, root: str, rows: int, per_file: int) -> dict[str,
     """Run a step in a process of its own."""
     command = [sys.executable, __file__, "--child", who, step, root, str(rows), str(per_file)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    told: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def one_round(who: str, rows: int, per_file: int, *, look_up: bool = True) -> dict[str, float]:
     """Commit, then look up."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "repo"
-        told = child(who, "write", str(root), rows, per_file)
+        figures = child(who, "write", str(root), rows, per_file)
         if look_up:
-            told |= child(who, "look_up", str(root), rows, per_file)
+            figures |= child(who, "look_up", str(root), rows, per_file)
         sizes = [path.stat().st_size for path in (root / "manifests").iterdir()]
-        return {**told, "manifests": sum(sizes) / 1e6}
+        return {**figures, "manifests": sum(sizes) / 1e6}
 
 
 def medians(

@@ -45,14 +45,14 @@ class Clock:
     """Collects wall and CPU seconds by name."""
 
     def __init__(self) -> None:
-        self.told: dict[str, float] = {}
+        self.figures: dict[str, float] = {}
 
     def time(self, name: str, action):
         """Run and time an action."""
         wall, cpu = time.perf_counter(), time.process_time()
         result = action()
-        self.told[name] = time.perf_counter() - wall
-        self.told[name + "_cpu"] = time.process_time() - cpu
+        self.figures[name] = time.perf_counter() - wall
+        self.figures[name + "_cpu"] = time.process_time() - cpu
         return result
 
 
@@ -85,7 +85,7 @@ def with_icechunk(root: Path, rows: int, per_file: int, level: int) -> dict[str,
 
     clock.time("lookup", look_up)
     sizes = [path.stat().st_size for path in (root / "manifests").iterdir()]
-    return {**clock.told, "bytes": sum(sizes)}
+    return {**clock.figures, "bytes": sum(sizes)}
 
 
 def with_icevirt(root: Path, rows: int, per_file: int, level: int) -> dict[str, float]:
@@ -128,7 +128,7 @@ def with_icevirt(root: Path, rows: int, per_file: int, level: int) -> dict[str, 
         assert table.locations.url[table.source[row]] == names[rows // 2 // per_file]
 
     clock.time("lookup", look_up)
-    return {**clock.told, "bytes": (root / "manifest").stat().st_size}
+    return {**clock.figures, "bytes": (root / "manifest").stat().st_size}
 
 
 def child(args: argparse.Namespace) -> None:

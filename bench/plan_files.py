@@ -190,13 +190,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="icevirt-bench-") as folder:
             size = make(folder, sources(count))
             command = [sys.executable, __file__, "--measure", folder, str(count)]
-            found = json.loads(subprocess.check_output(command))
-        total = sum(found["seconds"][:-2])
+            figures = json.loads(subprocess.check_output(command))
+        total = sum(figures["seconds"][:-2])
         linear = "" if before is None else f"{total / before[1] / (count / before[0]):.2f}"
-        steps = " ".join(f"{each:>11.2f}" for each in found["seconds"])
+        steps = " ".join(f"{each:>11.2f}" for each in figures["seconds"])
         print(
             f"{count:>9,} {size / 2**20:>12.1f} {steps} {total:>9.2f} {linear:>5}"
-            f" {found['mib']:>9} {found['items']:>6}",
+            f" {figures['mib']:>9} {figures['items']:>6}",
             flush=True,
         )
         before = (count, total)

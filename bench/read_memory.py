@@ -205,8 +205,8 @@ def child(who: str, what: str, root: Path) -> dict[str, float]:
     """Run a program in a process of its own."""
     command = [sys.executable, __file__, "--child", who, what, str(root)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    told: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def table(root: Path, rounds: int) -> None:

@@ -87,8 +87,8 @@ class Handler(BaseHTTPRequestHandler):
             size = os.fstat(file.fileno()).st_size
             file.seek(first)
             body = file.read(last + 1 - first)
-        told = {"content-range": f"bytes {first}-{first + len(body) - 1}/{size}"}
-        self.answer(206, body, {**told, "etag": '"x"'})
+        headers = {"content-range": f"bytes {first}-{first + len(body) - 1}/{size}"}
+        self.answer(206, body, {**headers, "etag": '"x"'})
 
     def answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         self.send_response_only(status)

@@ -172,10 +172,10 @@ def measure(name: str, deed) -> None:
         begin = time.perf_counter()
         found = deed()
         seconds = time.perf_counter() - begin
-    told = ", ".join(
+    figures = ", ".join(
         f"{kind} {seen.cpu[kind]:.1f} s CPU {size >> 20} MiB" for kind, size in seen.peaks.items()
     )
-    print(f"{name:12} {seconds:7.1f} s  {told}  {found}", flush=True)
+    print(f"{name:12} {seconds:7.1f} s  {figures}  {found}", flush=True)
 
 
 def main() -> None:

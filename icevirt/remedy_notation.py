@@ -1,7 +1,8 @@
 """Write remedies in the notation of Python or in that of the command line.
 
-Errors and notes name an option as ``python_name=value (--flag value)``: each surface shows its own
-half.
+Errors and notes name an option as ``python_name=value (--flag value)``, and a call as
+``function(arguments) (icevirt command REPO)``: each surface shows its own half. In place of REPO a
+command shows the repository that it was given.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextvars import ContextVar
+from shlex import quote
 
 _FLAGS = re.compile(
-    r" \((?:on the command line )?(?P<flags>--[a-z](?:[^()\"']|\"[^\"]*\"|'[^']*'|\([^()]*\))*)\)"
+    r" \((?:on the command line )?(?P<flags>(?:--|icevirt )[a-z]"
+    r"(?:[^()\"']|\"[^\"]*\"|'[^']*'|\([^()]*\))*)\)"
 )
 _CALL = re.compile(r"[\w.]+\((?:[^()]|\([^()]*\))*\)")  # of Python, which stays as it is
 _OPENING = {")": "(", "]": "[", "}": "{"}
@@ -20,6 +23,11 @@ _ARGUMENT = re.compile(
     r"(?P<value>\"[^\"]*\"|'[^']*'|\[[^\[\]]*\]|\.\.\.|[^\s,;:.`()]+(?:\.\d+)?)?(?P=tick)"
 )
 
+_PLACE = re.compile(r"\bREPO\b")
+
+REPOSITORY: ContextVar[str] = ContextVar("repository", default="")
+"""The repository of the command that runs, as its user wrote it."""
+
 COMMAND: ContextVar[Mapping[str, str] | None] = ContextVar("command", default=None)
 """The flags of the command that runs, by the names of their parameters; None in Python."""
 
@@ -27,7 +35,11 @@ COMMAND: ContextVar[Mapping[str, str] | None] = ContextVar("command", default=No
 def shown(text: str) -> str:
     """Return a remedy in the notation of whoever reads it: of a command, or of Python."""
     flags = COMMAND.get()
-    return in_python(text) if flags is None else in_flags(text, flags)
+    if flags is None:
+        return in_python(text)
+    repo = REPOSITORY.get()
+    found = in_flags(text, flags)
+    return _PLACE.sub(lambda _: quote(repo), found) if repo else found
 
 
 def in_python(text: str) -> str:
@@ -63,7 +75,8 @@ def _argument_before(text: str, end: int, flags: str) -> int:
     """Return where the arguments begin that end here; ``end`` where another word stands there."""
     start = _token_before(text, end)
     token = text[start:end]
-    if "=" not in token and "_" not in token and f"--{token}" != flags.split(maxsplit=1)[0]:
+    is_call = flags.startswith("icevirt ")
+    if not is_call and not {"=", "_"} & {*token} and f"--{token}" != flags.split(maxsplit=1)[0]:
         return end
     while (
         text[:start].endswith(", ")

@@ -62,12 +62,14 @@ from icevirt.errors import (
     BuildError,
     CombineError,
     ConflictError,
+    Fix,
     InvalidInputError,
     ObjectNotFoundError,
 )
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.objects.authorize import entry_of
 from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.planning.remedies import build_fix, together
 from icevirt.repo.repo_info_file import pause
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage
@@ -341,6 +343,7 @@ def _appended(
         report = until_unchanged(request, growing, starter, clock)
     except CombineError as error:
         if record is not None:
+            error.fixes = tuple(map(_changing_what_is_there, error.fixes))
             error.do = f"{error.do} Nothing was appended.".strip()
             error.facts |= {"new_files": [file.url for file in found.new[:_SHOWN]]}
         raise
@@ -440,11 +443,21 @@ def _told(commit: CommitOptions, found: Compared, growing: GrowingSources) -> Co
     return replace(commit, message=", ".join(what).capitalize())
 
 
+def _changing_what_is_there(fix: Fix) -> Fix:
+    """Let a fix that changes variables of the dataset say so, and be permitted to."""
+    combining = fix.arguments.get("combine_options", {})
+    is_other = combining.get("on_mismatch") == "eras" or "float_variables" in combining
+    if not is_other and "drop_variables" not in fix.arguments.get("scan_options", {}):
+        return fix
+    price = "what the dataset holds is replaced; older snapshots keep it"
+    return together(fix, build_fix(price, commit_options={"allow_changes": True}))
+
+
 def _nothing(call: _Call, target: Target, found: Compared, clock: Clock) -> AppendReport:
     """Return the report where there is nothing to append."""
     seen = found.known + len(found.changed)
     why = (
-        f"the dataset holds {plural(seen, 'file')} that were named already"
+        f"the dataset holds {'this file' if seen == 1 else f'these {seen:,} files'} already"
         if seen
         else "no files were named"
     )

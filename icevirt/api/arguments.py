@@ -180,10 +180,10 @@ def _identity(options: Mapping[str, Any], scanners: Mapping[str, Any]) -> str:
 
 def identity_by(options: ScannerOptions, scanners: Mapping[str, Any]) -> str:
     """Return the identity of a scan with the same options, by other versions of scanners."""
-    told = told_of(options)
-    order = [*told["scanners"]]  # metadata of snapshots has none
+    identity = told_of(options)
+    order = [*identity["scanners"]]  # metadata of snapshots has none
     known = {name: scanners[name] for name in (*order, *sorted(scanners)) if name in scanners}
-    return _identity(told["options"], known)
+    return _identity(identity["options"], known)
 
 
 def identities_in(catalog_: Storage, options: ScannerOptions) -> tuple[str, ...]:

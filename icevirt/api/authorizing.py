@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from shlex import quote
 
 from icevirt.connect.container import endpoint_of
-from icevirt.errors import UnauthorizedError
+from icevirt.errors import Fix, UnauthorizedError
 from icevirt.model.config.document import VirtualChunkContainer
 from icevirt.objects.authorize import GrantedAccess, Prefix, covering, entry_of, entry_text
 
@@ -43,15 +42,20 @@ def refuse_unauthorized(
     needed = list(needed)
     if missing := [each.url_prefix for each in unauthorized(needed, access)]:
         quoted = ", ".join(map(entry_text, needed))
-        flags = " ".join(f"--authorize {_word(entry_of(each))}" for each in needed)
+        flags = (word for each in needed for word in ("--authorize", _word(entry_of(each))))
         raise UnauthorizedError(
             f"{what} needs to read files below a prefix that is not authorized",
-            do="If you trust the repository, pass"
-            f" authorize_virtual_chunk_access=[{quoted}] ({flags}).",
+            fixes=[
+                Fix(
+                    python=f"authorize_virtual_chunk_access=[{quoted}]",
+                    flags=tuple(flags),
+                    price="if you trust the repository",
+                )
+            ],
             containers=missing,
         )
 
 
 def _word(entry: Prefix) -> str:
-    """Return an authorization as a word of a shell."""
-    return quote(entry if isinstance(entry, str) else "=".join(entry))
+    """Return an authorization as the option takes it."""
+    return entry if isinstance(entry, str) else "=".join(entry)

@@ -278,7 +278,7 @@ def _commit(
                 path=before.path,
                 branch=branch,
                 ours=message,
-                theirs=repo_updates.told(base),
+                theirs=repo_updates.line_of(base),
             )
         rewrite = Rewrite(
             base=base,

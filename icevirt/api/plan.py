@@ -68,7 +68,7 @@ def plan(
 
     Examples:
         >>> icevirt.plan("archive/*.nc")
-        <BuildPlan 3 files along time  4 arrays  39 references  2 notes>
+        <BuildPlan 3 files along time (36 steps, ...)  4 arrays  39 references  2 notes>
     """
     asked = Asked(
         sources=sources,
@@ -192,12 +192,12 @@ def planned(
         held["cost"] = costs_of(made)
         if target is not None:
             held["difference"] = Replacing.of(target, made, choices.edits.choice).difference()
-        told = asked.named if is_listable(asked.named) else None
+        sources_named = asked.named if is_listable(asked.named) else None
         known = ListedFiles(
             files=files,
             options=options,
             nest=nest,
             closed=read,
-            named=told,
+            named=sources_named,
         )
         return Plan(**held, asked=replace(asked, sources=None, listed=known))

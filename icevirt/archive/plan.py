@@ -21,7 +21,7 @@ from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.joining import Form
 from icevirt.archive.reports.build import BadFile, ReferenceCounts
 from icevirt.archive.reports.card import card, line, listing, plural, volume
-from icevirt.archive.reports.plan import PlanCost, PlanDifference
+from icevirt.archive.reports.plan import AxisSummary, PlanCost, PlanDifference
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.deferred_dataclass import dataclass
@@ -147,12 +147,15 @@ class BuildPlan:
     eras: Eras | None = None  # where each is a group
     cost: PlanCost | None = None  # if requested
     executor: str = ""  # that scanned the files, and will run a build of them in the same place
+    dimensions: tuple[AxisSummary, ...] = ()  # along which files are concatenated
     difference: PlanDifference | None = None  # from the last build, where one was looked at
     origin: FileColumns | None = None  # where the files are read, if they are published elsewhere
 
     def __repr__(self) -> str:
         """Return what the plan is, in one line."""
-        along = f" along {', '.join(map(line, self.concat_dim))}" if self.concat_dim else ""
+        axes = {each.dimension: f" ({line(each)})" for each in self.dimensions}
+        named = (f"{line(name)}{axes.get(name, '')}" for name in self.concat_dim)
+        along = f" along {', '.join(named)}" if self.concat_dim else ""
         bad = f" ({len(self.bad_files):,} bad)" if self.bad_files else ""
         notes = f"  {plural(len(self.notes), 'note')}" if self.notes else ""
         return (
@@ -167,6 +170,7 @@ class BuildPlan:
             repr(self),
             {
                 "group": self.group,
+                **{f"along {each.dimension}": str(each) for each in self.dimensions},
                 "arrays": listing([array.path for array in self.arrays], _SHOWN),
                 "stays in the files": volume(counts.bytes_referenced),
                 "to be stored": volume(counts.bytes_stored),

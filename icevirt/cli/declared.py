@@ -17,6 +17,7 @@ import typer
 from icevirt.api.renamed import OBJECTS
 from icevirt.archive.options import DeclaredOption, Names, Options, choices_of, declared, spelled
 from icevirt.cli.options import NOTATIONS
+from icevirt.cli.output import writable_file
 from icevirt.errors import InvalidInputError
 
 RecipeFile = Annotated[
@@ -30,7 +31,10 @@ RecipeFile = Annotated[
 
 WriteRecipe = Annotated[
     str | None,
-    typer.Option(help="Write the plan's recipe, for icevirt build -f, to this file."),
+    typer.Option(
+        callback=writable_file,
+        help="Write the plan's recipe, for icevirt build -f, to this file.",
+    ),
 ]
 
 type Command = Literal["append", "build", "plan", "scan"]

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from icevirt.cli.output import Output
+from icevirt.cli.output import Output, writable_file
 
 _SOURCES: Any = typer.Argument(
     help="Files, directories, globs or URLs; @FILE for a list of them (text, CSV, JSON lines,"
@@ -285,6 +285,7 @@ ReportOption = Annotated[
     str | None,
     typer.Option(
         "--report",
+        callback=writable_file,
         metavar="<FILE>",
         help="Also write a page about it, one HTML file that needs no network.",
     ),

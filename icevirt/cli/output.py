@@ -7,11 +7,13 @@ import itertools
 import json
 import logging
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from icevirt.cli.statuses import PLATFORM, REFUSED
@@ -45,6 +47,35 @@ _progress_style = ContextVar("progress_style", default=ProgressStyle.auto)
 def tell_progress_as(style: ProgressStyle) -> None:
     """Choose how the next command shows its progress."""
     _progress_style.set(style)
+
+
+def writable_file(path: str | None) -> str | None:
+    """Check a file that a command writes at its end, before its work.
+
+    Raises:
+        InvalidInputError: It cannot be written there.
+    """
+    if path is None:
+        return None
+    target = Path(path)
+    folder = target.parent
+    facts = {"path": str(target)}
+    if target.is_dir():
+        example = shlex.quote(str(target / "report.html"))
+        raise InvalidInputError(
+            "this is a directory, not a file", do=f"Name a file in it, like {example}.", **facts
+        )
+    if not folder.is_dir():
+        raise InvalidInputError(
+            "the directory of this file does not exist",
+            do=f"Make it with mkdir -p {shlex.quote(str(folder))}, or name another file.",
+            **facts,
+        )
+    if not os.access(target if target.exists() else folder, os.W_OK):
+        raise InvalidInputError(
+            "this file cannot be written", do="Name one where you may write.", **facts
+        )
+    return path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,14 +184,14 @@ def in_own_notation() -> Iterator[None]:
 @contextlib.contextmanager
 def telling_old_formats() -> Iterator[None]:
     """Say once at the end that a repository has an old format, unless an error says the same."""
-    told: dict[str, None] = {}
+    texts: dict[str, None] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("always", OldFormatWarning)
         others = warnings.showwarning
 
         def keep(message: Any, category: Any, *place: Any, **named: Any) -> None:
             if issubclass(category, OldFormatWarning):
-                told[str(message)] = None
+                texts[str(message)] = None
             else:
                 others(message, category, *place, **named)
 
@@ -168,10 +199,10 @@ def telling_old_formats() -> Iterator[None]:
         try:
             yield
         except ReadOnlyError as error:
-            told = {text: None for text in told if error.what not in text}
+            texts = {text: None for text in texts if error.what not in text}
             raise
         finally:
-            sys.stderr.write("".join(f"icevirt: warning: {text}\n" for text in told))
+            sys.stderr.write("".join(f"icevirt: warning: {text}\n" for text in texts))
 
 
 @contextlib.contextmanager

@@ -10,6 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from icevirt.redaction import without_secrets
+from icevirt.remedy_notation import REPOSITORY
+
 _MORE = {"plan": ("update",), "upgrade": ("new",)}
 """Parameters of commands that hold the URL of a repository, beside ``repo``."""
 
@@ -54,10 +57,13 @@ def with_storage(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def command(*args: Any, **given: Any) -> Any:
         options = {name: given.pop(name) for name in _OPTIONS}
+        more = _MORE.get(function.__name__, ())
+        written = (given[name] for name in ("repo", *more) if isinstance(given[name], str))
+        REPOSITORY.set(without_secrets(next(written, "")))
         _use_profile(options.pop("profile"))
         if "authorize" in given:
             given["authorize"] = _with_recorded(given["authorize"], given["repo"], options)
-        for name in ("repo", *_MORE.get(function.__name__, ())):
+        for name in ("repo", *more):
             given[name] = _reached(given[name], **options)
         return function(*args, **given)
 

@@ -166,8 +166,10 @@ def config_of(address: Address, options: StoreOptions) -> ObjectStoreConfig:
             endpoint = destination(address, store)
             if endpoint == f"https://{account}.blob.core.windows.net":
                 return azure_store(account=account)
-            told = {f"azure_{name}": value for name, value in named.items()}
-            return azure_store(account=account, config={**told, "azure_storage_endpoint": endpoint})
+            prefixed = {f"azure_{name}": value for name, value in named.items()}
+            return azure_store(
+                account=account, config={**prefixed, "azure_storage_endpoint": endpoint}
+            )
         case _:
             return http_store(named)
 

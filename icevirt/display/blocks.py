@@ -45,8 +45,8 @@ class TableOrCards(Table):
         for number, title in enumerate(first.cells):
             cells = {str(each.header): [*each.cells][number] for each in others}
             yield title if isinstance(title, Text) else Text(str(title))
-            told = [f"{name} {cell}" for name, cell in cells.items() if str(cell)]
-            yield from (Text(f"  {line}") for line in _packed(told, options.max_width - 2))
+            drawn = [f"{name} {cell}" for name, cell in cells.items() if str(cell)]
+            yield from (Text(f"  {line}") for line in _packed(drawn, options.max_width - 2))
 
 
 def _packed(parts: Sequence[str], width: int) -> Iterator[str]:
@@ -77,8 +77,8 @@ def table_of(headings: Sequence[str], *, right: Collection[str]) -> TableOrCards
 
 def listed(title: str, lines: Iterable[str], style: str = "bold") -> list[RenderableType]:
     """Return lines under a title, nothing if there are none."""
-    told = [words(f"  {line}") for line in lines]
-    return [Text(), Text(title, style), *told] if told else []
+    drawn = [words(f"  {line}") for line in lines]
+    return [Text(), Text(title, style), *drawn] if drawn else []
 
 
 def notes(lines: Iterable[str]) -> list[RenderableType]:

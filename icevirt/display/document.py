@@ -84,6 +84,7 @@ def _planned(value: BuildPlan) -> JSON:
             "build_id": value.build_id,
             "group": value.group,
             "concat_dim": value.concat_dim,
+            "dimensions": value.dimensions,
             "files": list(value.files.url),
             "arrays": [
                 {**dataclasses.asdict(array_of(array)), "mode": array.mode.value}

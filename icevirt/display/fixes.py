@@ -6,6 +6,7 @@ Secrets of URLs are left out; where that happens, the command says that it is no
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Iterator, Sequence
 from glob import escape, glob
@@ -16,15 +17,25 @@ from icevirt.display.text import plain
 from icevirt.errors import Fix
 from icevirt.objects.source_lists.globs import natural
 from icevirt.redaction import without_secrets
+from icevirt.remedy_notation import REPOSITORY
 
 _MANY = 3  # files that a command line repeats by name, and folders with a pattern each
 _FILES = "FILES..."  # in the place of more, which no pattern matches
+_ALL_FILES = "ALL_FILES"  # which only the user knows
+_OF_DATASET = ("--group", "--branch", "--catalog")
 _STDIN = "-"  # a list of sources
 _RECIPE = ("-f", "--file")
 _LITERAL = "--"  # what follows is no option
 _NO_SECRETS = "; put the secrets of the URLs back"
 
-_LISTS = ("--drop-variable", "--variable", "--float-variable", "--pad", "--allow-references-to")
+_LISTS = (
+    "--authorize",
+    "--drop-variable",
+    "--variable",
+    "--float-variable",
+    "--pad",
+    "--allow-references-to",
+)
 """Options to which a fix adds names."""
 
 _MAPPINGS = (
@@ -57,6 +68,9 @@ def commands(fixes: Sequence[Fix], words: Sequence[str]) -> list[str]:
     base, literal = with_patterns(shown[:at]), with_patterns(shown[at:])
     made = []
     for each in fixes:
+        if "--mode" in each.flags and base[:1] != ["build"]:
+            made.append(_built_again(base, each))
+            continue
         again = ["icevirt", *_kept(base, each), *each.flags, *literal]
         command = " ".join(map(quoted, again))
         command = f"... | {command}" if _STDIN in shown else command
@@ -66,6 +80,15 @@ def commands(fixes: Sequence[Fix], words: Sequence[str]) -> list[str]:
         f"{command:<{width}}  # {plain(each.price)}{more}{_of_recipe(each, base)}"
         for command, each in zip(made, fixes, strict=True)
     ]
+
+
+def _built_again(words: Sequence[str], fix: Fix) -> str:
+    """Return the build that makes a dataset anew, for a command that only adds to it."""
+    repo = REPOSITORY.get() or words[-1]
+    options = dict(itertools.pairwise(words))
+    where = [word for flag in _OF_DATASET if flag in options for word in (flag, options[flag])]
+    again = ["icevirt", "build", _ALL_FILES, repo, *where, *fix.flags]
+    return " ".join(each if each == _ALL_FILES else quoted(each) for each in again)
 
 
 def _of_recipe(fix: Fix, words: Sequence[str]) -> str:

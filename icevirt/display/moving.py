@@ -37,15 +37,15 @@ def relocate_report(report: RelocateReport) -> RenderableType:
 
 def _dataset(moved: MovedDataset) -> str:
     """Say what append, update and withdraw go by from now on."""
-    told = [f"lists {count(moved.files, 'file')} at the new place"]
+    parts = [f"lists {count(moved.files, 'file')} at the new place"]
     if moved.recipe and moved.recipe != moved.recipe_before:
         how = (
             "trusted on this machine, as before"
             if moved.is_trusted
             else "update asks for its digest, as you did not make it on this machine"
         )
-        told.append(f"recipe {moved.recipe} ({how})")
-    return "; ".join((*told, *moved.notes))
+        parts.append(f"recipe {moved.recipe} ({how})")
+    return "; ".join((*parts, *moved.notes))
 
 
 def _commit(report: RelocateReport) -> str:

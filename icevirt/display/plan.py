@@ -34,6 +34,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
     counts = cost.references
     rows = {
         "files": f"{len(plan.files):,}, {_along(plan)}{_left_out(plan)}",
+        **{f"along {each.dimension}": str(each) for each in plan.dimensions},
         "arrays": f"{len(plan.arrays)} in {plan.group}",
         "references": bytes_of(counts, "to be stored"),
         "manifests": f"{cost.write_tasks:,} of {count(cost.windows, 'window')}",
@@ -141,8 +142,9 @@ def eras(found: Eras) -> RenderableType:
         parts.append(words(f"  and {found.count - SHOWN:,} more", "dim"))
     parts += listed("Files within another era", _apart(found))[1:]
     parts += listed("Files that lack a variable", _absences(found))[1:]
-    ways = (each for each in found.choices if each.option != REFUSED)
-    parts += listed("What can be done", (shown(choice(each)) for each in ways))[1:]
+    others = (each for each in found.choices if each.fix is None and each.why is None)
+    ways = (shown(choice(each)) for each in others if each.option != REFUSED)
+    parts += listed("Other options", ways)[1:]
     return Group(*parts)
 
 

@@ -65,8 +65,8 @@ class ProgressDisplay:
             self._bars.remove_task(before)
         self._phases[step.phase] = self._bars.add_task(plain(step.phase), total=None, amounts="")
         if not self._is_drawn:
-            told = plain(f"{step.phase}: {step.total:,} {step.unit}")
-            self._console.print(told, markup=False, highlight=False)
+            message = plain(f"{step.phase}: {step.total:,} {step.unit}")
+            self._console.print(message, markup=False, highlight=False)
 
     def _end(self, last: Progress) -> None:
         """Stop the clock of a phase; one that had nothing to count has nothing more to say."""

@@ -49,10 +49,10 @@ def exposition(status: RepositoryStatus) -> Exposition:
     labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in names.items())
     lines = [
         line
-        for name, told, value in metrics
+        for name, help_text, value in metrics
         if value is not None
         for line in (
-            f"# HELP icevirt_{name} {told}",
+            f"# HELP icevirt_{name} {help_text}",
             f"# TYPE icevirt_{name} gauge",
             f"icevirt_{name}{{{labels}}} {value:.15g}",
         )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from icevirt.display.fixes import commands
-from icevirt.display.text import plain, some
+from icevirt.display.text import place, plain, some
 from icevirt.errors import IcevirtError
 from icevirt.remedy_notation import shown
 
@@ -45,7 +43,7 @@ def _facts(error: IcevirtError) -> Iterator[tuple[str, str]]:
     for file in _FILES:
         if isinstance(facts.get(file), str):
             own = (facts[name] for name in facts if name.startswith(f"{file}_"))
-            yield file, "   ".join([_place(facts[file]), *filter(None, map(_text, own))])
+            yield file, "   ".join([place(facts[file]), *filter(None, map(_text, own))])
     for name, value in facts.items():
         if name in _FILES and isinstance(value, str):
             continue
@@ -62,19 +60,10 @@ def _is_said(text: str, what: str) -> bool:
 def _text(value: Any) -> str:
     """Return a fact; nothing of what has a table of its own."""
     if isinstance(value, str):
-        return _place(value)
+        return place(value)
     if isinstance(value, Mapping):
-        said = [f"{name}: {_text(each)}" for name, each in value.items()]
+        said = [f"{place(str(name))}: {_text(each)}" for name, each in value.items()]
         return some(said, _SHOWN)
     if isinstance(value, list | tuple):
         return some([_text(each) for each in value], _SHOWN)
     return str(value) if isinstance(value, int | float) else ""
-
-
-def _place(text: str) -> str:
-    """Return a file of this machine by its path, relative to the working directory if below it."""
-    if not text.startswith("file:///"):
-        return text
-    path = Path(unquote(text.removeprefix("file://")))
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)

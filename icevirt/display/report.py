@@ -16,7 +16,7 @@ from icevirt.archive.reports.build import (
     reason_of,
 )
 from icevirt.display.blocks import TableOrCards, facts, listed, notes, table_of
-from icevirt.display.text import box, bytes_of, durations, references, size, words
+from icevirt.display.text import box, bytes_of, durations, place, references, size, words
 from icevirt.planning.reader_support import RECTILINEAR
 from icevirt.remedy_notation import shown
 
@@ -39,14 +39,14 @@ def append_report(report: AppendReport) -> RenderableType:
         return _drawn(report, "Appended to", {**counts, **_facts(report)})
     done = Text.assemble(("Nothing to append to", "bold green"), " ", words(report.repo, "bold"))
     snapshot = {"snapshot": f"{report.snapshot_id} on {report.branch}"}
-    told = facts({**(snapshot if report.snapshot_id else {}), **counts})
-    return Group(done, told, *notes(report.findings))
+    rows = facts({**(snapshot if report.snapshot_id else {}), **counts})
+    return Group(done, rows, *notes(report.findings))
 
 
-def _drawn(report: BuildReport, verb: str, told: dict[str, str]) -> RenderableType:
+def _drawn(report: BuildReport, verb: str, rows: dict[str, str]) -> RenderableType:
     parts: list[RenderableType] = [
         Text.assemble((verb, "bold green"), " ", words(report.repo, "bold")),
-        facts(told),
+        facts(rows),
         Text(),
         array_table(report.arrays),
         *notes(report.findings),
@@ -115,7 +115,7 @@ def _facts(report: BuildReport) -> dict[str, str]:
 
 def bad_file(file: BadFile) -> str:
     """Return a bad file and what is wrong with it, on one line."""
-    return f"{file.url}: {shown(reason_of(file.error, file.url))} [{file.code}]"
+    return f"{place(file.url)}: {shown(reason_of(file.error, file.url))} [{file.code}]"
 
 
 def array_table(arrays: Iterable[ArraySummary]) -> TableOrCards:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote
 
 from rich.text import Text
 
 from icevirt.archive.reports.build import ReferenceCounts
-from icevirt.archive.reports.card import volume
+from icevirt.archive.reports.card import counted, volume
 
 # control, format (direction marks, zero-width), surrogate, private use, line and paragraph ends
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -48,7 +50,7 @@ def size(number: int) -> str:
 
 def count(number: int, noun: str) -> str:
     """Return ``1 file`` or ``1,200 files``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return counted(number, noun)
 
 
 def seconds(duration: float) -> str:
@@ -90,3 +92,12 @@ def durations(times: Mapping[str, float]) -> str:
 def entry(authorized: str | tuple[str, str]) -> str:
     """Return an authorization as the option ``--authorize`` takes it."""
     return authorized if isinstance(authorized, str) else "=".join(authorized)
+
+
+def place(text: str) -> str:
+    """Return a file of this machine by its path, relative to the working directory if below it."""
+    if not text.startswith("file:///"):
+        return text
+    path = Path(unquote(text.removeprefix("file://")))
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

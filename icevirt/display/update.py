@@ -10,10 +10,11 @@ from rich.text import Text
 from icevirt.archive.reports.build import reason_of
 from icevirt.archive.reports.update import FileHeldBack, UpdateReport
 from icevirt.display.blocks import facts, listed, notes
+from icevirt.display.fixes import quoted
 from icevirt.display.plan import build_plan
 from icevirt.display.report import opening
-from icevirt.display.text import words
-from icevirt.remedy_notation import shown
+from icevirt.display.text import count, place, words
+from icevirt.remedy_notation import COMMAND, REPOSITORY, shown
 
 _SHOWN = 20  # files that are held back
 
@@ -22,19 +23,21 @@ def update_report(report: UpdateReport) -> RenderableType:
     """Return the report for a terminal."""
     verb = "Skipped" if report.skipped else "Up to date"
     if report.is_dry_run:
-        verb = "Would update"
+        verb = "Would update" if _changes(report) else "Up to date"
     elif not report.already_built:
         verb = "Updated"
     color = "bold" if report.is_dry_run or report.skipped else "bold green"
-    told = {"snapshot": f"{report.snapshot_id} on {report.branch}"}
+    rows = {"snapshot": f"{report.snapshot_id} on {report.branch}"}
     if not report.already_built:
-        told["files"] = f"{report.files_scanned:,} scanned, {report.files_known:,} as they were"
+        rows["files"] = f"{report.files_scanned:,} scanned, {report.files_known:,} unchanged"
     if report.files_excluded:
-        told["excluded"] = f"{report.files_excluded:,}"
+        rows["excluded"] = f"{count(report.files_excluded, 'file')}, see icevirt exclude"
+    if next_ := "; ".join(_next(report)):
+        rows["next"] = next_
     parts: list[RenderableType] = [
         Text.assemble((verb, color), " ", words(report.repo, "bold")),
-        words(f"  {report.summary}"),
-        facts(told),
+        *(words(f"  {line}") for line in _changed(report)),
+        facts(rows),
         *notes(report.findings),
         *listed("Held back", _held(report.held), "bold red"),
     ]
@@ -45,8 +48,75 @@ def update_report(report: UpdateReport) -> RenderableType:
     return Group(*parts)
 
 
+def _changes(report: UpdateReport) -> int:
+    """Return how much an update commits."""
+    files = report.files_added + report.files_corrected + report.files_vanished
+    return files + report.files_superseded + len(report.variables)
+
+
+def _changed(report: UpdateReport) -> Iterator[str]:
+    """Yield what happens to files, a line each, with the marks of version control."""
+    if report.variables:
+        made = ", ".join(report.variables)
+        yield f"~ {count(len(report.variables), 'variable')}: {made}, made again from all files"
+        return
+    one, many = ("its steps", "it"), ("their steps", "them")
+    steps, _ = one if report.files_vanished == 1 else many
+    gone = {"missing": f"{steps} read as missing values", "remove": f"{steps} are removed"}
+    waiting = one if report.files_waiting == 1 else many
+    lines = (
+        ("+", "new", report.files_added, "", ""),
+        ("~", "changed", report.files_corrected, "", _corrected(report)),
+        ("-", "", report.files_vanished, "gone from the archive", gone.get(report.vanished, "")),
+        ("-", "provisional", report.files_superseded, "", "replaced by the final version"),
+        ("!", "", len(report.held), "held back", "left out, and tried again by the next update"),
+        (
+            "?",
+            "",
+            report.files_waiting,
+            "just changed",
+            f"perhaps not written to the end; the next update takes {waiting[1]}",
+        ),
+    )
+    is_any = False
+    for mark, before, number, after, more in lines:
+        if number:
+            is_any = True
+            said = " ".join(filter(None, (count(number, f"{before} file".strip()), after)))
+            yield f"{mark} {said}{f': {more}' if more else ''}"
+    for name, (before, after) in report.ends.items():
+        if before != after:
+            yield f"{name} ends at {after}; it ended at {before}"
+    if not is_any and not report.skipped:
+        yield "no file is new, changed or gone"
+
+
+def _corrected(report: UpdateReport) -> str:
+    """Return how files changed, where not all of them were written anew."""
+    rest = report.files_corrected - report.files_touched - report.files_rescanned
+    kinds = (
+        (rest, "with other content"),
+        (report.files_touched, "with another time or etag only"),
+        (report.files_rescanned, "scanned again by request"),
+    )
+    is_mixed = report.files_touched or report.files_rescanned
+    return ", ".join(f"{number:,} {what}" for number, what in kinds if number and is_mixed)
+
+
+def _next(report: UpdateReport) -> Iterator[str]:
+    """Yield commands for what people do after an update, in the notation of the command line."""
+    if COMMAND.get() is None:
+        return
+    repo = quoted(REPOSITORY.get() or report.repo)
+    branch = "" if report.branch == "main" else f" --branch {quoted(report.branch)}"
+    if report.held:
+        yield f"icevirt exclude {repo} FILE leaves a file out for good"
+    if not (report.is_dry_run or report.already_built):
+        yield f"icevirt undo {repo}{branch} takes the update back"
+
+
 def _held(files: tuple[FileHeldBack, ...]) -> Iterator[str]:
     for each in files[:_SHOWN]:
-        yield f"{each.url}: {shown(reason_of(each.error, each.url))}"
+        yield f"{place(each.url)}: {shown(reason_of(each.error, each.url))}"
     if len(files) > _SHOWN:
         yield f"and {len(files) - _SHOWN:,} more"

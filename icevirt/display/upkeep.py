@@ -19,10 +19,12 @@ from icevirt.archive.reports.upkeep import (
     WithdrawReport,
 )
 from icevirt.display.blocks import facts, listed, notes
-from icevirt.display.text import count, durations, size, words
+from icevirt.display.text import count, durations, place, size, words
 from icevirt.remedy_notation import shown
 
 _FILES = 20  # that are shown
+_YEAR = 24 * 365.25  # hours
+_LONG = 2 * _YEAR
 
 
 def maintenance_report(report: MaintenanceReport) -> RenderableType:
@@ -136,7 +138,7 @@ def repository_status(status: RepositoryStatus) -> RenderableType:
 
 def _held(status: RepositoryStatus) -> Iterator[str]:
     for each in status.held_files[:_FILES]:
-        yield f"{each.url}: {shown(reason_of(each.error, each.url))}"
+        yield f"{place(each.url)}: {shown(reason_of(each.error, each.url))}"
     if len(status.held_files) > _FILES:
         yield f"and {len(status.held_files) - _FILES:,} more"
 
@@ -149,8 +151,10 @@ def _step(status: RepositoryStatus) -> str:
 
 
 def _duration(time: timedelta) -> str:
-    """Return a duration in days, or hours if it is short."""
+    """Return a duration in days; in hours if it is short, in years if it is long."""
     hours = time.total_seconds() / 3600
+    if abs(hours) >= _LONG:
+        return f"{hours / _YEAR:.1f} years"
     return f"{hours / 24:.1f} days" if abs(hours) >= 48 else f"{hours:.1f} hours"
 
 

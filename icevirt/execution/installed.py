@@ -59,12 +59,12 @@ def compare(expected: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str,
         return "code", "its icevirt has the version number of the driver's, and other code"
     there, here = found["scanners"], expected["scanners"]
     if there != here:
-        told = ", ".join(
+        text = ", ".join(
             f"{name} ({there.get(name, 'none')} there, {here.get(name, 'none')} on the driver)"
             for name in sorted({*there, *here})
             if there.get(name) != here.get(name)
         )
-        return "scanners", f"its scanners differ: {told}"
+        return "scanners", f"its scanners differ: {text}"
     return None
 
 
@@ -123,8 +123,8 @@ def _version_of(name: str, requirement: str) -> str | None:
 def _icevirt_of(spec: ModuleSpec) -> str:
     path = os.path.join(os.path.dirname(str(spec.origin)), "version.py")
     loader: Any = spec.loader  # of a folder or an archive; both read files
-    told = re.search("__version__ *= *[\"']([^\"']+)", loader.get_data(path).decode())
-    return told.group(1) if told else ""
+    text = re.search("__version__ *= *[\"']([^\"']+)", loader.get_data(path).decode())
+    return text.group(1) if text else ""
 
 
 def _digest(spec: ModuleSpec) -> str:

@@ -266,9 +266,11 @@ def _refuse_installed(each: LookedAt, found: Sequence[LookedAt]) -> None:
             **_facts(each, [other for other in found if other.differs]),
         )
     if wrong or each.broken:
-        told = f"it lacks {', '.join(wrong)}" if wrong else f"icevirt breaks there: {each.broken}"
+        problem = (
+            f"it lacks {', '.join(wrong)}" if wrong else f"icevirt breaks there: {each.broken}"
+        )
         raise ExecutorError(
-            f"an executor does not suit: {told}",
+            f"an executor does not suit: {problem}",
             do=installing(wrong, python=each.python),
             **_facts(each, [other for other in found if other.broken or other.differs]),
         )

@@ -107,13 +107,13 @@ class Storage(Shown, metaclass=_Kind):
         url = self.url  # type: ignore[attr-defined] # of icevirt's class
         scheme, _, path = url.partition("://")
         bucket, _, prefix = path.partition("/")
-        told = {
+        fields = {
             "memory": {},
             "file": {"path": unquote(path)},
             "http": {"url": url},
             "https": {"url": url},
         }.get(scheme, {"bucket": bucket, "prefix": prefix})
-        return {"type": self._type.format(scheme=scheme), **told}
+        return {"type": self._type.format(scheme=scheme), **fields}
 
     @property
     def is_bucket_root(self) -> bool:

@@ -45,8 +45,8 @@ class OldFormat:
     def what(self) -> str:
         """What it is, and what to expect of it."""
         lacks = "; ".join(self.generation.lacks)
-        told = f"this repository has the {self}, which icevirt reads and does not write"
-        return told + (f". What may be missing: {lacks}" if lacks else "")
+        description = f"this repository has the {self}, which icevirt reads and does not write"
+        return description + (f". What may be missing: {lacks}" if lacks else "")
 
     @property
     def do(self) -> str:
@@ -55,13 +55,13 @@ class OldFormat:
         return f"To get a V2 repository: icevirt upgrade {quote(url)} {quote(url + '-v2')}"
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What it is, and what to do."""
         return f"{self.what}. {self.do}"
 
     def warn(self) -> None:
         """Warn the code that opens it."""
-        warnings.warn(self.told, OldFormatWarning, skip_file_prefixes=(_PACKAGE,))
+        warnings.warn(self.description, OldFormatWarning, skip_file_prefixes=(_PACKAGE,))
 
     def refuse(self) -> NoReturn:
         """Refuse a change, or what only V2 can do.

@@ -104,7 +104,8 @@ class Snapshot:
         if (node := self.find(path)) is None:
             raise NodeNotFoundError(
                 "no such array or group",
-                do="List what is there with `icevirt info`.",
+                do="See what is there:"
+                ' zarr.open_group(session.store, mode="r").tree() (icevirt info REPO).',
                 path=path,
                 snapshot=str(self.id),
             )

@@ -105,7 +105,8 @@ class RepoInfoFile:
         if (found := self.find()) is None:
             raise RepositoryNotFoundError(
                 "no repository at this path",
-                do="Check the path, or create one with `Repository.create` or `icevirt build`.",
+                do="Check the path, or make one with icevirt.build(files, repo) (icevirt build"
+                " FILES REPO).",
                 repo=self.storage.url,
             )
         return found

@@ -62,7 +62,7 @@ def summary(
             if isinstance(node, GroupNode)
         ),
         arrays=tuple(array_summary(repo.assets, node) for node in snapshot.arrays()),
-        generation="" if info.old is None else info.old.told,
+        generation="" if info.old is None else info.old.description,
     )
 
 

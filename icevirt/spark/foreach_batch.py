@@ -54,8 +54,8 @@ class FilesAppender:
 
         session = batch.sparkSession
         commit = CommitOptions.of(self.options.get("commit_options")).chosen()
-        told = {"query_id": _query_id(session), "batch_id": batch_id}
-        metadata = {**(commit.get("metadata") or {}), BATCH: told}
+        origin = {"query_id": _query_id(session), "batch_id": batch_id}
+        metadata = {**(commit.get("metadata") or {}), BATCH: origin}
         return append(
             [*files_of(batch)],
             self.repo,

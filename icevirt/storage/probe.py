@@ -24,7 +24,7 @@ from icevirt.storage import durable
 
 _ROUNDS = 8  # replacements that the other process has to see
 
-# the other process: it locks and reads as it is told, a line each
+# the other process: it locks and reads on request, a line each
 _OTHER = """
 import fcntl, os, sys
 folder = sys.argv[1]

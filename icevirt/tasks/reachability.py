@@ -112,9 +112,11 @@ def reach(task: ReachTask, name: str) -> list[Unreached]:
     cause = f"no answer in {task.seconds:g} s"
     return [
         each
-        for (role, url, _), told in zip(looks, found, strict=True)
+        for (role, url, _), outcome in zip(looks, found, strict=True)
         for each in (
-            [Unreached(kind="silent", role=role, url=url, cause=cause)] if told is None else told
+            [Unreached(kind="silent", role=role, url=url, cause=cause)]
+            if outcome is None
+            else outcome
         )
     ]
 

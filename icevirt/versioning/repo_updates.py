@@ -134,7 +134,7 @@ def ancestry(info: RepoInfo, tip: ObjectId12) -> Iterator[SnapshotSummary]:
         at = found.parent_id
 
 
-def told(commit: Snapshot | SnapshotSummary) -> str:
+def line_of(commit: Snapshot | SnapshotSummary) -> str:
     """Name a commit in an error, by its id and message."""
     return f"{commit.id} ({commit.message!r})"
 
@@ -153,7 +153,7 @@ def refuse_moved(info: RepoInfo, branch: str, base: ObjectId12 | None) -> None:
             branch=branch,
             expected_parent=str(base),
             actual_parent=str(tip),
-            theirs=told(info.snapshots[tip]),
+            theirs=line_of(info.snapshots[tip]),
         )
 
 

@@ -117,7 +117,7 @@ def test_icevirt_plan_is_the_same_object(days, tmp_path):
 
 LINES = {
     "archive": r"<ScannedArchive \d files  \d arrays  [\d.]+ KiB>",
-    "plan": r"<BuildPlan \d files along time  \d arrays  [\d,]+ references  \d notes?>",
+    "plan": r"<BuildPlan \d files along time \([^()]+\)  \d arrays  [\d,]+ references  \d notes?>",
     "report": r"<BuildReport main@\w{6}  \d files  \d arrays  [\d,]+ references  \d notes?>",
 }
 

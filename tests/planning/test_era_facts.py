@@ -347,8 +347,8 @@ def test_the_same_step_in_two_eras_is_refused():
 
 
 def test_an_era_that_does_not_combine_is_named():
-    changed = SHUFFLED | {"shape": (1, 5), "chunk_shape": (1, 4)}
-    files = [step(0), step(1, **SHUFFLED), step(2, **changed)]
+    many = ({"shape": (1, 4 + n), "chunk_shape": (1, 4)} for n in range(6))  # no few grids
+    files = [step(0), *(step(n, **(SHUFFLED | each)) for n, each in enumerate(many, 1))]
     with pytest.raises(CombineError, match=r"^era_1: the grids of variable /tos differ"):
         grouped(files)
 

@@ -414,8 +414,8 @@ def test_plan_prints_the_eras_also_when_it_refuses(tmp_path):
     assert told.exit_code == 1
     assert "2 eras along time" in told.stdout
     assert "from era_0: /packed: scale_factor 0.01 → 0.02" in told.stdout
-    assert "--on-mismatch eras" in told.stdout
     assert "icevirt: /packed is encoded differently" in told.stderr
+    assert "--on-mismatch eras" in told.stderr
     as_json = CliRunner().invoke(main.app, [*line, "-o", "json"])
     assert as_json.exit_code == 1
     found = json.loads(as_json.stdout)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icevirt.remedy_notation import COMMAND, in_flags, in_python, shown
+from icevirt.remedy_notation import COMMAND, REPOSITORY, in_flags, in_python, shown
 
 FLAGS = {"values": "--values", "references": "--references", "number": "-n", "n": "-n"}
 BOTH = {  # as written: in Python, on the command line
@@ -35,6 +35,10 @@ BOTH = {  # as written: in Python, on the command line
         'Run ds.to_zarr(store, n="3") and pass n=4.',
         'Run ds.to_zarr(store, n="3") and pass -n 4.',
     ),
+    'Build again: icevirt.build(files, repo, mode="w") (icevirt build ALL_FILES REPO --mode w).': (
+        'Build again: icevirt.build(files, repo, mode="w").',
+        "Build again: icevirt build ALL_FILES REPO --mode w.",
+    ),
     "Nothing (really) to do.": ("Nothing (really) to do.", "Nothing (really) to do."),
 }
 
@@ -49,3 +53,14 @@ def test_each_surface_shows_its_own_half(text):
         assert shown(text) == command
     finally:
         COMMAND.reset(token)
+
+
+def test_commands_name_the_repository_of_the_command_that_runs():
+    command, repository = COMMAND.set({}), REPOSITORY.set("my repo")
+    try:
+        assert shown("icevirt.log(repo) (icevirt log REPO) lists them.") == (
+            "icevirt log 'my repo' lists them."
+        )
+    finally:
+        COMMAND.reset(command)
+        REPOSITORY.reset(repository)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,8 @@ from icevirt.model.snapshot import Snapshot
 
 _AROUND = 2  # labels on either side in a message
 _SHOWN = 5
+_DATE = re.compile(r"(\d{1,4})(?:-(\d\d?)(?:-(\d\d?)(?:[T ](\d\d?)(?::(\d\d?)(?::(\d\d?))?)?)?)?)?")
+_FIRST = (1, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,8 @@ def _label(ds: xr.Dataset, dim: str, place: int) -> JSON:
     value = ds[dim].values[place]
     if isinstance(value, np.datetime64):
         return str(np.datetime_as_string(value, unit="auto" if not np.isnat(value) else None))
+    if _calendar_of(value):
+        return _said(value)
     if isinstance(value, np.floating):
         return float(str(value))  # 0.1 of single precision is 0.1
     found = value.item() if isinstance(value, np.generic) else value
@@ -119,6 +124,8 @@ def _place(ds: xr.Dataset, dim: str, label: Any, *, nearest: bool) -> int:
             return _nearest(places, dim, label, error)
         raise _absent(values, dim, label) from error
     found = np.atleast_1d(chosen).ravel()
+    if not len(found) and nearest:
+        return _nearest(places, dim, label, None)
     if not len(found):
         raise _absent(values, dim, label)
     if len(found) > 1:
@@ -130,9 +137,12 @@ def _place(ds: xr.Dataset, dim: str, label: Any, *, nearest: bool) -> int:
     return int(found[0])
 
 
-def _nearest(places: xr.DataArray, dim: str, label: Any, error: Exception) -> int:
+def _nearest(places: xr.DataArray, dim: str, label: Any, error: Exception | None) -> int:
     if places[dim].dtype.kind == "M":
         label = np.datetime64(label)
+    values = places[dim].values
+    if (date := _date_like(values, label)) is not label or _calendar_of(label):
+        return int(np.argmin(np.abs(values - date)))
     try:
         return int(places.sel({dim: label}, method="nearest").values)
     except (KeyError, TypeError, ValueError):
@@ -179,7 +189,7 @@ def _absent(values: np.ndarray, dim: str, label: Any) -> InvalidInputError:
 def _near(values: np.ndarray, label: Any) -> list[str]:
     """Return the labels around one that is not there; the first ones where there is no order."""
     try:
-        wanted = np.asarray(label).astype(values.dtype)
+        wanted = np.asarray(_date_like(values, label)).astype(values.dtype)
         away = np.abs(values - wanted)
         order = np.sort(np.argsort(away, kind="stable")[: 2 * _AROUND])
     except (TypeError, ValueError):
@@ -187,6 +197,28 @@ def _near(values: np.ndarray, label: Any) -> list[str]:
     return [_said(values[at]) for at in order.tolist()]
 
 
+def _calendar_of(value: Any) -> str:
+    """Return the calendar of a date of cftime, "" of anything else."""
+    return str(getattr(value, "calendar", "")) if hasattr(value, "timetuple") else ""
+
+
+def _date_like(values: np.ndarray, label: Any) -> Any:
+    """Return a text as a date where a coordinate holds dates of cftime; else as it is."""
+    calendar = _calendar_of(values[0]) if values.dtype.kind == "O" and len(values) else ""
+    found = _DATE.fullmatch(label.strip()) if calendar and isinstance(label, str) else None
+    if found is None:
+        return label
+    import cftime
+
+    fields = (int(each or least) for each, least in zip(found.groups(), _FIRST, strict=True))
+    try:
+        return cftime.datetime(*fields, calendar=calendar)
+    except ValueError:  # the calendar has no such date
+        return label
+
+
 def _said(value: Any) -> str:
+    if _calendar_of(value):
+        return str(value.isoformat()).removesuffix("T00:00:00")
     is_time = isinstance(value, np.datetime64) and not np.isnat(value)
     return str(np.datetime_as_string(value, unit="auto") if is_time else value)

@@ -202,8 +202,8 @@ def look_at_others(
     if job.last.id != job.target.tip:
         edited |= _edited(job, plan)
     kept = sorted(path for path in found.kept if isinstance(job.tip.find(path), ArrayNode))
-    told = f"kept, because the last build did not make it: {', '.join(kept[:_SHOWN])}"
-    return ((told,) if kept else ()), edited
+    note = f"kept, because the last build did not make it: {', '.join(kept[:_SHOWN])}"
+    return ((note,) if kept else ()), edited
 
 
 def _document(job: Appending, path: str) -> bytes:

@@ -193,7 +193,7 @@ def _appended(job: Appending) -> BuildReport:
         growth = lengthened(
             plan, facts, len(state.ends), state.decided, state.groups, job.tip, steps
         )
-        told, edited = look_at_others(job, plan, growth)
+        kept_notes, edited = look_at_others(job, plan, growth)
         containers = containers_lacking(job, plan)
     with clock.phase("write"):
         listing = growing.result()
@@ -219,7 +219,7 @@ def _appended(job: Appending) -> BuildReport:
         recorded = record_of(job, plan, name_of(raw), listing.pieces, count, edited, growth, ends)
         writes += keep_made(job, plan, stored, recorded)
         snapshot_id = commit_tail(job, stored, containers, recorded, writes)
-    findings = (*(text for _, text in closed.findings), *told)
+    findings = (*(text for _, text in closed.findings), *kept_notes)
     return report_of(job, plan, growth, stored, snapshot_id, findings)
 
 

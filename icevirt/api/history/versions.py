@@ -41,7 +41,9 @@ def resolved(info: RepoInfo, name: str) -> ObjectId12:
         return _before(info, found, int(back or 1), name)
     raise SnapshotNotFoundError(
         f"no branch, tag or snapshot is called {name!r}",
-        do="List them with `icevirt branch list`, `icevirt tag list` and `icevirt log`.",
+        do="icevirt.log(repo) (icevirt log REPO) lists snapshots; branches and tags are listed by"
+        " Repository.list_branches() (icevirt branch list REPO) and Repository.list_tags()"
+        " (icevirt tag list REPO).",
         branches=sorted(info.branches)[:_SHOWN],
         tags=sorted(info.tags)[:_SHOWN],
     )
@@ -88,7 +90,7 @@ def _before(info: RepoInfo, tip: ObjectId12, back: int, name: str) -> ObjectId12
     if found is None:
         raise InvalidInputError(
             f"{name!r} is before the first snapshot",
-            do="Show how many there are with `icevirt log`.",
+            do="icevirt.log(repo) (icevirt log REPO) shows how many there are.",
             snapshot=str(tip),
         )
     return found.id

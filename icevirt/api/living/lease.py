@@ -76,12 +76,12 @@ class Lease:
             self.storage.put_if(self.path, self._body(0), was=self._version)
 
     def _body(self, seconds: float) -> bytes:
-        told = {
+        content = {
             "id": self._mine,
             "holder": f"{socket.gethostname()}, process {os.getpid()}",
             "until": time.time() + seconds if seconds else 0,
         }
-        return json.dumps(told).encode()
+        return json.dumps(content).encode()
 
 
 @contextlib.contextmanager
@@ -117,8 +117,8 @@ def leased(
 def _holder(raw: bytes) -> str:
     """Return who holds a lease; "" where nobody does any more."""
     try:
-        told = loads(raw)
-        until, holder = float(told["until"]), str(told["holder"])
+        content = loads(raw)
+        until, holder = float(content["until"]), str(content["holder"])
     except (ValueError, KeyError, TypeError):
         return ""
     # one that ends later than any that is written is of a clock that is wrong

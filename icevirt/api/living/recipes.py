@@ -177,12 +177,12 @@ def _trusting(kept: KeptRecipe) -> Any:
 
 def _told(held: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a recipe reads and runs, for a message."""
-    told: dict[str, Any] = {"sources": list(_each(held.get("sources")))[:5]}
+    summary: dict[str, Any] = {"sources": list(_each(held.get("sources")))[:5]}
     for name in _AUTHORITY:
-        told |= _of_authority(name, held)
+        summary |= _of_authority(name, held)
     if held.get("access"):
-        told["access"] = dict(held["access"])
-    return told
+        summary["access"] = dict(held["access"])
+    return summary
 
 
 def _each(given: Any) -> Iterable[str]:

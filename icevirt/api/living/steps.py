@@ -232,8 +232,8 @@ class UpdateSteps:
     def _with(self, report: UpdateReport, made: BuildReport) -> UpdateReport:
         """Return the report of an update with what was committed."""
         tell_committed(made)
-        told = {each.name: getattr(made, each.name) for each in fields(BuildReport)}
-        return replace(report, **told, ends=self.work.ends(recorded_ends(self.work.call)))
+        values = {each.name: getattr(made, each.name) for each in fields(BuildReport)}
+        return replace(report, **values, ends=self.work.ends(recorded_ends(self.work.call)))
 
     def _touched(self, executor: Executor) -> frozenset[str]:
         """Return which of the corrected files are described as before they changed."""

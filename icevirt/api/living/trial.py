@@ -217,7 +217,7 @@ def kinds(request: Request, files: Sequence[SourceFile]) -> list[list[SourceFile
     """
     known = _scan(request, SourceFiles(files)).settled()
     along = {*request.options.concat_dims}
-    told: list[list[str]] = [[] for _ in files]
+    facts_of_files: list[list[str]] = [[] for _ in files]
     for number in np.unique(known.part[known.part >= 0]).tolist():
         place = {int(known.row[at]): at for at in np.flatnonzero(known.part == number).tolist()}
         path = path_of("arrays", known.parts[number])
@@ -227,9 +227,9 @@ def kinds(request: Request, files: Sequence[SourceFile]) -> list[list[SourceFile
                 names = ArraySchema.loads(row["schema"]).dimension_names
                 sizes = zip(names, json.loads(row["shape"]), strict=False)
                 fixed = [size for name, size in sizes if name not in along]
-                told[at].append(json.dumps([row["path"], row["schema"], fixed]))
+                facts_of_files[at].append(json.dumps([row["path"], row["schema"], fixed]))
     found: dict[tuple[str, ...], list[SourceFile]] = {}
-    for file, each in zip(files, told, strict=True):
+    for file, each in zip(files, facts_of_files, strict=True):
         found.setdefault(tuple(sorted(each)), []).append(file)
     return [*found.values()]
 

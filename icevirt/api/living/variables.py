@@ -149,8 +149,8 @@ class VariablesWork:
             seconds=clock.seconds,
         )
         tell_committed(made)
-        told = {each.name: getattr(made, each.name) for each in fields(BuildReport)}
-        return without_record(replace(report, **told), record)
+        values = {each.name: getattr(made, each.name) for each in fields(BuildReport)}
+        return without_record(replace(report, **values), record)
 
     # -- inside ------------------------------------------------------------------------------
 

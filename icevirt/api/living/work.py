@@ -224,7 +224,7 @@ class UpdateWork:
         self, report: UpdateReport, out: Sequence[FileHeldBack], *, held: FilesHeld | None = None
     ) -> Request:
         """Return the request of a commit that says what is held back."""
-        about = held_back.told(self.call.storage, out) if out else {}
+        about = held_back.recorded(self.call.storage, out) if out else {}
         message = self.call.message or f"Update: {report.summary}"
         commit = replace(self.request.commit, message=message)
         return replace(self.request, about=about, commit=commit, held=held)

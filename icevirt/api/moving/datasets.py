@@ -185,10 +185,10 @@ class MovingDatasets:
         """Return the digests of the recipe before and now; "" where there is none."""
         try:
             known = recipe_named(self.storage, str(record.get("recipe", "")))
-            moved, told = self.names.recipe(known)
+            moved, recipe_notes = self.names.recipe(known)
         except (InvalidInputError, FormatError, ValueError):
             return "", ""
-        notes += told
+        notes += recipe_notes
         if not self.is_plan:
             keep_recipe(self.storage, moved)
         return known.digest, moved.digest

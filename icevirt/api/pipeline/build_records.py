@@ -188,8 +188,8 @@ def _id_of(build_id: str, path: str) -> ObjectId8:
 
 def _digest(manifests: Iterable[ManifestRef]) -> str:
     """Return a digest of the manifests of an array, in whatever order."""
-    told = sorted(f"{each.object_id} {list(map(list, each.extents))}" for each in manifests)
-    return hashlib.blake2b("\n".join(told).encode(), digest_size=10).hexdigest()
+    lines = sorted(f"{each.object_id} {list(map(list, each.extents))}" for each in manifests)
+    return hashlib.blake2b("\n".join(lines).encode(), digest_size=10).hexdigest()
 
 
 def _read(storage: Storage, path: str, tip: SnapshotSummary) -> RecordedBuild | None:
@@ -212,7 +212,8 @@ def _read(storage: Storage, path: str, tip: SnapshotSummary) -> RecordedBuild | 
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(
             "the record of a build is damaged",
-            do='Build again from all files, with mode="w".',
+            do='Build again from all files: icevirt.build(files, repo, mode="w") (icevirt build'
+            " ALL_FILES REPO --mode w).",
             path=path,
             cause=str(error),
         ) from error

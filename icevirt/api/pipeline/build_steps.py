@@ -311,7 +311,7 @@ def _refuse_overtaken(request: Request, last: SnapshotSummary | None) -> None:
             do="Do the same again, on what it committed.",
             expected=request.follows,
             ours=request.commit.message or "a build",
-            theirs="" if last is None else repo_updates.told(last),
+            theirs="" if last is None else repo_updates.line_of(last),
         )
 
 

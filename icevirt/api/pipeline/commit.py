@@ -180,7 +180,7 @@ def publish_rewrite(
                 branch=target.branch,
                 planned_on=str(rewrite.base.id),
                 ours=rewrite.message,
-                theirs=repo_updates.told(current.info.snapshots[now]),
+                theirs=repo_updates.line_of(current.info.snapshots[now]),
             )
         made = publish_nodes(
             target.head,

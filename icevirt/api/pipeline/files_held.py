@@ -35,7 +35,10 @@ CATALOG = f"{WORK_FOLDER}catalog/"
 
 _SHOWN = 5  # files in a message
 _SECOND = 1_000_000_000
-_AGAIN = 'Build again from all files, with mode="w".'
+_AGAIN = (
+    'Build again from all files: icevirt.build(files, repo, mode="w") (icevirt build ALL_FILES REPO'
+    " --mode w)."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.listings import FileListing
 from icevirt.errors import SourcesChangedError
-from icevirt.planning.remedies import build_fix, of_arguments
+from icevirt.planning.remedies import of_arguments
 from icevirt.storage.protocol import Storage
 
 type OnChanged = Literal["refuse", "replace", "keep"]
@@ -79,8 +79,8 @@ def _changed(found: Compared, held: int) -> SourcesChangedError:
                 "appends the others; readers refuse what refers to these",
             ),
         ],
-        do=f"You can also build again from all files: {build_fix('', mode='w').python} (--mode w)."
-        " Nothing was appended.",
+        do="Nothing was appended. You can also build again from all files:"
+        ' icevirt.build(files, repo, mode="w") (icevirt build ALL_FILES REPO --mode w).',
         files=dict(list(found.changed.items())[:_SHOWN]),
     )
 

@@ -29,9 +29,9 @@ _LARGE = 1 << 26
 
 def keep_held(storage: Storage, files: Iterable[FileHeldBack]) -> str:
     """Write which files are held back; return the name that a snapshot says."""
-    told = [asdict(each) for each in sorted(files, key=lambda each: each.url)]
-    name = digest_of(told)
-    storage.put(_path(name), json.dumps({"version": 1, "files": told}, indent=1).encode())
+    rows = [asdict(each) for each in sorted(files, key=lambda each: each.url)]
+    name = digest_of(rows)
+    storage.put(_path(name), json.dumps({"version": 1, "files": rows}, indent=1).encode())
     return name
 
 
@@ -48,7 +48,7 @@ def name_of(target: Target) -> str:
     return ""
 
 
-def told(storage: Storage, files: Sequence[FileHeldBack]) -> dict[str, JSON]:
+def recorded(storage: Storage, files: Sequence[FileHeldBack]) -> dict[str, JSON]:
     """Write which files are held back; return what a build says of them that tried them."""
     return {"held": keep_held(storage, files), _TRIED: True}
 

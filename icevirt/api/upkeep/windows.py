@@ -218,7 +218,8 @@ def _spans(
         if array.shape[array.axes[axis]] != steps:
             raise InvalidInputError(
                 "the dataset has another length than its files make",
-                do='Build it again from its files, with mode="w".',
+                do='Build it again from its files: icevirt.build(files, repo, mode="w") (icevirt'
+                " build ALL_FILES REPO --mode w).",
                 variable=array.path,
                 steps=steps,
                 planned=array.shape[array.axes[axis]],

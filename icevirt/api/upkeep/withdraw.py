@@ -101,8 +101,9 @@ def withdraw(
         if found.is_nothing and not {*urls} <= begun:
             raise NotFoundError(
                 "no version of the repository holds this file",
-                do="Name it as the dataset was built from it; `icevirt source` shows names."
-                " `icevirt exclude REPO FILE` keeps a file out that was never in.",
+                do="Name it as the dataset was built from it: icevirt.source(repo, variable)"
+                " (icevirt source REPO VARIABLE) shows names. To keep a file out that was never"
+                " in, call icevirt.exclude(repo, file) (icevirt exclude REPO FILE).",
                 repo=storage.url,
                 files=sorted(urls)[:5],
             )

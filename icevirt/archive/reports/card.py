@@ -86,6 +86,11 @@ def listing(items: Sequence[str], most: int) -> str:
     return ", ".join([*items[:most], *(["..."] if len(items) > most else [])])
 
 
+def counted(number: int, noun: str) -> str:
+    """Return ``1 step`` or ``1,200,000 steps``: the exact number."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def plural(number: int, noun: str) -> str:
     """Return ``1 file`` or ``8,784 files``."""
     return f"{amount(number)} {noun}" if number == 1 else f"{amount(number)} {noun}s"

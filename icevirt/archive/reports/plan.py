@@ -6,6 +6,7 @@ from collections.abc import Collection
 from operator import itemgetter
 
 from icevirt.archive.reports.build import ReferenceCounts
+from icevirt.archive.reports.card import counted
 from icevirt.deferred_dataclass import dataclass
 
 
@@ -68,6 +69,48 @@ class PlanCost:
             (each.series.requests, each.points, each) for each in self.of_arrays if each.series
         ]
         return max(found, key=itemgetter(0, 1), default=(0, 0, None))[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepGap:
+    """Labels between which steps are missing."""
+
+    after: str
+    before: str
+    missing: int  # steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisSummary:
+    """The labels of a dimension along which files are concatenated, from first to last."""
+
+    dimension: str
+    steps: int
+    first: str = ""  # label; "" where there are none
+    last: str = ""
+    calendar: str = ""  # of times, where it is not the standard one
+    every: str = ""  # like "day", "6 hours", "3 months", "0.25"; "" where that differs
+    spacing: str = ""  # the same as the option of that name takes it; "" where it cannot
+    shortest: str = ""  # between labels next to each other, where there is no one step
+    longest: str = ""
+    gaps: int = 0  # places where steps are missing
+    missing: int = 0  # steps in all gaps
+    examples: tuple[StepGap, ...] = ()  # the first of them
+
+    def __str__(self) -> str:
+        """Return it in words, without the name of the dimension."""
+        steps = counted(self.steps, "step")
+        ends = f"{self.first} → {self.last}" if self.steps > 1 else self.first
+        calendar = f" ({self.calendar} calendar)" if self.calendar else ""
+        parts = [steps, f"{ends}{calendar}" if ends else "", self._regularity()]
+        return ", ".join(filter(None, parts))
+
+    def _regularity(self) -> str:
+        if not self.every:
+            return f"{self.shortest} to {self.longest} apart" if self.longest else ""
+        gaps = f"{counted(self.gaps, 'gap')} ({counted(self.missing, 'step')} missing)"
+        gaps = gaps if self.gaps else ""
+        return ", ".join(filter(None, (f"every {self.every}", gaps)))
 
 
 OTHERS = "work of others"

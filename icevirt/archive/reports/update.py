@@ -80,7 +80,7 @@ class UpdateReport(BuildReport):
     def _corrected(self) -> str:
         """How files were corrected, where not all of them were rewritten."""
         rest = self.files_corrected - self.files_touched - self.files_rescanned
-        told = [
+        kinds = [
             f"{count:,} {what}"
             for count, what in (
                 (rest, "rewritten"),
@@ -90,7 +90,7 @@ class UpdateReport(BuildReport):
             if count
         ]
         is_mixed = self.files_touched or self.files_rescanned
-        return f"corrected ({', '.join(told)})" if is_mixed else "corrected"
+        return f"corrected ({', '.join(kinds)})" if is_mixed else "corrected"
 
     def __repr__(self) -> str:
         """Return what was updated, in one line."""

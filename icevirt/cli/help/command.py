@@ -49,8 +49,8 @@ class Command(TyperCommand):
         written = [(each, each.get_help_record(ctx)) for each in self.get_params(ctx)]
         records = [(each, record) for each, record in written if record is not None]
         arguments = [
-            (str(each.metavar or each.name).upper(), told)
-            for each, (_, told) in records
+            (str(each.metavar or each.name).upper(), help_text)
+            for each, (_, help_text) in records
             if each.param_type_name == "argument"
         ]
         options = [
@@ -60,8 +60,10 @@ class Command(TyperCommand):
         ]
         panels = ["Options", *OPTIONS] if len(options) > _FEW else []
         sections = [("Arguments", arguments)] if arguments else []
-        sections += [(name, [told for panel, told in options if panel == name]) for name in panels]
-        sections += [] if panels else [("Options", [told for _, told in options])]
+        sections += [
+            (name, [help_text for panel, help_text in options if panel == name]) for name in panels
+        ]
+        sections += [] if panels else [("Options", [help_text for _, help_text in options])]
         for name, rows in sections:
             if rows:
                 with formatter.section(name):
@@ -70,7 +72,7 @@ class Command(TyperCommand):
 
 def _in_words(record: tuple[str, str]) -> tuple[str, str]:
     """Return an option with the kind of its value as a person would say it."""
-    flags, told = record
+    flags, help_text = record
     for kind, word in _KINDS.items():
         flags = flags.replace(kind, word)
-    return flags, told
+    return flags, help_text

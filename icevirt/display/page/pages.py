@@ -36,6 +36,7 @@ def plan_page(plan: BuildPlan) -> str:
     lead = f"{count(len(plan.files), 'file')}{along} become {count(len(plan.arrays), 'array')}."
     rows = [
         ("group", plan.group),
+        *((f"along {each.dimension}", str(each)) for each in plan.dimensions),
         ("references", bytes_of(cost.references, "to be stored")),
         ("manifests", f"{cost.write_tasks:,} of {count(cost.windows, 'window')}"),
         ("executor", plan.executor),
@@ -156,8 +157,8 @@ def _costs(costs: Sequence[ArrayCost]) -> str:
         if each.map or each.series
     )
     made = table(headings, rows, numbers=headings[1:])
-    told = '<p class="soft">A map is one step of all points, a series one point of all steps. '
-    return f"{told}Requests are at most so many.</p>{made}" if made else ""
+    hint = '<p class="soft">A map is one step of all points, a series one point of all steps. '
+    return f"{hint}Requests are at most so many.</p>{made}" if made else ""
 
 
 def _eras(eras: Eras | None) -> str:

@@ -87,10 +87,10 @@ def page(title: str, lead: str, sections: Iterable[tuple[str, str]]) -> str:
 
 def facts(rows: Iterable[tuple[str, object]]) -> str:
     """Return facts by name; empty ones are left out."""
-    told = "".join(
+    made = "".join(
         f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in rows if value != ""
     )
-    return f"<dl>{told}</dl>" if told else ""
+    return f"<dl>{made}</dl>" if made else ""
 
 
 def table(
@@ -113,10 +113,10 @@ def table(
     return f'<div class="wide"><table>\n<tr>{head}</tr>\n{body}</table></div>'
 
 
-def lines(told: Iterable[str], style: str = "") -> str:
+def lines(made: Iterable[str], style: str = "") -> str:
     """Return sentences as a list, "" without any."""
     kind = f' class="{style}"' if style else ""
-    items = "".join(f"<li{kind}>{text(each)}</li>" for each in told)
+    items = "".join(f"<li{kind}>{text(each)}</li>" for each in made)
     return f"<ul>{items}</ul>" if items else ""
 
 
@@ -126,6 +126,6 @@ def folded(title: str, html: str, *, is_open: bool = False) -> str:
     return f"<details{shown}><summary>{text(title)}</summary>\n{html}</details>" if html else ""
 
 
-def code(told: str) -> str:
+def code(made: str) -> str:
     """Return code to copy."""
-    return f"<pre>{'\n'.join(text(line) for line in told.split('\n'))}</pre>"
+    return f"<pre>{'\n'.join(text(line) for line in made.split('\n'))}</pre>"

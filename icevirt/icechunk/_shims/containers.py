@@ -114,8 +114,8 @@ class ObjectStoreConfig(Shown, document.ObjectStoreConfig):
 
     def _expression(self) -> str:
         shown = self._shown()
-        told = plain(shown) if self.options else ""
-        return f"{self._title()}({repr(self.options) if isinstance(self.options, str) else told})"
+        text = plain(shown) if self.options else ""
+        return f"{self._title()}({repr(self.options) if isinstance(self.options, str) else text})"
 
 
 class VirtualChunkContainer(Shown, document.VirtualChunkContainer):

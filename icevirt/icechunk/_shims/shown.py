@@ -47,22 +47,22 @@ class Shown:
     def __str__(self) -> str:
         lines = [f"<{self._title()}>"]
         for name, value in self._shown().items():
-            told, note = self._told(name, value)
-            if isinstance(told, Shown):
-                lines += [f"{name}:", indent(str(told).rstrip("\n"), "    ")]
+            value_shown, note = self._told(name, value)
+            if isinstance(value_shown, Shown):
+                lines += [f"{name}:", indent(str(value_shown).rstrip("\n"), "    ")]
             else:
-                lines.append(f"{name}: {plain(told)}{note}")
+                lines.append(f"{name}: {plain(value_shown)}{note}")
         return "\n".join(lines) + "\n"
 
     def _repr_html_(self) -> str:
         parts = []
         for name, value in self._shown().items():
-            told, note = self._told(name, value)
-            if isinstance(told, Shown):
-                inner = told._repr_html_()
+            value_shown, note = self._told(name, value)
+            if isinstance(value_shown, Shown):
+                inner = value_shown._repr_html_()
                 parts.append(f"<details><summary>{escape(name)}</summary>{inner}</details>")
             else:
-                parts.append(f"<div>{escape(name)}: {escape(plain(told))}{note}</div>")
+                parts.append(f"<div>{escape(name)}: {escape(plain(value_shown))}{note}</div>")
         title = escape(self._title())
         return f'<div class="icechunk-repr"><div>{title}</div>{"".join(parts)}</div>'
 
@@ -70,8 +70,8 @@ class Shown:
         """Return what stands for a field, and the remark that it is the default."""
         if value is not None or self._defaults.get(name) is None:
             return value, ""
-        told = self._defaults[name]
-        return told, "" if isinstance(told, Shown) else " (default)"
+        value_shown = self._defaults[name]
+        return value_shown, "" if isinstance(value_shown, Shown) else " (default)"
 
 
 def expression(value: Any) -> str:

@@ -154,10 +154,14 @@ def _of_absence(url: str, answer: _Answer) -> WebProblem:
 
 def _of_range(request: PageRequest, answer: _Answer) -> Iterator[WebProblem]:
     wanted = f"bytes {request.begin}-{request.end - 1}/"
-    told = answer.headers.get("content-range", "")
-    if answer.status == 206 and told.startswith(wanted):
+    content_range = answer.headers.get("content-range", "")
+    if answer.status == 206 and content_range.startswith(wanted):
         return
-    found = "status 200, the whole" if answer.status == 200 else f"Content-Range: {told or 'none'}"
+    found = (
+        "status 200, the whole"
+        if answer.status == 200
+        else f"Content-Range: {content_range or 'none'}"
+    )
     yield _problem(
         WebProblemKind.ranges,
         request.url,

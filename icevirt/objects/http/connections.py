@@ -16,13 +16,12 @@ from asyncio import AbstractEventLoop, Semaphore
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import IO, Any, Self, overload
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
-
-from icevirt.deferred_dataclass import dataclass
 
 _IDLE = 30.0  # seconds after which servers may have hung up
 _KEPT = 32  # idle connections to one server

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from icevirt.errors import InvalidInputError
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.date_formats import ORIGIN, PROLEPTIC, Dates
+from icevirt.planning.axes.dates import counted_times
+from icevirt.planning.times.calendars import iso_dates
 from icevirt.planning.times.units import parse
-from icevirt.planning.times.values import InexactError, microseconds, recoded
+from icevirt.planning.times.values import InexactError, recoded
 
 
 def is_date(value: object) -> bool:
@@ -130,20 +132,10 @@ def counted_labels(
 
 
 def shown_labels(values: NDArray[Any], attributes: Attributes) -> NDArray[Any]:
-    """Return labels as people read them: dates where the calendar is the usual one."""
+    """Return labels as people read them: times as dates, as texts where numpy has no such date."""
     units = parse(attributes.values.get("units"), attributes.values.get("calendar"))
-    if units is None or units.calendar not in ("standard", PROLEPTIC):
+    times = None if units is None else counted_times(values, units)
+    if units is None or times is None:
         return values
-    try:
-        times, _ = microseconds(values, units)
-    except InexactError:
-        return values
-    dates = times.astype("datetime64[us]")
-    return next(
-        (
-            short
-            for unit in ("D", "h", "m", "s")
-            if (((short := dates.astype(f"datetime64[{unit}]")) == dates).all())
-        ),
-        dates,
-    )
+    dates = iso_dates(times, units.calendar)
+    return values if dates is None else dates

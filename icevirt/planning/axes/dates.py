@@ -7,23 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.archive.times import TimeUnits
 from icevirt.model.attributes import Attributes
+from icevirt.planning.times.calendars import dates_of
 from icevirt.planning.times.units import units_of
 from icevirt.planning.times.values import InexactError, microseconds
 
-_DAY = 86_400_000_000  # microseconds
-_LEAP = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_DAYS = {  # of the months, where all years are alike
-    "noleap": (31, 28, *_LEAP[2:]),
-    "365_day": (31, 28, *_LEAP[2:]),
-    "all_leap": _LEAP,
-    "366_day": _LEAP,
-    "360_day": (30,) * 12,
-}
-
 
 def written(values: NDArray[Any], attributes: Attributes) -> list[str]:
-    """Return labels as people write them: times as dates, where the calendar is the usual one."""
+    """Return labels as people write them: times as dates of their calendar."""
     attrs = attributes.values
     units = units_of(attrs)
     offset = attrs.get("add_offset")
@@ -31,29 +23,21 @@ def written(values: NDArray[Any], attributes: Attributes) -> list[str]:
         values = values + offset
     if units is None:
         return [str(value) for value in values.tolist()]
+    times = counted_times(values, units)
+    dates = None if times is None else dates_of(times, units.calendar)
+    plain = [f"{value} {units.text}" for value in values.tolist()]
+    if dates is None:
+        return plain
+    there = np.isfinite(values).tolist() if values.dtype.kind == "f" else [True] * len(plain)
+    return [
+        date if known else text
+        for date, text, known in zip(dates.texts(), plain, there, strict=True)
+    ]
+
+
+def counted_times(values: NDArray[Any], units: TimeUnits) -> NDArray[np.int64] | None:
+    """Return microseconds since 1970-01-01; None where one lies further away than they count."""
     try:
-        times, _ = microseconds(values, units)
+        return microseconds(values, units)[0]
     except InexactError:
-        times = None
-    days = _DAYS.get(units.calendar)
-    if times is None or not (days or units.calendar in ("standard", "proleptic_gregorian")):
-        return [f"{value} {units.text}" for value in values.tolist()]
-    dates = (
-        [_date(each, days) for each in times.tolist()]
-        if days
-        else map(str, times.astype("datetime64[us]"))
-    )
-    return [date.removesuffix(".000000").removesuffix("T00:00:00") for date in dates]
-
-
-def _date(microseconds_: int, days: tuple[int, ...]) -> str:
-    """Return the date of a time since 1970 in a calendar whose years are alike."""
-    day, rest = divmod(microseconds_, _DAY)
-    year, day = divmod(day, sum(days))
-    ends = np.cumsum(days)
-    month = int(np.searchsorted(ends, day, side="right"))
-    seconds, fraction = divmod(rest, 1_000_000)
-    minutes, second = divmod(seconds, 60)
-    hour, minute = divmod(minutes, 60)
-    date = f"{1970 + year:04}-{month + 1:02}-{day - int(ends[month]) + days[month] + 1:02}"
-    return f"{date}T{hour:02}:{minute:02}:{second:02}.{fraction:06}"
+        return None

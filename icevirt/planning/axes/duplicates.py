@@ -7,6 +7,7 @@ refused. Of a file that wins some of its steps, these remain.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from icevirt.planning.axes.placement import data_along, numbered
 from icevirt.planning.remedies import choose, fix, leave_out
 
 _SHOWN = 5  # files in a message
+_NAMED = 2  # in a note
 
 type Duplicates = Literal["refuse", "first", "last", "newest", "version"]
 
@@ -387,18 +389,29 @@ def describe_duplicates(
     """Return lines that say what was left out, if anything was."""
     found = []
     if left_out:
-        first = left_out[0]
+        shown = [url for each in left_out[:_NAMED] for url in (each.url, each.kept)]
+        names = _shortened(shown)
+        pairs = [f"{out} (kept: {kept})" for out, kept in itertools.batched(names, 2)]
+        more = f" and {len(left_out) - _NAMED:,} more" if len(left_out) > _NAMED else ""
         found.append(
             f"{_counted(len(left_out), 'file')} left out because other files hold the same steps"
-            f" (duplicates={rule!r}); the first: {first.url}, kept: {first.kept}"
+            f" (duplicates={rule!r}): {', '.join(pairs)}{more}"
         )
     found += [
         f"{_counted(each.steps, 'step')} of {_counted(each.files, 'file')} cut along"
         f" {each.dimension!r} because other files hold them too (duplicates={rule!r}); the first:"
-        f" {' to '.join(dict.fromkeys(each.ends))} of {each.first}"
+        f" {' to '.join(dict.fromkeys(each.ends))} of {each.first.rpartition('/')[2]}"
         for each in cuts
     ]
     return found
+
+
+def _shortened(urls: Sequence[str]) -> list[str]:
+    """Return URLs from the first folder on in which they differ."""
+    least, most = min(urls), max(urls)
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False))
+    folder = least.rfind("/", 0, sum(1 for _ in same)) + 1
+    return [each[folder:] for each in urls]
 
 
 def _counted(count: int, noun: str) -> str:

@@ -221,8 +221,8 @@ class _Look:
         for first in (names[0], names[len(names) // 2], names[-1]):
             for ways, _ in islice(date_patterns([first, *names], self._time), _TRIED):
                 for pattern in ways:
-                    if (told := self._odd(pattern, names)) is not None:
-                        return told
+                    if (proposed := self._odd(pattern, names)) is not None:
+                        return proposed
         return ""
 
     def _odd(self, pattern: str, names: Sequence[str]) -> str | None:
@@ -348,13 +348,13 @@ class _Look:
         ]
         found = [(name, [each.get(name) for each in held]) for name in held[0]]
         scalars = (str, int, float)
-        told = [
+        proposed = [
             (name, values)
             for name, values in found
             if all(isinstance(each, scalars) for each in values)
             and any(each != values[0] for each in values)
         ]
-        return sorted(told, key=lambda each: _rank(each[0]))
+        return sorted(proposed, key=lambda each: _rank(each[0]))
 
 
 def _pairs(facts: CatalogFacts) -> Iterator[tuple[str, int]]:

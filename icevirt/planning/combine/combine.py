@@ -15,6 +15,7 @@ import numpy as np
 
 from icevirt.archive.facts import CatalogFacts, StepCuts
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
+from icevirt.archive.reports.plan import AxisSummary
 from icevirt.archive.scanned import ScannedGroup, names_by_group
 from icevirt.errors import CombineError
 from icevirt.model import paths
@@ -22,6 +23,7 @@ from icevirt.model.config.document import SplitRule
 from icevirt.planning import reader_support
 from icevirt.planning.axes import duplicates
 from icevirt.planning.axes import gaps as holes
+from icevirt.planning.axes.axis_ends import describe_axes, summary_of_axis
 from icevirt.planning.axes.placement import Placement, as_given
 from icevirt.planning.combine import tolerance
 from icevirt.planning.combine.combine_attrs import combine_attributes
@@ -87,10 +89,12 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         for each in prepared.new
         if each.values is not None and each.variable is None
     )
+    dimensions = summaries_of(prepared, cells)
     plan = BuildPlan(
         build_id=spec.build_id,
         group=paths.canonical(spec.group),
         concat_dim=spec.concat_dim,
+        dimensions=dimensions,
         files=facts.files.take(cells.rows),
         groups=_groups(facts, cells, spec, arrays),
         arrays=arrays,
@@ -99,6 +103,7 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         notes=(
             *(axis.reason for axis in cells.axes if axis.reason),
             *(a.steps.describe(a.dimension) for a in cells.axes if a.has_gaps and a.steps),
+            *describe_axes(dimensions),
             *describe_recodings(times),
             *duplicates.describe_duplicates(
                 prepared.left_out, spec.options.duplicates, prepared.cuts
@@ -115,6 +120,13 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         left_out=prepared.left_out,
     )
     return plan if facts.cuts is None else _each_once(plan, facts.cuts.take(cells.rows))
+
+
+def summaries_of(prepared: PreparedFacts, cells: Placement) -> tuple[AxisSummary, ...]:
+    """Return the labels along each dimension in short."""
+    new = {each.name: each for each in prepared.new}
+    found = (summary_of_axis(prepared.facts, axis, new.get(axis.dimension)) for axis in cells.axes)
+    return tuple(each for each in found if each is not None)
 
 
 def _each_once(plan: BuildPlan, cuts: StepCuts) -> BuildPlan:

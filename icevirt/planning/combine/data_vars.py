@@ -331,9 +331,9 @@ def refusal(facts: CatalogFacts, found: Sequence[Unequal], rules: DimensionRules
         f"two files hold different values of {path} for the same steps"
         if is_placed
         else f"variable {path} does not have the {lacks}, and its values differ between files",
-        do='If they differ by rounding, pass tolerance={"NAME": DIFFERENCE} (--tolerance'
-        " NAME=DIFFERENCE). If the files have different grids, or one has an axis reversed, build"
-        ' the files of each grid into a group of their own: group="..." (--group NAME).',
+        do=f'If they differ by rounding, pass tolerance={{"{paths.name(path)}": DIFFERENCE}}'
+        f" (--tolerance {paths.name(path)}=DIFFERENCE). Files of one grid can also be built on"
+        ' their own, into another group: group="..." (--group NAME).',
         fixes=fixes,
         variable=path,
         **more,

@@ -401,7 +401,8 @@ def _refuse_unlike_grids(
         differing = [names[axis] for axis in np.flatnonzero(unlike.any(axis=0)).tolist()]
         raise CombineError(
             f"the grids of variable {member.path} differ along {', '.join(differing)}",
-            do='Build the files of each grid into a group of its own: group="..." (--group NAME).',
+            do="Files of one grid can also be built on their own, into another group:"
+            ' group="..." (--group NAME).',
             fixes=ways_to_fit(facts, cells, spec, member.path),
             variable=member.path,
             first=facts.url_of(member.rows[0]),

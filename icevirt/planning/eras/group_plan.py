@@ -23,7 +23,8 @@ from icevirt.errors import CombineError, Fix, IcevirtError, InvalidInputError, O
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes import duplicates
-from icevirt.planning.combine.combine import combined, split_rules_of
+from icevirt.planning.axes.axis_ends import describe_axes
+from icevirt.planning.combine.combine import combined, split_rules_of, summaries_of
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts, prepare
 from icevirt.planning.edits.checked_names import refuse_void_options
@@ -254,6 +255,7 @@ def _together(
     refuse_expensive(arrays, spec)  # what each era stores may be little, and all of it much
     by_number = {era.number: era for era in eras.eras}
     groups = {paths.canonical(spec.group): _mark(parted, spec)}
+    dimensions = summaries_of(prepared, prepared.cells(spec)) if parted.ordered else ()
     for number, plan in enumerate(plans):
         groups |= plan.groups
         top = paths.canonical(_group_of(spec, number))
@@ -263,6 +265,7 @@ def _together(
         plans[0],
         group=paths.canonical(spec.group),
         files=files,
+        dimensions=dimensions,
         groups=groups,
         arrays=arrays,
         split_rules=split_rules_of(arrays),
@@ -270,6 +273,7 @@ def _together(
             *duplicates.describe_duplicates(
                 prepared.left_out, spec.options.duplicates, prepared.cuts
             ),
+            *describe_axes(dimensions),
             *_notes(names, plans),
         ),
         left_out=prepared.left_out,
@@ -281,7 +285,8 @@ def _notes(names: Sequence[str], plans: Sequence[BuildPlan]) -> Iterator[str]:
     """Yield the notes of all plans, each once, with the eras that it is about."""
     about: dict[str, list[str]] = {}
     for name, plan in zip(names, plans, strict=True):
-        for note in plan.notes:
+        of_axes = {*describe_axes(plan.dimensions)}  # what one era lacks, another one has
+        for note in (each for each in plan.notes if each not in of_axes):
             about.setdefault(note, []).append(name)
     for note, eras in about.items():
         which = "all eras" if len(eras) == len(names) else listed(eras, _NAMED)

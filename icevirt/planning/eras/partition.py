@@ -1,4 +1,4 @@
-"""Divide an archive into eras: files that decode equally, found without reading values.
+"""Divide an archive into eras: files of one grid that decode equally, found without reading values.
 
 Files are compared position by position along the concatenated dimensions, because files at one
 position may hold different variables. A position that merely lacks a variable joins its neighbors
@@ -23,6 +23,7 @@ from icevirt.planning.axes.placement import NOWHERE, Placement, as_given
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.combine.variables import by_path
+from icevirt.planning.eras.grids import Grids
 from icevirt.planning.eras.signatures import Signatures
 
 _ABSENT = -1
@@ -74,7 +75,7 @@ def part(prepared: PreparedFacts, spec: CombineSpec) -> EraPartition:
     facts = prepared.facts
     cells, ordered = _cells(prepared, spec)
     place, boxes = _places(cells, len(facts.files))
-    signatures = Signatures.of(facts.arrays)
+    signatures = Signatures.of(facts.arrays, Grids.of(facts, spec))
     variables = tuple(_varying(facts, place, len(boxes), signatures, spec))
     of_place = _assigned(variables, signatures, len(boxes))
     of_file = np.full(len(facts.files), EVERYWHERE, np.int64)
@@ -162,7 +163,7 @@ def _varying(
         used = np.unique(codes)
         names = ArraySchema.loads(arrays.schema.values[int(used[0])]).dimension_names
         along = any(dimension in names for dimension in spec.concat_dim)
-        found = signatures.of_schema[codes]
+        found = signatures.of_row[rows].astype(np.int64)
         if not along:  # stored once, however it is encoded
             found = signatures.values[found]
         here = np.zeros(places, np.bool_)

@@ -89,7 +89,11 @@ def choices(count: int, *, as_one: bool = True) -> tuple[Choice, ...]:
             groups=count,
             fix=fix(
                 f"no data is copied; {count} groups"
-                + (', which eras="concat" opens as one dataset' if as_one else ""),
+                + (
+                    ', which eras="concat" opens as one dataset'
+                    if as_one
+                    else ", opened one by one"
+                ),
                 on_mismatch="eras",
             ),
         ),

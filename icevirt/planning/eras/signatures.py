@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import ArrayColumns
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.model.attributes import restore
+from icevirt.planning.eras.grids import LENGTHS, VALUES, Grids
 from icevirt.planning.times.units import units_of
 
 _OF_TIMES = (
@@ -34,15 +35,15 @@ _NONE = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Signatures:
-    """The decode signatures of all schemas of a catalog, numbered."""
+    """The decode signatures of all arrays of a catalog, numbered."""
 
-    of_schema: NDArray[np.int64]  # (schemas,) number of the signature
+    of_row: NDArray[np.integer]  # (arrays,) number of the signature
     admits: tuple[frozenset[int], ...]  # by number: those that files of one array may have with it
     facts: tuple[Mapping[str, Any], ...]  # by number
     values: NDArray[np.int64]  # by number: one of those whose values mean the same
 
     @classmethod
-    def of(cls, arrays: ArrayColumns) -> Signatures:
+    def of(cls, arrays: ArrayColumns, grids: Grids | None = None) -> Signatures:
         """Read every schema once."""
         numbers: dict[str, int] = {}
         codes: list[int] = []
@@ -63,11 +64,41 @@ class Signatures:
             stored[base] if is_whole and base in stored else {number}
             for number, (base, is_whole) in enumerate(bases)
         )
-        return cls(
-            of_schema=np.array(codes, np.int64),
+        narrow = np.min_scalar_type(len(numbers))
+        made = cls(
+            of_row=np.array(codes, narrow)[arrays.schema.codes],
             admits=tuple(map(frozenset, admits)),
             facts=tuple(facts),
             values=_first_stored(bases),
+        )
+        return made if grids is None else made.crossed(grids)
+
+    def crossed(self, grids: Grids) -> Signatures:
+        """Return signatures that differ between grids, too."""
+        many = len(grids.facts)
+        pairs, of_row = np.unique(
+            self.of_row.astype(np.int64) * many + grids.of_row, return_inverse=True
+        )
+        number = {pair: at for at, pair in enumerate(pairs.tolist())}
+        every = [divmod(pair, many) for pair in number]
+        return Signatures(
+            of_row=of_row.astype(np.min_scalar_type(len(number))),
+            admits=tuple(
+                frozenset(
+                    number[other * many + grid]
+                    for other in self.admits[own]
+                    if other * many + grid in number
+                )
+                for own, grid in every
+            ),
+            facts=tuple({**self.facts[own], **grids.facts[grid]} for own, grid in every),
+            values=np.array(
+                [
+                    number.get(int(self.values[own]) * many + grid, at)
+                    for at, (own, grid) in enumerate(every)
+                ],
+                np.int64,
+            ),
         )
 
 
@@ -99,16 +130,27 @@ def _part(name: str, one: Any, other: Any) -> Sequence[str]:
     if name.startswith(_ATTRIBUTE):
         return (_attribute(name.removeprefix(_ATTRIBUTE), one, other),)
     match name:
+        case _ if name in {LENGTHS, VALUES}:
+            return _of_grid(one, other)
         case "codecs":
             return _codecs(one or [], other or [])
         case "chunk shape":
             return (f"chunks of {_box(one)} → {_box(other)}",)
         case "data type":
-            return (f"dtype {_plain(one)} → {_plain(other)}",)
+            name = "dtype"
         case "dimension names":
             return (f"dimensions {_names(one)} → {_names(other)}",)
         case _:
-            return (f"{name} {_plain(one)} → {_plain(other)}",)
+            pass
+    return (f"{name} {_plain(one)} → {_plain(other)}",)
+
+
+def _of_grid(one: Any, other: Any) -> Sequence[str]:
+    """Say what is different between two grids: lengths, or else the values of a coordinate."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        unlike = differences(one, other).items()
+        return [f"length of {axis} {was} → {now}" for axis, (was, now) in unlike]
+    return ("other values",)
 
 
 def _attribute(name: str, one: Any, other: Any) -> str:

@@ -243,7 +243,7 @@ class _Build:
                 branch=self.branch,
                 expected_parent=str(self.expected_parent),
                 ours=self.message,
-                theirs=repo_updates.told(info.snapshots[tip]),
+                theirs=repo_updates.line_of(info.snapshots[tip]),
             )
         build_merge.refuse_touched(
             self.assets.snapshot(self.expected_parent),

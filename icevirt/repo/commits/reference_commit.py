@@ -181,5 +181,5 @@ class ReferenceCommit:
                 branch=self.branch,
                 paths=clash[:10],
                 ours=self.message,
-                theirs=repo_updates.told(base),
+                theirs=repo_updates.line_of(base),
             )

@@ -131,7 +131,7 @@ class _Check:
         walk = OldCheck(current.assets)
         walk.run(current, time.time_ns() // 1000)
         self._problems, self._references = walk.problems, walk.references
-        return replace(self._report(walk.snapshots), generation=current.assets.old.told)
+        return replace(self._report(walk.snapshots), generation=current.assets.old.description)
 
     def _listed_chunks(self) -> Iterator[ObjectInfo]:
         """List the root: yield the chunks, which may be millions, and keep sizes of other files."""

@@ -61,7 +61,7 @@ class TargetArray:
 
     node: ArrayNode
     grid: SplitGrid
-    is_cut: bool  # here, so that the repository has to be told
+    is_cut: bool  # here, so that the repository has to know
 
     @classmethod
     def of(cls, node: ArrayNode, config: RepositoryConfig) -> TargetArray:

@@ -95,8 +95,8 @@ def _numbered_targets(block: Block) -> tuple[NDArray[np.uint32], list[_Target]]:
     """
     first, rank = first_uses(block.source)
     used = block.source[first].astype(np.int64)
-    told = block.targets.take(used[used > 0] - 1)
-    targets = zip(told.url, told.etag, told.last_modified.tolist(), strict=True)
+    named = block.targets.take(used[used > 0] - 1)
+    targets = zip(named.url, named.etag, named.last_modified.tolist(), strict=True)
     keys: list[_Target] = [next(targets) if number else None for number in used.tolist()]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     codes = np.array([numbers[key] for key in keys], np.uint32)

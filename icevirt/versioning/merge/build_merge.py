@@ -19,7 +19,7 @@ from icevirt.versioning import hierarchy
 from icevirt.versioning.hierarchy import NewId
 from icevirt.versioning.manifest_splitting import Boxes
 from icevirt.versioning.merge.kept_nodes import Claim, settled
-from icevirt.versioning.repo_updates import told
+from icevirt.versioning.repo_updates import line_of
 
 
 class BuiltArray(NamedTuple):
@@ -112,7 +112,7 @@ def refuse_touched(
             paths=clash[:10],
             expected_parent=str(planned.id),
             ours=message,
-            theirs=told(tip),
+            theirs=line_of(tip),
         )
 
 

@@ -202,7 +202,9 @@ def test_writing_is_refused_by_name(target, tmp_path):
             warnings.simplefilter("ignore", OldFormatWarning)
             with pytest.raises(ReadOnlyError, match=r"format generation E4 .*icevirt upgrade "):
                 attempt()
-    assert f"icevirt upgrade {storage.url} {storage.url}-v2" in repo.head.read().info.old.told
+    assert (
+        f"icevirt upgrade {storage.url} {storage.url}-v2" in repo.head.read().info.old.description
+    )
     assert {info.path: storage.get(info.path) for info in storage.list()} == before
     shutil.rmtree(tmp_path / "values")
 

@@ -369,3 +369,13 @@ def test_a_refused_plan_is_a_document_for_programs_and_lines_for_people(refusing
     status, out, error = run("plan", "a.nc")
     assert (status, out) == (1, "")
     assert "  icevirt plan a.nc --on-mismatch native  # stores 31 MB\n" in error
+
+
+@pytest.mark.parametrize("line", ["build a.nc repo", "plan a.nc", "info repo"])
+def test_a_report_that_cannot_be_written_is_refused_before_the_work(calls, tmp_path, run, line):
+    """The commit would be there, and the report would not."""
+    for path, words in ((tmp_path, "a directory"), (tmp_path / "no" / "x.html", "mkdir -p")):
+        status, _, error = run(*line.split(), "--report", path)
+        assert status == 1
+        assert words in error
+    assert calls == []

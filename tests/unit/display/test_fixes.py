@@ -12,8 +12,9 @@ from icevirt.display.document import document
 from icevirt.display.events import JsonFormatter
 from icevirt.display.fixes import commands
 from icevirt.display.refusals import lines
-from icevirt.errors import CombineError
+from icevirt.errors import CombineError, Fix
 from icevirt.planning.remedies import build_fix, fix, scan_fix
+from icevirt.remedy_notation import REPOSITORY
 
 RESERVE = fix("they read as missing", missing="reserve")
 
@@ -226,3 +227,25 @@ def test_a_log_has_the_fixes_as_a_field_and_in_words_once(caplog):
     assert record.getMessage().count("reserve") == 1
     line = json.loads(JsonFormatter().format(record))
     assert line["fixes"] == [document(RESERVE)]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("append new/a.nc repo --group /g", "build ALL_FILES repo --group /g --mode w"),
+        ("build a.nc repo --quiet", "build a.nc repo --quiet --mode w"),
+    ],
+)
+def test_what_append_cannot_do_is_a_build_of_all_files(words, expected):
+    """``append`` has no --mode, and a build of the new files alone would lose the others."""
+    token = REPOSITORY.set("repo")
+    try:
+        assert command(build_fix("", mode="w"), *words.split()) == expected.split()
+    finally:
+        REPOSITORY.reset(token)
+
+
+def test_what_is_authorized_already_stays():
+    made = Fix(python="", flags=("--authorize", "file:///b/"), price="")
+    words = "verify repo --authorize file:///a/"
+    assert command(made, *words.split()) == [*words.split(), "--authorize", "file:///b/"]

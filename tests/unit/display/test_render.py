@@ -42,7 +42,7 @@ def test_a_report_tells_what_was_built_and_how_to_open_it():
 def test_a_report_names_files_that_were_left_out():
     bad = BadFile(url="file:///data/x.nc", code="scan", error="it is truncated")
     told = shown(samples.report(bad_files=(bad,), files_reused=7, findings=("y follows x",)))
-    assert "file:///data/x.nc: it is truncated [scan]" in told
+    assert "  /data/x.nc: it is truncated [scan]" in told
     assert "7 reused from an earlier run, 1 left out" in told
     assert "  y follows x" in told
 

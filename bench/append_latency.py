@@ -5,9 +5,9 @@ appends files one by one through a proxy that waits 58 ms before each answer, as
 watches does: it lists the folder again and again. A line for each file: seconds from the moment the
 file was there until its commit was acknowledged, processor seconds of this process, bytes that the
 proxy passed on in either direction, and requests by kind. ``--references`` is how many the dataset
-has before, in arrays that lie in one sparse file. ``--peer`` does the commits with icechunk's own
-client for comparison: it gets the locations of the chunks as arguments and reads no
-file.
+has before, in arrays that lie in sparse files of at most 100,000 steps. ``--peer`` does the commits
+with icechunk's own client for comparison: it gets the locations of the chunks as arguments and
+reads no file.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from servers.processes import free_port, running
 
 _READ, _WRITTEN = "bytes read", "bytes written"  # of bodies, in counts of the proxy
 _WIDTH = 128  # values of a step, 512 bytes: a chunk of its own
+_PER_FILE = 100_000  # steps of a file of the first build, at most
 
 
 def main() -> None:
@@ -68,15 +69,17 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
     direct = S3Place(endpoint=f"http://127.0.0.1:{server}", prefix="repo")
     there = S3Place(endpoint=f"http://127.0.0.1:{server}", prefix="archive").store()
     steps = max(2, asked.references // asked.arrays)
-    write(folder / "first.h5", 0, steps, asked.arrays)
+    (folder / "first").mkdir()
+    for at in range(0, steps, _PER_FILE):
+        some = min(_PER_FILE, steps - at)
+        write(folder / "first" / f"{at:012}.h5", at, some, asked.arrays)
     begin = time.perf_counter()
-    times = 2 * 8 * steps  # bytes; the coordinate of 100 million steps is above the usual limits
+    times = 2 * 8 * steps  # bytes; the coordinate of 100 million steps is above the usual limit
     icevirt.build(
-        str(folder / "first.h5"),
+        str(folder / "first"),
         direct.icevirt(),
         concat_dim="time",
         executor="in-process",
-        scan_options={"max_native_bytes_per_file": max(times, 2**28)},
         combine_options={"max_native_bytes": max(times, 2**28)},
     )
     print(f"built {steps * asked.arrays:,} references in {time.perf_counter() - begin:.0f} s")

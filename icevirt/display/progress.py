@@ -16,6 +16,7 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
 from icevirt.archive.reports.build import Progress
+from icevirt.archive.reports.card import counted
 from icevirt.display.text import plain, size
 
 
@@ -65,7 +66,7 @@ class ProgressDisplay:
             self._bars.remove_task(before)
         self._phases[step.phase] = self._bars.add_task(plain(step.phase), total=None, amounts="")
         if not self._is_drawn:
-            message = plain(f"{step.phase}: {step.total:,} {step.unit}")
+            message = plain(f"{step.phase}: {_counted(step)}")
             self._console.print(message, markup=False, highlight=False)
 
     def _end(self, last: Progress) -> None:
@@ -107,11 +108,15 @@ class ProgressLines:
         self._out.flush()
 
 
+def _counted(step: Progress) -> str:
+    return counted(step.total, step.unit.removesuffix("s"))
+
+
 def _describe(step: Progress) -> str:
     """Return amounts and speed in words."""
     if not step.total:
         return ""
-    parts = [f"{step.done:,}/{step.total:,} {step.unit}"]
+    parts = [f"{step.done:,}/{_counted(step)}"]
     share = step.per_second / step.done if step.done else 0.0
     if step.per_second:
         parts.append(f"{step.per_second:,.4g}/s")

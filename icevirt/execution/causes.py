@@ -10,9 +10,9 @@ import re
 
 _AGAIN = "Then run the build again to continue where it stopped."
 _ROLE = (
-    "give the executors a role, or pass credentials with access={...} and icevirt.s3_storage(...)"
-    " or its like, which travel with tasks, or set spark.executorEnv.NAME for what the driver takes"
-    " from its environment."
+    "give the executors a role, or pass credentials with access (--access) and"
+    " icevirt.s3_storage(...) or its like, which travel with tasks, or set spark.executorEnv.NAME"
+    " for what the driver takes from its environment."
 )
 _NETWORK = (
     "If executors have no network, as on serverless compute, use compute that has, or a storage"
@@ -24,7 +24,7 @@ _EXPIRED = (
 )
 _REGION = (
     "The store is in another region than the one that executors ask for: set"
-    " spark.executorEnv.AWS_REGION to that of the bucket, or name it in access={...} and"
+    " spark.executorEnv.AWS_REGION to that of the bucket, or name it in access (--access) and"
     " icevirt.s3_storage(region=...)."
 )
 _CLOCK = "The clock of the executor is wrong; have the cluster synchronize it (chrony, NTP)."

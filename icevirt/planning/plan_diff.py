@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.reports.plan import OTHERS, PlanChange
 from icevirt.archive.schema import DECODING, decoder_of
-from icevirt.model.attributes import recorded_dtypes
+from icevirt.model.attributes import recorded_dtypes, restore
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.reader_support import named
 from icevirt.planning.remedies import listed
@@ -126,7 +127,11 @@ def _of_array(
 def _attribute(document: Mapping[str, Any], name: str) -> Any:
     value = (document.get("attributes") or {}).get(name)
     dtype = recorded_dtypes(document).get(name)
-    return value if dtype is None else f"{value} ({dtype})"
+    if dtype is None:
+        return value
+    with suppress(ValueError, TypeError):  # anybody may have written them
+        value = restore({name: value}, {name: dtype})[name]
+    return f"{value} ({dtype})"
 
 
 def _times(documents: Mapping[str, Mapping[str, Any]]) -> set[str]:

@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -169,7 +170,7 @@ def run(
         before = signal.getsignal(signal.SIGTERM)
         try:
             with pytest.raises(SystemExit) as stop:
-                main.run()
+                copy_context().run(main.run)  # as a process of its own begins with defaults
         finally:
             signal.signal(signal.SIGTERM, before)
         told = capsys.readouterr()

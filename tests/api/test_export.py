@@ -105,6 +105,7 @@ def assert_equal(found, expected):
     assert found["a"].attrs["units"] == "K"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_references_of_programs_go_round(program, folder, expected, tmp_path):
     repo = build(folder, program, tmp_path)

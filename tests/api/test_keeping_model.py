@@ -181,6 +181,7 @@ BUILDS = st.tuples(
 )
 
 
+@pytest.mark.ci
 @settings(
     max_examples=EXAMPLES,
     deadline=None,

@@ -116,6 +116,7 @@ def test_every_call_that_takes_an_executor_is_called_here():
     assert found == {*CALLS}
 
 
+@pytest.mark.ci
 def test_each_call_looks_at_the_cluster_first_names_its_jobs_and_ends_by_signals(
     tmp_path, monkeypatch
 ):

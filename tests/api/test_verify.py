@@ -286,6 +286,7 @@ def test_files_whose_dimensions_were_renamed_are_compared(kind, tmp_path, in_pro
     assert (difference.array, Path(difference.file).name) == ("/time", "f1.nc")
 
 
+@pytest.mark.ci
 def test_values_within_the_tolerance_of_a_build_are_no_difference(tmp_path, in_process):
     """Those of the first file count; what differs by more is one."""
     files = [write_day(tmp_path / f"d{day}.nc", day) for day in range(3)]

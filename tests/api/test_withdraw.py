@@ -88,6 +88,7 @@ def traces(repo, file):
     return found, sorted(orphans - used - there - needed)
 
 
+@pytest.mark.ci
 def test_it_leaves_every_version_and_every_record(base, repo, tmp_path):
     days, _ = base
     before = {info.path for info in LocalStorage(repo).list()}

@@ -102,6 +102,7 @@ def ways(archive):
     }
 
 
+@pytest.mark.ci
 def test_each_way_equals_a_build_from_scratch(archive, tmp_path, opens):
     """A scan without hints; its first file is bad, so that nothing can be inferred from it."""
     bad = tmp_path / "archive" / "bad.nc"
@@ -248,6 +249,7 @@ def test_two_plans_at_once_add_facts_side_by_side(archive, tmp_path):
     assert asked == Fact.digest | Fact.values | Fact.labels
 
 
+@pytest.mark.ci
 @settings(
     max_examples=5,
     deadline=None,

@@ -13,6 +13,7 @@ from icevirt.objects.source_access import SourceAccess
 PAGE = (Path(__file__).parents[2] / "docs" / "catalog.md").read_text()
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_the_code_runs_from_top_to_bottom(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -2,10 +2,13 @@
 
 import time
 
+import pytest
+
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.execution.spark_jobs import done_of
 
 
+@pytest.mark.ci
 def test_tasks_are_counted_while_they_run_and_those_of_others_are_not(spark):
     executor, context = SparkExecutor(spark), spark.sparkContext
     context.addJobTag("others")

@@ -116,6 +116,7 @@ def test_when_its_jvm_dies_that_is_told_and_the_next_session_is_a_new_one(tmp_pa
     assert other.startswith("the Spark session of this process does not answer")
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_a_spark_that_does_not_start_is_one_error(tmp_path):
     (tmp_path / "sh").symlink_to("/bin/sh")  # and no bash

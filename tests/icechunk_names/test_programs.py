@@ -24,6 +24,7 @@ from icevirt import errors
 PAGE = Path(__file__).parents[2] / "docs" / "icechunk-programs.md"
 
 
+@pytest.mark.ci
 def test_the_code_of_the_page_runs(capsys):
     first, second = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     exec(first, {})

@@ -88,6 +88,7 @@ def test_what_is_new_is_committed_and_what_does_not_fit_is_held_back(repo, archi
     assert opened(repo).sizes["time"] == 16
 
 
+@pytest.mark.ci
 def test_files_delivered_twice_hold_back_no_file_between_them(repo, archive):
     for name, day in (("new0", 1), ("new1", 3), ("new2", 4), ("new3", 5), ("new4", 2)):
         write_day(archive / f"{name}.nc", day)

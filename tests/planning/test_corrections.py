@@ -174,6 +174,7 @@ def with_attrs(files, **attrs):
         return found.load()
 
 
+@pytest.mark.ci
 def test_a_correction_that_all_files_need_is_what_editing_the_files_would_be(days, tmp_path):
     attrs = {
         "time": {"units": "days since 1900-01-01", "calendar": "noleap"},

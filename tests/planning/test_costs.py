@@ -93,4 +93,4 @@ def test_a_plan_names_the_files_that_it_leaves_out(tmp_path):
     console.print(build_plan(plan))
     text = console.file.getvalue()
     assert "2, one after the other along time; 1 left out" in text
-    assert bad.url in text.partition("Left out\n")[2]
+    assert days[1] in text.partition("Left out\n")[2]

@@ -143,6 +143,7 @@ def test_an_existing_dimension_goes_to_what_xarray_gives_it(
     xr.testing.assert_identical(opened(repo_path, report), by_xarray(files, "time", theirs))
 
 
+@pytest.mark.ci
 def test_steps_that_share_a_chunk_lie_in_several_manifests(tmp_path, repo_path, monkeypatch):
     monkeypatch.setattr("icevirt.api.choices.CombineSpec", partial(CombineSpec, max_references=3))
     files = [

@@ -121,6 +121,7 @@ def test_a_file_with_holes_is_not_cut(tmp_path, repo_path):
     assert array.chunks == (30, 1, WIDE)
 
 
+@pytest.mark.ci
 @settings(max_examples=6, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(

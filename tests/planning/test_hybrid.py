@@ -231,6 +231,7 @@ def decoded(files):
     return [xr.open_dataset(path, decode_times=False)["data"].load() for path in files]
 
 
+@pytest.mark.ci
 def test_packing_that_differs_is_stored_where_every_value_survives(tmp_path, repo_path):
     """Half the scale: each value of the odd file is one of the others' values."""
     files = names(tmp_path, 3)

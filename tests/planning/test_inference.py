@@ -93,8 +93,7 @@ def test_rounding_says_nothing_and_the_error_gives_the_tolerance_that_holds(tmp_
     tiles = [write(tmp_path / f"t{n}.nc", [n], np.array([0, 1]) + n * 1.5e-9) for n in range(3)]
     with pytest.raises(CombineError, match=r"/x .*differ between files") as caught:
         icevirt.plan(tiles)
-    (fix,) = caught.value.fixes
-    assert fix.flags == ("--tolerance", "x=4e-09")
+    assert caught.value.fixes[0].flags == ("--tolerance", "x=4e-09")
     assert icevirt.plan(tiles, combine_options={"tolerance": {"x": 4e-9}}).concat_dim == ("y",)
 
 

@@ -250,6 +250,7 @@ def test_the_way_is_chosen_by_how_often_parts_would_be_read(monkeypatch):
     assert route_of(plan).kind is Route.shuffle
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_a_build_that_shuffles_equals_one_that_does_not(tmp_path, spark, monkeypatch):
     """On real Spark, through both ways: the same manifests under the same names."""

@@ -108,6 +108,7 @@ def test_a_member_that_is_missing_reads_as_missing_where_asked(tmp_path, repo_pa
     assert labels.tolist() == [1, 3]
 
 
+@pytest.mark.ci
 def test_real_scenarios_are_stacked(sample_data, repo_path):
     """A1B and E1 of one model over the same years."""
     files = [str(sample_data / f"{name}_north_america.nc") for name in ("A1B", "E1")]

@@ -42,9 +42,10 @@ def test_chunks_that_are_counted_together_cover_as_much(groups, monkeypatch):
     array[:11] = 1
     array[20:30, :2] = 1
     made = session.commit("some chunks")
-    (whole,) = coverage.coverage_of(repo.assets, ObjectId12.parse(made)).arrays
+    snapshot_id = ObjectId12.parse(made)
+    (whole,) = coverage.coverage_of(repo.assets, snapshot_id).groups[0].arrays
     monkeypatch.setattr(coverage, "_GROUPS", groups)
-    (grouped,) = coverage.coverage_of(repo.assets, ObjectId12.parse(made)).arrays
+    (grouped,) = coverage.coverage_of(repo.assets, snapshot_id).groups[0].arrays
     assert whole.shares.keys() == grouped.shares.keys() == {"inline"}
     for found in (whole, grouped):
         assert found.shares["inline"].sum() == pytest.approx(16)

@@ -80,7 +80,7 @@ def test_a_path_that_cannot_be_written_is_one_clear_error(path):
 
 
 def test_opening_nothing_says_so_and_makes_nothing(tmp_path):
-    with pytest.raises(RepositoryNotFoundError, match=r"Repository\.create"):
+    with pytest.raises(RepositoryNotFoundError, match=r"icevirt\.build\(files, repo\)"):
         Repository.open(tmp_path / "new")
     assert os.listdir(tmp_path) == []
     Repository.open_or_create(tmp_path / "new")

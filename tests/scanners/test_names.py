@@ -87,6 +87,7 @@ def virtualizarr(folder):
     ), wanted
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("write", [hdf5, netcdf_3, kerchunk, virtualizarr])
 def test_every_reader_finds_each_variable_under_a_path_of_its_own(write, tmp_path, repo_path):
     scanned, wanted = write(tmp_path)

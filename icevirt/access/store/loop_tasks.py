@@ -1,4 +1,4 @@
-"""Start tasks of an event loop that nobody waits for."""
+"""Start tasks of an event loop in the background, where no call waits for them."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import tempfile
 
 import icechunk
 import numpy as np
+import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -131,6 +132,7 @@ def check_extents(snapshot) -> None:
     assert covered.max(initial=0) <= 1
 
 
+@pytest.mark.ci
 @settings(max_examples=25)
 @given(turns)
 def test_both_agree_with_a_plain_array_after_every_turn(history):

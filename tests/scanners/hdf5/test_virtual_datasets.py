@@ -61,6 +61,7 @@ def test_what_does_not_fit_needs_the_budget_and_says_why(name, tmp_path):
     np.testing.assert_array_equal(materialise(icevirt.scan_file(path).array("d")), wanted(path))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ALL)
 def test_icevirt_the_official_client_and_h5py_read_the_same(name, tmp_path, in_process):
     path, repo = write(name, tmp_path / "in"), str(tmp_path / "repo")

@@ -68,6 +68,7 @@ def test_on_a_narrow_terminal_help_is_made_for_it(answered):
     assert answered("--help", columns="60") is None
 
 
+@pytest.mark.ci
 def test_info_is_what_the_program_prints(tmp_path, answered):
     repo = str(tmp_path / "repo")
     icevirt.Repository.create(repo).create_tag(

@@ -8,7 +8,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -152,7 +151,9 @@ def clean_env(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Fail the test that leaves a signal handler behind, not a later one that meets it."""
+    """Leave nothing of a command; fail the test that leaves a signal handler, not a later one."""
+    if (notation := sys.modules.get("icevirt.remedy_notation")) is not None:
+        notation.REPOSITORY.set("")  # of a command that ran in this process
     left = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     assert left is signal.SIG_DFL, f"this test left {left} as the handler of SIGTERM"
 
@@ -170,7 +171,7 @@ def run(
         before = signal.getsignal(signal.SIGTERM)
         try:
             with pytest.raises(SystemExit) as stop:
-                copy_context().run(main.run)  # as a process of its own begins with defaults
+                main.run()
         finally:
             signal.signal(signal.SIGTERM, before)
         told = capsys.readouterr()

@@ -101,7 +101,7 @@ def helped(*words: str) -> Callable[[Path], None]:
     """Run the command in this process."""
 
     def work(folder: Path) -> None:
-        from icevirt.cli.main import run
+        from icevirt.cli.entry import run
 
         sys.argv = ["icevirt", *(each.format(folder) for each in words)]
         out = os.dup(1)

@@ -155,7 +155,7 @@ def summary(found: Outcomes) -> list[str]:
 
 
 def write(version: str, row: str) -> None:
-    """Put the row of a version among those of the page."""
+    """Insert the row of a version into the table of the page."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     table, _, after = rest.partition(END)
     head = ["Spark", "Python", "Java", "numpy", "pandas", *CLAIMS]

@@ -103,12 +103,12 @@ def measure(asked: Any, server: int, proxy: int, folder: Path) -> None:
         took.append(time.perf_counter() - begin)
         used.append(time.process_time() - spent)
         phases = {name: round(value, 2) for name, value in report.seconds.items()}
-        told = dict(asked_of(proxy).most_common())
-        read, written = told.pop(_READ, 0), told.pop(_WRITTEN, 0)
+        requests = dict(asked_of(proxy).most_common())
+        read, written = requests.pop(_READ, 0), requests.pop(_WRITTEN, 0)
         print(
             f"{number:4}  {took[-1]:.2f}  {used[-1]:.2f}  {report.flat}  "
             f"{read:,} B  {written:,} B  {phases}  "
-            f"{sum(told.values())} {told}",
+            f"{sum(requests.values())} {requests}",
             flush=True,
         )
     print(
@@ -195,9 +195,9 @@ class Late(BaseHTTPRequestHandler):
     def _pass(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         if self.path == "/asked":
-            told = "\n".join(f"{name} {count}" for name, count in Late.counts.items()).encode()
+            body = "\n".join(f"{name} {count}" for name, count in Late.counts.items()).encode()
             Late.counts.clear()
-            self._answer(200, {}, told)
+            self._answer(200, {}, body)
             return
         time.sleep(Late.latency)
         parts = self.path.partition("?")[0].split("/")
@@ -248,9 +248,9 @@ def asked_of(proxy: int) -> Counter[str]:
     """Return the requests since the last call, by kind."""
     connection = HTTPConnection("127.0.0.1", proxy, timeout=30)
     connection.request("GET", "/asked")
-    told = connection.getresponse().read().decode()
+    answer = connection.getresponse().read().decode()
     connection.close()
-    pairs = (line.rpartition(" ") for line in told.splitlines())
+    pairs = (line.rpartition(" ") for line in answer.splitlines())
     return Counter({name: int(count) for name, _, count in pairs})
 
 

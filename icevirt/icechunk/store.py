@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
@@ -234,11 +235,12 @@ class IcechunkStore(IcevirtStore):
     def _is_covered(self, locations: Sequence[str]) -> Any:
         """Say which locations a container covers; an empty one needs none."""
         prefixes = prefixes_of(self._session.config.virtual_chunk_containers.values())
-        known: dict[str, bool] = {"": True}
-        for url in locations:
-            if url not in known:
-                known[url] = url.startswith(prefixes)
-        return np.fromiter((known[url] for url in locations), bool, len(locations))
+        distinct = dict.fromkeys(locations)
+        known = dict(zip(distinct, map(str.startswith, distinct, repeat(prefixes)), strict=True))
+        known[""] = True
+        if all(known.values()):
+            return np.ones(len(locations), np.bool_)
+        return np.fromiter(map(known.__getitem__, locations), np.bool_, len(locations))
 
 
 raises_icechunks(IcechunkStore, read_by=Store)

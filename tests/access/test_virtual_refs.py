@@ -1,6 +1,7 @@
 """Virtual references set one by one, as a list, and as a box."""
 
 import math
+import re
 from datetime import UTC, datetime, timedelta, timezone
 
 import icechunk
@@ -11,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from access.virtual import VALUES, make
+from icevirt.access import virtual_refs
 from icevirt.access.virtual_refs import VirtualChunkSpec, recorded, table_of_grid
 from icevirt.errors import InvalidInputError, NodeNotFoundError, StaleReferenceError
+from icevirt.model.strings import Strings
 
 
 @pytest.fixture
@@ -216,3 +219,20 @@ def test_each_chunk_has_its_own_location_and_each_location_is_kept_once(drawn, d
     held = list(table.locations.url)
     assert [held[source] for source in table.source] == given
     assert held == list(dict.fromkeys(given))
+
+
+LOCAL = st.text("f/.%?#\\\0aé", max_size=9)
+URLS = st.builds("".join, st.tuples(st.sampled_from(["", "file://", "file:///", "s3://"]), LOCAL))
+
+
+@given(st.lists(URLS, max_size=8), st.integers(1, 20))
+def test_local_urls_are_looked_at_where_one_by_one_would(urls, at_once):
+    wanted = re.compile(r"file://(?!/)|file://.*(?:[%?#\\\0]|/\.)", re.DOTALL)
+    looked = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(virtual_refs, "local_path", looked.append)
+        patch.setattr(virtual_refs, "_BYTES_AT_ONCE", at_once)
+        virtual_refs.check_local(Strings.of(urls))
+    plain = [each for each in looked if not wanted.match(each)]
+    assert [each for each in urls if wanted.match(each)] == [x for x in looked if x not in plain]
+    assert all(each.endswith("/") for each in plain)  # the next one may begin with a dot

@@ -260,7 +260,7 @@ def build(archive: Archive) -> dict:
         allow_changes=False,
     )
     mark("commit")
-    figures = _spark_told(spark)
+    figures = _spark_figures(spark)
     driver = _pss(os.getpid())
     spark.stop()
     names = list(marks)
@@ -275,7 +275,7 @@ def build(archive: Archive) -> dict:
     }
 
 
-def _spark_told(spark) -> dict:
+def _spark_figures(spark) -> dict:
     """Return the bytes that Spark moved."""
     store = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 - no public way
     executors = store.executorList(False)

@@ -180,24 +180,24 @@ def main() -> None:
     before = None
     for count in given.files or [10_000, 100_000, *([1_000_000] if given.large else [])]:
         with tempfile.TemporaryDirectory(prefix="icevirt-bench-") as folder:
-            told: dict[str, float] = {}
+            output: dict[str, float] = {}
             for deed in DEEDS:
                 command = [sys.executable, __file__, "--measure", deed, folder, str(count)]
-                told |= json.loads(subprocess.check_output(command))
+                output |= json.loads(subprocess.check_output(command))
             size = sum(info.size for info in LocalStorage(Path(folder) / "catalog").list())
         cells = []
         for step in STEPS:
-            linear = before and told[step] / before[1][step] / (count / before[0])
+            linear = before and output[step] / before[1][step] / (count / before[0])
             ratio = f"{linear:.2f}" if linear else ""
-            cells.append(f"{told[step]:>13.2f} {told[step] / count * 1e6:>5.0f} {ratio:>5}")
-        memory = "/".join(f"{told[f'{deed} MiB']:.0f}" for deed in DEEDS)
+            cells.append(f"{output[step]:>13.2f} {output[step] / count * 1e6:>5.0f} {ratio:>5}")
+        memory = "/".join(f"{output[f'{deed} MiB']:.0f}" for deed in DEEDS)
         print(
             f"{count:>9,} {size / 2**20:>12.1f} {size / count:>7.0f}",
             *cells,
             f"   {memory}",
             flush=True,
         )
-        before = (count, told)
+        before = (count, output)
 
 
 if __name__ == "__main__":

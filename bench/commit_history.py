@@ -66,11 +66,11 @@ def make(root: Path, snapshots: int) -> None:
     file = root / "repo"
     info = repo_info.decode(file.read_bytes())
     tip = info.snapshots[info.branches["main"]]
-    told, parent, updates = dict(info.snapshots), tip.parent_id, list(info.latest_updates)
-    for number in range(snapshots - len(told)):
+    output, parent, updates = dict(info.snapshots), tip.parent_id, list(info.latest_updates)
+    for number in range(snapshots - len(output)):
         now = tip.flushed_at - snapshots + number
         key = ObjectId12(os.urandom(12))
-        told[key] = SnapshotSummary(
+        output[key] = SnapshotSummary(
             id=key, parent_id=parent, flushed_at=now, message=f"add hour {number} of the year"
         )
         backup = f"repo.{number:014d}.{ObjectId12(os.urandom(12))}"
@@ -78,12 +78,12 @@ def make(root: Path, snapshots: int) -> None:
             1, OpsLogEntry(kind=NewCommit("main", key), updated_at=now, backup_path=backup)
         )
         parent = key
-    told[tip.id] = replace(tip, parent_id=parent)
+    output[tip.id] = replace(tip, parent_id=parent)
     latest = tuple(updates[:OPS_LOG])
     before = updates[OPS_LOG].backup_path if len(updates) > OPS_LOG else None
     file.write_bytes(
         repo_info.encode(
-            replace(info, snapshots=told, latest_updates=latest, repo_before_updates=before)
+            replace(info, snapshots=output, latest_updates=latest, repo_before_updates=before)
         )
     )
 
@@ -100,7 +100,7 @@ def run(opened: Callable[[], Any], root: Path) -> dict[str, float]:
     if "x" not in zarr.open_group(session.store, mode="a"):
         zarr.create_array(session.store, name="x", shape=(1_000,), chunks=(10,), dtype="i4")
         session.commit("an array")
-    told: dict[str, list[float]] = {}
+    output: dict[str, list[float]] = {}
     size = 0
     for number in range(COMMITS):
 
@@ -109,23 +109,23 @@ def run(opened: Callable[[], Any], root: Path) -> dict[str, float]:
             zarr.open_array(session.store, path="x", mode="r+")[10 * number] = 1 + number
             session.commit(f"number {number}")
 
-        measured(told, "commit", commit)
+        measured(output, "commit", commit)
         size = size or (root / "repo").stat().st_size
 
     for _ in range(5):
-        measured(told, "open", lambda: opened().lookup_branch("main"))
+        measured(output, "open", lambda: opened().lookup_branch("main"))
         again = opened()
-        measured(told, "ancestry", lambda: list(again.ancestry(branch="main")))  # noqa: B023
-        measured(told, "ops_log", lambda: next(iter(again.ops_log())))  # noqa: B023
-    return {name: statistics.median(each) for name, each in told.items()} | {"size": size}
+        measured(output, "ancestry", lambda: list(again.ancestry(branch="main")))  # noqa: B023
+        measured(output, "ops_log", lambda: next(iter(again.ops_log())))  # noqa: B023
+    return {name: statistics.median(each) for name, each in output.items()} | {"size": size}
 
 
-def measured(told: dict[str, list[float]], name: str, work: Callable[[], object]) -> None:
+def measured(output: dict[str, list[float]], name: str, work: Callable[[], object]) -> None:
     """Run and note milliseconds of wall clock and processor."""
     wall, cpu = time.perf_counter(), time.process_time()
     work()
-    told.setdefault(f"{name}_cpu", []).append(1000 * (time.process_time() - cpu))
-    told.setdefault(name, []).append(1000 * (time.perf_counter() - wall))
+    output.setdefault(f"{name}_cpu", []).append(1000 * (time.process_time() - cpu))
+    output.setdefault(name, []).append(1000 * (time.perf_counter() - wall))
 
 
 def with_icechunk(root: Path) -> dict[str, float]:
@@ -157,8 +157,8 @@ def child(who: str, made: Path) -> dict[str, float]:
         shutil.copytree(made, root)
         command = [sys.executable, __file__, "--child", who, str(root)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
-        told: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-        return told
+        output: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        return output
 
 
 def medians(snapshots: int, rounds: int) -> dict[str, dict[str, float]]:

@@ -32,17 +32,17 @@ def step(name, function, *arguments):
     process = context.Process(target=_child, args=(function, arguments, answers))
     process.start()
     process.join()
-    told = answers.get() if process.exitcode == 0 else {"failed": process.exitcode}
-    print(f"{name:34s} {json.dumps(told)}", flush=True)
-    return told
+    output = answers.get() if process.exitcode == 0 else {"failed": process.exitcode}
+    print(f"{name:34s} {json.dumps(output)}", flush=True)
+    return output
 
 
 def _child(function, arguments, answers):
     begin = time.perf_counter()
-    told = function(*arguments)
+    output = function(*arguments)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     answers.put(
-        {"seconds": round(time.perf_counter() - begin, 2), "peak_MiB": peak, **(told or {})}
+        {"seconds": round(time.perf_counter() - begin, 2), "peak_MiB": peak, **(output or {})}
     )
 
 

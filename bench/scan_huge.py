@@ -80,8 +80,8 @@ class Watch:
                 stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 self._cpu[pid] = sum(map(int, stat[11:15])) / os.sysconf("SC_CLK_TCK")
                 if b"pyspark" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    told = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-                    pss = next(int(line.split()[1]) for line in told if line.startswith("Pss:"))
+                    output = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+                    pss = next(int(line.split()[1]) for line in output if line.startswith("Pss:"))
                     self.peak = max(self.peak, pss)
             except OSError:  # it is gone
                 continue

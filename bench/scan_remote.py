@@ -63,8 +63,8 @@ class Handler(BaseHTTPRequestHandler):
             file.seek(first)
             body = file.read(last + 1 - first)
         Handler.sent += len(body)
-        told = {"content-range": f"bytes {first}-{first + len(body) - 1}/{size}"}
-        self.answer(206, body, told)
+        output = {"content-range": f"bytes {first}-{first + len(body) - 1}/{size}"}
+        self.answer(206, body, output)
 
     def do_HEAD(self) -> None:
         """Answer with the size alone."""
@@ -79,8 +79,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def asked(self, size: int) -> tuple[int, int]:
         """Return the first and last byte of the range."""
-        told = self.headers.get("range", "bytes=0-").removeprefix("bytes=")
-        first, _, last = told.partition("-")
+        output = self.headers.get("range", "bytes=0-").removeprefix("bytes=")
+        first, _, last = output.partition("-")
         if not first:
             return size - int(last), size - 1
         return int(first), min(int(last or size), size - 1)
@@ -88,14 +88,14 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         """Send an answer."""
         self.send_response_only(status)
-        told = {
+        output = {
             "content-length": str(len(body)),
             "accept-ranges": "bytes",
             "etag": '"x"',
             "last-modified": "Wed, 21 Oct 2015 07:28:00 GMT",
             **headers,
         }
-        for name, value in told.items():
+        for name, value in output.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)

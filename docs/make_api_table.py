@@ -67,10 +67,10 @@ class Comparison:
 
     def reason[T](self, table: Mapping[str, T], name: str) -> T | None:
         """Return what a table says about a name; its keys are patterns."""
-        for pattern, told in table.items():
+        for pattern, note in table.items():
             if re.fullmatch(pattern, name):
                 self.used.add(pattern)
-                return told
+                return note
         return None
 
     def stale(self) -> list[str]:
@@ -141,9 +141,9 @@ def _add(
     unsaid = [each for each in differing if not _is_said(found, each, why)]
     if unsaid:
         found.unexplained.append(f"{name} differs in {', '.join(unsaid)}")
-    here, told = renamed or ("", "")
+    here, note = renamed or ("", "")
     verdict = "renamed" if here else "differs" if why or differing else "same"
-    texts = [text for text in (told, why, _general(found, differing)) if text]
+    texts = [text for text in (note, why, _general(found, differing)) if text]
     found.rows.append(Row(name, verdict, here, "; ".join(texts)))
 
 
@@ -155,11 +155,11 @@ def _is_said(found: Comparison, parameter: str, why: str) -> bool:
 
 def _general(found: Comparison, differing: list[str]) -> str:
     reasons = found.reasons
-    told = sorted(
+    note = sorted(
         {reasons.PARAMETERS[p] for p in differing if p in reasons.PARAMETERS}
         | ({reasons.BY_KEYWORD.format(p.strip("*")) for p in differing if p.endswith("*")})
     )
-    return "; ".join(told)
+    return "; ".join(note)
 
 
 def _differing(found: Comparison, name: str, theirs: Any, ours: Any) -> list[str]:
@@ -295,8 +295,8 @@ def _section(title: str, rows: list[Row], prefix: str) -> str:
     if rest:
         lines += ["| icechunk | icevirt | why |", "|---|---|---|"]
         for (verdict, here, why), names in rest.items():
-            told = f"`{here}`" if here else verdict
-            lines.append(f"| {', '.join(f'`{n}`' for n in names)} | {told} | {_cell(why)} |")
+            note = f"`{here}`" if here else verdict
+            lines.append(f"| {', '.join(f'`{n}`' for n in names)} | {note} | {_cell(why)} |")
         lines.append("")
     return "\n".join(lines)
 

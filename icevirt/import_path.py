@@ -93,7 +93,7 @@ def python_path(variables: Mapping[str, str]) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(absolute(variables["PYTHONPATH"]))}
 
 
-def take_told() -> None:
+def take_import_path() -> None:
     """Import from where the process that started Spark does, if it is set."""
     given = absolute(os.environ.get(VARIABLE, ""))
     sys.path[:] = [*given, *(each for each in sys.path if each not in given)]

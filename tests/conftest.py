@@ -174,7 +174,7 @@ def run(
                 main.run()
         finally:
             signal.signal(signal.SIGTERM, before)
-        told = capsys.readouterr()
-        return stop.value.code, told.out, told.err
+        output = capsys.readouterr()
+        return stop.value.code, output.out, output.err
 
     return command

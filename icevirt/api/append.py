@@ -333,7 +333,7 @@ def _appended(
     refuse_outside(listing.files, prefixes, call.storage.url)
     request = replace(
         request,
-        commit=_told(how.commit, found, growing),
+        commit=_with_message(how.commit, found, growing),
         held=None if record is None else growing.held(found),
         recipe=request.recipe or call.recipe(how, record),
         also=() if record is None else identities_in(call.catalog, request.options),
@@ -433,7 +433,7 @@ def _appended_flat(report: BuildReport, found: Compared) -> AppendReport:
 _NOTHING = FileListing(files=SourceFiles(), pieces=())
 
 
-def _told(commit: CommitOptions, found: Compared, growing: GrowingSources) -> CommitOptions:
+def _with_message(commit: CommitOptions, found: Compared, growing: GrowingSources) -> CommitOptions:
     """Return how to commit, with a message that says what is appended."""
     if commit.message is not None:
         return commit

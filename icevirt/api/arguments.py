@@ -170,7 +170,7 @@ def _as_recorded(labels: Labels) -> JSON:
 
 def identity_of(options: ScannerOptions, version: int = catalog.VERSION) -> str:
     """Return a digest of what decides how a file is described: options and scanners."""
-    identity = told_of(options, version)
+    identity = recorded_options(options, version)
     return _identity(identity["options"], identity["scanners"])
 
 
@@ -180,7 +180,7 @@ def _identity(options: Mapping[str, Any], scanners: Mapping[str, Any]) -> str:
 
 def identity_by(options: ScannerOptions, scanners: Mapping[str, Any]) -> str:
     """Return the identity of a scan with the same options, by other versions of scanners."""
-    identity = told_of(options)
+    identity = recorded_options(options)
     order = [*identity["scanners"]]  # metadata of snapshots has none
     known = {name: scanners[name] for name in (*order, *sorted(scanners)) if name in scanners}
     return _identity(identity["options"], known)
@@ -188,7 +188,7 @@ def identity_by(options: ScannerOptions, scanners: Mapping[str, Any]) -> str:
 
 def identities_in(catalog_: Storage, options: ScannerOptions) -> tuple[str, ...]:
     """Return the scans of a catalog that had these options, whatever the versions of scanners."""
-    asked = json.loads(json.dumps(told_of(options)["options"]))
+    asked = json.loads(json.dumps(recorded_options(options)["options"]))
     try:
         there = described_scans(catalog_)
     except FormatError:
@@ -196,7 +196,7 @@ def identities_in(catalog_: Storage, options: ScannerOptions) -> tuple[str, ...]
     return tuple(sorted(name for name, scan in there.items() if scan["options"] == asked))
 
 
-def told_of(options: ScannerOptions, version: int = catalog.VERSION) -> dict[str, Any]:
+def recorded_options(options: ScannerOptions, version: int = catalog.VERSION) -> dict[str, Any]:
     """Return what decides how a file is described: options, and scanners with their versions.
 
     How files are combined decides nothing, except in catalogs of an earlier ``version``.

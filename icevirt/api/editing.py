@@ -20,7 +20,7 @@ from icevirt.planning.edits.checked_names import refuse_unknown_edits
 from icevirt.planning.edits.file_edits import FileEdit, facts_of_file
 from icevirt.planning.edits.renames import LabelEdits, edited
 
-TOLD = "preprocess"
+BY_PREPROCESS = "preprocess"
 """Labels that the function gives."""
 
 
@@ -68,13 +68,13 @@ class Edits:
             InvalidInputError: No file has what is named, or the function returns something else.
         """
         labels: dict[str, list[str | int | float]] = {
-            name: [] for name, given in spec.labels.items() if given == TOLD
+            name: [] for name, given in spec.labels.items() if given == BY_PREPROCESS
         }
         edits, of_file = [FileEdit()], np.zeros(len(facts.files), np.int64)
         if self.function is not None:
             edits, of_file = _preprocessed(facts, self.function, spec, labels)
             refuse_unknown_edits(facts, edits, of_file, spec.labels, of_each=True)
-            facts = edited(facts, edits, of_file, option=TOLD)
+            facts = edited(facts, edits, of_file, option=BY_PREPROCESS)
         elif labels:
             raise InvalidInputError(
                 "labels='preprocess' needs a preprocess function",
@@ -142,8 +142,8 @@ def _add_labels(
                 f"preprocess returns labels along {name!r}, but its labels are not set to "
                 "'preprocess'",
                 do="Name the dimension in concat_dim, and pass combine_options="
-                f'{{"labels": {{"{name}": "{TOLD}"}}}}'
-                f" (--labels {name}={TOLD}).",
+                f'{{"labels": {{"{name}": "{BY_PREPROCESS}"}}}}'
+                f" (--labels {name}={BY_PREPROCESS}).",
                 file=url,
             )
     for name, found in labels.items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from icevirt.archive.reports.build import Progress, RepositorySummary
 from icevirt.errors import InvalidInputError
-from icevirt.model.generation import told_otherwise
+from icevirt.model.generation import without_old_format_warning
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.storage.constructors import StorageLike, storage_of
@@ -42,7 +42,7 @@ def info(
         >>> summary.message, [array.path for array in summary.arrays]
         ('Build from 3 files', ['/lat', '/lon', '/tas', '/time'])
     """
-    with told_otherwise():
+    with without_old_format_warning():
         opened = Repository.open(repo)
     return summary(opened, branch=branch, tag=tag, snapshot_id=snapshot_id)
 

@@ -136,20 +136,20 @@ def verify(
     return VerifyReport(
         repo=storage.url,
         snapshot_id=session.snapshot_id,
-        checked=_with_untold(session, checked) if full else checked,
+        checked=_with_unmatched(session, checked) if full else checked,
         seed=seed,
         executor=running.name,
         seconds=clock.seconds,
     )
 
 
-def _with_untold(session: Session, checked: Checked) -> Checked:
+def _with_unmatched(session: Session, checked: Checked) -> Checked:
     """Add arrays with values of which nothing was compared; labels of a new axis have no file.
 
     Stored arrays are compared beside the chunks of a file that are references.
     """
     seen = checked.compared | {path for path, _ in checked.not_compared}
-    untold = tuple(
+    unmatched = tuple(
         node.path
         for node in session.snapshot.arrays()
         if node.path not in seen
@@ -157,7 +157,7 @@ def _with_untold(session: Session, checked: Checked) -> Checked:
         and not any(each.array == node.path for each in checked.differences)
         and node.dimension_names != (paths.name(node.path),)
     )
-    return replace(checked, untold=untold)
+    return replace(checked, unmatched=unmatched)
 
 
 def _refuse_unauthorized(

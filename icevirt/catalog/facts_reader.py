@@ -39,11 +39,11 @@ from icevirt.catalog.row_checks import CHECKS, check_alike, finding_of, group_of
 from icevirt.model.strings import Strings
 from icevirt.storage.protocol import Storage
 
-_TOLD = ("code", "error", "findings", "places", "left_out")  # alike in most files
-_FILES = ["row", "status", "signature", *_TOLD]
+_REMARKS = ("code", "error", "findings", "places", "left_out")  # alike in most files
+_FILES = ["row", "status", "signature", *_REMARKS]
 _ARRAYS = [name for name, _ in catalog.ARRAYS]
 _CODED = ("path", "schema", "shape", "digest")
-_NUMBERED = (*_CODED, "labels_dtype", "status", "signature", *_TOLD)
+_NUMBERED = (*_CODED, "labels_dtype", "status", "signature", *_REMARKS)
 _WITHOUT_ARRAYS = file_signature(())
 _COUNTS = ("virtual", "inline", "virtual_bytes", "inline_bytes")
 
@@ -140,13 +140,13 @@ class _GatheredFacts:
             self._bad.append(
                 (place, BadFile(url=self._sources.urls[place], code=code, error=error))
             )
-        self._add_told(files, places, good)
+        self._add_remarks(files, places, good)
         self._add_arrays(arrays, self._chosen.row[places[good]], places[good])
         bare = ~np.isin(numbers_of(files["row"]), numbers_of(arrays["row"]))
         if (good & bare & ~are(files["signature"], _WITHOUT_ARRAYS)).any():
             raise ValueError("variables of a file are missing")
 
-    def _add_told(self, files: Any, places: NDArray[np.int64], good: NDArray[np.bool_]) -> None:
+    def _add_remarks(self, files: Any, places: NDArray[np.int64], good: NDArray[np.bool_]) -> None:
         """Note what is said once, however many files say it."""
         for text in files["left_out"].unique().to_pylist():
             self._left_out |= {*texts(json.loads(text))}

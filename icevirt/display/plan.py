@@ -40,7 +40,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
         "manifests": f"{cost.write_tasks:,} of {count(cost.windows, 'window')}",
         "tasks": f"{cost.scan_tasks:,} to scan, at most {cost.write_tasks:,} to write",
         **({"executor": plan.executor} if plan.executor else {}),
-        "route": cost.route_told,
+        "route": cost.route_description,
         "memory": f"about {size(cost.task_memory)} in a task, {size(cost.driver_memory)} in the"
         " driver, beside their processes",
         **_reading("one map", cost.map, None if cost.map is None else cost.map.map),

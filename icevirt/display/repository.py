@@ -231,9 +231,9 @@ def verify_report(report: VerifyReport) -> RenderableType:
         words(f"  not compared: {array}: {reason}", "yellow")
         for array, reason in checked.not_compared
     ]
-    if checked.untold:
+    if checked.unmatched:
         why = "because no compared chunk shares a file with them"
-        lines.append(words(f"  not compared, {why}: {', '.join(checked.untold)}", "yellow"))
+        lines.append(words(f"  not compared, {why}: {', '.join(checked.unmatched)}", "yellow"))
     return Group(
         words(report.repo, "bold"),
         Text(f"  snapshot  {report.snapshot_id}"),

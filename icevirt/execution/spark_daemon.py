@@ -8,7 +8,7 @@ checks.
 
 from __future__ import annotations
 
-from icevirt.import_path import take_told
+from icevirt.import_path import take_import_path
 from icevirt.tasks.forkserver import STAGES, prepare
 
 NEEDED = ("pyspark.worker", *STAGES)
@@ -16,7 +16,7 @@ NEEDED = ("pyspark.worker", *STAGES)
 
 def main() -> None:
     """Import, then do as Spark's own daemon."""
-    take_told()
+    take_import_path()
     prepare(NEEDED)
     from pyspark.daemon import manager
 

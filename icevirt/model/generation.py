@@ -77,7 +77,7 @@ class OldFormatWarning(UserWarning):
 
 
 @contextmanager
-def told_otherwise() -> Iterator[None]:
+def without_old_format_warning() -> Iterator[None]:
     """Leave out the warning in a block whose report or refusal says the same."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OldFormatWarning)

@@ -55,7 +55,7 @@ class Staleness:
         self.on_stale: OnStale = on_stale
         self.unlock()
         self._verifiable = self._unverifiable = self._stale = 0
-        self._told: set[object] = set()
+        self._reported: set[object] = set()
         _all.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -87,8 +87,8 @@ class Staleness:
         location = change.facts.get("location")
         with self._lock:
             self._stale += 1
-            is_news = location not in self._told
-            self._told.add(location)
+            is_news = location not in self._reported
+            self._reported.add(location)
         if self.on_stale == "raise":
             raise change
         if self.on_stale == "warn" and is_news:

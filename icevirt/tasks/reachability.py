@@ -127,12 +127,12 @@ def _note(task: ReachTask, storage: Storage, name: str) -> Iterator[Unreached]:
             yield Unreached(kind="unshared", role="storage", url=storage.url, cause="")
             return
     except Exception as error:  # noqa: BLE001  # whatever a library raises
-        yield Unreached(kind="unreachable", role="storage", url=storage.url, cause=_told(error))
+        yield Unreached(kind="unreachable", role="storage", url=storage.url, cause=_cause(error))
         return
     try:
         storage.put(f"{task.folder}/{name}", task.note)
     except Exception as error:  # noqa: BLE001
-        yield Unreached(kind="unwritable", role="storage", url=storage.url, cause=_told(error))
+        yield Unreached(kind="unwritable", role="storage", url=storage.url, cause=_cause(error))
 
 
 def finds(storage: Storage, path: str, note: bytes) -> bool:
@@ -153,7 +153,7 @@ def _object(storage: Storage, path: str) -> Iterator[Unreached]:
     except ObjectNotFoundError:
         yield Unreached(kind="unshared", role="storage", url=storage.url, cause="")
     except Exception as error:  # noqa: BLE001
-        yield Unreached(kind="unreachable", role="storage", url=storage.url, cause=_told(error))
+        yield Unreached(kind="unreachable", role="storage", url=storage.url, cause=_cause(error))
 
 
 def _source(task: ReachTask, url: str) -> Iterator[Unreached]:
@@ -161,10 +161,10 @@ def _source(task: ReachTask, url: str) -> Iterator[Unreached]:
         with granted(task.access), open_source(url) as source:
             source.read(0, 1)
     except Exception as error:  # noqa: BLE001
-        yield Unreached(kind="unread", role="source", url=url, cause=_told(error))
+        yield Unreached(kind="unread", role="source", url=url, cause=_cause(error))
 
 
-def _told(error: Exception) -> str:
+def _cause(error: Exception) -> str:
     if isinstance(error, IcevirtError):
         return error.summary
     return f"{type(error).__name__}: {error}".partition("\n")[0]

@@ -27,10 +27,10 @@ def pytest_configure(config):
 def pytest_runtest_setup(item):
     """Skip a test for the parameters that it says it cannot have."""
     for marker in item.iter_markers("skip_if_param"):
-        told = dict(marker.kwargs)
-        reason, condition = told.pop("reason", ""), told.pop("condition", True)
+        output = dict(marker.kwargs)
+        reason, condition = output.pop("reason", ""), output.pop("condition", True)
         given = getattr(item, "callspec", None)
-        if condition and given and all(given.params.get(k) == v for k, v in told.items()):
+        if condition and given and all(given.params.get(k) == v for k, v in output.items()):
             pytest.skip(reason)
 
 

@@ -68,19 +68,19 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_damage_is_told_by_every_read(virtual, damage):
+def test_damage_is_given_by_every_read(virtual, damage):
     options = {"authorize_virtual_chunk_access": [virtual.prefix]}
     for read in READS.values():
         read(virtual, options)
     damage(virtual)
     for name, read in READS.items():
-        with pytest.raises(IcevirtError) as told:
+        with pytest.raises(IcevirtError) as output:
             read(virtual, options)
-        assert not isinstance(told.value, KeyError | FileNotFoundError), name
+        assert not isinstance(output.value, KeyError | FileNotFoundError), name
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
-def test_what_cannot_be_read_for_want_of_permission_is_told(virtual, read, monkeypatch):
+def test_what_cannot_be_read_for_want_of_permission_is_reported(virtual, read, monkeypatch):
     """Tests may run as root, who may read everything; so the system call is made to refuse."""
 
     def refuse(*arguments, **options):
@@ -167,19 +167,19 @@ VALUES_READ = {
 
 @pytest.mark.filterwarnings("ignore:.*codecs are not in the Zarr:UserWarning")
 @pytest.mark.parametrize(("codec", "body"), BROKEN.values(), ids=BROKEN.keys())
-def test_bytes_that_no_codec_takes_are_told_with_repository_and_variable(virtual, codec, body):
+def test_bytes_that_no_codec_takes_are_reported_with_repository_and_variable(virtual, codec, body):
     file = compressed(virtual, codec)
     options = {"authorize_virtual_chunk_access": [virtual.prefix]}
     for read in VALUES_READ.values():
         read(open_dataset(virtual, options))
     overwrite(file, body)
     for name, read in VALUES_READ.items():
-        with pytest.raises(StorageError, match=r"cannot be decoded.*icevirt check") as told:
+        with pytest.raises(StorageError, match=r"cannot be decoded.*icevirt check") as output:
             read(open_dataset(virtual, options))
-        assert told.value.facts["repo"] == virtual.root.as_uri()
-        assert told.value.facts["variable"] == "/packed", name
-        assert type(told.value.__cause__).__name__ in told.value.facts["reason"]
-        assert str(pickle.loads(pickle.dumps(told.value))) == str(told.value)
+        assert output.value.facts["repo"] == virtual.root.as_uri()
+        assert output.value.facts["variable"] == "/packed", name
+        assert type(output.value.__cause__).__name__ in output.value.facts["reason"]
+        assert str(pickle.loads(pickle.dumps(output.value))) == str(output.value)
 
 
 def test_a_wrong_index_is_the_callers_and_stays_an_index_error(virtual):

@@ -69,7 +69,7 @@ SESSIONS = {
 
 @pytest.mark.parametrize("damage", [gone, cut_short])
 @pytest.mark.parametrize("begin", SESSIONS.values(), ids=SESSIONS.keys())
-def test_damaged_manifests_are_told_by_every_question(tmp_path, begin, damage):
+def test_damaged_manifests_are_given_by_every_question(tmp_path, begin, damage):
     at = make(tmp_path, skip=(1,))
     for ask in ASKED.values():
         before = begin(at.open())
@@ -77,9 +77,9 @@ def test_damaged_manifests_are_told_by_every_question(tmp_path, begin, damage):
     damage(at, "manifests")
     for name, ask in ASKED.items():
         session = begin(at.open())
-        told = raised_by(ask, session)
-        assert isinstance(told, IcevirtError), name
-        assert not isinstance(told, KeyError | FileNotFoundError), name
+        output = raised_by(ask, session)
+        assert isinstance(output, IcevirtError), name
+        assert not isinstance(output, KeyError | FileNotFoundError), name
 
 
 def raised_by(ask, session):

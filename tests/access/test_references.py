@@ -64,13 +64,13 @@ def test_a_table_has_a_row_for_each_chunk_that_was_written(mixed):
     table = store.refs_table("/v")
     native = store.source_of("/v", (4, 0)).url
     seconds = -(-mixed.source.stat().st_mtime_ns // 10**9)
-    told = table.column("last_modified").cast(pa.int64()).to_pylist()
+    output = table.column("last_modified").cast(pa.int64()).to_pylist()
     assert table.drop(["last_modified"]).to_pylist() == [
         row(0, "virtual", mixed.prefix + "source.bin", 4),
         row(1, "inline", None, 0),
         row(2, "native", native, 0),
     ]
-    assert told == [seconds, None, None]
+    assert output == [seconds, None, None]
     assert len(store.refs_table("/native")) == 1
 
 
@@ -131,8 +131,8 @@ def test_a_value_is_found_by_its_labels(tmp_path):
     ds.to_zarr(session.store, group="g", mode="w", encoding={"a": {"chunks": (4, 1)}})
     found = session.store.source_of("g/a", labels={"t": "2000-01-05", "x": 1.5})
     assert found.chunk == (1, 1)
-    for labels, told in WRONG.items():
-        with pytest.raises(InvalidInputError, match=told):
+    for labels, output in WRONG.items():
+        with pytest.raises(InvalidInputError, match=output):
             session.store.source_of("g/a", labels=dict(labels))
 
 

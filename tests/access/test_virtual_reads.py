@@ -84,7 +84,7 @@ def test_a_rewritten_source_is_stale(virtual, read):
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
-def test_a_truncated_source_is_told(virtual, read):
+def test_a_truncated_source_is_reported(virtual, read):
     facts = virtual.source.stat()
     os.truncate(virtual.source, 10)
     os.utime(virtual.source, ns=(facts.st_atime_ns, facts.st_mtime_ns))
@@ -133,7 +133,7 @@ def test_a_hostile_reference_reads_nothing_outside(virtual, tmp_path, location):
         hostile(virtual, location).get_sync("v/c/0/0")
 
 
-def test_a_reference_whose_offset_leaves_63_bits_is_told(virtual):
+def test_a_reference_whose_offset_leaves_63_bits_is_reported(virtual):
     session = virtual.open().writable_session("main")
     table = ChunkTable.virtual(
         index=np.zeros((1, 2), int),
@@ -146,7 +146,7 @@ def test_a_reference_whose_offset_leaves_63_bits_is_told(virtual):
         session.store.get_sync("v/c/0/0")
 
 
-def test_a_reference_of_more_bytes_than_memory_is_told(virtual):
+def test_a_reference_of_more_bytes_than_memory_is_reported(virtual):
     session = virtual.open().writable_session("main")
     table = ChunkTable.virtual(
         index=np.zeros((1, 2), int),

@@ -284,11 +284,11 @@ def saying(repo, **changes):
     import zarr
 
     zarr.open_group(session.store, mode="a").attrs["n"] = len(history(repo))
-    told = {
+    output = {
         name: {**held[name], **each} if isinstance(each, dict) else each
         for name, each in changes.items()
     }
-    session.commit("somebody's", metadata={METADATA: {**held, **told}})
+    session.commit("somebody's", metadata={METADATA: {**held, **output}})
 
 
 def run_me(_):
@@ -303,10 +303,10 @@ AUTHORITY = {
 }
 
 
-@pytest.mark.parametrize(("told", "name"), AUTHORITY.values(), ids=AUTHORITY)
-def test_a_recorded_option_that_reads_or_runs_something_is_not_taken(told, name, days, repo):
+@pytest.mark.parametrize(("output", "name"), AUTHORITY.values(), ids=AUTHORITY)
+def test_a_recorded_option_that_reads_or_runs_something_is_not_taken(output, name, days, repo):
     icevirt.append(days[:2], repo, concat_dim="time")
-    saying(repo, **told)
+    saying(repo, **output)
     with pytest.raises(errors.InvalidInputError, match=name):
         icevirt.append(days[2], repo)
 
@@ -320,10 +320,10 @@ UNUSABLE = {
 }
 
 
-@pytest.mark.parametrize("told", UNUSABLE.values(), ids=UNUSABLE)
-def test_what_no_build_records_is_refused(told, days, repo):
+@pytest.mark.parametrize("output", UNUSABLE.values(), ids=UNUSABLE)
+def test_what_no_build_records_is_refused(output, days, repo):
     icevirt.append(days[:2], repo, concat_dim="time")
-    saying(repo, **told)
+    saying(repo, **output)
     with pytest.raises((errors.FormatError, errors.InvalidInputError), match='mode="w"'):
         icevirt.append(days[2], repo)
 

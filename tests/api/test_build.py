@@ -241,18 +241,18 @@ def test_official_writers_leave_the_other_manifests_alone(days, repo_path):
     assert (int(found.offset[0]), int(found.length[0])) == (1, 9)
 
 
-def test_progress_is_told(days, repo_path):
+def test_progress_is_reported(days, repo_path):
     """Every long phase says how far it is."""
-    told = []
-    icevirt.build(days, repo_path, concat_dim="time", progress=told.append)
-    steps = {(each.phase, each.done, each.total, each.unit) for each in told}
+    output = []
+    icevirt.build(days, repo_path, concat_dim="time", progress=output.append)
+    steps = {(each.phase, each.done, each.total, each.unit) for each in output}
     assert {("scan", 3, 3, "files"), ("write", 2, 2, "manifests")} <= steps
-    assert list(dict.fromkeys(each.phase for each in told)) == [
+    assert list(dict.fromkeys(each.phase for each in output)) == [
         *("list", "executor", "scan", "plan", "write", "commit")
     ]
-    scanned = next(each for each in told if each.phase == "scan" and each.done == 3)
+    scanned = next(each for each in output if each.phase == "scan" and each.done == 3)
     assert (scanned.files, scanned.bytes) == (3, sum(Path(day).stat().st_size for day in days))
-    written = next(each for each in told if each.phase == "write" and each.done == 2)
+    written = next(each for each in output if each.phase == "write" and each.done == 2)
     assert written.references > 0
 
 
@@ -261,9 +261,9 @@ def test_metadata_says_what_was_built(days, repo_path):
     report = icevirt.build(
         days, repo_path, concat_dim="time", commit_options={"metadata": {"ticket": 7}}
     )
-    told = icevirt.Repository.open(repo_path).lookup_snapshot(report.snapshot_id).metadata
-    assert told["ticket"] == 7
-    assert told["icevirt_build"]["files"] == 3
-    assert told["icevirt_build"]["build_id"] == report.build_id
-    assert told["icevirt_build"]["icevirt"] == icevirt.__version__
-    assert told["icevirt_build"]["scanners"]["hdf5"] == icevirt.scan_file(days[0]).scanner_version
+    output = icevirt.Repository.open(repo_path).lookup_snapshot(report.snapshot_id).metadata
+    assert output["ticket"] == 7
+    assert output["icevirt_build"]["files"] == 3
+    assert output["icevirt_build"]["build_id"] == report.build_id
+    assert output["icevirt_build"]["icevirt"] == icevirt.__version__
+    assert output["icevirt_build"]["scanners"]["hdf5"] == icevirt.scan_file(days[0]).scanner_version

@@ -75,11 +75,11 @@ SPOILT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("spoil", "kind", "told"), SPOILT.values(), ids=SPOILT.keys())
-def test_files_that_do_not_fit_leave_nothing_behind(days, repo_path, spoil, kind, told):
+@pytest.mark.parametrize(("spoil", "kind", "output"), SPOILT.values(), ids=SPOILT.keys())
+def test_files_that_do_not_fit_leave_nothing_behind(days, repo_path, spoil, kind, output):
     """One error that names the file; no repository, no folder."""
     spoil(days[2])
-    with pytest.raises(kind, match=told) as caught:
+    with pytest.raises(kind, match=output) as caught:
         icevirt.build(days, repo_path, concat_dim="time")
     assert caught.value.do or caught.value.fixes
     assert not Path(repo_path).exists()
@@ -136,11 +136,11 @@ CALLS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "kind", "told"), CALLS.values(), ids=CALLS.keys())
-def test_wrong_calls_are_answered_before_anything_is_made(days, repo_path, change, kind, told):
+@pytest.mark.parametrize(("change", "kind", "output"), CALLS.values(), ids=CALLS.keys())
+def test_wrong_calls_are_answered_before_anything_is_made(days, repo_path, change, kind, output):
     """The message holds what was wrong and what would be right."""
     call = {"sources": days, "concat_dim": "time", **change}
-    with pytest.raises(kind, match=told) as caught:
+    with pytest.raises(kind, match=output) as caught:
         icevirt.build(call.pop("sources"), repo_path, **grouped(call))
     assert caught.value.do
     assert not Path(repo_path).exists()

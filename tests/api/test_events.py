@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture
-def told():
+def printed():
     """Yield what was logged, as a system that collects JSON lines would read it."""
     out = io.StringIO()
     handler = logging.StreamHandler(out)
@@ -38,9 +38,9 @@ def of(events, name):
     return [event for event in events if event["event"] == name]
 
 
-def test_a_build_logs_its_phases_with_counts_and_what_it_committed(tmp_path, told):
+def test_a_build_logs_its_phases_with_counts_and_what_it_committed(tmp_path, printed):
     report = icevirt.build(write_days(tmp_path / "in", 3), tmp_path / "repo", concat_dim="time")
-    events = told()
+    events = printed()
     begun, ended = of(events, "phase-begun"), of(events, "phase-ended")
     assert [each["phase"] for each in begun] == [each["phase"] for each in ended]
     assert {each["phase"] for each in ended} == set(report.seconds)
@@ -67,7 +67,7 @@ def test_nothing_is_looked_up_for_a_log_that_nobody_reads(tmp_path, in_process):
     assert in_process.progress == [None, None]
 
 
-def test_a_build_that_goes_on_says_what_it_found(tmp_path, told, in_process):
+def test_a_build_that_goes_on_says_what_it_found(tmp_path, printed, in_process):
     days, catalog = write_days(tmp_path / "in", 3), tmp_path / "catalog"
 
     def die():
@@ -76,36 +76,36 @@ def test_a_build_that_goes_on_says_what_it_found(tmp_path, told, in_process):
     in_process.after[run_write] = die
     with pytest.raises(KeyboardInterrupt):
         icevirt.build(days, tmp_path / "repo", concat_dim="time", catalog=catalog)
-    (interrupted,) = of(told(), "build-interrupted")
+    (interrupted,) = of(printed(), "build-interrupted")
     assert interrupted["do"] == "run the same again to continue"
-    assert not of(told(), "resumed")
+    assert not of(printed(), "resumed")
     in_process.after.clear()
     report = icevirt.build(days, tmp_path / "repo", concat_dim="time", catalog=catalog)
-    scan, write = of(told(), "resumed")
+    scan, write = of(printed(), "resumed")
     assert (scan["phase"], scan["found"], scan["unit"]) == ("scan", 3, "files")
     assert (write["phase"], write["found"], write["unit"]) == (
         "write", report.manifests, "manifests",
     )  # fmt: skip
-    assert of(told(), "committed")[0]["files_reused"] == 3
+    assert of(printed(), "committed")[0]["files_reused"] == 3
 
 
-def test_files_that_are_left_out_are_named_with_their_error(tmp_path, told):
+def test_files_that_are_left_out_are_named_with_their_error(tmp_path, printed):
     days = write_days(tmp_path / "in", 3)
     with open(days[1], "r+b") as file:
         file.truncate(600)
     icevirt.build(days, tmp_path / "repo", concat_dim="time", scan_options={"max_bad_files": 1})
-    (bad,) = of(told(), "file-left-out")
+    (bad,) = of(printed(), "file-left-out")
     assert bad["url"].endswith(days[1])
     assert (bad["level"], bad["code"]) == ("warning", "scan")
     assert "truncated" in bad["error"]
     with pytest.raises(ScanError):
         icevirt.build(days, tmp_path / "other", concat_dim="time")
-    (failed,) = of(told(), "build-failed")
+    (failed,) = of(printed(), "build-failed")
     assert (failed["level"], failed["code"]) == ("error", "scan")
-    assert len(of(told(), "file-left-out")) == 2
+    assert len(of(printed(), "file-left-out")) == 2
 
 
-def test_long_phases_are_logged_every_few_seconds(told, monkeypatch):
+def test_long_phases_are_logged_every_few_seconds(printed, monkeypatch):
     now = iter(range(0, 1000, 4))
     monkeypatch.setattr(phase_clock.time, "monotonic", lambda: next(now))
     watch = phase_clock.Clock()
@@ -115,8 +115,8 @@ def test_long_phases_are_logged_every_few_seconds(told, monkeypatch):
                 phase="scan", done=done, total=5, seconds=done
             )
             watch.step(step)
-    assert [each["done"] for each in of(told(), "progress")] == [2, 5]
-    assert of(told(), "progress")[0]["seconds_left"] == 3
+    assert [each["done"] for each in of(printed(), "progress")] == [2, 5]
+    assert of(printed(), "progress")[0]["seconds_left"] == 3
 
 
 SECRETS = {
@@ -130,18 +130,18 @@ SECRETS = {
 
 
 @pytest.mark.parametrize(("text", "shown"), SECRETS.values(), ids=SECRETS.keys())
-def test_no_event_shows_a_secret_of_a_url(text, shown, told):
+def test_no_event_shows_a_secret_of_a_url(text, shown, printed):
     assert without_secrets(text) == (shown or text)
     tell("test", url=text)
-    assert told()[0]["url"] == (shown or text)
+    assert printed()[0]["url"] == (shown or text)
 
 
-def test_a_record_of_another_library_is_a_line_of_json_too(told):
+def test_a_record_of_another_library_is_a_line_of_json_too(printed):
     try:
         int("line one\nline two")
     except ValueError:
         logging.getLogger("icevirt.other").exception("it %s", "broke")
-    (line,) = told()
+    (line,) = printed()
     assert (line["event"], line["message"], line["level"]) == ("message", "it broke", "error")
     assert "Traceback" in line["traceback"]
 

@@ -44,12 +44,12 @@ def test_builds_say_what_they_added(files, repo_path, run):
     counted = icevirt.info(repo_path).arrays
     assert newest.build.references == sum(each.references.total for each in counted)
     assert (before.build.files, before.build.files_before, root.build) == (2, None, None)
-    status, told, _ = run("log", repo_path, "-n", 1)
+    status, output, _ = run("log", repo_path, "-n", 1)
     assert status == 0
-    assert "\n    3 files (+1), 6 arrays, 17 references\n" in told
-    assert f"older: icevirt log {repo_path} --snapshot-id {before.snapshot_id}" in told
-    status, told, _ = run("log", repo_path, "-o", "json")
-    assert [each["snapshot_id"] for each in json.loads(told)["commits"]] == [
+    assert "\n    3 files (+1), 6 arrays, 17 references\n" in output
+    assert f"older: icevirt log {repo_path} --snapshot-id {before.snapshot_id}" in output
+    status, output, _ = run("log", repo_path, "-o", "json")
+    assert [each["snapshot_id"] for each in json.loads(output)["commits"]] == [
         newest.snapshot_id,
         before.snapshot_id,
         root.snapshot_id,
@@ -85,10 +85,10 @@ def test_a_diff_counts_steps_and_files_and_names_them_where_the_repository_lists
     (named,) = icevirt.diff(repo_path, "main~1").files
     assert named.listed
     assert (named.added, named.gone, named.changed) == ((new.url,), (old.url,), (same.url,))
-    status, told, _ = run("diff", repo_path, "main~1")
+    status, output, _ = run("diff", repo_path, "main~1")
     assert status == 0
-    assert "  time: 8 to 12 steps (+4)\n" in told
-    assert "  files: 2 to 3: 1 added, 1 gone, 1 changed\n    + file:///3.nc\n" in told
+    assert "  time: 8 to 12 steps (+4)\n" in output
+    assert "  files: 2 to 3: 1 added, 1 gone, 1 changed\n    + file:///3.nc\n" in output
     by_count[3] = "../../../etc/passwd"
     assert not icevirt.diff(repo_path, "main~1").files[0].listed
 
@@ -110,13 +110,13 @@ def test_the_source_of_a_value_holds_it(files, repo_path, run):
     assert chunk.written_by.snapshot_id == newest.snapshot_id
     assert chunk.written_by.build_id == newest.build.build_id
     words = "time=2001-01-03T06:00,y=0.5"
-    status, told, _ = run("source", repo_path, "packed", "--at", words, "--at", "x=0.2")
+    status, output, _ = run("source", repo_path, "packed", "--at", words, "--at", "x=0.2")
     assert status == 0
-    assert f"  file        {chunk.location}\n" in told
-    assert f"  bytes       {chunk.offset} to {chunk.offset + chunk.length} (" in told
-    assert ", x=0.2\n" in told
-    status, told, _ = run("source", repo_path, "packed", "--at", words, "-o", "json")
-    assert json.loads(told)["chunks"][0]["offset"] == stored.byte_offset
+    assert f"  file        {chunk.location}\n" in output
+    assert f"  bytes       {chunk.offset} to {chunk.offset + chunk.length} (" in output
+    assert ", x=0.2\n" in output
+    status, output, _ = run("source", repo_path, "packed", "--at", words, "-o", "json")
+    assert json.loads(output)["chunks"][0]["offset"] == stored.byte_offset
 
 
 def test_a_label_that_is_not_there_names_its_neighbors(files, repo_path, run):

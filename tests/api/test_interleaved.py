@@ -266,11 +266,11 @@ def test_builds_of_two_processes_are_in_whole_or_refused(tmp_path):
     racers = [spawn.Process(target=race, args=(n, str(tmp_path), start, results)) for n in (0, 1)]
     for racer in racers:
         racer.start()
-    told = [results.get(timeout=240) for _ in range(2 * len(ROUNDS))]
+    output = [results.get(timeout=240) for _ in range(2 * len(ROUNDS))]
     for racer in racers:
         racer.join()
     for number, (*groups, _, one, two) in enumerate(ROUNDS):
-        outcomes = {racer: told_ for at, racer, told_ in told if at == number}
+        outcomes = {racer: told_ for at, racer, told_ in output if at == number}
         acknowledged = {r: text for r, text in outcomes.items() if not text.startswith("refused")}
         assert acknowledged
         for racer, snapshot in acknowledged.items():

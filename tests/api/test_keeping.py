@@ -126,15 +126,15 @@ UNDONE = {
 }
 
 
-@pytest.mark.parametrize(("act", "told"), UNDONE.items(), ids=[act.__name__ for act in UNDONE])
-def test_a_commit_after_the_last_build_is_not_undone_unasked(act, told, days, repo):
+@pytest.mark.parametrize(("act", "output"), UNDONE.items(), ids=[act.__name__ for act in UNDONE])
+def test_a_commit_after_the_last_build_is_not_undone_unasked(act, output, days, repo):
     changed = commit(repo, act)
     before = nodes(repo)
     sources = one_more(days) if act is append_a_step else days
     found = icevirt.plan(sources, repo=repo, concat_dim="time").difference
     with pytest.raises(errors.PlanChangedError, match='"allow_changes": True') as caught:
         rebuild(sources, repo)
-    for text in (*told, changed, f"work of {act.__name__}"):
+    for text in (*output, changed, f"work of {act.__name__}"):
         assert text in str(caught.value)
         assert any(text in line for line in found.stopping)
     assert (tip(repo), nodes(repo)) == (changed, before)

@@ -62,18 +62,18 @@ class World:
             assert not allow
             assert self.tip() == before
             return
-        told = "\n".join(report.findings)
+        output = "\n".join(report.findings)
         after = self.nodes()
         for key, was in {**self.facts}.items():
             if state(after, *key) != was:
                 assert allow, key
-                assert key[0] in told, (key, told)
+                assert key[0] in output, (key, output)
                 del self.facts[key]
         for other, nodes in {**self.built}.items():
             for path, node in {**nodes}.items():
                 if other != group and after.get(path) != node:
                     assert allow, path
-                    assert path in told
+                    assert path in output
                     del nodes[path]
         self.built[group] = {
             path: node

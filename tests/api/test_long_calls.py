@@ -138,7 +138,7 @@ def test_each_call_looks_at_the_cluster_first_names_its_jobs_and_ends_by_signals
 
 
 @pytest.mark.parametrize("name", ["verify", "plan"])
-def test_a_signal_in_the_middle_is_told_once(name, tmp_path, monkeypatch, caplog):
+def test_a_signal_in_the_middle_is_reported_once(name, tmp_path, monkeypatch, caplog):
     """Also where one long call makes another."""
     write_days(tmp_path / "in", 2)
     monkeypatch.setattr(preflight, "check", lambda *_: None)

@@ -188,7 +188,7 @@ def test_a_time_that_is_too_short_is_refused(base, given):
         icevirt.maintain(base[1], keep_snapshots=given)
 
 
-def test_the_command_shows_first_and_acts_if_told_to(storage):
+def test_the_command_shows_first_and_acts_if_reported_to(storage):
     for options, status, words in (
         (["--dry-run"], 0, "nothing was changed: a plan"),
         ([], 1, "Pass --yes"),

@@ -46,7 +46,7 @@ UNUSABLE = {
 }
 
 
-def told(**changes):
+def output(**changes):
     return saying({**SOUND, **changes})
 
 
@@ -65,12 +65,12 @@ def saying(document):
 )
 def test_a_part_of_another_kind_is_named(field, value):
     with pytest.raises(FormatError, match=field):
-        provenance_of(told(**{field: value}))
-    assert provenance_of(told(**{field: value}), "/another/group") is None
+        provenance_of(output(**{field: value}))
+    assert provenance_of(output(**{field: value}), "/another/group") is None
 
 
 def test_what_builds_write_is_returned():
-    assert provenance_of(told()) == SOUND
+    assert provenance_of(output()) == SOUND
     left_out = {name: SOUND[name] for name in ("build_id", "group")}
     assert provenance_of(saying(left_out)) == left_out
 
@@ -83,7 +83,7 @@ def test_what_is_no_build_counts_as_none(document):
 def changed(storage, change):
     """Change what a repository says of its snapshots, which are in the order of their time."""
     info = file.decode(storage.get(layout.REPO))
-    history = sorted(info.snapshots.values(), key=lambda told: told.flushed_at)
+    history = sorted(info.snapshots.values(), key=lambda output: output.flushed_at)
     snapshots = {each.id: each for each in change(history)}
     storage.put(layout.REPO, file.encode(replace(info, snapshots=snapshots)))
 
@@ -100,7 +100,7 @@ def storage():
 def test_a_build_into_the_group_refuses_it(storage):
     changed(
         storage,
-        lambda history: [*history[:-1], replace(history[-1], metadata=told(kept=5).metadata)],
+        lambda history: [*history[:-1], replace(history[-1], metadata=output(kept=5).metadata)],
     )
     with pytest.raises(FormatError, match=f"{METADATA}.kept"):
         Target.look(storage, branch="main", group="/", mode="w").claim()

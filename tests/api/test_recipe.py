@@ -63,9 +63,9 @@ def test_a_recipe_says_the_same_from_anywhere(days, tmp_path, run, monkeypatch):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
-        status, told, _ = run("build", "-f", os.path.relpath(path), "--mode", "w", "-o", "json")
+        status, output, _ = run("build", "-f", os.path.relpath(path), "--mode", "w", "-o", "json")
         assert status == 0
-    assert json.loads(told)["already_built"]
+    assert json.loads(output)["already_built"]
     assert not (tmp_path / "one" / "repo").exists()
     wanted = expected_dataset(days, "time").rename(packed="tas")
     del wanted.attrs["day"]
@@ -82,11 +82,11 @@ def test_python_builds_by_a_recipe(days, tmp_path):
 
 def test_options_count_more_than_the_recipe(days, tmp_path, run):
     path = recipe(tmp_path, RECIPE)
-    status, told, _ = run(
+    status, output, _ = run(
         *("build", "-f", path, days[0], tmp_path / "other", "--rename", "packed=pr", "-o", "json")
     )
     assert status == 0
-    report = json.loads(told)
+    report = json.loads(output)
     assert report["repo"] == (tmp_path / "other").as_uri()
     assert report["files_scanned"] == 1
     assert "/pr" in [array["path"] for array in report["arrays"]]
@@ -214,11 +214,11 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), BAD.values(), ids=BAD)
-def test_what_is_wrong_is_refused_by_name_and_line(text, told, tmp_path):
+@pytest.mark.parametrize(("text", "output"), BAD.values(), ids=BAD)
+def test_what_is_wrong_is_refused_by_name_and_line(text, output, tmp_path):
     with pytest.raises(errors.InvalidInputError) as caught:
         icevirt.load_recipe(recipe(tmp_path, text))
-    assert re.search(told, str(caught.value), re.DOTALL)
+    assert re.search(output, str(caught.value), re.DOTALL)
     assert "AKIA" not in str(caught.value)
 
 

@@ -21,10 +21,10 @@ from icevirt.wire.repo_info import file as repo_info
 pytestmark = pytest.mark.usefixtures("in_process")
 
 
-def change(path, **told):
+def change(path, **output):
     """Change attributes of the packed variable of a file."""
     with netCDF4.Dataset(path, "a") as file:
-        file["packed"].setncatts(told)
+        file["packed"].setncatts(output)
 
 
 def add_variable(path, name):
@@ -83,15 +83,15 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize(("changed", "told"), CHANGES.values(), ids=CHANGES)
-def test_a_build_that_takes_away_stops_before_it_writes(changed, told, days, repo, tmp_path):
+@pytest.mark.parametrize(("changed", "output"), CHANGES.values(), ids=CHANGES)
+def test_a_build_that_takes_away_stops_before_it_writes(changed, output, days, repo, tmp_path):
     sources = changed(days, tmp_path)
     tip = icevirt.Repository.open(repo).lookup_branch("main")
     found = icevirt.plan(sources, repo=repo, concat_dim="time").difference
-    assert any(told.split("; ")[0] in line for line in found.stopping)
+    assert any(output.split("; ")[0] in line for line in found.stopping)
     with pytest.raises(errors.PlanChangedError, match='"allow_changes": True') as caught:
         icevirt.build(sources, repo, concat_dim="time", mode="w")
-    assert told in str(caught.value)
+    assert output in str(caught.value)
     assert caught.value.facts["last_build"] == tip == found.snapshot_id
     assert icevirt.Repository.open(repo).lookup_branch("main") == tip
     icevirt.build(
@@ -108,9 +108,9 @@ def test_more_steps_new_variables_and_other_chunks_stop_nothing(days, repo):
         add_variable(day, "more")
     found = icevirt.plan([*days, fourth], repo=repo, concat_dim="time").difference
     assert not found.stopping
-    told = [each.what for each in found.changes]
-    assert "1 variable new: /more" in told
-    assert any(each.startswith("steps along time 12 → 16") for each in told)
+    output = [each.what for each in found.changes]
+    assert "1 variable new: /more" in output
+    assert any(each.startswith("steps along time 12 → 16") for each in output)
     icevirt.build([*days, fourth], repo, concat_dim="time", mode="w")
     assert opened(repo).sizes["time"] == 16
 
@@ -159,8 +159,8 @@ def test_odd_metadata_that_others_wrote_is_compared(changed, days, repo):
 
 
 def test_a_plan_as_json_holds_the_difference(days, repo):
-    told = document(icevirt.plan(days[:1], repo=repo, concat_dim="time"))["difference"]
-    assert [change["stops"] for change in told["changes"]] == [True, False]
+    output = document(icevirt.plan(days[:1], repo=repo, concat_dim="time"))["difference"]
+    assert [change["stops"] for change in output["changes"]] == [True, False]
 
 
 def corrected_by_a_function(facts):

@@ -64,7 +64,7 @@ def test_it_says_what_the_dataset_holds_in_few_requests(repo):
     [([], 0), (["--max-lag", "1D"], 0), (["--max-lag", "23h"], 5), (["--max-age", "9D"], 5)],
     ids=str,
 )
-def test_schedulers_are_told_by_the_exit_status(repo, options, status):
+def test_schedulers_are_given_by_the_exit_status(repo, options, status):
     ran = CliRunner().invoke(app, ["status", repo, "-o", "json", *options])
     assert ran.exit_code == status, ran.output
     assert json.loads(ran.stdout)["lag_seconds"] == 86400

@@ -85,7 +85,7 @@ def test_an_odd_file_has_no_difference_either(name, tmp_path, in_process):
     checked = verify((repo, report.containers), references=True, full=True).checked
     assert checked.differences == checked.not_compared == ()
     # what is stored is compared beside references
-    assert bool(checked.untold) is not bool(report.references.virtual)
+    assert bool(checked.unmatched) is not bool(report.references.virtual)
     assert bool(checked.values) is bool(report.references.virtual)
 
 
@@ -245,7 +245,7 @@ def compare(place, url, wanted):
 
 
 @pytest.mark.ci
-def test_a_file_that_crashes_its_library_is_told_and_the_others_compared(
+def test_a_file_that_crashes_its_library_is_reported_and_the_others_compared(
     built, tmp_path, monkeypatch
 ):
     """Files are read in a child: whoever verifies lives on."""
@@ -307,13 +307,13 @@ def test_values_within_the_tolerance_of_a_build_are_no_difference(tmp_path, in_p
     session = icevirt.Repository.open(repo).writable_session("main")
     zarr.open_array(session.store, path="y", mode="r+")[2] = 0.6
     zarr.open_array(session.store, path="time", mode="r+")[5] += 1e-5
-    told = icevirt.Repository.open(repo).readonly_session("main").snapshot.metadata
-    session.commit("other values", metadata=dict(told))
+    output = icevirt.Repository.open(repo).readonly_session("main").snapshot.metadata
+    session.commit("other values", metadata=dict(output))
     found = verify((repo, report.containers), full=True).checked.differences
     assert {each.array for each in found} == {"/y", "/time"}
 
 
-def test_arrays_that_no_file_was_compared_with_are_told(tmp_path, in_process):
+def test_arrays_that_no_file_was_compared_with_are_reported(tmp_path, in_process):
     """Those of which nothing is a reference: verification does not say that they are right."""
     files = [write_day(tmp_path / f"d{day}.nc", day) for day in range(2)]
     repo = str(tmp_path / "repo")
@@ -327,14 +327,14 @@ def test_arrays_that_no_file_was_compared_with_are_told(tmp_path, in_process):
     assert not report.references.virtual
     found = verify((repo, report.containers), full=True)
     assert not found.checked.differences
-    assert found.checked.untold == ("/packed",)
-    told = io.StringIO()
-    Console(file=told, width=200).print(verify_report(found))
-    assert "/packed" in told.getvalue()
+    assert found.checked.unmatched == ("/packed",)
+    output = io.StringIO()
+    Console(file=output, width=200).print(verify_report(found))
+    assert "/packed" in output.getvalue()
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
-def test_the_group_is_told_by_the_path_that_is_most_alike(first):
+def test_the_group_is_given_by_the_path_that_is_most_alike(first):
     """A dataset with several names in a file leads to no other one's group."""
     names = ["/in/a/e", "/in/b/e", "/in/d"]
     order = names[first:] + names[:first]
@@ -361,7 +361,7 @@ def test_who_verifies_hears_how_far_it_is(spark, tmp_path):
     )
     assert report.ok
     for phase in ("references", "values"):
-        told = [step for step in steps if step.phase == phase and step.total]
-        assert told[-1].done == told[-1].total > 0
-        assert told[-1].seconds > 0
-        assert [step.done for step in told] == sorted(step.done for step in told)
+        output = [step for step in steps if step.phase == phase and step.total]
+        assert output[-1].done == output[-1].total > 0
+        assert output[-1].seconds > 0
+        assert [step.done for step in output] == sorted(step.done for step in output)

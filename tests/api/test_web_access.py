@@ -56,8 +56,8 @@ def found(report):
 
 def test_a_server_that_lacks_nothing_passes(web, run):
     words = ["verify", "--as-browser", f"{web.url}/repo", "--authorize", f"{web.url}/archive/"]
-    status, told, _ = run(*words)
-    assert (status, told.splitlines()[-1]) == (0, "  a page can read it"), told
+    status, output, _ = run(*words)
+    assert (status, output.splitlines()[-1]) == (0, "  a page can read it"), output
     report = json.loads(run(*words, "-o", "json")[1])
     assert (report["ok"], report["problems"], report["files"]) == (True, [], 2)
     assert report["objects"] >= 3
@@ -66,13 +66,13 @@ def test_a_server_that_lacks_nothing_passes(web, run):
 
     web.files.shared = {}
     assert verify(web, origin=f"{web.url}/map/index.html").ok  # a page of this server
-    status, told, _ = run(*words, "--origin", "https://maps.example.org")
+    status, output, _ = run(*words, "--origin", "https://maps.example.org")
     assert status == 1
     assert (
         "Access-Control-Allow-Origin is missing with status 206, and the page is at https://maps"
-        in told
+        in output
     )
-    assert "Let the server send Access-Control-Allow-Origin: *" in told
+    assert "Let the server send Access-Control-Allow-Origin: *" in output
 
 
 def test_what_a_server_lacks_is_named(web):

@@ -103,8 +103,8 @@ def make_hdf_eos5(folder):
                 fields.create_dataset(name, data=values, chunks=(steps, 20), compression="gzip")
             places.create_dataset("Latitude", data=made.latitude.values)
             places.create_dataset("Time", data=made.scan_time.values)
-            told = file.create_group("HDFEOS INFORMATION")
-            told["StructMetadata.0"] = np.bytes_(f'DimensionName="nTimes"\nSize={steps}\n')
+            output = file.create_group("HDFEOS INFORMATION")
+            output["StructMetadata.0"] = np.bytes_(f'DimensionName="nTimes"\nSize={steps}\n')
         begin += steps
 
 

@@ -52,8 +52,8 @@ def judged(archive: RandomArchive, folder: Path) -> Verdict:
     call = arguments_of(archive)
     theirs, why = _xarray(archive, files, opened)
     expected = truth(archive, files, opened, given=_given(archive, call))
-    if theirs is not None and (told := wrong(theirs, expected, {})):
-        theirs, why = None, f"differs from the truth: {told[0][:150]}"
+    if theirs is not None and (output := wrong(theirs, expected, {})):
+        theirs, why = None, f"differs from the truth: {output[0][:150]}"
     reasons: list[str] = []
     fixes: list[str] = []
     for _ in range(MOST + 1):
@@ -95,15 +95,19 @@ def judged(archive: RandomArchive, folder: Path) -> Verdict:
     except CombineError as error:
         if options.get("on_mismatch") != "eras":
             return Verdict(kind="CRASH", detail=str(error), reasons=reasons, fixes=fixes)
-        told = wrong_eras(_eras(repo, report), expected)
-        kind = "DIFFERENT after a fix" if told else "eras that are not one dataset"
-        return Verdict(kind=kind, detail="; ".join(told), reasons=reasons, xarray=why, fixes=fixes)
+        output = wrong_eras(_eras(repo, report), expected)
+        kind = "DIFFERENT after a fix" if output else "eras that are not one dataset"
+        return Verdict(
+            kind=kind, detail="; ".join(output), reasons=reasons, xarray=why, fixes=fixes
+        )
     except Exception as error:  # noqa: BLE001 - whatever a reader would meet
         return Verdict(kind="CRASH", detail=repr(error), reasons=reasons, xarray=why, fixes=fixes)
-    told = wrong(ours, expected, options)
-    if told:
+    output = wrong(ours, expected, options)
+    if output:
         kind = "DIFFERENT after a fix" if fixes else "DIFFERENT"
-        return Verdict(kind=kind, reasons=reasons, detail="; ".join(told), xarray=why, fixes=fixes)
+        return Verdict(
+            kind=kind, reasons=reasons, detail="; ".join(output), xarray=why, fixes=fixes
+        )
     if fixes:
         kind = "xarray combines" if theirs is not None else "xarray refuses"
         what = "variables were left out" if without else "a fix"
@@ -119,14 +123,14 @@ def judged(archive: RandomArchive, folder: Path) -> Verdict:
 
 
 def _refused(
-    reasons: list[str], fixes: list[str], why: str, told: str, change: str | None
+    reasons: list[str], fixes: list[str], why: str, output: str, change: str | None
 ) -> Verdict:
     theirs = "xarray combines" if why == "equal" else "xarray refuses"
     if fixes:
         kind = f"a fix was refused, {theirs}"
     else:
         kind = f"refused, {theirs}" + (", without a fix" if change is None else "")
-    return Verdict(kind=kind, reasons=reasons, xarray=why, detail=told, fixes=fixes)
+    return Verdict(kind=kind, reasons=reasons, xarray=why, detail=output, fixes=fixes)
 
 
 def _reason(error: IcevirtError) -> str:
@@ -147,8 +151,8 @@ def arguments_of(archive: RandomArchive) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = {"concat_dim": dimensions_of(archive)}
     if second in NEW:
-        told = {"member": "regex:_m([0-9]+)", "run": "variable:run"}[second]
-        found["combine_options"] = {"labels": {second: told}}
+        output = {"member": "regex:_m([0-9]+)", "run": "variable:run"}[second]
+        found["combine_options"] = {"labels": {second: output}}
     return found
 
 
@@ -162,8 +166,8 @@ def _labelled(call: Mapping[str, Any]) -> set[str]:
     labels = call.get("combine_options", {}).get("labels", {})
     held = {"": labels} if isinstance(labels, str) else labels
     patterns = [each for each in held.values() if isinstance(each, str)]
-    told = {name for each in patterns for name in re.findall(r"\{([a-z]\w*)", each)}
-    return told | {name for name in held if name}
+    output = {name for each in patterns for name in re.findall(r"\{([a-z]\w*)", each)}
+    return output | {name for name in held if name}
 
 
 def _names(given: Any) -> list[str]:

@@ -33,7 +33,7 @@ class RandomArchive:
     along: str = "time"  # the first dimension: time, float, int, text, or none (no coordinate)
     falling: bool = False
     gap: bool = False  # a step between the first two pieces that no file holds
-    second: str = ""  # lat: files hold bands; member: told by names; run: a scalar; ens: length 1
+    second: str = ""  # lat: files hold bands; member: given by names; run: a scalar; ens: length 1
     pieces: int = 2  # along the second dimension
     missing_box: bool = False  # one file of a grid over two dimensions
     split: bool = False  # two variables in two files of each box

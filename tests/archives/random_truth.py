@@ -165,13 +165,13 @@ def wrong(
 ) -> list[str]:
     """Return how a dataset differs from the truth, given the options that chose."""
     odd = set(map(str, ours.variables)) ^ set(expected)
-    told = {
+    output = {
         name: _wrong(ours[name].variable, true, options)
         for name, true in expected.items()
         if name in ours.variables
     }
     found = [f"variables of one alone: {sorted(odd)}"] if odd else []
-    return found + [f"{name}: {each}" for name, each in told.items() if each]
+    return found + [f"{name}: {each}" for name, each in output.items() if each]
 
 
 def _wrong(mine: xr.Variable, true: TrueVariable, options: Mapping[str, Any]) -> str:

@@ -41,11 +41,11 @@ def closed_of(storage, names):
         part=np.array([part for part, _, _ in rows], np.int32),
         row=np.array([row for _, row, _ in rows], np.int32),
     )
-    files = SourceFiles(SourceFile(**told) for _, _, told in rows)
+    files = SourceFiles(SourceFile(**output) for _, _, output in rows)
     return read_facts(storage, files, names, chosen)
 
 
-def told(catalog):
+def output(catalog):
     """Return what a view says of a catalog, times of scanning apart."""
     view = icevirt.catalog_view(catalog)
     tables = {}

@@ -154,19 +154,19 @@ def test_a_file_that_never_rests_stops_the_build_in_the_end(days, repo_path, in_
         icevirt.build(days, repo_path, concat_dim="time", commit_options={"rescan_changed": True})
 
 
-def test_a_catalog_that_loses_its_parts_is_told(days, tmp_path, in_process):
+def test_a_catalog_that_loses_its_parts_is_reported(days, tmp_path, in_process):
     in_process.after[run_scan] = lambda: shutil.rmtree(tmp_path / "catalog" / "files")
     with pytest.raises(BuildError, match="the catalog lacks files"):
         build(days, tmp_path, "a")
 
 
-def test_what_was_built_is_told_by_the_snapshot(days, tmp_path):
+def test_what_was_built_is_given_by_the_snapshot(days, tmp_path):
     report = build(days, tmp_path, "a", duplicates="newest")
     repo = icevirt.Repository.open(str(tmp_path / "a"))
-    told = repo.lookup_snapshot(report.snapshot_id).metadata["icevirt_build"]
-    assert told["scan"]["concat_dim"] == "time"
+    output = repo.lookup_snapshot(report.snapshot_id).metadata["icevirt_build"]
+    assert output["scan"]["concat_dim"] == "time"
     chosen = {"combine_attrs": "override", "duplicates": "newest", "missing": "refuse"}
-    assert chosen.items() <= told["combine"].items()
-    assert told["catalog"].endswith("/catalog")
-    assert told["files"] == 6
-    assert len(told["plan"]) == 32
+    assert chosen.items() <= output["combine"].items()
+    assert output["catalog"].endswith("/catalog")
+    assert output["files"] == 6
+    assert len(output["plan"]) == 32

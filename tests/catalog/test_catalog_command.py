@@ -46,48 +46,48 @@ def test_a_scan_goes_on_where_another_was_and_a_build_starts_from_it(days, catal
     assert opened(repo_path).sizes["time"] == 12
 
 
-def test_bad_files_are_told_and_decide_the_status(days, catalog, run):
+def test_bad_files_are_reported_and_decide_the_status(days, catalog, run):
     was = spoil(days[1])
     scan = ("scan", *days, "--catalog", catalog, "--concat-dim", "time")
-    status, told, _ = run(*scan, "--output", "json", "--quiet")
-    report = json.loads(told)
+    status, output, _ = run(*scan, "--output", "json", "--quiet")
+    report = json.loads(output)
     assert (status, report["ok"], report["files"]) == (1, False, 3)
     assert [(bad["url"], bad["code"]) for bad in report["bad_files"]] == [
         (Path(days[1]).as_uri(), "scan")
     ]
     assert [array["files"] for array in report["arrays"]] == [2] * len(report["arrays"])
-    status, told, _ = run(*scan, "--max-bad-files", "34%")
+    status, output, _ = run(*scan, "--max-bad-files", "34%")
     assert status == 0
-    assert told.startswith(f"Scanned file://{catalog}\n")
-    assert "1 of 1 allowed" in told
-    assert "day2.nc" in told
-    status, told, _ = run(*scan)
+    assert output.startswith(f"Scanned file://{catalog}\n")
+    assert "1 of 1 allowed" in output
+    assert "day2.nc" in output
+    status, output, _ = run(*scan)
     assert status == 1
-    assert told.startswith("Too many bad files")
+    assert output.startswith("Too many bad files")
     Path(days[1]).write_bytes(was)
-    status, told, _ = run(*scan, "--output", "json")
-    assert (status, json.loads(told)["files_reused"]) == (0, 2)
+    status, output, _ = run(*scan, "--output", "json")
+    assert (status, json.loads(output)["files_reused"]) == (0, 2)
 
 
 def test_a_scan_of_nothing_but_bad_files_is_no_success(days, catalog, run):
     for day in days:
         spoil(day)
-    status, told, _ = run("scan", *days, "--catalog", catalog, "--max-bad-files", 3, "-o", "json")
+    status, output, _ = run("scan", *days, "--catalog", catalog, "--max-bad-files", 3, "-o", "json")
     assert status == 1
-    assert (json.loads(told)["bytes"], json.loads(told)["arrays"]) == (0, [])
+    assert (json.loads(output)["bytes"], json.loads(output)["arrays"]) == (0, [])
 
 
 def test_one_file_is_shown_without_a_catalog(days, run):
-    status, told, _ = run("scan", days[0], "--concat-dim", "time")
+    status, output, _ = run("scan", days[0], "--concat-dim", "time")
     assert status == 0
-    assert told.startswith(Path(days[0]).as_uri())
+    assert output.startswith(Path(days[0]).as_uri())
 
 
 @pytest.mark.parametrize("sources", [["a.nc", "b.nc"], ["@list.txt"], ["-"]])
 def test_many_files_need_a_catalog(sources, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    status, told, error = run("scan", *sources)
-    assert (status, told) == (2, "")
+    status, output, error = run("scan", *sources)
+    assert (status, output) == (2, "")
     assert "--catalog" in error
     assert list(tmp_path.iterdir()) == []
 
@@ -120,7 +120,7 @@ def test_a_directory_that_is_no_catalog_is_refused(days, tmp_path):
         icevirt.scan_files(days, tmp_path / "archive")
 
 
-def test_a_name_that_no_file_has_is_told(days, catalog):
+def test_a_name_that_no_file_has_is_reported(days, catalog):
     with pytest.raises(InvalidInputError, match=r"no file has this variable.*pakced"):
         icevirt.scan_files(days, catalog, scan_options={"variables": "pakced"})
 
@@ -207,7 +207,7 @@ def test_a_share_of_bad_files_is_at_most_all(days, catalog, share):
 
 
 @pytest.mark.parametrize("table", ["files", "arrays", "refs", "asked"])
-def test_a_damaged_table_is_told_and_mended_as_the_error_says(days, catalog, tmp_path, table):
+def test_a_damaged_table_is_reported_and_mended_as_the_error_says(days, catalog, tmp_path, table):
     icevirt.scan_files(days, catalog, concat_dim="time")
     damaged = next(Path(catalog, table).iterdir())
     whole = damaged.read_bytes()

@@ -61,7 +61,7 @@ def test_one_array_is_read_alone(view):
     assert set(view.arrays("packed").read_all()["path"].to_pylist()) == {"/packed"}
 
 
-def test_files_are_told_with_what_went_wrong(days, catalog):
+def test_files_are_reported_with_what_went_wrong(days, catalog):
     spoil(days[1])
     icevirt.scan_files(days, catalog, concat_dim="time")
     rows = {Path(row["url"]).name: row for row in rows_of(catalog, "files")}
@@ -91,7 +91,7 @@ def test_global_attributes_of_every_file_are_there(view):
     assert [(row["value"], row["dtype"]) for row in days] == [("1", "i4"), ("2", "i4"), ("3", "i4")]
 
 
-def test_arrays_are_told_as_zarr_spells_them(view, days):
+def test_arrays_are_reported_as_zarr_spells_them(view, days):
     (array, *rest) = view.arrays("/packed").read_all().to_pylist()
     scanned = icevirt.scan_file(days[0], concat_dim="time").array("/packed")
     assert len(rest) == 2
@@ -120,7 +120,7 @@ def test_what_was_scanned_again_counts_once(days, catalog):
     )
 
 
-def test_scans_with_other_options_are_told_apart(view, days, catalog):
+def test_scans_with_other_options_are_distinguished(view, days, catalog):
     icevirt.scan_files(
         days[:1], catalog, concat_dim="time", scan_options={"drop_variables": "mask"}
     )
@@ -206,14 +206,14 @@ def test_spark_sees_the_same_rows(spark, view):
 def test_the_command_tells_what_a_catalog_holds(days, catalog, run):
     spoil(days[1])
     report = icevirt.scan_files(days, catalog, concat_dim="time")
-    status, told, _ = run("catalog", catalog, "--output", "json")
-    found = json.loads(told)
+    status, output, _ = run("catalog", catalog, "--output", "json")
+    found = json.loads(output)
     assert (status, found["files"], len(found["bad_files"])) == (0, 3, 1)
     assert found["references"]["virtual"] == report.references.virtual
     assert found["references"]["inline"] == report.references.inline
-    status, told, _ = run("catalog", catalog)
-    assert "files       3" in told
-    assert "day2.nc" in told
+    status, output, _ = run("catalog", catalog)
+    assert "files       3" in output
+    assert "day2.nc" in output
 
 
 def test_a_table_is_written_as_parquet(days, catalog, run, tmp_path):
@@ -236,12 +236,12 @@ def test_a_table_is_written_as_parquet(days, catalog, run, tmp_path):
         (["--scan", "nope"], 1, "nope"),
     ],
 )
-def test_what_cannot_be_written_is_told(words, status, named, days, catalog, run, monkeypatch):
+def test_what_cannot_be_written_is_reported(words, status, named, days, catalog, run, monkeypatch):
     monkeypatch.chdir(Path(catalog).parent)
     icevirt.scan_files(days, catalog)
     before = sorted(Path().rglob("*"))
-    found, told, error = run("catalog", catalog, *words)
-    assert (found, told) == (status, "")
+    found, output, error = run("catalog", catalog, *words)
+    assert (found, output) == (status, "")
     assert named in error
     assert sorted(Path().rglob("*")) == before
 

@@ -233,8 +233,8 @@ def test_verification_tells_what_became_of_a_file(deed, where, repo_path, run):
     deed(where)
     authorized = [word for each in report.containers for word in ("--authorize", each)]
     words = ["verify", repo_path, "--references", *authorized, "--output", "json", "--quiet"]
-    status, told, _ = run(*words)
-    differences = json.loads(told)["checked"]["differences"]
+    status, output, _ = run(*words)
+    differences = json.loads(output)["checked"]["differences"]
     assert status == (0 if unnoticed(deed, where) else 1)
     assert [(each["kind"], Path(each["file"]).name) for each in differences] == (
         [] if unnoticed(deed, where) else [(KINDS[deed], name_of(VICTIM))]

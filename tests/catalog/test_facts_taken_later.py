@@ -96,9 +96,9 @@ def test_commands_build_one_scan_in_several_ways(files, tmp_path, run, monkeypat
     for number, (words, options, most) in enumerate(WAYS.values()):
         opens.clear()
         repo = tmp_path / f"command-{number}"
-        status, told, error = run("build", "--catalog", catalog, repo, *words, "-o", "json", "-q")
+        status, output, error = run("build", "--catalog", catalog, repo, *words, "-o", "json", "-q")
         assert status == 0, error
-        assert json.loads(told)["files_scanned"] == 0
+        assert json.loads(output)["files_scanned"] == 0
         assert opens == ({file.rsplit("/", 1)[-1]: most for file in files} if most else {}), words
         icevirt.build(files, str(tmp_path / f"scratch-{number}"), **options)
         assert content(str(repo)) == content(str(tmp_path / f"scratch-{number}")), words

@@ -226,8 +226,8 @@ def test_notes_of_a_catalog_run_no_code(note, archive, tampered, tmp_path, monke
         before = path.read_bytes() if path.exists() else None
         path.write_bytes(note)
         for sources in (archive[0], None):
-            told = planned(sources, tampered)
-            assert told is None or path.name in told or "has no scan with" in told
+            output = planned(sources, tampered)
+            assert output is None or path.name in output or "has no scan with" in output
         path.unlink() if before is None else path.write_bytes(before)
     assert not Path("exploded").exists()
 

@@ -27,11 +27,11 @@ def test_options_lead_to_the_bucket_of_a_repository(s3, profile, in_process, tmp
     how = ["--endpoint", s3.endpoint, "--region", "us-east-1", "--profile", profile]
     status, _, error = run("build", tmp_path / "in", s3.url, "--concat-dim", "time", "-q", *how)
     assert (status, error) == (0, "")
-    status, told, _ = run("info", s3.url, "-o", "json", *how)
+    status, output, _ = run("info", s3.url, "-o", "json", *how)
     assert status == 0
-    assert json.loads(told)["repo"] == s3.url
-    status, told, _ = run("branch", "list", s3.url, *how)
+    assert json.loads(output)["repo"] == s3.url
+    status, output, _ = run("branch", "list", s3.url, *how)
     assert status == 0
-    assert "main" in told
-    status, told, _ = run("log", s3.url, "--endpoint", s3.endpoint, "--anonymous")
-    assert (status, "Build from 2 files" in told) == (0, True)
+    assert "main" in output
+    status, output, _ = run("log", s3.url, "--endpoint", s3.endpoint, "--anonymous")
+    assert (status, "Build from 2 files" in output) == (0, True)

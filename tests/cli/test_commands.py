@@ -51,32 +51,32 @@ def test_a_program_reads_the_answer_from_stdout(tmp_path, nemo_files):
 
 
 def test_what_was_built_is_shown(spark, run, nemo_files, repo_path):
-    status, told, _ = run(
+    status, output, _ = run(
         "build", *nemo_files, repo_path, "--concat-dim", "time_counter", "--combine", "nested"
     )
     assert status == 0
-    assert told.startswith(f"Built file://{repo_path}\n")
-    status, told, _ = run("info", repo_path)
+    assert output.startswith(f"Built file://{repo_path}\n")
+    status, output, _ = run("info", repo_path)
     assert status == 0
-    assert "tos float32 (time_counter: 3, y: 330, x: 360)" in told
-    status, told, _ = run("info", repo_path, "--output", "json")
-    assert json.loads(told)["snapshots"] == 2
+    assert "tos float32 (time_counter: 3, y: 330, x: 360)" in output
+    status, output, _ = run("info", repo_path, "--output", "json")
+    assert json.loads(output)["snapshots"] == 2
 
 
 def test_a_repository_keeps_what_it_holds(spark, run, nemo_files, repo_path):
     assert run("build", nemo_files[0], repo_path, "--quiet") == (0, "", "")
-    status, told, error = run("build", nemo_files[1], repo_path, "--quiet")
-    assert (status, told) == (1, "")
+    status, output, error = run("build", nemo_files[1], repo_path, "--quiet")
+    assert (status, output) == (1, "")
     assert "--mode w" in error
     assert run("build", nemo_files[1], repo_path, "--quiet", "--mode", "w") == (0, "", "")
 
 
 @pytest.mark.ci
 def test_a_file_is_described(run, nemo_files):
-    status, told, _ = run("scan", nemo_files[0], "--drop-variable", "tos")
+    status, output, _ = run("scan", nemo_files[0], "--drop-variable", "tos")
     assert status == 0
-    assert "nav_lat" in told
-    assert "tos" not in told
+    assert "nav_lat" in output
+    assert "tos" not in output
 
 
 BAD = {
@@ -96,8 +96,8 @@ def test_bad_input_is_one_line_that_names_it(words, named, run, tmp_path, monkey
     Path("full").mkdir()
     Path("full/thesis.tex").touch()
     before = sorted(tmp_path.rglob("*"))
-    status, told, error = run(*words)
-    assert (status, told) == (3 if "s3://" in named else 1, "")
+    status, output, error = run(*words)
+    assert (status, output) == (3 if "s3://" in named else 1, "")
     assert error.startswith("icevirt: ")
     assert error.count("\n") == 1
     assert named in error
@@ -127,9 +127,9 @@ def test_a_full_disk_under_stdout_is_one_line(words, tmp_path):
             cwd=tmp_path,
         )
     assert ran.returncode == 3
-    told = "the answer cannot be written to stdout: No space left"
+    output = "the answer cannot be written to stdout: No space left"
     assert ran.stderr.startswith(
-        (f"icevirt: {told}", f'{{"error": {{"code": "storage", "what": "{told}')
+        (f"icevirt: {output}", f'{{"error": {{"code": "storage", "what": "{output}')
     )
     assert ran.stderr.count("\n") == 1
 
@@ -156,8 +156,8 @@ def test_another_error_of_the_system_is_a_bug_with_a_traceback(monkeypatch, run)
         raise OSError(5, "Input/output error")
 
     monkeypatch.setitem(vars(icevirt), "info", fail)
-    status, told, error = run("info", "repo")
-    assert (status, told) == (70, "")
+    status, output, error = run("info", "repo")
+    assert (status, output) == (70, "")
     assert error.startswith("Traceback")
     assert "Input/output" in error
 
@@ -189,9 +189,9 @@ def test_a_build_that_a_signal_ends_says_so_and_leaves_nothing_running(
     )
     first = build.stderr.readline()  # the scan has begun
     build.send_signal(number)
-    told, error = build.communicate(timeout=120)  # the JVM and its workers hold these pipes
+    output, error = build.communicate(timeout=120)  # the JVM and its workers hold these pipes
     assert first.startswith("scan")
-    assert (build.returncode, told) == (status, "")
+    assert (build.returncode, output) == (status, "")
     assert error.endswith(f"icevirt: {word}\n")
     assert "icevirt: what is finished stays in file://" in error
     assert "Traceback" not in error
@@ -200,20 +200,20 @@ def test_a_build_that_a_signal_ends_says_so_and_leaves_nothing_running(
 
 def test_check_finds_a_sound_repository_sound(run, tmp_path):
     icevirt.Repository.create(tmp_path / "repo")
-    status, told, _ = run("check", tmp_path / "repo")
+    status, output, _ = run("check", tmp_path / "repo")
     assert status == 0
-    assert "sound" in told
-    status, told, _ = run("check", tmp_path / "repo", "-o", "json")
-    assert (status, json.loads(told)["ok"], json.loads(told)["problems"]) == (0, True, [])
+    assert "sound" in output
+    status, output, _ = run("check", tmp_path / "repo", "-o", "json")
+    assert (status, json.loads(output)["ok"], json.loads(output)["problems"]) == (0, True, [])
 
 
 def test_check_names_what_is_damaged_and_fails(run, tmp_path):
     icevirt.Repository.create(tmp_path / "repo")
     next((tmp_path / "repo" / "transactions").iterdir()).unlink()
-    status, told, _ = run("check", tmp_path / "repo")
+    status, output, _ = run("check", tmp_path / "repo")
     assert status == 1
-    assert "transactions/1CECHNKREP0F1RSTCMT0" in told
-    assert "1 problem" in told
+    assert "transactions/1CECHNKREP0F1RSTCMT0" in output
+    assert "1 problem" in output
 
 
 def test_check_compares_chunks_and_the_status_tells_damage(run, tmp_path):
@@ -228,21 +228,21 @@ def test_check_compares_chunks_and_the_status_tells_damage(run, tmp_path):
         session.commit(name)
         if option:
             (damaged, *_) = (path / "chunks").iterdir()
-    status, told, _ = run("check", path, "--chunks")
+    status, output, _ = run("check", path, "--chunks")
     assert status == 0
-    assert "chunks   4 native chunks intact, 0 damaged, 4 unverifiable" in told
-    assert "/random: 0 intact, 0 damaged, 4 unverifiable" in told
-    assert "content_addressed_chunks=True" in told
+    assert "chunks   4 native chunks intact, 0 damaged, 4 unverifiable" in output
+    assert "/random: 0 intact, 0 damaged, 4 unverifiable" in output
+    assert "content_addressed_chunks=True" in output
     raw = bytearray(damaged.read_bytes())
     raw[100] ^= 1
     damaged.write_bytes(raw)
     assert run("check", path)[0] == 0, "without reading the bytes nobody can tell"
-    status, told, _ = run("check", path, "--chunks")
+    status, output, _ = run("check", path, "--chunks")
     assert status == 1
-    assert f"chunks/{damaged.name}: its bytes do not agree with its name" in told
-    assert "/ours: 3 intact, 1 damaged, 0 unverifiable" in told
-    status, told, _ = run("check", path, "--chunks", "-o", "json")
-    document = json.loads(told)
+    assert f"chunks/{damaged.name}: its bytes do not agree with its name" in output
+    assert "/ours: 3 intact, 1 damaged, 0 unverifiable" in output
+    status, output, _ = run("check", path, "--chunks", "-o", "json")
+    document = json.loads(output)
     assert (status, document["ok"]) == (1, False)
     assert document["chunks"]["damaged"] == 1
     assert document["chunks"]["arrays"][1] == {
@@ -268,20 +268,20 @@ def test_check_lists_what_earlier_versions_wrote(run, tmp_path):
     assert run("check", path, "--record")[0] == 2
 
 
-def test_an_upgrade_is_told_before_and_after(run, tmp_path):
+def test_an_upgrade_is_reported_before_and_after(run, tmp_path):
     path = tmp_path / "repo"
     fixture = Path(__file__).parents[2] / "fixtures" / "icechunk" / "v1-by-1.1.21.zip"
     with zipfile.ZipFile(fixture) as packed:
         packed.extractall(path)
-    status, told, _ = run("upgrade", path, "--dry-run")
+    status, output, _ = run("upgrade", path, "--dry-run")
     assert (status, icevirt.Repository.open(path).spec_version) == (0, 1)
-    assert "4 snapshots, 2 branches, 1 tag" in told
-    assert "can be upgraded from V1 to V2" in told
-    _, told, _ = run("upgrade", path, "--keep-v1-files")
-    assert "upgraded from V1 to V2" in told
-    assert "V1 files remain" in told
-    status, told, _ = run("upgrade", path, "-o", "json")
-    report = json.loads(told)
+    assert "4 snapshots, 2 branches, 1 tag" in output
+    assert "can be upgraded from V1 to V2" in output
+    _, output, _ = run("upgrade", path, "--keep-v1-files")
+    assert "upgraded from V1 to V2" in output
+    assert "V1 files remain" in output
+    status, output, _ = run("upgrade", path, "-o", "json")
+    report = json.loads(output)
     assert (status, report["from_version"], report["v1_files_left"]) == (0, 2, False)
     assert "is already V2" in run("upgrade", path)[1]
     status, _, error = run("upgrade", tmp_path / "nothing")
@@ -292,9 +292,9 @@ def test_an_upgrade_is_told_before_and_after(run, tmp_path):
 def test_an_upgrade_of_a_format_before_v1_is_a_copy(run, tmp_path):
     found = files("E5")
     source = on_disk(found, tmp_path / "old")
-    status, told, _ = run("check", source)
+    status, output, _ = run("check", source)
     assert status == 0
-    assert "format generation E5 " in told
+    assert "format generation E5 " in output
     assert "format generation E5 " in run("info", source)[1]
     status, _, error = run("upgrade", source)
     assert status == 1
@@ -304,19 +304,19 @@ def test_an_upgrade_of_a_format_before_v1_is_a_copy(run, tmp_path):
         status, _, error = run(*words)
         assert (status, error.count("icevirt: warning: ")) == (0, 1), error
         assert "format generation E5 " in error
-    status, told, _ = run("upgrade", source, tmp_path / "new", "--dry-run")
+    status, output, _ = run("upgrade", source, tmp_path / "new", "--dry-run")
     assert (status, (tmp_path / "new").exists()) == (0, False)
-    assert "can be upgraded to V2" in told
-    status, told, _ = run("upgrade", source, tmp_path / "new")
+    assert "can be upgraded to V2" in output
+    status, output, _ = run("upgrade", source, tmp_path / "new")
     assert status == 0
-    assert "6 snapshots, 2 branches, 2 tags" in told
-    assert "s3://testbucket/can_read_old/=http://localhost:9000" in told
-    assert "note     virtual chunk containers" in told
+    assert "6 snapshots, 2 branches, 2 tags" in output
+    assert "s3://testbucket/can_read_old/=http://localhost:9000" in output
+    assert "note     virtual chunk containers" in output
     lost = next(path for path in found if path.startswith("chunks/"))
     (source / lost).unlink()
-    status, told, _ = run("upgrade", source, tmp_path / "less", "-o", "json")
+    status, output, _ = run("upgrade", source, tmp_path / "less", "-o", "json")
     assert status == 1
-    assert any(lost in line for line in json.loads(told)["lost"])
+    assert any(lost in line for line in json.loads(output)["lost"])
     assert run("upgrade", source, tmp_path / "x", "--keep-v1-files")[0] == 2
     assert run("upgrade", source, "--chunks", "reference")[0] == 2
 
@@ -325,10 +325,10 @@ def test_an_upgrade_of_a_format_before_v1_is_a_copy(run, tmp_path):
 def test_a_plan_is_shown_as_text_and_as_json(run, nemo_files, spark, tmp_path):
     catalog = ["--catalog", tmp_path / "catalog"]
     words = ["plan", *nemo_files, "--concat-dim", "time_counter", "--combine", "nested", *catalog]
-    status, told, _ = run(*words)
+    status, output, _ = run(*words)
     assert status == 0
-    assert "/tos" in told
-    status, told, _ = run(*words, "-o", "json")
-    document = json.loads(told)
+    assert "/tos" in output
+    status, output, _ = run(*words, "-o", "json")
+    document = json.loads(output)
     assert {a["path"]: a["mode"] for a in document["arrays"]}["/time_counter"] == "join"
     assert len(document["files"]) == 3

@@ -52,9 +52,9 @@ def driver(standalone):
 def test_tasks_are_as_many_as_executors_may_become(standalone, driver, many, most):
     settings = standalone.settings() | DYNAMIC
     settings |= {"spark.dynamicAllocation.maxExecutors": str(most)}
-    told = driver.ask(settings, sources=many, repo=f"{BUCKET}/grown-{most}")
-    found = told.get("result")
-    assert found is not None, told
+    output = driver.ask(settings, sources=many, repo=f"{BUCKET}/grown-{most}")
+    found = output.get("result")
+    assert found is not None, output
     assert found["slots"] == most
     assert found["files"] == MANY
     assert found["run_scan"] == min(4 * most, PARTS)

@@ -28,16 +28,16 @@ def test_a_mistake_is_named_with_its_executor_and_its_remedy(standalone, driver,
     arguments = PLAIN | {"repo": f"{PLAIN['repo']}-{name.split()[0]}"} | dict(mistake.arguments)
     hosts[1].sh(mistake.made)
     try:
-        told = driver.ask(settings, **arguments)
+        output = driver.ask(settings, **arguments)
     finally:
         for host in hosts if mistake.executors == BOTH else hosts[1:]:
             host.sh(mistake.undone)
-    assert told.get("error") == "ExecutorError", told
-    assert re.search(mistake.says, told["text"]), told
-    assert re.search(mistake.remedy, told["text"]), told
-    named = re.findall(r"executor='([^']+)'", told["text"])
-    assert named[:1] in ([[each] for each in mistake.executors] or [[]]), told
-    SAID[name] = told["text"]
+    assert output.get("error") == "ExecutorError", output
+    assert re.search(mistake.says, output["text"]), output
+    assert re.search(mistake.remedy, output["text"]), output
+    named = re.findall(r"executor='([^']+)'", output["text"])
+    assert named[:1] in ([[each] for each in mistake.executors] or [[]]), output
+    SAID[name] = output["text"]
 
 
 def test_a_build_without_mistakes_succeeds(standalone, driver):

@@ -123,8 +123,8 @@ def driver(request, standalone):
 def test_executors_have_an_environment_and_a_disk_of_their_own(standalone, settings, driver):
     mine = f"{DISK}/of-the-driver"
     standalone.network.sh(f"touch {mine}")
-    told = driver.ask(settings, step="where", path=mine)
-    rows = [row.split() for row in told["result"]]
+    output = driver.ask(settings, step="where", path=mine)
+    rows = [row.split() for row in output["result"]]
     assert [host for host, _, _ in rows] == ["worker-a", "worker-b"]
     assert all("/environment/lib/python3" in path for _, path, _ in rows), rows
     assert {seen for _, _, seen in rows} == {"False"}
@@ -149,13 +149,13 @@ def test_a_dataset_outlives_executors_grows_and_is_read_by_sql(
     kill_executor(standalone.network.hosts["worker-b"])
     driver.until("MIDDLE write")
     kill_executor(standalone.network.hosts["worker-a"])
-    told = driver.answer()
-    assert told.get("result", {}).get("scanned") == MANY, told
+    output = driver.answer()
+    assert output.get("result", {}).get("scanned") == MANY, output
 
     rest = {"calm": f"{BUCKET}/{driver.route}-calm", "more": more}
-    told = driver.ask(settings, step="rest", sources=many, **places, **rest)
-    assert "result" in told, told
-    found = told["result"]
+    output = driver.ask(settings, step="rest", sources=many, **places, **rest)
+    assert "result" in output, output
+    found = output["result"]
     assert found["again"] == {"scanned": 0, "again": True}
     assert found["manifests"] == found["undisturbed"]
     assert len(found["manifests"]) > 10

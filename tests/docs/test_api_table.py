@@ -82,10 +82,10 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize(("where", "name", "value", "told"), CHANGES.values(), ids=CHANGES.keys())
-def test_a_change_is_noticed(generator, monkeypatch, where, name, value, told):
+@pytest.mark.parametrize(("where", "name", "value", "output"), CHANGES.values(), ids=CHANGES.keys())
+def test_a_change_is_noticed(generator, monkeypatch, where, name, value, output):
     monkeypatch.setattr(where, name, value, raising=False)
-    assert f"no reason in api_reasons.py: {told}" in generator.compare(PAGE).problems()
+    assert f"no reason in api_reasons.py: {output}" in generator.compare(PAGE).problems()
 
 
 def test_a_reason_for_nothing_is_noticed(generator, monkeypatch):
@@ -118,15 +118,15 @@ def program(ice, path):
     early = repo.writable_session("main")
     zarr.open_group(early.store)["g/a"][1, 1] = 8
     early.commit("early")
-    told = {}
+    output = {}
     try:
         late.commit("late")
     except ice.ConflictError as error:
-        told["conflict"] = error.expected_parent == sessions[1].snapshot_id
+        output["conflict"] = error.expected_parent == sessions[1].snapshot_id
     try:
         late.rebase(ice.ConflictDetector())
     except ice.RebaseFailedError as error:
-        told["rebase"] = [
+        output["rebase"] = [
             (c.conflict_type == ice.ConflictType.ChunkDoubleUpdate, c.path) for c in error.conflicts
         ]
     late.rebase(ice.BasicConflictSolver(on_chunk_conflict=ice.VersionSelection.UseOurs))
@@ -155,9 +155,9 @@ def program(ice, path):
     read = repo.readonly_session("main")
     cleared = repo.writable_session("dev")
     cleared.store.sync_clear()
-    told["cleared"] = sorted(cleared.status().deleted_arrays)
+    output["cleared"] = sorted(cleared.status().deleted_arrays)
     return {
-        **told,
+        **output,
         "messages": [s.message for s in repo.ancestry(branch="main")],
         "metadata": [
             {k: v for k, v in s.metadata.items() if k != "__icechunk"}

@@ -87,8 +87,8 @@ def test_help_is_there(command):
 def test_commands_of_the_pages_exist_with_their_options(line):
     words = shlex.split(line)
     assert words[1] in COMMANDS
-    told = CliRunner().invoke(app, [words[1], "--help"]).stdout
-    assert [word for word in words if word.startswith("--") and word not in told] == []
+    output = CliRunner().invoke(app, [words[1], "--help"]).stdout
+    assert [word for word in words if word.startswith("--") and word not in output] == []
 
 
 @pytest.mark.parametrize("line", commands("just"))

@@ -47,10 +47,10 @@ def test_every_example_is_tested():
 @pytest.mark.spark
 @pytest.mark.parametrize("name", ["time_travel.py", "spark_batch_job.py"])
 def test_an_example_on_spark_runs(name, tmp_path):
-    told = run(name, tmp_path)
-    assert [words for words in TOLD[name] if words not in told] == []
+    output = run(name, tmp_path)
+    assert [words for words in TOLD[name] if words not in output] == []
 
 
 def test_the_example_without_spark_runs(tmp_path):
-    told = run("build_by_hand.py", tmp_path)
-    assert [words for words in TOLD["build_by_hand.py"] if words not in told] == []
+    output = run("build_by_hand.py", tmp_path)
+    assert [words for words in TOLD["build_by_hand.py"] if words not in output] == []

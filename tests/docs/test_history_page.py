@@ -33,11 +33,11 @@ def test_the_transcript_is_what_the_commands_print(tmp_path, monkeypatch, run, c
     transcripts = [text for language, text in BLOCKS if not language]
     assert len(transcripts) == 8
     for transcript in transcripts:
-        told = ""
+        output = ""
         for line in re.findall(r"^\$ icevirt (.*)$", transcript, re.MULTILINE):
             _, out, err = run(*shlex.split(line))
-            told += f"$ icevirt {line}\n{out}{err}"
-        assert same(told, str(tmp_path)) == same(transcript)
+            output += f"$ icevirt {line}\n{out}{err}"
+        assert same(output, str(tmp_path)) == same(transcript)
     (code,) = [text for language, text in BLOCKS if language == "python"]
     (said,) = [text for language, text in BLOCKS if language == "text"]
     names = {}

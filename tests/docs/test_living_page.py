@@ -18,7 +18,7 @@ def test_the_code_of_the_page_runs_and_a_dry_run_looks_like_it_says(tmp_path, mo
     exec(compile(block, "docs/living.md", "exec"), {})
     write_day(tmp_path / "archive" / "day4.nc", 4)
     write_day(tmp_path / "archive" / "odd.nc", 5, nx=9)
-    _, told, _ = run("update", "repo", "--dry-run")
+    _, output, _ = run("update", "repo", "--dry-run")
     (shown,) = re.findall(r"^  \+.*$", PAGE, re.MULTILINE)
-    assert shown in told
+    assert shown in output
     assert opened("repo").sizes["time"] == 12

@@ -19,5 +19,5 @@ def test_the_refusal_on_the_page_is_what_the_command_prints(run, in_process, tmp
     daily(tmp_path / "days", range(5), hours=1, tas=field, pr=absent(1, 3))
     status, out, error = run(*shlex.split(command)[1:])
     assert (status, out) == (1, "")
-    told = [line for line in error.splitlines() if not line.startswith("scan: ")]
-    assert told == lines.splitlines()
+    output = [line for line in error.splitlines() if not line.startswith("scan: ")]
+    assert output == lines.splitlines()

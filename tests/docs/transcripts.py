@@ -70,7 +70,7 @@ def _transcript(block: str, run: Callable[..., tuple[object, str, str]], here: s
         status, out, err = run(*shlex.split(line, comments=True))
         assert status in (0, 1, 5), err
         # progress is on stderr; what tests run in their own process users run in others
-        told = (out if status == 0 else out + err).replace("executor    in-process", _BY_DEFAULT)
-        lines = [f"$ icevirt {line}", *map(str.rstrip, told.splitlines())]
+        output = (out if status == 0 else out + err).replace("executor    in-process", _BY_DEFAULT)
+        lines = [f"$ icevirt {line}", *map(str.rstrip, output.splitlines())]
         said += "\n".join(lines).replace(here, "/data") + "\n"
     return said

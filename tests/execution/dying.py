@@ -96,8 +96,8 @@ class Run(Driver):
         self._log.touch()
         self._from = self._log.stat().st_size
         self.began = time.time()
-        told = {"NOTED": str(self._log), "SETTINGS": json.dumps(settings or {})}
-        super().__init__(PROGRAM, repo, master, route, *files, site=site, **told)
+        output = {"NOTED": str(self._log), "SETTINGS": json.dumps(settings or {})}
+        super().__init__(PROGRAM, repo, master, route, *files, site=site, **output)
 
     def noted(self, kind):
         """Return when things of a kind were done in this run, and which: [(seconds, what)]."""

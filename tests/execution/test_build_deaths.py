@@ -135,16 +135,16 @@ def tip_of(repo):
     return None if tip == str(INITIAL_SNAPSHOT_ID) else tip
 
 
-def assert_committed_once(repo, tip, told):
+def assert_committed_once(repo, tip, output):
     """One snapshot on the first one, one commit in the log of what was done, nothing left."""
     names = [each.id for each in official(str(repo)).ancestry(branch="main")]
-    assert names == [tip, str(INITIAL_SNAPSHOT_ID)], told
+    assert names == [tip, str(INITIAL_SNAPSHOT_ID)], output
     info = icevirt.Repository.open(repo).head.read().info
-    assert {str(name) for name in info.snapshots} == set(names), told
+    assert {str(name) for name in info.snapshots} == set(names), output
     commits = [entry.kind for entry in info.latest_updates if isinstance(entry.kind, NewCommit)]
-    assert [str(each.new_snap_id) for each in commits] == [tip], told
-    assert info.snapshots[ObjectId12.parse(tip)].metadata[BUILD_ID], told
-    assert not (repo / "icevirt" / "builds").exists(), told
+    assert [str(each.new_snap_id) for each in commits] == [tip], output
+    assert info.snapshots[ObjectId12.parse(tip)].metadata[BUILD_ID], output
+    assert not (repo / "icevirt" / "builds").exists(), output
 
 
 def again(before, run, kind):
@@ -195,17 +195,17 @@ def test_builds_that_die_again_and_again_end_as_if_nothing_had_happened(tmp_path
                     died.append((kind, hit))
             status, words = run.end()
             runs += 1
-            told = (seed, number, master, route, died, words)
+            output = (seed, number, master, route, died, words)
             # by what died now, or ended the run before this one
             lost = (LOSES[kind] if hit else 0) + (LOSES[broken] if broken else 0)
             windows_again, files_again = again(written, run, "writes"), again(scanned, run, "scans")
-            assert windows_again <= lost, told
-            assert files_again <= lost, told
+            assert windows_again <= lost, output
+            assert files_again <= lost, output
             rewritten[windows_again] += 1
             rescanned += files_again
-            assert tip in (None, tip_of(repo)), told
+            assert tip in (None, tip_of(repo)), output
             tip = tip_of(repo)
-            assert tip is None or icevirt.check(repo).problems == (), told
+            assert tip is None or icevirt.check(repo).problems == (), output
             if status == 0 and died:
                 break
             if status == 0:  # it was too quick; there is nothing left to do for another run
@@ -215,14 +215,14 @@ def test_builds_that_die_again_and_again_end_as_if_nothing_had_happened(tmp_path
                     icevirt.Repository.create(repo)
                 continue
             # workers and executors are Spark's to replace; of the JVM's end the driver speaks
-            assert hit, told
-            assert (kind, status) in (("driver", -signal.SIGKILL), ("JVM", 1)), told
-            assert kind == "driver" or "icevirt.errors." in words.splitlines()[-1], told
+            assert hit, output
+            assert (kind, status) in (("driver", -signal.SIGKILL), ("JVM", 1)), output
+            assert kind == "driver" or "icevirt.errors." in words.splitlines()[-1], output
             broken = kind
-        assert objects_of(repo) == objects, told
-        assert content_of(repo) == content, told
-        assert_committed_once(repo, tip, told)
-        assert set(written) == windows, told
+        assert objects_of(repo) == objects, output
+        assert content_of(repo) == content, output
+        assert_committed_once(repo, tip, output)
+        assert set(written) == windows, output
         deaths.update(died)
         how = "existing repository" if exists else "new repository"
         sys.stdout.write(f"\nbuild {number}, seed {seed}, {master}, {route}, {how}: {died}")
@@ -233,13 +233,13 @@ def test_builds_that_die_again_and_again_end_as_if_nothing_had_happened(tmp_path
     for (kind, hit), count in deaths.items():
         kinds[kind] += count
         moments[hit] += count
-    told = [f"{kind} {hit}: {deaths[kind, hit]}" for kind in LOSES for hit in MOMENTS]
+    output = [f"{kind} {hit}: {deaths[kind, hit]}" for kind in LOSES for hit in MOMENTS]
     sys.stdout.write(
         f"\n\nseed {seed}: {BUILDS} builds of {len(windows)} windows in {runs} runs,"
         f" {deaths.total()} deaths: {dict(kinds)} {dict(moments)}\n"
         f"windows written again by a run: {dict(sorted(rewritten.items()))};"
         f" files scanned again: {rescanned}; kills too late: {misses}\n"
-        + "\n".join(line for line in told if not line.endswith(": 0"))
+        + "\n".join(line for line in output if not line.endswith(": 0"))
         + "\n"
     )
     if BUILDS >= 20:

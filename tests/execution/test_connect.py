@@ -138,27 +138,27 @@ def test_both_ways_write_the_same_manifests(found):
 
 
 def test_verification_catalogs_and_progress_work(found):
-    _, told = found
-    assert told["verified"]
-    assert told["rows"][0] == told["rows"][1] > 0
-    assert told["done"]
-    assert told["slots"] >= 1
+    _, output = found
+    assert output["verified"]
+    assert output["rows"][0] == output["rows"][1] > 0
+    assert output["done"]
+    assert output["slots"] >= 1
 
 
 def test_a_signal_cancels_the_job(found):
-    _, told = found
-    assert told["after a signal"] == ["1", "2", "3"]
+    _, output = found
+    assert output["after a signal"] == ["1", "2", "3"]
 
 
 def test_tables_and_written_references_work(found):
-    folder, told = found
-    assert len({*told["references"]}) == 1
-    assert told["references"][0] > 0
+    folder, output = found
+    assert len({*output["references"]}) == 1
+    assert output["references"][0] > 0
     one, other = (opened(str(folder / name))["packed"].values for name in ("direct", "copy"))
     assert np.array_equal(one, other, equal_nan=True)
 
 
-def test_an_error_of_a_task_is_told_with_its_cause(found):
-    _, told = found
-    assert "a Spark task failed" in told["said"]
-    assert "invalid literal for int()" in told["said"]
+def test_an_error_of_a_task_is_reported_with_its_cause(found):
+    _, output = found
+    assert "a Spark task failed" in output["said"]
+    assert "invalid literal for int()" in output["said"]

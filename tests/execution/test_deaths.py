@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 import pytest
 
-from builds.support import told
+from builds.support import output
 from execution.processes import Driver, kill
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
@@ -117,7 +117,7 @@ def disturbed(scan, dice, deaths, total):
 def test_a_scan_that_dies_again_and_again_ends_as_if_nothing_had_happened(tmp_path, archive):
     whole, catalog = tmp_path / "whole", tmp_path / "catalog"
     assert Scan(tmp_path, archive, whole, 0).end(900)[0] == 0
-    expected = told(whole)
+    expected = output(whole)
     assert len(expected["files"]["url"]) == FILES
     (tmp_path / "noted").unlink()
 
@@ -134,12 +134,14 @@ def test_a_scan_that_dies_again_and_again_ends_as_if_nothing_had_happened(tmp_pa
             failures += 1
             assert "a Spark task failed" in words, words
 
-    told_of = (seed, dict(deaths), runs, failures)
-    assert deaths.total() == DEATHS, told_of
-    assert told(catalog) == expected, told_of
+    recorded_options = (seed, dict(deaths), runs, failures)
+    assert deaths.total() == DEATHS, recorded_options
+    assert output(catalog) == expected, recorded_options
     noted = Counter(scan.noted.read_text().split())
     assert len(noted) == FILES
     again = noted.total() - FILES
-    sys.stdout.write(f"\n{FILES} files in parts of {PART}, {again} scanned again: {told_of}\n")
+    sys.stdout.write(
+        f"\n{FILES} files in parts of {PART}, {again} scanned again: {recorded_options}\n"
+    )
     drivers = deaths.total() - deaths["worker"] + failures
-    assert again <= PART * (SLOTS * drivers + deaths["worker"]), told_of
+    assert again <= PART * (SLOTS * drivers + deaths["worker"]), recorded_options

@@ -65,12 +65,12 @@ def test_what_tasks_send_to_the_driver_does_not_grow_with_references(
     """Ten times the references are not a byte more each; a task's metrics are a few KiB."""
     decided = stages.route_of
     monkeypatch.setattr(stages, "route_of", lambda plan: replace(decided(plan), kind=kind))
-    told = {}
+    output = {}
     for chunks in (100, 1000):
         files = write_files(tmp_path / str(chunks), chunks=chunks)
         repo = tmp_path / f"repo-{chunks}"
         build = partial(icevirt.build, files, repo, concat_dim="time", executor=spark)
-        told[chunks] = result_bytes(spark, build)
+        output[chunks] = result_bytes(spark, build)
         assert counted(repo) == 2 * FILES * chunks
     more = 2 * FILES * 900  # references, which take eight bytes and more each
-    assert told[1000] - told[100] < more, told
+    assert output[1000] - output[100] < more, output

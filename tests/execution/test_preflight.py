@@ -70,7 +70,7 @@ def test_a_source_that_only_the_driver_reads_is_refused(cluster, tmp_path, monke
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "output"),
     {
         "version": ({"icevirt": "9.9"}, "the driver 9.9"),
         "code": ({"code": "other"}, "other code"),
@@ -78,13 +78,13 @@ def test_a_source_that_only_the_driver_reads_is_refused(cluster, tmp_path, monke
     }.values(),
 )
 def test_an_executor_that_differs_is_refused_before_the_first_task(
-    cluster, monkeypatch, tmp_path, change, told
+    cluster, monkeypatch, tmp_path, change, output
 ):
     expected = {**installation.of_driver(), **change}
     monkeypatch.setattr(preflight, "expected_of", lambda **_: expected)
     with pytest.raises(ExecutorError) as raised:
         icevirt.build(write_days(tmp_path / "in", 2), tmp_path / "repo", executor=cluster)
-    assert told in raised.value.what
+    assert output in raised.value.what
     assert raised.value.facts["python"] == sys.executable
     monkeypatch.undo()
     report = icevirt.build(

@@ -120,12 +120,12 @@ def test_a_kill_leaves_the_old_version_or_the_new(spark, tmp_path, moment, is_ne
         write(spark, repo, folder, "old")
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
-    with open(tmp_path / "told.txt", "w") as told:
+    with open(tmp_path / "told.txt", "w") as output:
         ran = subprocess.run(
             [sys.executable, program, repo, folder, moment],
             start_new_session=True,
-            stdout=told,
-            stderr=told,
+            stdout=output,
+            stderr=output,
             check=False,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )

@@ -105,7 +105,7 @@ with executor_of() as spark:
 @pytest.mark.ci
 @pytest.mark.spark
 @pytest.mark.timeout(900)  # two sessions, one after the other
-def test_when_its_jvm_dies_that_is_told_and_the_next_session_is_a_new_one(tmp_path):
+def test_when_its_jvm_dies_that_is_reported_and_the_next_session_is_a_new_one(tmp_path):
     """In one process, as in a notebook: PySpark by itself would go on with the dead one."""
     ran = run_alone(DEATHS, {**os.environ, "PYTHONWARNINGS": "error"}, tmp_path)
     assert ran.returncode == 0, ran.stderr

@@ -66,9 +66,13 @@ def run(site, repo, folder, checkpoint, source, moment="", whole="whole"):
     program = site / "stream.py"
     program.write_text(textwrap.dedent(PROGRAM))
     words = [str(each) for each in (program, repo, folder, checkpoint, source, moment, whole)]
-    with open(site / "told.txt", "w") as told:
+    with open(site / "told.txt", "w") as output:
         status = subprocess.run(
-            [sys.executable, *words], start_new_session=True, stdout=told, stderr=told, check=False
+            [sys.executable, *words],
+            start_new_session=True,
+            stdout=output,
+            stderr=output,
+            check=False,
         ).returncode
     assert status == (-signal.SIGKILL if moment else 0), (site / "told.txt").read_text()[-3000:]
 

@@ -109,11 +109,11 @@ def test_a_task_whose_process_dies_is_tried_again_in_another(workers, tmp_path):
     assert workers.run(dying_once, paths) == paths
 
 
-@pytest.mark.parametrize(("task", "told"), [(dying, "it hurts"), (failing, "ZeroDivisionError")])
-def test_a_task_that_always_fails_ends_the_job_with_its_cause(workers_of_one_test, task, told):
+@pytest.mark.parametrize(("task", "output"), [(dying, "it hurts"), (failing, "ZeroDivisionError")])
+def test_a_task_that_always_fails_ends_the_job_with_its_cause(workers_of_one_test, task, output):
     with pytest.raises(SparkJobError) as raised:
         workers_of_one_test.run(task, [1])
-    assert told in raised.value.facts["cause"]
+    assert output in raised.value.facts["cause"]
 
 
 def test_the_next_job_after_one_that_failed_gets_other_processes(workers_of_one_test):

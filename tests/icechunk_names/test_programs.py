@@ -204,11 +204,11 @@ SHOWN = [
 
 def test_values_show_themselves_alike():
     official.set_logs_filter("error")
-    told = {
+    output = {
         ice.__name__: {each: repr(eval(f"ice.{each}", {"ice": ice})) for each in SHOWN}
         for ice in (ours, official)
     }
-    assert told["icevirt.icechunk"] == told["icechunk"]
+    assert output["icevirt.icechunk"] == output["icechunk"]
 
 
 def test_sections_of_a_configuration_change_in_place():

@@ -48,8 +48,8 @@ class Updating:
         return self
 
     def end(self):
-        _, told = self.process.communicate(timeout=120)
-        assert self.process.returncode == 0, told.decode()
+        _, output = self.process.communicate(timeout=120)
+        assert self.process.returncode == 0, output.decode()
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)

@@ -63,17 +63,17 @@ def test_what_is_new_is_committed_and_what_does_not_fit_is_held_back(repo, archi
     write_day(archive / "odd.nc", 4, nx=9)
     (archive / "bad.nc").write_bytes(b"not yet" * 400)
     before = tip(repo)
-    status, told, _ = run("plan", "--update", repo)
+    status, output, _ = run("plan", "--update", repo)
     assert (status, tip(repo)) == (0, before)
     for line in (
         "+ 1 new file",
         "! 2 files held back: left out, and tried again by the next update",
         "time ends at 2001-01-04T18:00:00; it ended at 2001-01-03T18:00:00",
     ):
-        assert f"  {line}\n" in told
-    assert "manifests" in told
-    status, told, _ = run("update", repo, "--output", "json", "--fail-on-held")
-    found = json.loads(told)
+        assert f"  {line}\n" in output
+    assert "manifests" in output
+    status, output, _ = run("update", repo, "--output", "json", "--fail-on-held")
+    found = json.loads(output)
     assert (status, found["files_added"], found["files_scanned"]) == (5, 1, 1)
     assert held(repo) == {"odd.nc": "combine", "bad.nc": "scan"}
     days = [archive / f"day{day}.nc" for day in (1, 2, 3)]
@@ -193,7 +193,7 @@ def test_an_update_that_others_overtake_plans_again(repo, archive, monkeypatch):
 
 
 @pytest.mark.ci
-def test_touched_files_are_told_apart_from_rewritten_ones(repo, archive, run):
+def test_touched_files_are_distinguished_from_rewritten_ones(repo, archive, run):
     """Only one of them holds other bytes; both have another time."""
     write_day(archive / "day3.nc", 3)
     icevirt.update(repo)
@@ -203,14 +203,14 @@ def test_touched_files_are_told_apart_from_rewritten_ones(repo, archive, run):
     write_day(archive / "day2.nc", 2)
     with netCDF4.Dataset(archive / "day2.nc", "a") as file:
         file["packed"][:] = 7
-    status, told, _ = run("update", repo, "--dry-run", "--rescan", "day3.nc")
+    status, output, _ = run("update", repo, "--dry-run", "--rescan", "day3.nc")
     assert status == 0
     assert (
         "~ 3 changed files: 1 with other content, 1 with another time or etag only,"
         " 1 scanned again by request"
-    ) in told
-    status, told, _ = run("update", repo, "--output", "json")
-    found = json.loads(told)
+    ) in output
+    status, output, _ = run("update", repo, "--output", "json")
+    found = json.loads(output)
     counts = [found[f"files_{name}"] for name in ("corrected", "touched", "rescanned", "scanned")]
     assert (status, counts) == (0, [2, 1, 0, 0])  # the dry run scanned them
     now = opened(repo).load()
@@ -232,11 +232,11 @@ def test_variables_of_others_along_the_growing_dimension_stop_it_with_a_remedy(r
     before = tip(repo)
     write_day(archive / "day3.nc", 3)
     for words in (("update", repo), ("update", repo, "--dry-run")):
-        status, _, told = run(*words)
+        status, _, output = run(*words)
         assert (status, tip(repo), held(repo)) == (1, before, {})
-        assert "/steps (its time has 8 steps, in the build 12)" in told
-        assert 'group="derived"' in told
-    (command,) = re.findall(r"icevirt (update .*--drop-others)", told)
+        assert "/steps (its time has 8 steps, in the build 12)" in output
+        assert 'group="derived"' in output
+    (command,) = re.findall(r"icevirt (update .*--drop-others)", output)
     assert run(*command.replace("--dry-run ", "").split())[0] == 0
     found = opened(repo)
     assert (found.sizes["time"], "steps" in found) == (12, False)
@@ -254,10 +254,10 @@ def stranger(monkeypatch, tmp_path):
 
 def test_a_strangers_recipe_is_shown_and_trusted_by_its_digest(repo, archive, stranger, run):
     write_day(archive / "day3.nc", 3)
-    status, _, told = run("update", repo)
+    status, _, output = run("update", repo)
     assert status == 1
-    assert str(archive) in told
-    digest = re.search("--trust-recipe ([0-9a-f]{40})", told)[1]
+    assert str(archive) in output
+    digest = re.search("--trust-recipe ([0-9a-f]{40})", output)[1]
     assert run("update", repo, "--trust-recipe", digest[::-1])[0] == 1
     assert run("update", repo, "--trust-recipe", digest)[0] == 0
     assert opened(repo).sizes["time"] == 12
@@ -300,7 +300,9 @@ def test_a_recipe_that_runs_or_reaches_something_needs_its_digest(more, repo, ar
 
     known = recipes.recipe_named
     monkeypatch.setattr(
-        recipes, "recipe_named", lambda *told: type(known(*told))(f"{known(*told).text}\n{more}\n")
+        recipes,
+        "recipe_named",
+        lambda *output: type(known(*output))(f"{known(*output).text}\n{more}\n"),
     )
     with pytest.raises(InvalidInputError, match="you did not make the recipe") as caught:
         icevirt.update(repo, authorize=str(archive))
@@ -411,12 +413,12 @@ def test_variables_are_made_anew_from_all_files_and_nothing_else_is_touched(
         icevirt.update(repo, variables="packed", since="day3")
     before, first = nodes(repo), tip(repo)
     write_day(archive / "day9.nc", 9)  # new files are another update's
-    status, told, _ = run("update", repo, "--variables", "packed,time_bnds", "--dry-run")
+    status, output, _ = run("update", repo, "--variables", "packed,time_bnds", "--dry-run")
     assert (status, tip(repo), scanned) == (0, first, [])
-    assert "2 variables: /packed, /time_bnds" in told
-    assert "3 files would be scanned again" in told
-    status, told, _ = run("update", repo, "--variables", "packed", "--output", "json")
-    report = json.loads(told)
+    assert "2 variables: /packed, /time_bnds" in output
+    assert "3 files would be scanned again" in output
+    status, output, _ = run("update", repo, "--variables", "packed", "--output", "json")
+    report = json.loads(output)
     assert (status, report["variables"], report["files_scanned"]) == (0, ["/packed"], 3)
     assert sorted(scanned) == ["day1.nc", "day2.nc", "day3.nc"]
     after = nodes(repo)

@@ -321,11 +321,11 @@ class Year:
         try:
             found = opened(self.repo, snapshot_id=snapshot_id).load()
         except errors.IcevirtError as error:
-            told = str(error)
+            output = str(error)
         else:
-            told = ""
-        if told:
-            assert str(self.archive) in told
+            output = ""
+        if output:
+            assert str(self.archive) in output
             return False
         if snapshot_id in self.left:  # it was readable when it was committed
             xr.testing.assert_equal(found, self.left[snapshot_id])

@@ -195,10 +195,10 @@ UNLIKE = {
 }
 
 
-@pytest.mark.parametrize(("other", "told"), UNLIKE.values(), ids=UNLIKE.keys())
-def test_a_variable_that_decodes_differently_is_refused(other, told):
+@pytest.mark.parametrize(("other", "output"), UNLIKE.values(), ids=UNLIKE.keys())
+def test_a_variable_that_decodes_differently_is_refused(other, output):
     """The message names the variable, both files and the difference."""
-    with pytest.raises(CombineError, match=told) as caught:
+    with pytest.raises(CombineError, match=output) as caught:
         plan(step(1, 1.0), file(2, other, time([2.0])))
     assert "/tos" in str(caught.value)
     assert {caught.value.facts["first"][-5:], caught.value.facts["other"][-5:]} == {
@@ -249,10 +249,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("files", "told"), REFUSED.values(), ids=REFUSED.keys())
-def test_files_that_do_not_fit_are_refused(files, told):
+@pytest.mark.parametrize(("files", "output"), REFUSED.values(), ids=REFUSED.keys())
+def test_files_that_do_not_fit_are_refused(files, output):
     """Never a silent choice."""
-    with pytest.raises(CombineError, match=told):
+    with pytest.raises(CombineError, match=output):
         plan(*files())
 
 
@@ -305,7 +305,7 @@ def test_files_of_different_variables_at_equal_times_are_merged():
     assert (tos.expected, sos.expected, coordinate.expected) == (2, 2, 1)
 
 
-def test_disagreement_is_told_before_order():
+def test_disagreement_is_reported_before_order():
     """Files of one variable that decodes differently do not just "overlap"."""
     other = attributes(scale_factor=0.1)
     with pytest.raises(CombineError, match="scale_factor"):

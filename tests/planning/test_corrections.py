@@ -120,8 +120,8 @@ def test_what_decodes_is_not_said_alike_of_files_that_say_it_unlike(variable, at
     (name,) = attrs
     with pytest.raises(CombineError, match=f"attrs would set {name}=.*{variable}") as caught:
         icevirt.plan(unlike, concat_dim="time", combine_options={"attrs": {variable: attrs}})
-    told = {str(caught.value.facts[key]).rsplit("/", 1)[1] for key in ("first", "other")}
-    assert "day2.nc" in told
+    output = {str(caught.value.facts[key]).rsplit("/", 1)[1] for key in ("first", "other")}
+    assert "day2.nc" in output
 
 
 @pytest.mark.parametrize(
@@ -325,9 +325,9 @@ def test_attributes_of_labels_are_set(labels, by, days):
     attrs = {"member": {"long_name": "ensemble member", "level": np.int32(3)}}
 
     def function(file):
-        told = {"member": int(file.attrs["day"])} if labels == "preprocess" else {}
+        output = {"member": int(file.attrs["day"])} if labels == "preprocess" else {}
         more = {"member": {"long_name": "told", "by": "function"}} if by == "both" else attrs
-        return icevirt.FileChanges(attrs={} if by == "attrs" else more, labels=told)
+        return icevirt.FileChanges(attrs={} if by == "attrs" else more, labels=output)
 
     plan = icevirt.plan(
         stackable(days),

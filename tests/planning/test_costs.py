@@ -54,7 +54,7 @@ def test_a_map_and_a_series_read_so_many_chunks(tmp_path):
 
 
 @pytest.mark.ci
-def test_chunks_that_are_too_small_or_too_large_are_told(tmp_path):
+def test_chunks_that_are_too_small_or_too_large_are_reported(tmp_path):
     path = tmp_path / "one.nc"
     with netCDF4.Dataset(path, "w") as file:
         file.createDimension("time", 3)
@@ -74,11 +74,11 @@ def test_chunks_that_are_too_small_or_too_large_are_told(tmp_path):
 
 
 def test_a_plan_as_json_holds_its_cost(tmp_path):
-    told = document(icevirt.plan(write_days(tmp_path / "days"), concat_dim="time"))["cost"]
-    assert told["map"]["map"]["requests"] == 2
-    assert (told["map"]["path"], told["series"]["path"]) == ("/packed", "/packed")
-    assert told["references"]["virtual"] == 13
-    assert {"warnings", "task_memory", "driver_memory", "route"} <= set(told)
+    output = document(icevirt.plan(write_days(tmp_path / "days"), concat_dim="time"))["cost"]
+    assert output["map"]["map"]["requests"] == 2
+    assert (output["map"]["path"], output["series"]["path"]) == ("/packed", "/packed")
+    assert output["references"]["virtual"] == 13
+    assert {"warnings", "task_memory", "driver_memory", "route"} <= set(output)
 
 
 def test_a_plan_names_the_files_that_it_leaves_out(tmp_path):

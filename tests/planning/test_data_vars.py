@@ -348,9 +348,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("how", "told"), WRONG.values(), ids=WRONG)
-def test_what_is_asked_wrongly_is_refused(tmp_path, how, told):
-    with pytest.raises(InvalidInputError, match=told):
+@pytest.mark.parametrize(("how", "printed"), WRONG.values(), ids=WRONG)
+def test_what_is_asked_wrongly_is_refused(tmp_path, how, printed):
+    with pytest.raises(InvalidInputError, match=printed):
         stacked(runs(tmp_path), **how)
 
 
@@ -430,13 +430,16 @@ def test_references_of_others_are_compared_too(tmp_path):
 
 def test_scans_that_stack_nothing_are_found_under_their_old_names():
     """Else what was scanned by an earlier version would have to be scanned again."""
-    from icevirt.api.arguments import told_of
+    from icevirt.api.arguments import recorded_options
     from icevirt.archive.catalog import BEFORE
     from icevirt.scan.contract import ScannerOptions
 
-    assert "data_vars" not in told_of(ScannerOptions(concat_dim="time"), BEFORE)["options"]
-    assert "data_vars" in told_of(ScannerOptions(concat_dim="run", stack=True), BEFORE)["options"]
-    assert told_of(ScannerOptions(concat_dim="time")) == told_of(ScannerOptions())
+    assert "data_vars" not in recorded_options(ScannerOptions(concat_dim="time"), BEFORE)["options"]
+    assert (
+        "data_vars"
+        in recorded_options(ScannerOptions(concat_dim="run", stack=True), BEFORE)["options"]
+    )
+    assert recorded_options(ScannerOptions(concat_dim="time")) == recorded_options(ScannerOptions())
 
 
 def test_a_recipe_says_which_variables_get_a_dimension(tmp_path, repo_path):

@@ -26,27 +26,27 @@ pytestmark = pytest.mark.usefixtures("in_process")
 
 def write(path, number, **spec):
     """Write a file; ``spec`` says in what it differs from what all others are."""
-    told = DEFAULT | spec
-    dim = told["dimension"]
-    steps = told["steps"]
-    first = told["first"][number] if told["first"] else sum(told["before"][:number])
+    output = DEFAULT | spec
+    dim = output["dimension"]
+    steps = output["steps"]
+    first = output["first"][number] if output["first"] else sum(output["before"][:number])
     with netCDF4.Dataset(path, "w") as file:
-        file.setncatts(told["attrs"])
+        file.setncatts(output["attrs"])
         for name, size in ((dim, None), ("y", NY), ("x", NX)):
             file.createDimension(name, size)
         time = file.createVariable(dim, "f8", (dim,), chunksizes=(512,))
-        time.units, time.calendar = told["time_units"], told["calendar"]
-        values = told["shift_time"] + np.arange(first, first + steps)
-        time[:] = values[::-1] if told["falling"] else values
+        time.units, time.calendar = output["time_units"], output["calendar"]
+        values = output["shift_time"] + np.arange(first, first + steps)
+        time[:] = values[::-1] if output["falling"] else values
         for name, size in (("y", NY), ("x", NX)):
             axis = file.createVariable(name, "f8", (name,))
-            axis[:] = np.linspace(0, 1, size)[:: -1 if name in told["reversed"] else 1]
-            axis[:] += told["shift"].get(name, 0)
-        for at, name in enumerate(told["variables"]):
-            data(file, name, at, first, dim, told)
-        for name, value in told["scalars"].items():
+            axis[:] = np.linspace(0, 1, size)[:: -1 if name in output["reversed"] else 1]
+            axis[:] += output["shift"].get(name, 0)
+        for at, name in enumerate(output["variables"]):
+            data(file, name, at, first, dim, output)
+        for name, value in output["scalars"].items():
             file.createVariable(name, "i4", ())[...] = value
-        for name in told["groups"]:
+        for name in output["groups"]:
             group = file.createGroup(name)
             group.createVariable("inner", "i4", ("y",))[:] = np.arange(NY)
             if name == "steps":
@@ -54,24 +54,24 @@ def write(path, number, **spec):
     return str(path)
 
 
-def data(file, name, at, first, dim, told):
+def data(file, name, at, first, dim, output):
     variable = file.createVariable(
         name,
-        np.dtype({"little": "<", "big": ">"}[told["endian"]] + told["dtype"]),
+        np.dtype({"little": "<", "big": ">"}[output["endian"]] + output["dtype"]),
         (dim, "y", "x"),
         zlib=True,
-        complevel=told["level"],
-        shuffle=told["shuffle"],
-        endian=told["endian"],
-        chunksizes=told["chunks"],
-        fill_value=told["fill"],
+        complevel=output["level"],
+        shuffle=output["shuffle"],
+        endian=output["endian"],
+        chunksizes=output["chunks"],
+        fill_value=output["fill"],
     )
     variable.set_auto_maskandscale(False)
-    variable.setncatts({"units": told["units"], **told["packing"]})
-    size = told["steps"] * NY * NX
+    variable.setncatts({"units": output["units"], **output["packing"]})
+    size = output["steps"] * NY * NX
     values = (np.arange(size) + 100 * at + 7 * first) % 1000
     values[3] = -999
-    variable[:] = values.reshape(told["steps"], NY, NX)
+    variable[:] = values.reshape(output["steps"], NY, NX)
 
 
 DEFAULT: dict[str, Any] = {
@@ -372,12 +372,12 @@ GROUPS = {
 }
 
 
-@pytest.mark.parametrize(("group", "is_built", "told"), GROUPS.values(), ids=GROUPS)
-def test_a_group_that_is_only_in_some_files(group, is_built, told, tmp_path, repo_path):
+@pytest.mark.parametrize(("group", "is_built", "output"), GROUPS.values(), ids=GROUPS)
+def test_a_group_that_is_only_in_some_files(group, is_built, output, tmp_path, repo_path):
     """What does not follow steps is stored once, anything else would have holes."""
     files = written(Row(spec={"groups": (group,)}), tmp_path)
     if not is_built:
-        with pytest.raises(errors.CombineError, match=told) as refusal:
+        with pytest.raises(errors.CombineError, match=output) as refusal:
             icevirt.build(files, repo_path, concat_dim="time")
         assert "file0.nc" in str(refusal.value)
         return

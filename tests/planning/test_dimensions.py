@@ -130,7 +130,7 @@ def write_steps(folder, *, inits=(1, 2), hours=(0, 6, 12), numbers=(1, 2)):
     ]
 
 
-def test_labels_are_told_by_variables_whose_times_count_from_different_dates(tmp_path, repo_path):
+def test_labels_are_given_by_variables_whose_times_count_from_different_dates(tmp_path, repo_path):
     """New dimensions around one that the files have; what tells labels has their dimension."""
     files = write_steps(tmp_path)
     report = icevirt.build(
@@ -168,8 +168,8 @@ def test_labels_are_told_by_variables_whose_times_count_from_different_dates(tmp
 
 def test_a_variable_with_several_values_tells_no_label(tmp_path):
     files = write_steps(tmp_path, hours=(0,))
-    for name, told in (("mask", "more than one value"), ("absent", "has no variable")):
-        with pytest.raises(CombineError, match=told):
+    for name, output in (("mask", "more than one value"), ("absent", "has no variable")):
+        with pytest.raises(CombineError, match=output):
             icevirt.plan(
                 files, concat_dim=["init", "member"],
                 combine_options={"labels": {"init": "variable:reftime", "member": f"variable:{name}"}},
@@ -264,9 +264,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("how", "told"), WRONG.values(), ids=WRONG.keys())
-def test_what_is_asked_wrongly_is_refused_before_anything_is_scanned(tmp_path, how, told):
-    with pytest.raises(InvalidInputError, match=told):
+@pytest.mark.parametrize(("how", "output"), WRONG.values(), ids=WRONG.keys())
+def test_what_is_asked_wrongly_is_refused_before_anything_is_scanned(tmp_path, how, output):
+    with pytest.raises(InvalidInputError, match=output):
         icevirt.build(tmp_path, tmp_path / "repo", **grouped(how))
     assert not list(tmp_path.iterdir())
 
@@ -335,18 +335,18 @@ WRONGLY_NESTED = {
     "flat": (lambda files: files[:2], {}, "one level of lists"),
     "too deep": (lambda files: [[[files[0]]]], {}, "one level of lists"),
     "one file twice": (lambda files: [[files[0], files[0]]], {}, "2 nested sources are 1 files"),
-    "labels told by files": (
+    "labels given by files": (
         lambda files: [files[:2]], {"labels": {"member": CUBE["member"]}}, "a list with one label for each",
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("nest", "how", "told"), WRONGLY_NESTED.values(), ids=WRONGLY_NESTED.keys()
+    ("nest", "how", "output"), WRONGLY_NESTED.values(), ids=WRONGLY_NESTED.keys()
 )
-def test_wrong_nests_are_refused(tmp_path, repo_path, nest, how, told):
+def test_wrong_nests_are_refused(tmp_path, repo_path, nest, how, output):
     files = archives.forecast_like(tmp_path)
-    with pytest.raises(InvalidInputError, match=told):
+    with pytest.raises(InvalidInputError, match=output):
         icevirt.build(
             nest(files), repo_path, concat_dim=["init", "member"], **grouped(how, combine="nested")
         )
@@ -393,8 +393,8 @@ def test_missing_steps_of_a_regular_axis_have_their_place(tmp_path, repo_path):
     np.testing.assert_array_equal(ours.time_bnds.values[:2], theirs.time_bnds.values[:2])
     assert np.isnat(ours.time_bnds.values[2:5]).all() or np.isnan(ours.time_bnds.values[2:5]).all()
     assert np.isnan(ours.field.values[[2, 3, 4, 7]]).all()
-    told = next(text for text in report.findings if "have no file" in text)
-    assert told == (
+    output = next(text for text in report.findings if "have no file" in text)
+    assert output == (
         "4 of 9 steps along 'time' have no file and read as missing: 2024-01-01T12:00:00, "
         "2024-01-01T18:00:00, 2024-01-02, 2024-01-02T18:00:00"
     )
@@ -423,10 +423,10 @@ IRREGULAR = {
 }
 
 
-@pytest.mark.parametrize(("times", "spacing", "how", "told"), IRREGULAR.values(), ids=IRREGULAR)
-def test_what_is_not_regular_is_refused(tmp_path, times, spacing, how, told):
+@pytest.mark.parametrize(("times", "spacing", "how", "output"), IRREGULAR.values(), ids=IRREGULAR)
+def test_what_is_not_regular_is_refused(tmp_path, times, spacing, how, output):
     files = [write_times(tmp_path / f"{n}.nc", each, **how) for n, each in enumerate(times)]
-    with pytest.raises((CombineError, InvalidInputError), match=told):
+    with pytest.raises((CombineError, InvalidInputError), match=output):
         icevirt.plan(files, concat_dim="time", combine_options={"spacing": spacing})
 
 
@@ -521,8 +521,8 @@ RAGGED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("levels", "how", "kind", "told"), RAGGED.values(), ids=RAGGED)
-def test_profiles_that_cannot_be_padded_are_refused(tmp_path, levels, how, kind, told):
+@pytest.mark.parametrize(("levels", "how", "kind", "output"), RAGGED.values(), ids=RAGGED)
+def test_profiles_that_cannot_be_padded_are_refused(tmp_path, levels, how, kind, output):
     files = [write_profile(tmp_path / f"{n}.nc", each, **kind) for n, each in enumerate(levels)]
-    with pytest.raises(CombineError, match=told):
+    with pytest.raises(CombineError, match=output):
         icevirt.plan(files, concat_dim="profile", **grouped(how))

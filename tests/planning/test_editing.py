@@ -181,8 +181,8 @@ def test_a_name_in_an_attribute_is_that_of_the_nearest_variable(tmp_path):
         combine_options={"rename": {"/a/lat": "y", "aux": "z"}},
     )
     found = zarr_attributes(tmp_path / "repo")
-    told = {path: found[path]["coordinates"] for path in ("data", "a/data", "b/data")}
-    assert told == {"data": "lat /a/y z", "a/data": "y /a/y z", "b/data": "lat /a/y z"}
+    output = {path: found[path]["coordinates"] for path in ("data", "a/data", "b/data")}
+    assert output == {"data": "lat /a/y z", "a/data": "y /a/y z", "b/data": "lat /a/y z"}
     assert found[""]["coordinates"] == "lat z"
 
 
@@ -333,7 +333,7 @@ LABELS = {
 
 
 @pytest.mark.parametrize(("how", "message"), LABELS.values(), ids=LABELS)
-def test_labels_that_are_not_told_are_refused(how, message, days, tmp_path):
+def test_labels_that_are_not_reported_are_refused(how, message, days, tmp_path):
     with pytest.raises((errors.InvalidInputError, errors.CombineError), match=message):
         icevirt.build(days, tmp_path / "repo", concat_dim=["day", "time"], **grouped(how))
 

@@ -176,7 +176,7 @@ def test_equal_steps_are_refused_however_they_are_written(make, tmp_path):
     assert [each.kept for each in left] == [f"file://{files[-1]}"]
 
 
-def test_the_step_that_is_twice_is_told_along_every_dimension(tmp_path):
+def test_the_step_that_is_twice_is_reported_along_every_dimension(tmp_path):
     files = SAME["along two dimensions"](tmp_path)
     with pytest.raises(CombineError, match=r"time=2000-01-01, level=2\.0") as caught:
         icevirt.plan(files, concat_dim=["time", "level"])
@@ -262,7 +262,7 @@ def test_steps_of_one_file_lie_between_those_of_another(tmp_path):
     )
 
 
-def test_an_overlap_is_told_in_dates(tmp_path):
+def test_an_overlap_is_reported_in_dates(tmp_path):
     steps = [[0.0, 1.0, 2.5], [1.0]]
     files = [write(tmp_path / f"{n}.nc", each, n) for n, each in enumerate(steps)]
     with pytest.raises(CombineError) as caught:

@@ -25,9 +25,9 @@ SHUFFLED = {"codecs": (BYTES[0], SHUFFLE, ZLIB[1])}
 
 
 def scaled(scale):
-    told = {"units": "K", "scale_factor": scale, "_FillValue": 9}
+    output = {"units": "K", "scale_factor": scale, "_FillValue": 9}
     kinds = {"scale_factor": "f4", "_FillValue": "i2"}
-    return {"data_type": "int16", "attributes": Attributes(values=told, dtypes=kinds)}
+    return {"data_type": "int16", "attributes": Attributes(values=output, dtypes=kinds)}
 
 
 PACKED, SCALED = scaled(1.0), scaled(2.0)
@@ -158,8 +158,8 @@ def test_times_that_count_from_another_date_in_each_file_make_no_era():
 
 def test_times_of_other_calendars_are_eras_whatever_they_count_from():
     def at(number, calendar):
-        told = {"units": f"days since 2000-01-{1 + number:02d}", "calendar": calendar}
-        return file(number, lambda u: data(u, 1), time([0.0], attributes=Attributes(values=told)))
+        output = {"units": f"days since 2000-01-{1 + number:02d}", "calendar": calendar}
+        return file(number, lambda u: data(u, 1), time([0.0], attributes=Attributes(values=output)))
 
     files = [at(n, "noleap") for n in range(3)] + [at(n, "standard") for n in range(3, 6)]
     found = parted(files)
@@ -173,8 +173,8 @@ def test_equal_steps_of_one_era_are_refused_though_others_count_otherwise():
     """Equal numbers of two calendars are no equal steps, those of one calendar are."""
 
     def at(number, calendar, day):
-        told = {"units": f"days since 2000-01-{day:02d}", "calendar": calendar}
-        label = time([3.0 - day], attributes=Attributes(values=told))
+        output = {"units": f"days since 2000-01-{day:02d}", "calendar": calendar}
+        label = time([3.0 - day], attributes=Attributes(values=output))
         return file(number, lambda u: data(u, 1), label)
 
     files = [at(0, "noleap", 1), at(1, "noleap", 2), at(2, "standard", 1)]
@@ -322,14 +322,14 @@ def test_the_order_of_files_does_not_matter():
 
 def test_every_written_window_knows_its_own_files():
     made = grouped([step(0), step(1, **SHUFFLED), step(2)])
-    told = defaultdict(list)
+    output = defaultdict(list)
     for item in write_items(made):
         for window in item.windows:
-            told[bytes(window.node_id)] += [
+            output[bytes(window.node_id)] += [
                 url[-5:] for url, takes in zip(item.files.url, window.takes, strict=True) if takes
             ]
     expected = {"/era_0/tos": ["f0.nc", "f2.nc"], "/era_1/tos": ["f1.nc"]}
-    assert {a.path: told[bytes(a.node_id)] for a in made.arrays if "tos" in a.path} == expected
+    assert {a.path: output[bytes(a.node_id)] for a in made.arrays if "tos" in a.path} == expected
 
 
 def test_duplicates_of_another_era_are_settled_before():
@@ -386,7 +386,7 @@ def test_labels_of_a_new_dimension_are_places_too():
 
 
 def cube(changed):
-    """Files of two starts and three leads, told by their names; some are packed otherwise."""
+    """Files of two starts and three leads, given by their names; some are packed otherwise."""
     return [
         file(10 * init + lead, variable("/tos", **(SHUFFLED if changed(init, lead) else {})))
         for init in (1, 2)

@@ -410,12 +410,12 @@ def test_an_unknown_rule_is_refused_before_any_work(repo_path):
 def test_plan_prints_the_eras_also_when_it_refuses(tmp_path):
     files = days(tmp_path / "in", [0.01, 0.01, 0.02])
     line = ["plan", *files, "--concat-dim", "time", "--drop-variable", "time_bnds", "-q"]
-    told = CliRunner().invoke(main.app, [item for item in line if item != "-q"])
-    assert told.exit_code == 1
-    assert "2 eras along time" in told.stdout
-    assert "from era_0: /packed: scale_factor 0.01 → 0.02" in told.stdout
-    assert "icevirt: /packed is encoded differently" in told.stderr
-    assert "--on-mismatch eras" in told.stderr
+    output = CliRunner().invoke(main.app, [item for item in line if item != "-q"])
+    assert output.exit_code == 1
+    assert "2 eras along time" in output.stdout
+    assert "from era_0: /packed: scale_factor 0.01 → 0.02" in output.stdout
+    assert "icevirt: /packed is encoded differently" in output.stderr
+    assert "--on-mismatch eras" in output.stderr
     as_json = CliRunner().invoke(main.app, [*line, "-o", "json"])
     assert as_json.exit_code == 1
     found = json.loads(as_json.stdout)

@@ -554,7 +554,7 @@ def test_a_grid_that_fits_stays_regular(tmp_path, repo_path):
     np.testing.assert_array_equal(held(repo_path), raw(files))
 
 
-def test_a_reader_that_does_not_know_such_grids_is_told(tmp_path, repo_path):
+def test_a_reader_that_does_not_know_such_grids_is_reported(tmp_path, repo_path):
     """Zarr refuses to open the array unless its setting is on; the build says so beforehand."""
     files = names(tmp_path, 2)
     write(files[0], 0, 5)

@@ -52,8 +52,8 @@ def grids(draw):
 def write(folder, grid, box, number):
     """Write the file of a box; all values of all files differ."""
     dims = grid["dims"]
-    told = "_".join(f"{each['name']}-{cell}" for each, cell in zip(dims, box, strict=True))
-    path = folder / f"{told}_.h5"
+    output = "_".join(f"{each['name']}-{cell}" for each, cell in zip(dims, box, strict=True))
+    path = folder / f"{output}_.h5"
     own = [(each, cell) for each, cell in zip(dims, box, strict=True) if not each["new"]]
     shape = (*(each["lengths"][cell] for each, cell in own), X)
     values = np.arange(math.prod(shape), dtype="f4").reshape(shape) + 1000 * number
@@ -95,7 +95,7 @@ def test_each_file_is_where_its_labels_say_and_nothing_else_is_there(grid):
         files = [write(folder, grid, box, n) for n, box in enumerate(grid["boxes"], start=1)]
         dims = [each["name"] for each in grid["dims"]]
         new = [each["name"] for each in grid["dims"] if each["new"]]
-        told = {
+        output = {
             name: f"regex:{name}-([0-9]+)_" if grid["told"] == "regex" else f"variable:{name}_told"
             for name in new
         }
@@ -103,7 +103,7 @@ def test_each_file_is_where_its_labels_say_and_nothing_else_is_there(grid):
         try:
             report = icevirt.build(
                 [path for path, _, _ in files], folder / "repo",
-                concat_dim=dims, combine_options={"labels": told, "missing": "reserve", "data_vars": {name: ["field", f"{name}_told"] for name in new}},
+                concat_dim=dims, combine_options={"labels": output, "missing": "reserve", "data_vars": {name: ["field", f"{name}_told"] for name in new}},
             )  # fmt: skip
         except CombineError as error:
             refused = error.what

@@ -72,10 +72,10 @@ def planned(variables, dims, asked, values):
     files, nest = [], {}
     for number, place in enumerate(np.ndindex(*[2] * len(dims))):
         arrays = [
-            lambda url, name=name, told=told, n=number: array(
-                url, name, told[0], told[1], whole=told[2], value=values(name, n)
+            lambda url, name=name, output=output, n=number: array(
+                url, name, output[0], output[1], whole=output[2], value=values(name, n)
             )
-            for name, told in variables.items()
+            for name, output in variables.items()
         ]
         step = 2.0 * place[dims.index("time")] if "time" in dims else 0.0
         files.append(file(number, *arrays, time([step, step + 1], digest=str(step))))
@@ -87,8 +87,8 @@ def planned(variables, dims, asked, values):
 
 def expected(variables, dims, asked):
     """Return the dimensions of each variable by the rules, the obvious way."""
-    told = [(f"/{name}", own, attributes) for name, (own, attributes, _) in variables.items()]
-    coordinates = {path[1:] for path in coordinates_of(told)}
+    output = [(f"/{name}", own, attributes) for name, (own, attributes, _) in variables.items()]
+    coordinates = {path[1:] for path in coordinates_of(output)}
     found = {}
     for name, (own, _, _) in variables.items():
         more = []

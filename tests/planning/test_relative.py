@@ -182,11 +182,11 @@ def test_later_builds_keep_what_references_depend_on(days, tmp_path, repo_path):
     assert config.get_virtual_chunk_container("archive").url_prefix == f"file://{tmp_path}/in/"
     assert opened(repo_path, group="/a").load().sizes["time"] == 12
     other = write_days(tmp_path / "other", 1)
-    for containers, told in (
+    for containers, output in (
         ({"archive": tmp_path / "other"}, "belongs to another prefix"),
         ({"archive": tmp_path / "in"}, "no file lies below"),
     ):
-        with pytest.raises(InvalidInputError, match=told):
+        with pytest.raises(InvalidInputError, match=output):
             icevirt.build(other, repo_path, group="/d", commit_options={"containers": containers})
     with pytest.raises(InvalidInputError, match="has another name"):
         icevirt.build(
@@ -225,9 +225,11 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("containers", "told"), BAD.values(), ids=BAD.keys())
-def test_what_is_no_container_is_told_before_anything_is_done(containers, told, days, repo_path):
-    with pytest.raises(InvalidInputError, match=told):
+@pytest.mark.parametrize(("containers", "output"), BAD.values(), ids=BAD.keys())
+def test_what_is_no_container_is_reported_before_anything_is_done(
+    containers, output, days, repo_path
+):
+    with pytest.raises(InvalidInputError, match=output):
         icevirt.build(days, repo_path, concat_dim="time", commit_options={"containers": containers})
     assert not Path(repo_path).exists()
 

@@ -259,14 +259,14 @@ def test_a_build_that_shuffles_equals_one_that_does_not(tmp_path, spark, monkeyp
     icevirt.build(mixed, tmp_path / "direct", concat_dim="time", executor=spark)
     monkeypatch.setattr(routes, "_FEW_READS", -1)
     monkeypatch.setattr(routes, "_FACTOR", -1)
-    told = []
+    output = []
     icevirt.build(
-        mixed, tmp_path / "shuffled", concat_dim="time", executor=spark, progress=told.append
+        mixed, tmp_path / "shuffled", concat_dim="time", executor=spark, progress=output.append
     )
     names = [sorted(os.listdir(tmp_path / name / "manifests")) for name in ("direct", "shuffled")]
     assert names[0] == names[1] != []
     assert_same_dataset(opened(str(tmp_path / "shuffled")), expected_dataset(days, "time"))
-    assert any(step.phase == "write" and step.done == step.total for step in told)
+    assert any(step.phase == "write" and step.done == step.total for step in output)
 
 
 def failing_map(task, number):
@@ -344,7 +344,7 @@ def blocks(draw):
 
 def meaning(block):
     """Return what each reference of a block says."""
-    told = []
+    output = []
     for row in range(len(block)):
         at, size = int(block.offset[row]), int(block.length[row])
         if block.kind[row] == ChunkType.inline:
@@ -357,8 +357,8 @@ def meaning(block):
                 size,
                 None if not source else (target.url[source - 1], target.etag[source - 1]),
             )
-        told.append((int(block.file[row]), block.index[row].tolist(), where))
-    return told
+        output.append((int(block.file[row]), block.index[row].tolist(), where))
+    return output
 
 
 @given(blocks())

@@ -67,7 +67,7 @@ def test_all_data_variables_are_stacked_whether_they_differ_or_not(tmp_path, rep
     assert any("new dimension 'run'" in text for text in report.findings)
 
 
-def test_labels_are_told_by_names_and_attributes(tmp_path, repo_path):
+def test_labels_are_given_by_names_and_attributes(tmp_path, repo_path):
     files = [write_run(tmp_path / f"run_{n:02d}.nc", n, member=np.int32(n)) for n in (10, 9)]
     for labels in (r"regex:run_(\d+)\.nc$", "attribute:member"):
         plan = icevirt.plan(files, concat_dim="member", combine_options={"labels": labels})
@@ -141,10 +141,10 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("how", "kind", "told"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_stacked_is_refused(tmp_path, repo_path, how, kind, told):
+@pytest.mark.parametrize(("how", "kind", "output"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_stacked_is_refused(tmp_path, repo_path, how, kind, output):
     files = [write_run(tmp_path / f"{n}.nc", n) for n in (1, 2)]
-    with pytest.raises(kind, match=told):
+    with pytest.raises(kind, match=output):
         icevirt.build(files, repo_path, **grouped({"concat_dim": "run", **how}))
     assert not (tmp_path / "repo").exists()
 
@@ -166,7 +166,7 @@ def test_unlike_coordinates_are_refused(tmp_path, repo_path):
         icevirt.build(files, repo_path, concat_dim="run", combine_options={"labels": ["a", "b"]})
 
 
-def test_without_labels_the_way_to_stack_is_told(tmp_path, repo_path):
+def test_without_labels_the_way_to_stack_is_reported(tmp_path, repo_path):
     files = [write_run(tmp_path / f"{n}.nc", n) for n in (1, 2)]
     with pytest.raises(CombineError, match="pass labels"):
         icevirt.build(files, repo_path, concat_dim="run")

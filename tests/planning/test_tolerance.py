@@ -28,7 +28,7 @@ def built(days, tmp_path, **how):
     return opened(str(tmp_path / "repo")), report
 
 
-def test_the_first_file_counts_and_the_largest_difference_is_told(days, tmp_path):
+def test_the_first_file_counts_and_the_largest_difference_is_reported(days, tmp_path):
     """The first along the dimension, in whatever order the files are given."""
     with netCDF4.Dataset(days[0]) as file:
         first = file["x"][:].data
@@ -36,10 +36,10 @@ def test_the_first_file_counts_and_the_largest_difference_is_told(days, tmp_path
     shift(days[2], "x", np.float32(3e-5))
     found, report = built(days[::-1], tmp_path, tolerance=1e-4)
     np.testing.assert_array_equal(found["x"], first)
-    (told,) = (text for text in report.findings if text.startswith("/x"))
-    assert "within the tolerance 0.0001" in told
-    assert "day1.nc are used" in told
-    assert float(told.split("up to ")[1].split(",")[0]) == pytest.approx(3e-5, rel=1e-2)
+    (output,) = (text for text in report.findings if text.startswith("/x"))
+    assert "within the tolerance 0.0001" in output
+    assert "day1.nc are used" in output
+    assert float(output.split("up to ")[1].split(",")[0]) == pytest.approx(3e-5, rel=1e-2)
 
 
 LIMITS = {

@@ -112,8 +112,8 @@ def verdict(read, *arguments, expected):
 
 
 def shortened(error):
-    told = error.strip().partition(" (")[0].splitlines()[0]
-    return re.sub(r"[|\s]+", " ", told)[:80]
+    output = error.strip().partition(" (")[0].splitlines()[0]
+    return re.sub(r"[|\s]+", " ", output)[:80]
 
 
 def stored(session, name):

@@ -98,8 +98,8 @@ def test_a_long_history_is_drawn_in_linear_time(tmp_path):
     snapshots, tip = dict(info.snapshots), info.branches["main"]
     for _ in range(10_000):
         key = ObjectId12.random()
-        told = replace(snapshots[tip], id=key, parent_id=tip, flushed_at=len(snapshots))
-        snapshots[key], tip = told, key
+        output = replace(snapshots[tip], id=key, parent_id=tip, flushed_at=len(snapshots))
+        snapshots[key], tip = output, key
     long = replace(info, snapshots=snapshots, branches={"main": tip})
     start = time.process_time()
     assert len(lines(ancestry_graph.graph(long, long.branches, plain=True))) == 20_001

@@ -343,7 +343,7 @@ def owners(repo_path, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(("owner", "call", "error"), NAMED.values(), ids=NAMED.keys())
-def test_a_mistake_is_told_with_what_to_do(owners, owner, call, error):
+def test_a_mistake_is_reported_with_what_to_do(owners, owner, call, error):
     it = owners[owner]()
     with pytest.raises(error) as caught:
         call(it)
@@ -357,14 +357,16 @@ def test_a_mistake_is_told_with_what_to_do(owners, owner, call, error):
 
 @pytest.mark.parametrize("kind", [icevirt.Repository, icevirt.Session, icevirt.ForkSession])
 def test_every_public_method_is_in_a_table(kind):
-    told = {method for rows in ROWS.values() for method, *_ in rows}
-    told |= {method for methods in HARMLESS.values() for method in methods}
+    output = {method for rows in ROWS.values() for method, *_ in rows}
+    output |= {method for methods in HARMLESS.values() for method in methods}
     public = {n for n in dir(kind) if not n.startswith("_") and callable(getattr(kind, n))}
-    assert public - told == set()
+    assert public - output == set()
 
 
 def test_the_tables_name_methods_that_exist():
     kinds = (icevirt.Repository, icevirt.Session, icevirt.ForkSession)
-    told = {method for rows in ROWS.values() for method, *_ in rows}
-    told |= {method for methods in HARMLESS.values() for method in methods}
-    assert {method for method in told if not any(hasattr(kind, method) for kind in kinds)} == set()
+    output = {method for rows in ROWS.values() for method, *_ in rows}
+    output |= {method for methods in HARMLESS.values() for method in methods}
+    assert {
+        method for method in output if not any(hasattr(kind, method) for kind in kinds)
+    } == set()

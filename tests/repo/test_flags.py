@@ -12,7 +12,7 @@ ROOT = str(INITIAL_SNAPSHOT_ID)
 NAMES = ["move_node", "create_tag", "delete_tag"]
 
 
-def told(client):
+def output(client):
     return sorted(
         (flag.id, flag.name, flag.default_enabled, flag.setting, flag.enabled)
         for flag in client.feature_flags()
@@ -28,7 +28,7 @@ USES = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_feature_is_switched_off_and_on_for_both_clients(repo, official, name):
-    assert told(repo) == told(official())
+    assert output(repo) == output(official())
     repo.create_tag("old", ROOT)
     for setter, other in ((repo, official()), (official(), repo)):
         setter.set_feature_flag(name, False)

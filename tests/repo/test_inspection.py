@@ -71,16 +71,16 @@ def test_the_repo_info_after_a_change_of_status_and_config(repo, official):
 
 def test_every_snapshot_and_log(busy, official):
     theirs = official()
-    for told in busy.inspect_repo_info()["snapshots"]:
-        assert busy.inspect_snapshot(told["id"]) == theirs.inspect_snapshot(told["id"])
-        ours = busy.inspect_transaction_log(told["id"])
-        assert ours == theirs.inspect_transaction_log(told["id"])
+    for output in busy.inspect_repo_info()["snapshots"]:
+        assert busy.inspect_snapshot(output["id"]) == theirs.inspect_snapshot(output["id"])
+        ours = busy.inspect_transaction_log(output["id"])
+        assert ours == theirs.inspect_transaction_log(output["id"])
 
 
 def test_every_manifest(busy, official):
     theirs, seen = official(), 0
-    for told in busy.inspect_repo_info()["snapshots"]:
-        for file in busy.list_manifest_files(told["id"]):
+    for output in busy.inspect_repo_info()["snapshots"]:
+        for file in busy.list_manifest_files(output["id"]):
             ours, other = busy.inspect_manifest(file.id), theirs.inspect_manifest(file.id)
             assert ours["size_bytes"] == file.size_bytes
             assert {**ours, "size_bytes": 0} == {**other, "size_bytes": 0}  # theirs: in memory

@@ -42,7 +42,7 @@ def tree(session) -> list[str]:
     return sorted(name for name, _ in group.members(max_depth=None))
 
 
-def test_moves_are_seen_and_told_by_both_clients(filled, source, official):
+def test_moves_are_seen_and_given_by_both_clients(filled, source, official):
     session = filled.rearrange_session("main")
     assert session.mode is SessionMode.rearrange
     session.move("/g", "/other/g")
@@ -218,7 +218,7 @@ def test_what_would_corrupt_an_array_is_refused(filled, change, message):
         change(session)
 
 
-def test_chunks_are_told_apart_by_where_they_lie(filled, source, official):
+def test_chunks_are_distinguished_by_where_they_lie(filled, source, official):
     session = filled.writable_session("main")
     session.delete_chunks("/grid", np.array([[0, 0]]))
     theirs = official().readonly_session("main")

@@ -201,7 +201,7 @@ def test_keys_of_references_that_name_one_node_are_refused(case, tmp_path):
         icevirt.scan_file(tmp_path / "refs.json")
 
 
-def test_attributes_whose_names_become_one_are_told_of(tmp_path):
+def test_attributes_whose_names_become_one_are_reported(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.attrs["\\xff"], file.attrs[b"\xff"] = 1, 2
     scanned = icevirt.scan_file(tmp_path / "a.h5")

@@ -131,10 +131,10 @@ def test_a_fill_value_becomes_one_of_the_variables_dtype_or_keeps_its_meaning(tm
     assert found["/two"]["missing_value"].tolist() == [1, 2]
     assert found["/whole"] == {"missing_value": np.float64(1e20)}
     assert found["/text"] == {}
-    told = {finding.path: finding.severity for finding in scanned.findings}
+    output = {finding.path: finding.severity for finding in scanned.findings}
     assert (found["/none"], found["/pair"]) == ({"missing_value": "none"}, {})
-    assert set(told) == {"/exact", "/inexact", "/two", "/text", "/whole", "/none", "/pair"}
-    assert set(told.values()) == {"warning"}
+    assert set(output) == {"/exact", "/inexact", "/two", "/text", "/whole", "/none", "/pair"}
+    assert set(output.values()) == {"warning"}
 
 
 def test_zarrs_fill_value_is_that_of_hdf5_not_that_of_cf(tmp_path):

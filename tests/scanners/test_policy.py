@@ -42,7 +42,7 @@ def kinds(array):
     return {ChunkType(kind).name for kind in array.references.kind.tolist()}
 
 
-def told(scanned, code="left-out"):
+def printed(scanned, code="left-out"):
     return {each.path: each for each in scanned.findings if each.code == code}
 
 
@@ -51,7 +51,7 @@ def test_what_cannot_be_represented_is_left_out_with_a_warning(path, policy):
     with pytest.raises(UnsupportedError, match='policy="skip"'):
         icevirt.scan_file(path)
     scanned = icevirt.scan_file(path, scan_options={"variable_policy": policy})
-    found = told(scanned)
+    found = printed(scanned)
     assert set(found) == {"/raw/lists", "/raw/odd"} == set(scanned.left_out)
     assert {each.severity for each in found.values()} == {"warning"}
     assert "skip" in found["/raw/lists"].message
@@ -71,7 +71,7 @@ def test_the_first_pattern_that_fits_counts(path):
             "drop_variables": "lists",
         },
     )
-    assert set(told(scanned)) == {"/odd"}
+    assert set(printed(scanned)) == {"/odd"}
 
 
 def test_a_variable_beyond_the_budget_is_left_out_where_it_may_be(path):
@@ -79,8 +79,8 @@ def test_a_variable_beyond_the_budget_is_left_out_where_it_may_be(path):
     scanned = icevirt.scan_file(
         path, scan_options={"variable_policy": policy, "max_native_bytes_per_file": 1000}
     )
-    assert "/odd" in told(scanned)
-    assert "too large" in told(scanned)["/odd"].message
+    assert "/odd" in printed(scanned)
+    assert "too large" in printed(scanned)["/odd"].message
     with pytest.raises(UnsupportedError, match="too large"):
         icevirt.scan_file(
             path,
@@ -95,7 +95,7 @@ def test_what_is_to_be_stored_is_stored_in_chunks(path, name):
     )
     array = scanned.array(name)
     assert kinds(array) == {"inline"}  # until it is written; the threshold decides then
-    assert f"/{name}" in told(scanned, "stored-natively")
+    assert f"/{name}" in printed(scanned, "stored-natively")
     np.testing.assert_array_equal(materialise(array), DATA)
 
 
@@ -161,7 +161,7 @@ def test_netcdf_3_has_the_same_policies(tmp_path, unlimited):
 
     found, stored = scanned("native", "d")
     assert kinds(stored) == {"inline"}
-    assert "/d" in told(found, "stored-natively")
+    assert "/d" in printed(found, "stored-natively")
     np.testing.assert_array_equal(materialise(stored), np.arange(600_000).reshape(6, -1))
     _, one = scanned("inline", "small")
     assert len(one.references) == 1

@@ -5,8 +5,8 @@ from obstore.exceptions import PreconditionError
 
 def version(found) -> dict:
     """What a conditional put compares; obstore takes no None."""
-    told = {"e_tag": found["e_tag"], "version": found["version"]}
-    return {name: value for name, value in told.items() if value is not None}
+    output = {"e_tag": found["e_tag"], "version": found["version"]}
+    return {name: value for name, value in output.items() if value is not None}
 
 
 def count(place, racer: int, rounds: int) -> None:

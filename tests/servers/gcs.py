@@ -181,9 +181,9 @@ class Cloud:
         self._check(request, name)
         numbers = []
         for part in ET.fromstring(request.body):
-            told = {element.tag.rpartition("}")[2]: element.text or "" for element in part}
-            number = int(told["PartNumber"])
-            if number not in parts or told["ETag"].strip('"') != _part_etag(parts[number])[1:-1]:
+            output = {element.tag.rpartition("}")[2]: element.text or "" for element in part}
+            number = int(output["PartNumber"])
+            if number not in parts or output["ETag"].strip('"') != _part_etag(parts[number])[1:-1]:
                 raise RefusedError(400, "InvalidPart")
             numbers.append(number)
         if begun != name or not numbers or numbers != sorted(set(numbers)):

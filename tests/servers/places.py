@@ -222,8 +222,8 @@ def make_azure_container(endpoint: str) -> None:
     signed = "PUT\n" + "\n" * 11 + named + resource
     digest = hmac.digest(base64.b64decode(azurite.KEY), signed.encode(), hashlib.sha256)
     signature = base64.b64encode(digest).decode()
-    told = {"Authorization": f"SharedKey {azurite.ACCOUNT}:{signature}", **headers}
-    _put(f"{endpoint}/{BUCKET}?restype=container", told)
+    output = {"Authorization": f"SharedKey {azurite.ACCOUNT}:{signature}", **headers}
+    _put(f"{endpoint}/{BUCKET}?restype=container", output)
 
 
 def _put(url: str, headers: dict[str, str]) -> None:

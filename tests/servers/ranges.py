@@ -19,8 +19,8 @@ def ranged(request: Request, body: bytes, headers: dict[str, str]) -> Response:
     first, last = _interval(*asked.groups(), len(body))
     if first >= len(body) or first > last:
         return Response(status=416, headers={"content-range": f"bytes */{len(body)}"})
-    told = {"content-range": f"bytes {first}-{last}/{len(body)}"}
-    return _answer(request, 206, body[first : last + 1], {**headers, **told})
+    output = {"content-range": f"bytes {first}-{last}/{len(body)}"}
+    return _answer(request, 206, body[first : last + 1], {**headers, **output})
 
 
 def _answer(request: Request, status: int, body: bytes, headers: dict[str, str]) -> Response:

@@ -165,14 +165,14 @@ def checked_body(request: Request) -> bytes:
         RefusedError: One is not, or its length.
     """
     headers, body, trailer = request.headers, request.body, {}
-    told = headers.get("x-amz-content-sha256", _UNSIGNED)
-    if told in _STREAMED:
+    output = headers.get("x-amz-content-sha256", _UNSIGNED)
+    if output in _STREAMED:
         body, trailer = _unframed(body)
         if len(body) != int(headers["x-amz-decoded-content-length"]):
             raise RefusedError(400, "IncompleteBody")
-    elif told.startswith("STREAMING-"):
+    elif output.startswith("STREAMING-"):
         raise RefusedError(501, "NotImplemented")
-    elif told != _UNSIGNED and told != hashlib.sha256(body).hexdigest():
+    elif output != _UNSIGNED and output != hashlib.sha256(body).hexdigest():
         raise RefusedError(400, "XAmzContentSHA256Mismatch")
     copies = "x-amz-copy-source" in headers
     if request.method == "PUT" and not copies and "content-length" not in headers:

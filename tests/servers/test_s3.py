@@ -107,11 +107,11 @@ def test_parts_are_checked(strict_s3):
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "output"),
     [("crc32c", "e3069283"), ("crc64nvme", "ae8b14860a799888"), ("crc32", "cbf43926")],
 )
-def test_checksums_have_their_published_check_values(kind, told):
-    assert checksum(kind, b"123456789").hex() == told
+def test_checksums_have_their_published_check_values(kind, output):
+    assert checksum(kind, b"123456789").hex() == output
 
 
 def test_a_framed_body_is_unpacked_and_its_trailer_compared():

@@ -112,9 +112,9 @@ def test_a_clock_may_be_ahead():
         before = time.time()
         store.put("a", b"")
         after = time.time()
-        told = store.head("a")["last_modified"].timestamp()
+        output = store.head("a")["last_modified"].timestamp()
         ((listed,),) = store.list()
-    assert before + 4 < told <= after + 5  # whole seconds
+    assert before + 4 < output <= after + 5  # whole seconds
     assert before + 4.99 < listed["last_modified"].timestamp() <= after + 5
 
 

@@ -35,10 +35,10 @@ class Expiring:
                 token = f"{CANARY}-{self.issued}"
                 self._left[f"Bearer {token}"] = self.requests
                 return Response(status=200, body=token.encode())
-            told = request.headers.get("authorization", "")
-            self.asked.append(told)
-            self._left[told] = self._left.get(told, 0) - 1
-            if self._left[told] < 0 or not self.is_good:
+            output = request.headers.get("authorization", "")
+            self.asked.append(output)
+            self._left[output] = self._left.get(output, 0) - 1
+            if self._left[output] < 0 or not self.is_good:
                 return Response(status=self.status, headers={"www-authenticate": "Bearer"})
         return self.files.answer(request)
 

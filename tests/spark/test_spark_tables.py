@@ -137,7 +137,7 @@ def test_executors_with_another_icevirt_read_no_partition(spark, archive, monkey
             pickle.loads(raw)
 
 
-def test_an_older_spark_is_told_what_to_use_instead():
+def test_an_older_spark_is_reported_what_to_use_instead():
     class Session:
         version = "3.5.9"
 

@@ -154,9 +154,9 @@ class RepositoryMachine(RuleBasedStateMachine):
         return self.model.versions[self.model.branches[branch]]
 
     def record(self, made, parent, message, contents, **more) -> str:
-        told = self.ours().lookup_snapshot(made)
-        assert (told.parent_id, told.message) == (parent, message)
-        version = Version(parent, message, told.written_at, contents, **more)
+        output = self.ours().lookup_snapshot(made)
+        assert (output.parent_id, output.message) == (parent, message)
+        version = Version(parent, message, output.written_at, contents, **more)
         self.model.versions[made] = version
         return made
 
@@ -177,8 +177,8 @@ class RepositoryMachine(RuleBasedStateMachine):
             made = icechunk.Repository.create(self.place.official(), spec_version=version)
         else:
             made = Repository.create(self.place.icevirt())
-        told = next(iter(made.ancestry(branch="main")))
-        self.model.versions[ROOT] = Version(None, told.message, told.written_at, {})
+        output = next(iter(made.ancestry(branch="main")))
+        self.model.versions[ROOT] = Version(None, output.message, output.written_at, {})
         self.model.branches["main"] = ROOT
         self.repo = self.ours()
         session = self.client(official).writable_session("main")
@@ -330,7 +330,7 @@ class RepositoryMachine(RuleBasedStateMachine):
     def trim_ops_log(self, data) -> None:
         self.ours().trim_ops_log(self.model.versions[self.any_version(data)].written_at)
         ours, theirs = (self.client(official).ops_log() for official in (False, True))
-        assert [told.updated_at for told in ours] == [told.updated_at for told in theirs]
+        assert [output.updated_at for output in ours] == [output.updated_at for output in theirs]
 
     @rule(official=clients, data=st.data(), new=st.booleans())
     def rewrite_manifests(self, official, data, new) -> None:
@@ -382,13 +382,13 @@ class RepositoryMachine(RuleBasedStateMachine):
             assert client.list_branches() == model.branches.keys()
             assert client.list_tags() == model.tags.keys()
             for name, tip in model.branches.items():
-                history = [told.id for told in client.ancestry(branch=name)]
+                history = [output.id for output in client.ancestry(branch=name)]
                 assert history == model.history(tip)
                 if tip != ROOT:
                     session = client.readonly_session(name)
                     assert seen(session) == model.versions[tip].contents
-                    told = client.diff(from_snapshot_id=ROOT, to_branch=name).new_arrays
-                    assert set(told) == {f"/{path}" for path in seen(session)}
+                    output = client.diff(from_snapshot_id=ROOT, to_branch=name).new_arrays
+                    assert set(output) == {f"/{path}" for path in seen(session)}
             for name, at in model.tags.items():
                 assert client.lookup_tag(name) == at
             assert client.get_metadata() == model.metadata

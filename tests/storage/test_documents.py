@@ -24,10 +24,10 @@ def test_an_example_of_the_page_runs(at, s3_server, monkeypatch):
     exec(compile(BLOCKS[at], str(PAGE), "exec"), {"__name__": "example"})
 
 
-def test_every_constructor_is_told_of():
+def test_every_constructor_is_reported():
     import icevirt
 
-    told = PAGE.read_text()
+    output = PAGE.read_text()
     constructors = [name for name in icevirt.__all__ if name.endswith(("_storage", "_store"))]
     known = {"local_filesystem_store", "fsspec_store"}  # of containers on disk, and of fsspec
-    assert [name for name in constructors if name not in told and name not in known] == []
+    assert [name for name in constructors if name not in output and name not in known] == []

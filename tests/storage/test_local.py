@@ -344,11 +344,11 @@ def test_a_file_system_with_devices_of_its_own_is_known_by_its_place(path, kind)
 def mounted(tmp_path, monkeypatch):
     """Returns a function that makes the test's directory a mount of some kind."""
     device = os.stat(tmp_path).st_dev
-    told = tmp_path / "mountinfo"
-    monkeypatch.setattr(mounts, "_MOUNTS", str(told))
+    output = tmp_path / "mountinfo"
+    monkeypatch.setattr(mounts, "_MOUNTS", str(output))
 
     def mount(line):
-        told.write_text(line.replace("0:44", f"{os.major(device)}:{os.minor(device)}"))
+        output.write_text(line.replace("0:44", f"{os.major(device)}:{os.minor(device)}"))
         local._look_at.cache_clear()
         return LocalStorage(tmp_path / "root")
 
@@ -471,9 +471,9 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("module", "name", "deed", "told"), BROKEN.values(), ids=BROKEN.keys())
+@pytest.mark.parametrize(("module", "name", "deed", "output"), BROKEN.values(), ids=BROKEN.keys())
 def test_a_file_system_that_only_pretends_is_refused(
-    module, name, deed, told, mounted, monkeypatch, tmp_path
+    module, name, deed, output, mounted, monkeypatch, tmp_path
 ):
     """What this process calls is replaced by what such file systems do; the other one is real."""
     storage = mounted(OTHER.format("fuse.mystery"))
@@ -482,7 +482,7 @@ def test_a_file_system_that_only_pretends_is_refused(
         broken.setattr({"fcntl": fcntl, "os": os}[module], name, deed)
         with pytest.raises(StorageError, match="fuse") as raised:
             storage.refuse_unsafe()
-    assert told in raised.value.facts["found"]
+    assert output in raised.value.facts["found"]
     storage.refuse_unsafe()
 
 
@@ -498,7 +498,7 @@ def test_without_hard_links_the_lock_is_enough(mounted, monkeypatch):
     assert storage.get("repo") == b"12"
 
 
-def test_a_lock_that_is_not_given_back_is_told_in_the_end(tmp_path, monkeypatch):
+def test_a_lock_that_is_not_given_back_is_reported_in_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr(local, "_PATIENCE", 0.2)
     storage = LocalStorage(tmp_path)
     storage.put("repo", b"0")

@@ -183,11 +183,11 @@ def test_no_secret_shows_in_text_logs_errors_or_the_repository(
     """Secrets are planted in every kind of credentials; pickles alone may hold them."""
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr("icevirt.connect.stores._RETRIES", {"max_retries": 0})
-    told = []
+    output = []
     held = 0
     for storage in _secret_places(s3, azure, gcs, http_server.url):
         held += b"CANARY" in pickle.dumps(storage) or b"Q0FOQVJZ" in pickle.dumps(storage)
-        told += [repr(storage), str(storage), storage.url, repr(storage._bucket)]
+        output += [repr(storage), str(storage), storage.url, repr(storage._bucket)]
         for act in (
             lambda s=storage: s.get("repo"),
             lambda s=storage: list(s.list()),
@@ -195,20 +195,20 @@ def test_no_secret_shows_in_text_logs_errors_or_the_repository(
             lambda s=storage: icevirt.Repository.open(s),
         ):
             try:
-                told.append(repr(act()))
+                output.append(repr(act()))
             except icevirt.errors.IcevirtError as error:
-                told += [str(error), repr(error), repr(error.__context__), repr(error.__cause__)]
-                told.append(repr(vars(error)))
+                output += [str(error), repr(error), repr(error.__context__), repr(error.__cause__)]
+                output.append(repr(vars(error)))
     assert held == 7
     fresh = {"prefix": s3.prefix + "/fresh", "secret_access_key": "CANARY0secret"}
     planted = icevirt.s3_storage(**{**s3.options, **fresh})
     repo = icevirt.Repository.create(planted)
     _grow(repo, 0)
-    told += [repr(repo), str(repo.storage) if hasattr(repo, "storage") else ""]
-    told += [planted.get(info.path).decode("latin-1") for info in planted.list()]
-    told += [record.getMessage() for record in caplog.records]
-    told += [*capfd.readouterr()]
-    for text in told:
+    output += [repr(repo), str(repo.storage) if hasattr(repo, "storage") else ""]
+    output += [planted.get(info.path).decode("latin-1") for info in planted.list()]
+    output += [record.getMessage() for record in caplog.records]
+    output += [*capfd.readouterr()]
+    for text in output:
         assert "CANARY" not in text
         assert "Q0FOQVJZ" not in text
 

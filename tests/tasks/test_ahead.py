@@ -41,7 +41,7 @@ def test_the_next_files_are_asked_for_while_one_is_scanned(far, http_server):
         assert ahead.open(far[19]).file.size > 0  # out of turn
 
 
-def test_all_files_are_scanned_and_the_missing_one_is_told(far, http_server):
+def test_all_files_are_scanned_and_the_missing_one_is_reported(far, http_server):
     listed = []
     for url in far:
         try:

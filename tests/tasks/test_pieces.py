@@ -17,7 +17,7 @@ from builds.support import (
     assert_same_dataset,
     expected_dataset,
     opened,
-    told,
+    output,
     write_days,
 )
 from fixtures import hdf5_cases
@@ -93,7 +93,7 @@ def test_pieces_make_the_catalog_and_the_repository_of_the_whole(
     assert report.files_scanned == 1
     assert noted[0] is None
     assert sorted(noted[1:]) == [(number, count) for number in range(count)]
-    assert told(tmp_path / "pieces") == told(tmp_path / "whole")
+    assert output(tmp_path / "pieces") == output(tmp_path / "whole")
     assert not (tmp_path / "pieces" / "pieces").exists()
     for name in ("whole", "pieces"):
         icevirt.build(
@@ -141,7 +141,7 @@ def test_large_arrays_are_cut_into_runs_of_their_chunks(tmp_path, monkeypatch):
 
 
 @pytest.mark.ci
-def test_every_odd_file_is_told_alike(tmp_path, monkeypatch):
+def test_every_odd_file_is_described_the_same(tmp_path, monkeypatch):
     """Those that are refused too, with every word of the error."""
     folder = tmp_path / "files"
     folder.mkdir()
@@ -156,7 +156,7 @@ def test_every_odd_file_is_told_alike(tmp_path, monkeypatch):
     with in_pieces(3):
         report = scan(paths, tmp_path / "pieces", concat_dim="time")
     assert noted.count(None) < len(report.bad_files) + len(paths) / 10
-    whole, pieces = told(tmp_path / "whole"), told(tmp_path / "pieces")
+    whole, pieces = output(tmp_path / "whole"), output(tmp_path / "pieces")
     for table in whole:
         assert pieces[table] == whole[table], table
 
@@ -171,7 +171,7 @@ def test_every_odd_file_is_told_alike(tmp_path, monkeypatch):
     st.sampled_from(["fail", "skip"]),
     st.integers(2, 6),
 )
-def test_a_random_tree_is_told_alike(
+def test_a_random_tree_is_described_the_same(
     tmp_path_factory, found, groups, libver, concat_dim, policy, count
 ):
     folder = tmp_path_factory.mktemp("tree")
@@ -182,14 +182,14 @@ def test_a_random_tree_is_told_alike(
     scan(path, folder / "whole", concat_dim=concat_dim, variable_policy=policy)
     with in_pieces(count):
         scan(path, folder / "pieces", concat_dim=concat_dim, variable_policy=policy)
-    assert told(folder / "pieces") == told(folder / "whole")
+    assert output(folder / "pieces") == output(folder / "whole")
 
 
 @pytest.mark.ci
 def test_a_scan_that_is_killed_scans_the_missing_pieces_only(tmp_path, monkeypatch):
     path = write_many(tmp_path / "many.nc", arrays=4)
     scan(path, tmp_path / "expected")
-    expected = told(tmp_path / "expected")
+    expected = output(tmp_path / "expected")
     written, write_piece = [], Pieces.write
     monkeypatch.setattr(Pieces, "write", lambda *how: (written.append(how), write_piece(*how)))
     with in_pieces(3):
@@ -204,7 +204,7 @@ def test_a_scan_that_is_killed_scans_the_missing_pieces_only(tmp_path, monkeypat
             written.clear()
             scan(path, catalog)
             assert len(written) == (0 if complete else 3 - there), number
-            assert told(catalog) == expected, number
+            assert output(catalog) == expected, number
             assert not (catalog / "pieces").exists()
     assert calls > 10
 
@@ -282,7 +282,7 @@ def test_values_to_be_stored_are_counted_over_all_pieces(tmp_path):
                 max_native_bytes_per_file=most,
             )
         assert pieces.bad_files == whole.bad_files
-        assert told(tmp_path / f"pieces{name}") == told(tmp_path / f"whole{name}")
+        assert output(tmp_path / f"pieces{name}") == output(tmp_path / f"whole{name}")
 
 
 def test_files_of_other_formats_are_scanned_whole(tmp_path):
@@ -296,7 +296,7 @@ def test_files_of_other_formats_are_scanned_whole(tmp_path):
     scan(sources, tmp_path / "whole", concat_dim="time")
     with in_pieces(3):
         assert not scan(sources, tmp_path / "pieces", concat_dim="time").bad_files
-    assert told(tmp_path / "pieces") == told(tmp_path / "whole")
+    assert output(tmp_path / "pieces") == output(tmp_path / "whole")
 
 
 def test_pieces_that_do_not_fit_are_not_joined(tmp_path, monkeypatch):
@@ -315,7 +315,7 @@ def test_pieces_that_do_not_fit_are_not_joined(tmp_path, monkeypatch):
     with in_pieces(3):
         scan(path, tmp_path / "pieces")
     assert noted[-1] is None
-    assert told(tmp_path / "pieces") == told(tmp_path / "whole")
+    assert output(tmp_path / "pieces") == output(tmp_path / "whole")
 
 
 def test_the_catalog_says_the_same_of_findings_whoever_found_them(tmp_path):

@@ -7,7 +7,7 @@ import xarray as xr
 
 import icevirt
 from api.sources.test_object_stores import access_to, below, manifests, uploaded
-from builds.support import assert_same_dataset, expected_dataset, told
+from builds.support import assert_same_dataset, expected_dataset, output
 from grouping import grouped
 from icevirt.catalog.scan_notes import ScanNotes
 from icevirt.scan import registry
@@ -131,7 +131,7 @@ def test_pieces_in_a_bucket_make_what_one_task_makes_on_disk(s3, tmp_path, monke
         report = icevirt.scan_files(source, catalog, **grouped(how))
     assert report.files_scanned == 1
     assert sorted(noted) == [(number, 5) for number in range(5)]
-    assert without_costs(told(catalog)) == without_costs(told(tmp_path / "whole"))
+    assert without_costs(output(catalog)) == without_costs(output(tmp_path / "whole"))
     assert not list(catalog.list("pieces"))
     built = icevirt.build(source, repo, catalog=catalog, **grouped(how))
     on_disk = icevirt.local_filesystem_storage(str(tmp_path / "repo"))

@@ -173,9 +173,9 @@ def test_each_bad_file_has_its_reason_and_all_good_ones_are_there(tmp_path):
                     continue
                 most |= Counter(found)
             time.sleep(0.2)
-        told, words = driver.communicate()
+        output, words = driver.communicate()
     assert driver.returncode == 0, words
-    report = json.loads(told.splitlines()[-1])
+    report = json.loads(output.splitlines()[-1])
     seconds = time.monotonic() - begin
     sys.stdout.write(f"\n{report} in {seconds:.0f} s, a process at most {dict(most)}\n")
     good = FILES - len(bad)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import icevirt
-from builds.support import told, write_day
+from builds.support import output, write_day
 from icevirt.tasks import scan as scanning
 from tasks.test_kills import KILLED, Mortal, in_child
 
@@ -45,7 +45,7 @@ def test_a_scan_killed_at_any_call_is_finished_by_the_next(days, tmp_path):
     files, noted = days
     Mortal.calls, Mortal.limit = 0, 10**9
     report = scan(files, Mortal(tmp_path / "whole"))
-    calls, expected = Mortal.calls, told(tmp_path / "whole")
+    calls, expected = Mortal.calls, output(tmp_path / "whole")
     assert report.files_scanned == FILES
     assert calls > 4 * FILES
     for number in range(calls):
@@ -53,7 +53,7 @@ def test_a_scan_killed_at_any_call_is_finished_by_the_next(days, tmp_path):
         catalog = tmp_path / str(number)
         assert in_child(lambda: scan(files, Mortal(catalog)), number) == KILLED  # noqa: B023
         scan(files, catalog)
-        assert told(catalog) == expected, number
+        assert output(catalog) == expected, number
         twice = [name for name in set(_lines(noted)) if _lines(noted).count(name) > 1]
         assert len(twice) <= 1, number  # what was being scanned then
         assert scan(files, catalog).files_scanned == 0

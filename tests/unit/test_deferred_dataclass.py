@@ -51,11 +51,16 @@ def classes(decorate, options):
 
 def seen(cls):
     """All that a user can see of a class."""
-    told = [str(inspect.signature(cls)), cls.__match_args__, cls.__doc__, hasattr(cls, "__dict__")]
-    told += [[(f.name, f.type, f.kw_only) for f in dataclasses.fields(cls)]]
+    output = [
+        str(inspect.signature(cls)),
+        cls.__match_args__,
+        cls.__doc__,
+        hasattr(cls, "__dict__"),
+    ]
+    output += [[(f.name, f.type, f.kw_only) for f in dataclasses.fields(cls)]]
     made = [cls(x=number) for number in (1, 1, 2)]
-    told.append([repr(each).replace(hex(id(each)), "") for each in made])
-    told.append([each == made[0] for each in made])
+    output.append([repr(each).replace(hex(id(each)), "") for each in made])
+    output.append([each == made[0] for each in made])
     for act in (
         lambda: [hash((each.x, each.name)) == hash(each) for each in made if cls.__hash__],
         lambda: type(hash(made[0])),
@@ -70,10 +75,10 @@ def seen(cls):
         lambda: made[0].parts is not made[-1].parts,
     ):
         try:
-            told.append(act())
+            output.append(act())
         except (TypeError, ValueError, AttributeError) as error:  # which is what is compared
-            told.append((type(error), str(error)))
-    return told
+            output.append((type(error), str(error)))
+    return output
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())

@@ -40,11 +40,11 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("keyword", "given", "told"), BAD.values(), ids=BAD)
-def test_a_bad_value_is_refused_at_birth_by_its_name(keyword, given, told):
+@pytest.mark.parametrize(("keyword", "given", "output"), BAD.values(), ids=BAD)
+def test_a_bad_value_is_refused_at_birth_by_its_name(keyword, given, output):
     (options,) = (each for each in OBJECTS if keyword == each.KEYWORD)
     for make in (lambda: options(**given), lambda: options.of(given)):
-        with pytest.raises(InvalidInputError, match=re.escape(told)):
+        with pytest.raises(InvalidInputError, match=re.escape(output)):
             make()
 
 

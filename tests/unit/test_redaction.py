@@ -159,11 +159,14 @@ def chained(*, explicit):
 def test_a_traceback_shows_no_secret_of_the_errors_that_led_to_ours(explicit):
     with pytest.raises(StorageError) as raised:
         chained(explicit=explicit)
-    told = "".join(traceback.format_exception(raised.value))
-    assert "CANARY" not in told
-    assert "KeyError: 'https://h/a'" in told
-    assert "https://h/a?..." in told
-    assert (told.count("in broken"), told.count("in chained")) == (2, 2)  # where each was raised
+    output = "".join(traceback.format_exception(raised.value))
+    assert "CANARY" not in output
+    assert "KeyError: 'https://h/a'" in output
+    assert "https://h/a?..." in output
+    assert (output.count("in broken"), output.count("in chained")) == (
+        2,
+        2,
+    )  # where each was raised
 
 
 def test_errors_without_secrets_keep_the_very_errors_that_led_to_them():

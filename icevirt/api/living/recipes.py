@@ -86,7 +86,7 @@ def followed(
             "the recipe of the dataset is another one than you trust",
             fixes=[_trusting(kept)],
             do="Look at what changed before you trust it.",
-            **_told(held),
+            **_what_it_runs(held),
         )
     sources = _sources(held)
     if not is_trusted:
@@ -165,7 +165,7 @@ def _refuse_authority(
         ],
         do="Anyone who can write the repository could have chosen what is read and run here.",
         repo=storage.url,
-        **_told(held),
+        **_what_it_runs(held),
     )
 
 
@@ -175,7 +175,7 @@ def _trusting(kept: KeptRecipe) -> Any:
     )
 
 
-def _told(held: Mapping[str, Any]) -> dict[str, Any]:
+def _what_it_runs(held: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a recipe reads and runs, for a message."""
     summary: dict[str, Any] = {"sources": list(_each(held.get("sources")))[:5]}
     for name in _AUTHORITY:

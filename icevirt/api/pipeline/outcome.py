@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icevirt.api.arguments import told_of
+from icevirt.api.arguments import recorded_options
 from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.api.pipeline.target import Target
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
@@ -76,7 +76,7 @@ def provenance(
         "plan": digest_of_plan(plan),
         "group": job.target.group,
         "icevirt": __version__,
-        "scanners": told_of(job.scan.options)["scanners"],  # versions by name
+        "scanners": recorded_options(job.scan.options)["scanners"],  # versions by name
         "scan": {name: value for name, value in asdict(job.scan.options).items() if value},
         "combine": {name: value for name, value in choices.items() if value is not None},
         "catalog": None if catalog.startswith(job.record.url) else catalog,

@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.api.arguments import identity_of, told_of
+from icevirt.api.arguments import identity_of, recorded_options
 from icevirt.api.pipeline.events import tell, tell_bad_files
 from icevirt.api.pipeline.target import Target
 from icevirt.archive import catalog as schema
@@ -119,7 +119,7 @@ class Job:
 def begin_scan(job: Scan) -> CatalogLookup:
     """Record what is scanned and how, and look up which files the catalog describes already."""
     parts.mark(job.catalog)
-    describe_scan(job.catalog, job.identity, told_of(job.options, job.version))
+    describe_scan(job.catalog, job.identity, recorded_options(job.options, job.version))
     known = job.settled()
     if len(known.outgrown.row):
         forget(job.catalog, known.parts, known.outgrown)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from icevirt.api.arguments import identity_of, shared, told_of
+from icevirt.api.arguments import identity_of, recorded_options, shared
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.archive.catalog import BEFORE
 from icevirt.catalog.parts import check_mark, version_of
@@ -89,7 +89,7 @@ def _several(storage: Storage, known: list[ScannerOptions]) -> InvalidInputError
 
 def _no_scan(storage: Storage, options: ScannerOptions, version: int) -> InvalidInputError:
     scans = described_scans(storage)
-    mine = told_of(options, version)
+    mine = recorded_options(options, version)
     return InvalidInputError(
         "the catalog has no scan with the options of this build",
         do="Pass the options of the scan to the build (`icevirt catalog` shows them), or name the "

@@ -47,7 +47,7 @@ class PlanCost:
     references: ReferenceCounts
     windows: int  # parts of arrays that become manifests; small ones share a manifest
     route: str  # of references to tasks: "direct" from the catalog, or by a "shuffle"
-    route_told: str  # with the reason
+    route_description: str  # with the reason
     bytes_stored: int  # native and inline, in the repository; before they are compressed
     scan_tasks: int  # parts of a catalog
     write_tasks: int  # at most: of manifests, one or more in each

@@ -46,7 +46,7 @@ class Checked:
     arrays: int = 0  # stored in the repository, that were compared with a file
     values: int = 0  # elements
     compared: frozenset[str] = frozenset()  # paths of arrays of which something was compared
-    untold: tuple[str, ...] = ()  # of a full comparison: arrays that no file was compared with
+    unmatched: tuple[str, ...] = ()  # of a full comparison: arrays that no file was compared with
     not_compared: tuple[tuple[str, str], ...] = ()  # (array, why its values could not be compared)
     differences: tuple[Difference, ...] = ()
     more: int = 0  # differences beyond those shown
@@ -63,7 +63,7 @@ class Checked:
             compared=(
                 self.compared if other.compared <= self.compared else self.compared | other.compared
             ),
-            untold=tuple(dict.fromkeys(self.untold + other.untold)),
+            unmatched=tuple(dict.fromkeys(self.unmatched + other.unmatched)),
             not_compared=tuple(dict.fromkeys(self.not_compared + other.not_compared)),
             differences=shown[:MOST_SHOWN],
             more=self.more + other.more + max(0, len(shown) - MOST_SHOWN),

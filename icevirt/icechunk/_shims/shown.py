@@ -47,7 +47,7 @@ class Shown:
     def __str__(self) -> str:
         lines = [f"<{self._title()}>"]
         for name, value in self._shown().items():
-            value_shown, note = self._told(name, value)
+            value_shown, note = self._or_default(name, value)
             if isinstance(value_shown, Shown):
                 lines += [f"{name}:", indent(str(value_shown).rstrip("\n"), "    ")]
             else:
@@ -57,7 +57,7 @@ class Shown:
     def _repr_html_(self) -> str:
         parts = []
         for name, value in self._shown().items():
-            value_shown, note = self._told(name, value)
+            value_shown, note = self._or_default(name, value)
             if isinstance(value_shown, Shown):
                 inner = value_shown._repr_html_()
                 parts.append(f"<details><summary>{escape(name)}</summary>{inner}</details>")
@@ -66,7 +66,7 @@ class Shown:
         title = escape(self._title())
         return f'<div class="icechunk-repr"><div>{title}</div>{"".join(parts)}</div>'
 
-    def _told(self, name: str, value: Any) -> tuple[Any, str]:
+    def _or_default(self, name: str, value: Any) -> tuple[Any, str]:
         """Return what stands for a field, and the remark that it is the default."""
         if value is not None or self._defaults.get(name) is None:
             return value, ""

@@ -255,7 +255,7 @@ class _Look:
         made = self._made(dimension, labels)
         if made is not None and made.count > 1 and self._settles([made]):
             named = [] if self._wanted else [dimension]
-            yield fix(f"{_told(made)}, from {source}", concat_dim=named, labels={dimension: labels})
+            yield fix(f"{_span(made)}, from {source}", concat_dim=named, labels={dimension: labels})
 
     def _stacked(self, pattern: str) -> Iterator[Fix]:
         names = NamePattern.of(pattern).names
@@ -267,7 +267,7 @@ class _Look:
         if len(found) < len(names) or not self._settles(found):
             return
         if all(each.count > 1 for each in found):
-            yield fix(f"{' and '.join(map(_told, found))}, from the names", labels=pattern)
+            yield fix(f"{' and '.join(map(_span, found))}, from the names", labels=pattern)
 
     def _made(self, dimension: str, labels: str) -> NewDimension | None:
         try:
@@ -385,7 +385,7 @@ def _rank(attribute: str) -> tuple[bool, bool]:
     return "start" not in name and "begin" not in name, "time" not in name and "date" not in name
 
 
-def _told(made: NewDimension) -> str:
+def _span(made: NewDimension) -> str:
     """Return the labels of a dimension in a few words."""
     assert made.values is not None
     shown = shown_labels(made.values, made.attributes)

@@ -35,7 +35,7 @@ from icevirt.planning.combine.stacking import coordinate
 from icevirt.planning.combine.unlike_files import refuse_counts_within_files
 from icevirt.planning.combine.variables import CombinedVariable, members_of, placed
 from icevirt.planning.containers import containers_for
-from icevirt.planning.partial.storage_cost import describe_storage as hybrids_told
+from icevirt.planning.partial.storage_cost import describe_storage as describe_hybrids
 from icevirt.planning.partial.storage_cost import refuse_expensive
 from icevirt.planning.schedule.manifest_units import split_rules
 from icevirt.planning.times.recoding import describe_recodings
@@ -110,7 +110,7 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
             ),
             *holes.describe_gaps(gaps),
             *_describe_padding(members),
-            *hybrids_told(arrays),
+            *describe_hybrids(arrays),
             *tolerance.describe_tolerance(facts, members, limits),
             *_describe_static(facts, arrays),
             *reader_support.describe_readers(

@@ -31,7 +31,7 @@ from icevirt.planning.edits.checked_names import refuse_void_options
 from icevirt.planning.eras.partition import EVERYWHERE, EraPartition, comparable, part
 from icevirt.planning.eras.report import (
     FOLLOWED,
-    TOLD,
+    MAX_REPORTED,
     as_floats,
     described,
     followed,
@@ -90,7 +90,7 @@ def _combined(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
         if parted is None or parted.count < 2:
             raise _solvable(error, prepared, spec) from error.__cause__
         eras = described(prepared, parted, spec)
-        few = parted.count <= TOLD  # each of many eras is a way to store the others
+        few = parted.count <= MAX_REPORTED  # each of many eras is a way to store the others
         natively = tuple((stored_natively if few else as_floats)(prepared, parted, spec))
         following = tuple(followed(prepared, spec, None)) if is_about_storage(error) else ()
         grouped = tuple(_tried(each, prepared, spec, few=few) for each in eras.choices)

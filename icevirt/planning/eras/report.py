@@ -28,7 +28,7 @@ from icevirt.planning.partial.mismatch import holds, other_missing
 from icevirt.planning.partial.storage_cost import is_packing, is_storage, max_error, size_of
 from icevirt.planning.remedies import fix, listed
 
-TOLD = 100
+MAX_REPORTED = 100
 """Eras, and runs of files within another one, that a report describes; further ones are counted."""
 _EXAMPLES = 5  # files in a line
 _OPTION = 'on_mismatch="native"'
@@ -40,7 +40,7 @@ READERS = 'readers must set zarr.config.set({"array.rectilinear_chunks": True})'
 
 
 def described(
-    prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec, *, limit: int = TOLD
+    prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec, *, limit: int = MAX_REPORTED
 ) -> Eras:
     """Return the eras of an archive as a report, at most ``limit`` of them in full."""
     dimension = parted.dimension or next(iter(spec.concat_dim), "")

@@ -47,7 +47,7 @@ def costs_of(plan: BuildPlan) -> PlanCost:
         references=references,
         windows=sum(map(windows_of, plan.arrays)),
         route=routing.kind.value,
-        route_told=routing.describe(),
+        route_description=routing.describe(),
         bytes_stored=references.bytes_stored,
         scan_tasks=len(plan.files.parts),
         write_tasks=manifests_of(plan),

@@ -20,7 +20,7 @@ from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.generation import told_otherwise
+from icevirt.model.generation import without_old_format_warning
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.objects.authorize import entry_of
 from icevirt.repo import creation
@@ -62,7 +62,7 @@ class _CopyingUpgrade:
 
     def run(self) -> UpgradeCopyReport:
         _refuse_nested(self.source.url, self.target.url)
-        with told_otherwise():
+        with without_old_format_warning():
             current = RepoInfoFile(self.source).read()
         if current.info.spec_version > 1:
             raise InvalidInputError(

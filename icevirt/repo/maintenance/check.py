@@ -14,7 +14,7 @@ from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, Manifest
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.generation import told_otherwise
+from icevirt.model.generation import without_old_format_warning
 from icevirt.model.repo_info import CommitAmended, RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, ManifestRef, Snapshot
 from icevirt.repo import layout
@@ -94,7 +94,7 @@ class _Check:
 
     def run(self) -> CheckReport:
         head = RepoInfoFile(self._storage)
-        with told_otherwise():
+        with without_old_format_warning():
             current = head.read()
         if isinstance(current, OldRepoState):
             return self._old(current)

@@ -57,7 +57,7 @@ def storage(repository):
     return held
 
 
-def told(**changes):
+def output(**changes):
     found = SOUND | changes
     return json.dumps({key: value for key, value in found.items() if value is not GONE}).encode()
 
@@ -75,7 +75,7 @@ def grid(*edges):
 
 
 def extended(**more):
-    return told(icevirt={"must_understand": False, **more}, attributes={"a": 1})
+    return output(icevirt={"must_understand": False, **more}, attributes={"a": 1})
 
 
 UNUSABLE = {
@@ -91,44 +91,44 @@ UNUSABLE = {
     "a list": b"[]",
     "null": b"null",
     "a group's": b'{"zarr_format": 3, "node_type": "group"}',
-    "no shape": told(shape=GONE),
-    "a shape of text": told(shape="ab"),
-    "a negative shape": told(shape=[-8, 5]),
-    "one more dimension": told(shape=[8, 5, 1]),
-    "no data type": told(data_type=GONE),
-    "an unknown data type": told(data_type="bogus"),
-    "a data type without a name": told(data_type={"name": ["x"]}),
-    "a data type of impossible length": told(
+    "no shape": output(shape=GONE),
+    "a shape of text": output(shape="ab"),
+    "a negative shape": output(shape=[-8, 5]),
+    "one more dimension": output(shape=[8, 5, 1]),
+    "no data type": output(data_type=GONE),
+    "an unknown data type": output(data_type="bogus"),
+    "a data type without a name": output(data_type={"name": ["x"]}),
+    "a data type of impossible length": output(
         data_type={"name": "raw_bytes", "configuration": {"length_bytes": 1 << 62}}
     ),
-    "an unknown grid": told(chunk_grid={"name": "hexagonal", "configuration": {}}),
-    "a grid of text": told(chunk_grid="regular"),
-    "a grid without lengths": told(chunk_grid={"name": "regular"}),
-    "chunks of no length": told(chunk_grid=grid(0, 5)),
-    "chunks of negative length": told(chunk_grid=grid(-1, 5)),
-    "chunks of one dimension": told(chunk_grid=grid(2)),
-    "a trillion chunks that are listed": told(
+    "an unknown grid": output(chunk_grid={"name": "hexagonal", "configuration": {}}),
+    "a grid of text": output(chunk_grid="regular"),
+    "a grid without lengths": output(chunk_grid={"name": "regular"}),
+    "chunks of no length": output(chunk_grid=grid(0, 5)),
+    "chunks of negative length": output(chunk_grid=grid(-1, 5)),
+    "chunks of one dimension": output(chunk_grid=grid(2)),
+    "a trillion chunks that are listed": output(
         shape=[1 << 40, 5],
         chunk_grid={
             "name": "rectilinear",
             "configuration": {"kind": "inline", "chunk_shapes": [[[1, 1 << 40]], [5]]},
         },
     ),
-    "no codecs": told(codecs=[]),
-    "an unknown codec": told(codecs=[{"name": "bogus"}]),
-    "a codec that would unpickle": told(codecs=[{"name": "numcodecs.pickle"}]),
-    "codecs out of order": told(codecs=[{"name": "gzip", "configuration": {"level": 1}}, *BYTES]),
-    "a codec's settings of another kind": told(codecs=[{"name": "bytes", "configuration": []}]),
-    "no fill value": told(fill_value=GONE),
-    "a fill value of another kind": told(fill_value={"a": 1}),
-    "one name for two dimensions": told(dimension_names=["y"]),
-    "dimensions of numbers": told(dimension_names=[1, 2]),
-    "attributes in a list": told(attributes=[1]),
-    "a field that must be understood": told(bogus={"must_understand": True}),
+    "no codecs": output(codecs=[]),
+    "an unknown codec": output(codecs=[{"name": "bogus"}]),
+    "a codec that would unpickle": output(codecs=[{"name": "numcodecs.pickle"}]),
+    "codecs out of order": output(codecs=[{"name": "gzip", "configuration": {"level": 1}}, *BYTES]),
+    "a codec's settings of another kind": output(codecs=[{"name": "bytes", "configuration": []}]),
+    "no fill value": output(fill_value=GONE),
+    "a fill value of another kind": output(fill_value={"a": 1}),
+    "one name for two dimensions": output(dimension_names=["y"]),
+    "dimensions of numbers": output(dimension_names=[1, 2]),
+    "attributes in a list": output(attributes=[1]),
+    "a field that must be understood": output(bogus={"must_understand": True}),
 }
 SHOWN = {
-    "chunks of 2^40 elements": told(chunk_grid=grid(1 << 40, 1 << 40)),
-    "shards of 2^40 chunks": told(
+    "chunks of 2^40 elements": output(chunk_grid=grid(1 << 40, 1 << 40)),
+    "shards of 2^40 chunks": output(
         chunk_grid=grid(1 << 40, 5),
         codecs=[
             {
@@ -142,18 +142,20 @@ SHOWN = {
             }
         ],
     ),
-    "an array of 2^62 rows": told(shape=[1 << 62, 5]),
-    "half a character in an attribute": told(attributes={"a\ud800": "\udfff"}),
-    "names of half characters": told(dimension_names=["\0", "\ud800"]),
-    "times that are none": told(attributes={"units": "days since never", "calendar": [1]}),
-    "a scale factor of text": told(attributes={"scale_factor": "x", "add_offset": {}}),
-    "a data type in the attributes": told(attributes={"dtype": "timedelta64[zz]", "units": "days"}),
-    "an extension that is a number": told(icevirt=5),
+    "an array of 2^62 rows": output(shape=[1 << 62, 5]),
+    "half a character in an attribute": output(attributes={"a\ud800": "\udfff"}),
+    "names of half characters": output(dimension_names=["\0", "\ud800"]),
+    "times that are none": output(attributes={"units": "days since never", "calendar": [1]}),
+    "a scale factor of text": output(attributes={"scale_factor": "x", "add_offset": {}}),
+    "a data type in the attributes": output(
+        attributes={"dtype": "timedelta64[zz]", "units": "days"}
+    ),
+    "an extension that is a number": output(icevirt=5),
     "recorded dtypes in a list": extended(attribute_dtypes=[1]),
     "a recorded dtype of a terabyte": extended(attribute_dtypes={"a": "V1099511627776"}),
     "a recorded dtype that is an object": extended(attribute_dtypes={"a": {}}),
     "replaced attributes that are no pairs": extended(replaced_attributes={"a": [1]}),
-    "a filter of a terabyte": told(
+    "a filter of a terabyte": output(
         codecs=[
             {
                 "name": "numcodecs.astype",

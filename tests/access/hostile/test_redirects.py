@@ -17,17 +17,17 @@ def redirecting(trusted, to, *, status=302, times=1e9):
 
 
 def refused(found):
-    with pytest.raises(UnauthorizedError, match="redirects to") as told:
+    with pytest.raises(UnauthorizedError, match="redirects to") as output:
         found[:]
-    assert TOKEN not in str(told.value)
-    return told.value
+    assert TOKEN not in str(output.value)
+    return output.value
 
 
 @pytest.mark.servers
 def test_a_redirect_to_a_host_that_is_not_listed_is_refused(trusted, other, tmp_path):
     redirecting(trusted, other.url + "/data/a.bin")
-    told = refused(array(tmp_path, trusted.url + "/data/"))
-    assert "redirect_hosts" in told.do
+    output = refused(array(tmp_path, trusted.url + "/data/"))
+    assert "redirect_hosts" in output.do
     assert other.rules.requests == []
 
 
@@ -122,9 +122,9 @@ def test_no_redirect_leads_out_of_the_prefix(trusted, other, tmp_path, to):
     for server in (trusted, other):
         server.put("secret")
     redirecting(trusted, to.format(host=trusted.host, other=other.host))
-    with pytest.raises((UnauthorizedError, StorageError)) as told:
+    with pytest.raises((UnauthorizedError, StorageError)) as output:
         array(tmp_path, trusted.url + "/data/", authorize=with_token(trusted))[:]
-    assert TOKEN not in str(told.value)
+    assert TOKEN not in str(output.value)
     assert other.rules.requests == []
     assert {request.target for request in trusted.rules.requests} == {"/data/a.bin"}
 
@@ -142,8 +142,10 @@ def test_a_listed_name_does_not_lead_into_the_network_here(trusted, other, tmp_p
     known = {trusted.url: "93.184.216.34", other.url: "169.254.169.254"}
     address = lambda self: known[str(self.origin)]  # noqa: E731
     monkeypatch.setattr(connections.Connection, "address", property(address))
-    told = refused(array(tmp_path, trusted.url + "/data/", options={"redirect_hosts": other.host}))
-    assert told.facts["address"] == "169.254.169.254"
+    output = refused(
+        array(tmp_path, trusted.url + "/data/", options={"redirect_hosts": other.host})
+    )
+    assert output.facts["address"] == "169.254.169.254"
     assert other.rules.requests == []
 
 
@@ -165,7 +167,7 @@ def test_a_listed_name_does_not_lead_into_the_network_here(trusted, other, tmp_p
         ("data.example", "global"),
     ],
 )
-def test_networks_are_told_apart(address, network):
+def test_networks_are_distinguished(address, network):
     assert connections.kind_of(address) == network
 
 
@@ -182,7 +184,7 @@ NO_URLS = {
 @pytest.mark.parametrize("to", NO_URLS.values(), ids=NO_URLS.keys())
 def test_a_redirect_to_no_url_is_a_storage_error(trusted, tmp_path, to):
     redirecting(trusted, to)
-    with pytest.raises(StorageError, match="not a URL") as told:
+    with pytest.raises(StorageError, match="not a URL") as output:
         array(tmp_path, trusted.url + "/data/", authorize=with_token(trusted))[:]
-    assert told.value.do
-    assert "secret" not in str(told.value)
+    assert output.value.do
+    assert "secret" not in str(output.value)

@@ -109,6 +109,6 @@ def test_files_that_no_container_covers_are_refused(tmp_path, archive):
         icevirt.from_virtualizarr(virtual(archive, 0, loadable_variables=[]), session)
 
 
-def test_a_session_that_takes_no_changes_is_told(repo, archive):
+def test_a_session_that_takes_no_changes_is_reported(repo, archive):
     with pytest.raises(ReadOnlyError):
         icevirt.from_virtualizarr(xr.Dataset(), repo.readonly_session("main"))

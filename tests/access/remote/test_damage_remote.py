@@ -108,17 +108,17 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("damage", REPOSITORY.values(), ids=REPOSITORY.keys())
-def test_damage_of_a_repository_in_a_bucket_is_told_by_every_read(on_s3, damage):
+def test_damage_of_a_repository_in_a_bucket_is_given_by_every_read(on_s3, damage):
     every_read_tells(on_s3, damage)
 
 
 @pytest.mark.parametrize("damage", SOURCES.values(), ids=SOURCES.keys())
-def test_damage_of_a_source_in_a_bucket_is_told_by_every_read(on_s3, damage):
+def test_damage_of_a_source_in_a_bucket_is_given_by_every_read(on_s3, damage):
     every_read_tells(on_s3, damage)
 
 
 @pytest.mark.parametrize("damage", SOURCES.values(), ids=SOURCES.keys())
-def test_damage_of_a_source_on_a_web_server_is_told_by_every_read(on_http, damage):
+def test_damage_of_a_source_on_a_web_server_is_given_by_every_read(on_http, damage):
     every_read_tells(on_http, damage)
 
 
@@ -127,9 +127,9 @@ def every_read_tells(at, damage):
         read(at, at.options)
     damage(at)
     for name, read in READS.items():
-        told = raised_by(read, at)
-        assert isinstance(told, IcevirtError), name
-        assert not isinstance(told, KeyError | FileNotFoundError), name
+        output = raised_by(read, at)
+        assert isinstance(output, IcevirtError), name
+        assert not isinstance(output, KeyError | FileNotFoundError), name
 
 
 def raised_by(read, at):

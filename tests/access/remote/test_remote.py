@@ -207,12 +207,12 @@ def named(tmp_path, archive, **options):
 
 def test_an_object_that_changed_is_stale(archive, tmp_path, read):
     remote = named(tmp_path, archive, checksum=stale(archive))
-    with pytest.raises(StaleReferenceError) as told:
+    with pytest.raises(StaleReferenceError) as output:
         read(remote)
-    facts = told.value.facts
+    facts = output.value.facts
     assert facts["location"].endswith("a.bin")
     assert facts["recorded"] != facts["found"]
-    assert pickle.loads(pickle.dumps(told.value)).facts.keys() == facts.keys()
+    assert pickle.loads(pickle.dumps(output.value)).facts.keys() == facts.keys()
 
 
 def stale(archive):
@@ -246,12 +246,12 @@ def test_without_a_checksum_chunks_are_counted_as_unverifiable(archive, tmp_path
 def test_an_object_that_is_gone_is_never_taken_for_fill_values(archive, tmp_path, read):
     remote = named(tmp_path, archive)
     archive.delete("a.bin")
-    with pytest.raises(ObjectNotFoundError, match="does not exist") as told:
+    with pytest.raises(ObjectNotFoundError, match="does not exist") as output:
         read(remote)
-    assert not isinstance(told.value, KeyError | FileNotFoundError)
+    assert not isinstance(output.value, KeyError | FileNotFoundError)
 
 
-def test_an_object_that_ends_too_early_is_told(archive, tmp_path, read):
+def test_an_object_that_ends_too_early_is_reported(archive, tmp_path, read):
     remote = named(tmp_path, archive)
     archive.put("a.bin", VALUES.tobytes()[: CHUNK // 2])
     with pytest.raises(StorageError, match="ends too early"):
@@ -285,16 +285,16 @@ def read_each(store, numbers):
 
 def test_without_authorisation_nothing_is_asked_of_the_server(archive, tmp_path, read):
     remote = named(tmp_path, archive, authorize=None)
-    with pytest.raises(UnauthorizedError) as told:
+    with pytest.raises(UnauthorizedError) as output:
         read(remote)
-    assert archive.prefix in told.value.do
+    assert archive.prefix in output.value.do
 
 
 def test_the_refusal_holds_what_to_pass(archive, tmp_path):
     remote = archive.refer(tmp_path, authorize=None)
-    with pytest.raises(UnauthorizedError) as told:
+    with pytest.raises(UnauthorizedError) as output:
         remote.array()[:]
-    _, _, argument = told.value.do.partition("authorize_virtual_chunk_access=")
+    _, _, argument = output.value.do.partition("authorize_virtual_chunk_access=")
     (entry,) = eval(argument)
     assert entry in archive.authorize
 

@@ -65,12 +65,12 @@ def test_what_may_pass_is_tried_again(server, tmp_path, fault):
 
 
 @pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING.keys())
-def test_what_does_not_pass_is_told_after_some_tries(server, tmp_path, fault):
+def test_what_does_not_pass_is_reported_after_some_tries(server, tmp_path, fault):
     array = made(server, tmp_path).array()
     server.rules.add(fault, times=1e9)
-    with pytest.raises(StorageError, match="cannot be read") as told:
+    with pytest.raises(StorageError, match="cannot be read") as output:
         array[:]
-    assert told.value.facts["tries"] == len(server.rules.requests) == RetryPolicy().tries
+    assert output.value.facts["tries"] == len(server.rules.requests) == RetryPolicy().tries
 
 
 FINAL = {
@@ -118,7 +118,7 @@ def changed(response, name, value):
 
 
 @pytest.mark.parametrize(("fault", "error", "what"), FINAL.values(), ids=FINAL.keys())
-def test_what_will_not_pass_is_told_at_once(server, tmp_path, fault, error, what):
+def test_what_will_not_pass_is_reported_at_once(server, tmp_path, fault, error, what):
     array = made(server, tmp_path).array()
     server.rules.add(fault, times=1e9)
     with pytest.raises(error, match=what):
@@ -126,13 +126,13 @@ def test_what_will_not_pass_is_told_at_once(server, tmp_path, fault, error, what
     assert len(server.rules.requests) == 1
 
 
-def test_nothing_is_there_is_told(tmp_path, server):
+def test_nothing_is_there_is_reported(tmp_path, server):
     array = refer(
         tmp_path / "repo", "http://127.0.0.1:1/", store=ObjectStoreConfig("http", {})
     ).array()
-    with pytest.raises(StorageError, match="cannot be read") as told:
+    with pytest.raises(StorageError, match="cannot be read") as output:
         array[:]
-    assert "refused" in told.value.facts["reason"]
+    assert "refused" in output.value.facts["reason"]
 
 
 def ask(site, check=lambda _meta: None):
@@ -143,9 +143,9 @@ def test_a_server_that_says_nothing_is_given_up(server):
     site = site_of(server.url + "/data/", patience=RetryPolicy(tries=2, timeout=0.1))
     server.rules.add(slow(0.5), times=2)
     began = time.monotonic()
-    with pytest.raises(StorageError, match="cannot be read") as told:
+    with pytest.raises(StorageError, match="cannot be read") as output:
         ask(site)
-    assert "timed out" in told.value.facts["reason"]
+    assert "timed out" in output.value.facts["reason"]
     assert time.monotonic() - began < 0.45
 
 

@@ -113,7 +113,7 @@ NOTHING = {
 
 
 @pytest.mark.parametrize(("source", "error"), NOTHING.values(), ids=NOTHING.keys())
-def test_what_names_nothing_is_told(bucket, source, error):
+def test_what_names_nothing_is_reported(bucket, source, error):
     with pytest.raises(error):
         names(bucket, source)
 

@@ -87,7 +87,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("which", "error"), WRONG.values(), ids=WRONG.keys())
-def test_a_wrong_choice_is_told(versions, which, error):
+def test_a_wrong_choice_is_reported(versions, which, error):
     with pytest.raises(error):
         open_version(versions, **which)
 
@@ -177,8 +177,8 @@ def test_a_bucket_opens_as_dataset_tree_and_groups(s3):
     for group in ("/", "deep/er"):
         dataset(3).to_zarr(session.store, group=group, mode="a", encoding={"a": {"chunks": (1, 3)}})
     session.commit("both")
-    told = {key: value for key, value in s3.options.items() if key not in ("bucket", "prefix")}
-    options = {"engine": "icevirt", "storage_options": told}
+    output = {key: value for key, value in s3.options.items() if key not in ("bucket", "prefix")}
+    options = {"engine": "icevirt", "storage_options": output}
     xr.testing.assert_identical(xr.open_dataset(s3.url, **options).load(), dataset(3))
     lazy = xr.open_dataset(s3.url, chunks={}, **options)
     with dask.config.set(scheduler="processes", num_workers=2):
@@ -240,7 +240,7 @@ def test_other_things_are_not_recognised(tmp_path):
         assert not guess(thing)
 
 
-def test_what_is_no_repository_is_told(tmp_path):
+def test_what_is_no_repository_is_reported(tmp_path):
     with pytest.raises(RepositoryNotFoundError, match="nowhere"):
         xr.open_dataset(tmp_path / "nowhere", engine="icevirt")
 

@@ -20,19 +20,19 @@ def written(root, *datasets, parent=None, marked=True, dimension="t", contiguous
     repo = Repository.create(root)
     session = repo.writable_session("main")
     names = [f"era_{number}" for number in range(len(datasets))]
-    told = {
+    output = {
         "version": 1, "dimension": dimension, "groups": names, "order": "coordinate",
         "contiguous": contiguous,
     } | mark  # fmt: skip
     at = "" if parent is None else f"{parent}/"
-    xr.Dataset(attrs={"icevirt_eras": told} if marked else {}).to_zarr(
+    xr.Dataset(attrs={"icevirt_eras": output} if marked else {}).to_zarr(
         session.store, group=parent, mode="a", zarr_format=3, consolidated=False
     )
     for number, (name, dataset) in enumerate(zip(names, datasets, strict=True)):
         groups = dataset if isinstance(dataset, dict) else {"": dataset}
         for inner, each in groups.items():
-            told = {} if inner else {"icevirt_era": number, "icevirt_era_files": 1}
-            each.assign_attrs(told).to_zarr(
+            output = {} if inner else {"icevirt_era": number, "icevirt_era_files": 1}
+            each.assign_attrs(output).to_zarr(
                 session.store, group=f"{at}{name}/{inner}".rstrip("/"), zarr_format=3,
                 consolidated=False,
             )  # fmt: skip
@@ -263,7 +263,7 @@ def test_it_is_read_by_dask_in_chunks_that_end_with_an_era(interleaved):
     xr.testing.assert_identical(lazy.compute(scheduler="threads"), expected)
 
 
-def test_chunks_of_one_length_are_told_as_one_number(tmp_path):
+def test_chunks_of_one_length_are_reported_as_one_number(tmp_path):
     root = written(tmp_path / "repo", packed(0, 4, 0.5), packed(4, 3, 0.25))
     assert opened(root)["a"].encoding["preferred_chunks"] == {"t": 2, "x": 3}
 
@@ -362,7 +362,7 @@ def test_eras_along_several_dimensions_are_refused(tmp_path):
         opened(root)
 
 
-def test_groups_of_a_mark_that_are_not_there_are_told(tmp_path):
+def test_groups_of_a_mark_that_are_not_there_are_reported(tmp_path):
     for number, names in enumerate((["era_0", "gone"], ["gone"], ["era_0", "../era_0"])):
         root = written(tmp_path / f"{number}", packed(0, 2, 0.5), groups=names)
         with pytest.raises((CombineError, NodeNotFoundError, InvalidInputError)):

@@ -173,7 +173,7 @@ def test_what_is_there_is_not_overwritten_by_default(session):
     to_icechunk(dataset(), session, mode="w")
 
 
-def test_a_session_that_takes_no_changes_is_told_before_anything_happens(repo):
+def test_a_session_that_takes_no_changes_is_reported_before_anything_happens(repo):
     with pytest.raises(ReadOnlyError, match="writable_session"):
         to_icechunk(dataset(), repo.readonly_session("main"))
 

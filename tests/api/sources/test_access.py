@@ -200,10 +200,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("access", "told"), BAD.values(), ids=BAD.keys())
-def test_what_is_no_access_is_told(access, told, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("access", "output"), BAD.values(), ids=BAD.keys())
+def test_what_is_no_access_is_reported(access, output, tmp_path, monkeypatch):
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
-    with pytest.raises(InvalidInputError, match=told) as caught:
+    with pytest.raises(InvalidInputError, match=output) as caught:
         icevirt.build("s3://a/*.nc", tmp_path / "repo", access=access)
     assert "secret" not in str(caught.value).replace("s3_credentials", "")
     assert isinstance(caught.value, IcevirtError)

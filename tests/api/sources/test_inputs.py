@@ -123,10 +123,10 @@ def test_a_list_stands_for_its_files(make, days, tmp_path):
 
 def test_lists_and_files_stand_in_the_order_given(days, tmp_path):
     first = text(days[2:], tmp_path / "list")
-    told = pa.table({"url": [days[0], days[2]]})
-    found = Inputs([days[1], f"@{first}", told]).files()
+    output = pa.table({"url": [days[0], days[2]]})
+    found = Inputs([days[1], f"@{first}", output]).files()
     assert tuple(found) == list_sources([days[1], days[2], days[0]])
-    assert tuple(Inputs(told.to_pandas()).files()) == list_sources([days[0], days[2]])
+    assert tuple(Inputs(output.to_pandas()).files()) == list_sources([days[0], days[2]])
 
 
 def test_a_list_on_stdin_is_read_once(days, monkeypatch):
@@ -229,13 +229,13 @@ def test_an_inventory_that_lost_or_changed_a_data_file_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [0, 3, 100, -1])
-def test_a_damaged_inventory_in_orc_is_told_with_its_file(cut, tmp_path):
+def test_a_damaged_inventory_in_orc_is_reported_with_its_file(cut, tmp_path):
     manifest = inventory(tmp_path / "inv", "ORC", LISTED)
     (data,) = (tmp_path / "inv" / "data").iterdir()
     data.write_bytes(data.read_bytes()[:cut])
-    told = json.loads(manifest.read_text())
-    del told["files"][0]["MD5checksum"]
-    manifest.write_text(json.dumps(told))
+    output = json.loads(manifest.read_text())
+    del output["files"][0]["MD5checksum"]
+    manifest.write_text(json.dumps(output))
     with pytest.raises(InvalidInputError, match=r"1\.orc"):
         Inputs(f"@{manifest}")
 
@@ -283,26 +283,26 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("name", "content", "told"), BAD.values(), ids=BAD.keys())
-def test_what_is_wrong_in_a_list_is_told_with_its_line(
-    name, content, told, days, tmp_path, in_process
+@pytest.mark.parametrize(("name", "content", "output"), BAD.values(), ids=BAD.keys())
+def test_what_is_wrong_in_a_list_is_reported_with_its_line(
+    name, content, output, days, tmp_path, in_process
 ):
     path = tmp_path / name
     path.write_text(content.format(days[0], Path(days[0]).parent))
-    with pytest.raises(IcevirtError, match=told) as caught:
+    with pytest.raises(IcevirtError, match=output) as caught:
         icevirt.build(f"@{path}", tmp_path / "repo", concat_dim="time")
     assert str(path) in str(caught.value)
     assert not (tmp_path / "repo").exists()
 
 
-def test_bytes_that_are_no_text_are_told_with_their_line(tmp_path):
+def test_bytes_that_are_no_text_are_reported_with_their_line(tmp_path):
     path = tmp_path / "list.txt"
     path.write_bytes(b"a.nc\n\xff\xfe.nc\n")
     with pytest.raises(InvalidInputError, match=r"UTF-8.*line=2"):
         Inputs(f"@{path}")
 
 
-def test_a_list_that_is_not_there_is_told(tmp_path):
+def test_a_list_that_is_not_there_is_reported(tmp_path):
     with pytest.raises(NotFoundError, match=r"\./@name"):
         Inputs(f"@{tmp_path}/none.csv")
 
@@ -337,9 +337,9 @@ def test_an_asset_is_chosen_by_name(days, tmp_path):
 def test_a_relative_href_is_resolved_against_the_item(own, href, found, tmp_path):
     from icevirt.objects.source_lists.rows import row_of_item
 
-    told = item("", nc={"href": href, "roles": ["data"]})
-    told["links"] = [{"rel": "self", "href": own}]
-    assert row_of_item(told, None, "-", 1).url == found
+    output = item("", nc={"href": href, "roles": ["data"]})
+    output["links"] = [{"rel": "self", "href": own}]
+    assert row_of_item(output, None, "-", 1).url == found
 
 
 def test_a_build_from_a_list_equals_one_from_the_files(days, tmp_path, in_process):

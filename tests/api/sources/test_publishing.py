@@ -79,10 +79,10 @@ def spoiled(tmp_path, way):
     path.unlink() if way == "gone" else path.write_bytes(b"short")
 
 
-@pytest.mark.parametrize(("way", "told"), [("gone", "is not there"), ("short", "5 bytes")])
-def test_files_that_are_not_there_stop_the_build(way, told, days, tmp_path, repo_path):
+@pytest.mark.parametrize(("way", "output"), [("gone", "is not there"), ("short", "5 bytes")])
+def test_files_that_are_not_there_stop_the_build(way, output, days, tmp_path, repo_path):
     spoiled(tmp_path, way)
-    with pytest.raises(BuildError, match=rf"1 of 3 files.*day2\.nc.*{told}"):
+    with pytest.raises(BuildError, match=rf"1 of 3 files.*day2\.nc.*{output}"):
         icevirt.build(
             days, repo_path, concat_dim="time", commit_options={"publish_as": moved(tmp_path)}
         )
@@ -146,9 +146,9 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("publish_as", "told"), BAD.values(), ids=BAD.keys())
-def test_what_is_no_prefix_is_told(publish_as, told, days, repo_path):
-    with pytest.raises(InvalidInputError, match=told):
+@pytest.mark.parametrize(("publish_as", "output"), BAD.values(), ids=BAD.keys())
+def test_what_is_no_prefix_is_reported(publish_as, output, days, repo_path):
+    with pytest.raises(InvalidInputError, match=output):
         icevirt.build(days, repo_path, concat_dim="time", commit_options={"publish_as": publish_as})
     assert not Path(repo_path).exists()
 

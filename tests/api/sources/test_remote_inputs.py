@@ -64,17 +64,17 @@ COLUMNS = [
 
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_a_bucket_is_asked_for_what_a_table_does_not_say(bucket, columns):
-    told = listed(bucket, *columns)
+    output = listed(bucket, *columns)
     bucket.rules.requests.clear()
-    files = Inputs(told).files()
+    files = Inputs(output).files()
     assert len(files) == 3
     assert bool(bucket.rules.requests) == (columns == ("url",))
 
 
 @pytest.mark.parametrize("columns", cases(COLUMNS, COLUMNS[0], COLUMNS[-1]))
 def test_a_table_of_a_bucket_builds_what_the_folder_builds(bucket, columns, tmp_path):
-    told = listed(bucket, *columns)
-    ours = icevirt.build(told, tmp_path / "a", concat_dim="time")
+    output = listed(bucket, *columns)
+    ours = icevirt.build(output, tmp_path / "a", concat_dim="time")
     theirs = icevirt.build(bucket.place.url, tmp_path / "b", concat_dim="time")
     assert (ours.arrays, ours.containers) == (theirs.arrays, theirs.containers)
     checked = icevirt.verify(
@@ -85,28 +85,28 @@ def test_a_table_of_a_bucket_builds_what_the_folder_builds(bucket, columns, tmp_
 
 @pytest.mark.parametrize("columns", [("url", "size", "etag"), ("url", "size", "last_modified")])
 def test_a_file_that_is_not_what_the_list_says_is_bad(bucket, columns, tmp_path):
-    told = listed(bucket, *columns)
+    output = listed(bucket, *columns)
     if "etag" in columns:
         path = Path(write_days(tmp_path / "archive", 1, scale=0.5)[0])
         put(bucket, path)
-        assert told["size"][0].as_py() == path.stat().st_size  # or the size would tell it
+        assert output["size"][0].as_py() == path.stat().st_size  # or the size would tell it
     else:
-        moments = pa.array([1.7e9, *told["last_modified"].to_pylist()[1:]])
-        told = told.set_column(2, "last_modified", moments)
+        moments = pa.array([1.7e9, *output["last_modified"].to_pylist()[1:]])
+        output = output.set_column(2, "last_modified", moments)
     with pytest.raises(ScanError, match=r"1 of 3 files.*changed after it was listed"):
-        icevirt.build(told, tmp_path / "repo", concat_dim="time")
+        icevirt.build(output, tmp_path / "repo", concat_dim="time")
     assert not (tmp_path / "repo").exists()
 
 
 def test_a_file_that_changes_while_a_build_runs_is_scanned_again_where_asked(
     bucket, tmp_path, in_process
 ):
-    told = listed(bucket, "url", "size", "etag")
+    output = listed(bucket, "url", "size", "etag")
     in_process.before[run_write] = lambda: put(
         bucket, *write_days(tmp_path / "archive", 1, steps=2)
     )
     with pytest.raises(SourcesChangedError, match=r"1 of 3.*day1\.nc"):
-        icevirt.build(told, tmp_path / "a", concat_dim="time")
+        icevirt.build(output, tmp_path / "a", concat_dim="time")
     put(bucket, *write_days(tmp_path / "archive", 1))
     report = icevirt.build(
         listed(bucket, "url", "size", "etag"),

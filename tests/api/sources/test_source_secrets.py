@@ -41,7 +41,7 @@ def url(request, http_server):
 
 
 @pytest.fixture
-def told(caplog):
+def output(caplog):
     """All records, however unimportant."""
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, "icevirt")
@@ -66,7 +66,7 @@ def lists_of(url, folder):
 
 
 @pytest.mark.ci
-def test_no_command_shows_a_secret_of_a_source(url, run, tmp_path, http_server, told):
+def test_no_command_shows_a_secret_of_a_source(url, run, tmp_path, http_server, output):
     lists = lists_of(url, tmp_path)
     repo, catalog = str(tmp_path / "repo"), str(tmp_path / "catalog")
     commands = [
@@ -95,7 +95,7 @@ def test_no_command_shows_a_secret_of_a_source(url, run, tmp_path, http_server, 
         assert status not in (0, None), command
         assert error, command
         assert CANARY not in out + error, (command, out + error)
-    assert not any(CANARY in each for each in told())
+    assert not any(CANARY in each for each in output())
     assert http_server.rules.requests == []
     assert not Path(repo).exists()
 
@@ -118,7 +118,7 @@ def calls(url, folder):
     }
 
 
-def test_no_error_holds_a_secret_of_a_source(url, tmp_path, told, in_process):
+def test_no_error_holds_a_secret_of_a_source(url, tmp_path, output, in_process):
     for name, call in calls(url, tmp_path).items():
         with pytest.raises(IcevirtError) as raised:
             call()
@@ -127,7 +127,7 @@ def test_no_error_holds_a_secret_of_a_source(url, tmp_path, told, in_process):
         shown += "".join(traceback.format_exception(error))
         assert CANARY not in shown, name
         assert CANARY.encode() not in pickle.dumps(error), name
-    assert not any(CANARY in each for each in told())
+    assert not any(CANARY in each for each in output())
 
 
 @pytest.mark.parametrize(
@@ -165,14 +165,14 @@ def signing(http_server, tmp_path, monkeypatch, in_process):
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_a_signed_url_that_a_server_sends_us_on_to_is_not_shown(signing, fault, repo_path, told):
+def test_a_signed_url_that_a_server_sends_us_on_to_is_not_shown(signing, fault, repo_path, output):
     server, paths = signing
     server.rules.add(fault, target="Signature", times=float("inf"))
     sources = [f"{server.url}/data/{Path(path).name}" for path in paths]
     with pytest.raises(IcevirtError) as raised:
         icevirt.build(sources, repo_path, concat_dim="time")
     shown = "".join(traceback.format_exception(raised.value)) + repr(raised.value.facts)
-    assert CANARY not in shown + "".join(told())
+    assert CANARY not in shown + "".join(output())
 
 
 @pytest.mark.parametrize(
@@ -181,17 +181,17 @@ def test_a_signed_url_that_a_server_sends_us_on_to_is_not_shown(signing, fault, 
      f"http://[::1?{CANARY}", f"//u:{CANARY}@HOST/data/a.nc", f"x://{CANARY}@h?{CANARY}"],
     ids=["a password", "another host", "no URL", "no scheme", "another scheme"],
 )  # fmt: skip
-def test_a_redirect_that_is_refused_is_told_without_its_secret(http_server, target, told):
+def test_a_redirect_that_is_refused_is_reported_without_its_secret(http_server, target, output):
     host = http_server.url.removeprefix("http://")
     http_server.rules.add(redirected(target.replace("HOST", host)), times=float("inf"))
     with pytest.raises((IcevirtError, ValueError)) as raised:
         icevirt.scan_file(f"{http_server.url}/data/a.nc")
     shown = "".join(traceback.format_exception(raised.value))
-    assert CANARY not in shown + "".join(told())
+    assert CANARY not in shown + "".join(output())
 
 
 def test_what_is_built_through_signed_urls_holds_none_of_them(
-    signing, repo_path, tmp_path, told, capfd
+    signing, repo_path, tmp_path, output, capfd
 ):
     server, paths = signing
     sources = [f"{server.url}/data/{Path(path).name}" for path in paths]
@@ -204,7 +204,7 @@ def test_what_is_built_through_signed_urls_holds_none_of_them(
         authorize_virtual_chunk_access={f"{server.url}/data/": None},
     ) as ours:
         xr.testing.assert_identical(ours.load(), expected_dataset(paths, "time").load())
-    shown = [repr(report), *told(), *capfd.readouterr()]
+    shown = [repr(report), *output(), *capfd.readouterr()]
     written = [path.read_bytes() for path in Path(repo_path).rglob("*") if path.is_file()]
     written += [path.read_bytes() for path in catalog.rglob("*") if path.is_file()]
     assert written

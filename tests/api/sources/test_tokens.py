@@ -95,14 +95,14 @@ def assert_nowhere(secret, report, found, repo_path, catalog, capfd, caplog):
     """Look for a secret in all that a build leaves and says."""
     tables = icevirt.catalog_view(str(catalog))
     repo = icevirt.Repository.open(repo_path)
-    told = [report, found, repo.config, list(repo.ancestry(branch="main")), caplog.text]
-    told += [each.metadata for each in repo.ancestry(branch="main")]
-    told += [repo.readonly_session("main").all_virtual_chunk_locations()]
-    told += [tables.files().read_all().to_pylist(), tables.attributes().read_all().to_pylist()]
-    told += [tables.arrays().read_all().to_pylist(), *capfd.readouterr()]
+    output = [report, found, repo.config, list(repo.ancestry(branch="main")), caplog.text]
+    output += [each.metadata for each in repo.ancestry(branch="main")]
+    output += [repo.readonly_session("main").all_virtual_chunk_locations()]
+    output += [tables.files().read_all().to_pylist(), tables.attributes().read_all().to_pylist()]
+    output += [tables.arrays().read_all().to_pylist(), *capfd.readouterr()]
     for folder in (repo_path, catalog):
-        told += [path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()]
-    assert secret not in "".join(map(repr, told))
+        output += [path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()]
+    assert secret not in "".join(map(repr, output))
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -154,7 +154,7 @@ def test_a_file_that_nobody_may_read_is_not_taken_for_the_end_of_a_token(
     assert archive.server.issued <= 8
 
 
-def test_a_function_that_fails_is_told_without_what_it_said(archive, repo_path, in_process):
+def test_a_function_that_fails_is_reported_without_what_it_said(archive, repo_path, in_process):
     archive.module.write_text(f"def fresh():\n    raise ValueError('{CANARY}')\n")
     with pytest.raises(StorageError, match="function that refreshes credentials failed") as caught:
         archive.build(repo_path)
@@ -169,17 +169,17 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("name", "told"), WRONG.values(), ids=WRONG.keys())
-def test_a_name_of_nothing_is_told_before_anything_is_done(archive, repo_path, name, told):
+@pytest.mark.parametrize(("name", "output"), WRONG.values(), ids=WRONG.keys())
+def test_a_name_of_nothing_is_reported_before_anything_is_done(archive, repo_path, name, output):
     access = {archive.prefix: name}
-    with pytest.raises(InvalidInputError, match=told):
+    with pytest.raises(InvalidInputError, match=output):
         icevirt.build(archive.urls, repo_path, access=access)
-    with pytest.raises(InvalidInputError, match=told):
+    with pytest.raises(InvalidInputError, match=output):
         icevirt.Repository.open(repo_path, authorize_virtual_chunk_access=access)
     assert archive.rules.requests == []
 
 
-def test_a_function_of_a_script_travels_as_code_and_one_that_cannot_is_told(archive):
+def test_a_function_of_a_script_travels_as_code_and_one_that_cannot_is_reported(archive):
     url = archive.prefix.replace("data/", "token")
 
     def here():

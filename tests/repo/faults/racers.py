@@ -47,8 +47,8 @@ def maintain(place, before: datetime, rounds: int) -> int:
     deleted = 0
     for _ in range(rounds):
         repo.expire_snapshots(before)
-        told = repo.garbage_collect(before)
-        deleted += told.snapshots_deleted + told.manifests_deleted + told.chunks_deleted
+        output = repo.garbage_collect(before)
+        deleted += output.snapshots_deleted + output.manifests_deleted + output.chunks_deleted
     return deleted
 
 

@@ -55,7 +55,7 @@ def commit_officially(storage, name: str) -> str:
 
 
 def messages(storage) -> list[str]:
-    return [told.message for told in Repository.open(storage).ancestry(branch="main")][::-1]
+    return [output.message for output in Repository.open(storage).ancestry(branch="main")][::-1]
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def test_a_clock_that_goes_backwards_a_little_stops_nobody(local):
     drifts = [1_500_000, 0, 1_000_000, -30 * SECOND, -5 * SECOND, 1_200_000, 0]
     for number, ahead in enumerate(drifts):
         commit(opened(storage, ahead), f"n{number}")
-    times = [told.written_at for told in Repository.open(storage).ancestry(branch="main")]
+    times = [output.written_at for output in Repository.open(storage).ancestry(branch="main")]
     assert times == sorted(set(times), reverse=True)
     time.sleep(1.5)  # the official client waits for the future to come
     commit_officially(local.official(), "theirs")
@@ -224,8 +224,8 @@ def test_a_commit_that_waits_eleven_minutes_leaves_a_repository_for_all(local, m
     session.add_group("/slow", group_json())
     repo.head.now = lambda: real() - waited
     made = session.commit("slow", rebase_with=ConflictDetector())
-    told = Repository.open(storage).lookup_snapshot(made)
-    assert abs(told.written_at.timestamp() - time.time()) < 60
+    output = Repository.open(storage).lookup_snapshot(made)
+    assert abs(output.written_at.timestamp() - time.time()) < 60
     commit_officially(local.official(), "theirs")
     assert messages(storage)[1:] == ["first", "faster", "slow", "theirs"]
     assert sound(storage)
@@ -321,7 +321,7 @@ def machine():
 def stamps_ascend(storage) -> None:
     repo = Repository.open(storage)
     for times in (
-        [told.written_at for told in repo.ancestry(branch="main")],
+        [output.written_at for output in repo.ancestry(branch="main")],
         [entry.updated_at for entry in repo.ops_log()],
     ):
         assert times == sorted(set(times), reverse=True)

@@ -87,7 +87,7 @@ def state(storage) -> str:
         paths = [node.path for node in session.snapshot.nodes]
         table = session.array_table("/a") if "/a" in paths else None
         seen[branch] = (
-            [told.message for told in repo.ancestry(branch=branch)],
+            [output.message for output in repo.ancestry(branch=branch)],
             paths,
             None if table is None else table.index.ravel().tolist(),
         )
@@ -281,7 +281,7 @@ def test_a_session_whose_commit_failed_commits_again_and_nothing_is_there_twice(
                 sessions[0].commit("committed", rebase_with=ConflictDetector())
         else:
             sessions[0].commit("committed", rebase_with=ConflictDetector())
-        history = [told.message for told in Repository.open(storage).ancestry(branch="main")]
+        history = [output.message for output in Repository.open(storage).ancestry(branch="main")]
         assert history.count("committed") == 1
         assert sound(storage)
     assert outcomes == {True, False}
@@ -349,7 +349,7 @@ def test_a_commit_that_others_built_upon_before_its_answer_got_lost_is_acknowled
     repo = Repository.open(Overtaken())
     made = commit(repo, "main", 5, "overtaken")
     history = list(repo.ancestry(branch="main"))
-    assert [told.message for told in history][:3] == ["on top", "overtaken", "third"]
+    assert [output.message for output in history][:3] == ["on top", "overtaken", "third"]
     assert history[1].id == made
     assert len(list(repo.ops_log())) == before + 3
     assert sound(storage)

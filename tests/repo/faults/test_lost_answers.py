@@ -131,7 +131,9 @@ def test_a_client_that_never_hears_says_that_it_does_not_know(fresh, s3_proxy, m
     monkeypatch.setattr(object_store, "time", SimpleNamespace(sleep=instead_of_waiting))
     with pytest.raises(StorageError, match="unknown whether"):
         commit(repo, "main", 5, "unheard")
-    history = [told.message for told in Repository.open(direct.icevirt()).ancestry(branch="main")]
+    history = [
+        output.message for output in Repository.open(direct.icevirt()).ancestry(branch="main")
+    ]
     assert history[:2] == ["unheard", "third"]
     assert sound(direct.icevirt())
 
@@ -151,7 +153,7 @@ def test_others_build_upon_a_commit_before_its_writer_asks_again(fresh, s3_proxy
     made = commit(repo, "main", 5, "overtaken")
     assert len(paused) == 1
     history = list(Repository.open(direct.icevirt()).ancestry(branch="main"))
-    assert [told.message for told in history][:3] == ["on top", "overtaken", "third"]
+    assert [output.message for output in history][:3] == ["on top", "overtaken", "third"]
     assert history[1].id == made
     assert sound(direct.icevirt())
 

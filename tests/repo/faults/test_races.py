@@ -45,7 +45,7 @@ def grown(repo: Repository, chunks: int) -> Repository:
 def nothing_is_lost(place, acknowledged: list[list[str]]) -> None:
     """Every acknowledged commit is in the history once, and its chunk in the array."""
     repo = Repository.open(place.icevirt())
-    history = [told.id for told in repo.ancestry(branch="main") if told.message.isdigit()]
+    history = [output.id for output in repo.ancestry(branch="main") if output.message.isdigit()]
     expected = [snapshot for racer in acknowledged for snapshot in racer]
     assert sorted(history) == sorted(expected)
     values = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:]
@@ -63,8 +63,8 @@ def test_commits_of_both_clients(s3):
     made(s3, WRITERS * COMMITS)
     found = raced(racers.commit_chunks, [(s3, n, COMMITS, n % 2 == 1) for n in range(WRITERS)])
     nothing_is_lost(s3, found)
-    told = icechunk.Repository.open(s3.official()).ancestry(branch="main")
-    assert len(list(told)) == WRITERS * COMMITS + 2
+    output = icechunk.Repository.open(s3.official()).ancestry(branch="main")
+    assert len(list(output)) == WRITERS * COMMITS + 2
 
 
 def test_commits_to_a_repository_that_was_made_on_disk_and_copied(local, s3):
@@ -102,9 +102,9 @@ def test_of_writers_that_create_at_once_one_wins(place):
     both = place.kind == "s3"  # the official client takes a second to import
     won = raced(racers.create, [(place, n, both and n % 2 == 1) for n in range(WRITERS)])
     assert sum(won) == 1
-    assert [told.message for told in Repository.open(place.icevirt()).ancestry(branch="main")] == [
-        "Repository initialized"
-    ]
+    assert [
+        output.message for output in Repository.open(place.icevirt()).ancestry(branch="main")
+    ] == ["Repository initialized"]
     # the official client overwrites the first snapshot, with another time, before it sees that it
     # lost; nothing else may differ
     problems = check(place.icevirt()).problems

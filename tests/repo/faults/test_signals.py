@@ -103,7 +103,7 @@ def goes_on(path, repo=None) -> None:
     session = theirs.writable_session("main")
     zarr.create_group(session.store, path="theirs")
     session.commit("theirs")
-    assert [told.message for told in theirs.ancestry(branch="main")][:2] == ["theirs", "ours"]
+    assert [output.message for output in theirs.ancestry(branch="main")][:2] == ["theirs", "ours"]
     assert len(list(repo.ancestry(branch="main"))) == before + 2
     assert sound(LocalStorage(path))
 
@@ -185,11 +185,11 @@ def test_a_signal_during_an_upgrade(number, tmp_path):
         assert upgrading.history(LocalStorage(path)) == expected
         sealed = os.path.exists(f"{path}/repo") and os.path.exists(f"{path}/refs")
         try:
-            assert [told.id for told in official(path).ancestry(branch="main")] == expected
+            assert [output.id for output in official(path).ancestry(branch="main")] == expected
         except icechunk.FormatError:  # it takes a sealed branch of V1 for the repository
             assert sealed
         Repository.open(path).upgrade()
-        assert [told.id for told in official(path).ancestry(branch="main")] == expected
+        assert [output.id for output in official(path).ancestry(branch="main")] == expected
         assert upgrading.history(LocalStorage(path)) == expected
         goes_on(path)
 
@@ -208,5 +208,5 @@ def test_a_session_that_was_interrupted_before_its_commit_commits_once_more(tmp_
         session.commit("once")
     assert session.has_uncommitted_changes
     session.commit("once")
-    assert [told.message for told in official(path).ancestry(branch="main")].count("once") == 1
+    assert [output.message for output in official(path).ancestry(branch="main")].count("once") == 1
     assert sound(LocalStorage(path))

@@ -47,7 +47,7 @@ def commit(repo, number, **how):
 
 def messages(strict_s3):
     repo = Repository.open(strict_s3.place.icevirt())
-    return [told.message for told in repo.ancestry(branch="main")][::-1][2:]
+    return [output.message for output in repo.ancestry(branch="main")][::-1][2:]
 
 
 def theirs(strict_s3):

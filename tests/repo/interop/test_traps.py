@@ -269,7 +269,7 @@ def test_odd_paths_of_the_official_client_are_read_and_none_is_lost(repo, offici
         assert document["attributes"].get("path", path) == path
 
 
-def test_names_are_told_apart_by_their_bytes(repo, official):
+def test_names_are_distinguished_by_their_bytes(repo, official):
     """Two spellings of one letter are two groups, for both clients."""
     names = ["é", unicodedata.normalize("NFD", "é")]
     session = repo.writable_session("main")

@@ -21,7 +21,7 @@ from icevirt.errors import (
     SnapshotNotFoundError,
 )
 from icevirt.ids import ObjectId12
-from icevirt.model.generation import OldFormatWarning, told_otherwise
+from icevirt.model.generation import OldFormatWarning, without_old_format_warning
 from icevirt.tasks.tables.query import TableQuery
 from icevirt.tasks.tables.rows import rows_of
 from icevirt.tasks.tables.shares import planned
@@ -233,7 +233,7 @@ def test_files_and_tables_are_shown(name, target, tmp_path):
         with pytest.raises(NotFoundError):
             repo.inspect_manifest(str(ObjectId12(bytes(12))))
         pickle.loads(pickle.dumps(repo)).readonly_session("main")
-    with told_otherwise():
+    with without_old_format_warning():
         tables = {
             table: [
                 row

@@ -98,11 +98,11 @@ def test_paths_inside_each_other_are_refused_and_so_is_what_is_v2(tmp_path):
 
 def test_a_dry_run_says_the_same_and_writes_nothing(tmp_path):
     source = on_disk(files("E4"), tmp_path / "old")
-    told = icevirt.upgrade(source, tmp_path / "new", dry_run=True)
+    output = icevirt.upgrade(source, tmp_path / "new", dry_run=True)
     assert not (tmp_path / "new").exists()
     made = icevirt.upgrade(source, tmp_path / "new")
     for name in ("snapshots", "branches", "tags", "chunks", "bytes", "authorize", "notes", "lost"):
-        assert getattr(told, name) == getattr(made, name), name
+        assert getattr(output, name) == getattr(made, name), name
 
 
 def test_chunks_stay_where_they_are_if_that_is_asked_for(tmp_path):
@@ -152,7 +152,7 @@ def test_deleted_tags_stay_deleted_and_configurations_become_narrow(tmp_path):
     assert session.commit("more")
 
 
-def test_what_is_lost_is_told_line_by_line(tmp_path):
+def test_what_is_lost_is_reported_line_by_line(tmp_path):
     found = files("E4")
     chunk = next(path for path in found if path.startswith("chunks/"))
     del found[chunk]

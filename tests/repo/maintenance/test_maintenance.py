@@ -95,8 +95,8 @@ def shape(path):
     """What an expiry may change of a repository."""
     info = Repository.open(str(path)).head.read().info
     snapshots = {
-        key: (told.parent_id, tuple(told.pruned_ancestor_tx_logs or ()))
-        for key, told in info.snapshots.items()
+        key: (output.parent_id, tuple(output.pruned_ancestor_tx_logs or ()))
+        for key, output in info.snapshots.items()
     }
     return info.branches, info.tags, info.deleted_tags, snapshots
 
@@ -140,7 +140,7 @@ def test_what_survives_an_expiry_reads_and_differs_as_before(repo, path, made):
     assert sound(str(path))
 
 
-def test_a_session_whose_beginning_expired_is_told_so(repo):
+def test_a_session_whose_beginning_expired_is_reported_so(repo):
     session = repo.writable_session("main")
     session.set_chunk("/a", [8], LARGE)
     for number in range(10, 14):
@@ -169,7 +169,7 @@ def test_sessions_rebase_over_commits_that_expired(tmp_path):
     zarr.create_group(theirs.store)
     with pytest.raises(icechunk.RebaseFailedError):
         theirs.rebase(icechunk.ConflictDetector())
-    messages = [told.message for told in their(path).ancestry(branch="main")]
+    messages = [output.message for output in their(path).ancestry(branch="main")]
     assert messages == ["ours", "main 3", "Repository initialized"]
     assert sound(path)
 
@@ -284,10 +284,10 @@ def test_rewritten_manifests_follow_the_configured_splitting(repo, path, method)
     repo.save_config()
     made = repo.rewrite_manifests("split", branch="main", metadata={"k": 1}, commit_method=method)
     assert len(repo.list_manifest_files(made)) == 3
-    told = repo.lookup_snapshot(made)
-    assert (told.parent_id == tip) == (method == "new_commit")
-    assert told.metadata["k"] == 1
-    assert "splitting_config" in told.metadata["__icechunk"]
+    output = repo.lookup_snapshot(made)
+    assert (output.parent_id == tip) == (method == "new_commit")
+    assert output.metadata["k"] == 1
+    assert "splitting_config" in output.metadata["__icechunk"]
     if method == "new_commit":
         assert repo.diff(from_snapshot_id=tip, to_snapshot_id=made).is_empty()
         assert their(path).diff(from_snapshot_id=tip, to_snapshot_id=made).is_empty()

@@ -53,7 +53,7 @@ def test_upkeep(place):
     summary = repo.trim_ops_log(moment)
     assert summary.backups_deleted >= 4
     for client in (repo, official):
-        kinds = [type(told.kind).__name__ for told in client.ops_log()]
+        kinds = [type(output.kind).__name__ for output in client.ops_log()]
         assert kinds == ["GCRan", "NewCommit"]
     collected = repo.garbage_collect(datetime.now(UTC))
     assert collected.chunks_deleted == 0

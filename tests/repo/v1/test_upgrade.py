@@ -207,9 +207,9 @@ def everywhere(small, make_act, finish=run):
     finish(probe)
     for at in range(1, probe.calls + 1):
         storage = in_memory(small)
-        act, told = make_act(storage)
+        act, output = make_act(storage)
         finish(Interrupted(storage, at, act))
-        yield storage, told
+        yield storage, output
 
 
 @pytest.mark.ci
@@ -219,20 +219,20 @@ def test_a_v1_commit_at_any_moment_is_carried_over_or_fails(small):
     def make(storage):
         session = v1_client(storage).writable_session("main")
         session.add_array("/theirs", array_json(), one(7))
-        told = []
+        output = []
 
         def act():
             try:
-                told.append(session.commit("by V1"))
+                output.append(session.commit("by V1"))
             except IcevirtError as error:
-                told.append(error)
+                output.append(error)
 
-        return act, told
+        return act, output
 
     before = history(in_memory(small))
     outcomes = set()
-    for storage, told in everywhere(small, make):
-        (outcome,) = told
+    for storage, output in everywhere(small, make):
+        (outcome,) = output
         acknowledged = isinstance(outcome, str)
         outcomes.add(acknowledged)
         assert history(storage) == ([outcome, *before] if acknowledged else before)
@@ -246,7 +246,7 @@ def test_v1_branches_tags_and_configuration_made_at_any_moment_are_carried_over(
     def make(storage):
         client = v1_client(storage)
         tip = client.lookup_branch("dev")
-        told = []
+        output = []
 
         def act():
             for do in (
@@ -256,19 +256,19 @@ def test_v1_branches_tags_and_configuration_made_at_any_moment_are_carried_over(
             ):
                 try:
                     do()
-                    told.append(True)
+                    output.append(True)
                 except IcevirtError:
-                    told.append(False)
+                    output.append(False)
 
-        return act, told
+        return act, output
 
     def finish(storage):
         run(storage)
         run(storage)  # a branch made when all was over, without a look at what is there
 
-    for storage, told in everywhere(small, make, finish):
+    for storage, output in everywhere(small, make, finish):
         repo = Repository.open(storage)
-        created, tagged, deleted = told
+        created, tagged, deleted = output
         assert ("late" in repo.list_branches()) == created
         assert ("late" in repo.list_tags()) == tagged
         assert ("t" not in repo.list_tags()) == deleted
@@ -283,20 +283,20 @@ def test_a_commit_of_a_client_that_knows_both_succeeds_at_any_moment(small):
     def make(storage):
         session = Repository.open(storage).writable_session("main")
         session.add_array("/ours", array_json(), one(7))
-        told = []
-        return (lambda: told.append(session.commit("ours"))), told
+        output = []
+        return (lambda: output.append(session.commit("ours"))), output
 
     before = history(in_memory(small))
-    for storage, told in everywhere(small, make):
-        assert history(storage) == [*told, *before]
+    for storage, output in everywhere(small, make):
+        assert history(storage) == [*output, *before]
         assert sound(storage)
 
 
 @pytest.mark.ci
 def test_two_upgrades_at_once_make_one(small):
     def make(storage):
-        told = []
-        return (lambda: told.append(run(storage))), told
+        output = []
+        return (lambda: output.append(run(storage))), output
 
     before = history(in_memory(small))
     for storage, _ in everywhere(small, make):
@@ -372,8 +372,8 @@ def test_nothing_is_lost_of_v1_writers_that_race_with_an_upgrade(both, s3):
     assert both or not aside
     made = set()
     for name in after.list_branches():
-        line = [told.id for told in after.ancestry(branch=name)]
-        assert [told.id for told in theirs.ancestry(branch=name)] == line
+        line = [output.id for output in after.ancestry(branch=name)]
+        assert [output.id for output in theirs.ancestry(branch=name)] == line
         made.update(line[:-2])
     assert sorted(made) == sorted(acknowledged)
     assert after.list_tags() == {f"opened-{n}" for n in range(writers)}

@@ -35,7 +35,7 @@ def test_v1_clients_read_on_where_their_files_stay(storage):
     assert check(storage).ok
 
 
-def test_their_commits_are_told_of_and_carried_over_by_the_next_upgrade(storage):
+def test_their_commits_are_reported_and_carried_over_by_the_next_upgrade(storage):
     run(storage, delete=False)
     before = history(storage)
     client = v1_client(storage)

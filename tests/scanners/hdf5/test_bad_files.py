@@ -110,7 +110,7 @@ def test_a_shape_or_type_that_does_not_fit_the_stored_values_is_damage(
         scan_file(path)
 
 
-def test_a_missing_file_a_directory_and_a_pipe_are_told_apart(tmp_path):
+def test_a_missing_file_a_directory_and_a_pipe_are_distinguished(tmp_path):
     with pytest.raises(NotFoundError, match="no such file"):
         scan_file(tmp_path / "gone.nc")
     with pytest.raises(ScanError, match="not a regular file"):

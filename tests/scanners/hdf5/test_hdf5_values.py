@@ -154,8 +154,8 @@ def test_second_names_of_datasets_are_arrays_and_those_of_groups_are_reported(tm
 def test_the_names_of_an_enumeration_are_reported(tmp_path):
     hdf5_cases.CASES["enums"].write(tmp_path / "a.h5")
     findings = scan_file(tmp_path / "a.h5").findings
-    told = {f.path: f.message for f in findings if f.code == "values-have-names"}
-    assert told == dict.fromkeys(["/kind", "/holes"], "an enumeration: A=0, B=5")
+    output = {f.path: f.message for f in findings if f.code == "values-have-names"}
+    assert output == dict.fromkeys(["/kind", "/holes"], "an enumeration: A=0, B=5")
 
 
 def test_a_coordinate_beyond_the_budget_is_referenced_unless_it_orders_the_files(tmp_path):

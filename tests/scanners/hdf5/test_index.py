@@ -303,7 +303,7 @@ def test_a_flipped_bit_is_read_as_libhdf5_reads_it_or_left_to_it(name, random, m
 @pytest.mark.parametrize("name", MUTATED)
 @settings(max_examples=75, suppress_health_check=[HealthCheck.too_slow])
 @given(random=st.integers(0, 2**64).map(Random), sealed=st.booleans())
-def test_damage_anywhere_is_told_and_never_another_error(name, random, sealed, mutable):
+def test_damage_anywhere_is_reported_and_never_another_error(name, random, sealed, mutable):
     """Checksums hide most damage; without them every field is met with any value."""
     _, raw, headers, blocks = mutable[name]
     damaged = bytearray(raw)

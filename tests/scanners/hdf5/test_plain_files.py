@@ -138,7 +138,7 @@ def test_the_links_of_a_group_stand_in_the_order_that_libhdf5_gives_them(count, 
 @pytest.mark.ci
 @pytest.mark.parametrize("sealed", [True, False])
 @pytest.mark.parametrize("form", ["default", "latest, order tracked"])
-def test_damaged_links_and_attributes_are_told_or_left_to_libhdf5(
+def test_damaged_links_and_attributes_are_reported_or_left_to_libhdf5(
     form, sealed, tmp_path, monkeypatch
 ):
     """Blocks with a checksum are believed only where it fits; without one none leaves the file."""

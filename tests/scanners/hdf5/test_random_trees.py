@@ -52,7 +52,7 @@ def test_a_random_tree_reads_as_h5py_reads_it(found, groups, libver, track_order
         with h5py.File(path) as file:
             event("refused" if isinstance(scanned, IcevirtError) else "read")
             if isinstance(scanned, IcevirtError):
-                assert_told(scanned, file)
+                assert_reported(scanned, file)
                 return
             compare(scanned, file)
         if "a chunk index that cannot be read" not in str(by_libhdf5):  # libhdf5 lists it wrongly
@@ -66,14 +66,14 @@ def attempt(path, concat_dim):
         return error
 
 
-def assert_told(error, file):
+def assert_reported(error, file):
     """A refusal is of a variable that is there, and says what to do."""
     assert isinstance(error, UnsupportedError), error
     assert error.do
     assert error.facts["file"].endswith("file.h5")
-    told = error.facts.get("variable") or error.facts.get("variables")
-    assert told, error
-    for name in [told] if isinstance(told, str) else told:
+    output = error.facts.get("variable") or error.facts.get("variables")
+    assert output, error
+    for name in [output] if isinstance(output, str) else output:
         assert name.strip("/"), error
 
 
@@ -88,15 +88,15 @@ def compare(scanned, file):
     file.visititems(visit)
     assert {array.path for array in scanned.arrays} == set(datasets)
     assert {group.path for group in scanned.groups} == set(groups)
-    told = {}
+    output = {}
     for finding in scanned.findings:
-        told.setdefault(finding.path, []).append(finding)
+        output.setdefault(finding.path, []).append(finding)
     for array in scanned.arrays:
         dataset = datasets[array.path]
         assert_values(materialise(array), dataset, array)
-        assert_attributes(array.attributes, dataset, told.get(array.path, []))
+        assert_attributes(array.attributes, dataset, output.get(array.path, []))
     for group in scanned.groups:
-        assert_attributes(group.attributes, groups[group.path], told.get(group.path, []))
+        assert_attributes(group.attributes, groups[group.path], output.get(group.path, []))
 
 
 def assert_values(shown, dataset, array):
@@ -133,8 +133,8 @@ def assert_attributes(found, owner, findings):
         if name in BOOKKEEPING:
             continue
         if name not in values:
-            told = name if name == "_FillValue" else repr(name)
-            assert told in said, f"{name!r} is lost"
+            output = name if name == "_FillValue" else repr(name)
+            assert output in said, f"{name!r} is lost"
             continue
         wanted = owner.attrs[name]
         if repr(name) in said or name in ("_FillValue", "missing_value"):

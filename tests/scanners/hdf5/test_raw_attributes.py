@@ -26,7 +26,7 @@ from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 from icevirt_scanners.hdf5.types.attributes import attributes_of
 
 
-def told(found):
+def output(found):
     """Return attributes in a form that compares types, shapes, values and order."""
     return [
         [
@@ -53,7 +53,7 @@ def compare(path):
                 return oid
 
             ours, theirs = attributes_of(opened, header), attributes_of(opened)
-            assert told(ours) == told(theirs)
+            assert output(ours) == output(theirs)
             if ours.scales is not None:
                 references = _dimension_list(oid)
                 assert ours.scales == tuple(
@@ -156,7 +156,7 @@ def intact(request, tmp_path_factory):
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**64).map(Random), st.booleans())
-def test_damage_is_told_and_never_another_error(intact, random, sealed):
+def test_damage_is_reported_and_never_another_error(intact, random, sealed):
     path, address = intact
     damaged = bytearray(path.read_bytes())
     for _ in range(random.choice([1, 3, 30])):

@@ -90,7 +90,7 @@ def by_libhdf5(path, monkeypatch):
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 @pytest.mark.parametrize("odd", OTHER)
-def test_files_that_differ_a_little_are_told_apart(odd, libver, tmp_path, monkeypatch):
+def test_files_that_differ_a_little_are_distinguished(odd, libver, tmp_path, monkeypatch):
     """Each is scanned when the other was, twice; findings tell, as repr does, 0 from -0 and 0.0."""
     usual, other = tmp_path / "usual.h5", tmp_path / "other.h5"
     write(usual, libver, **USUAL)

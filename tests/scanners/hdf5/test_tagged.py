@@ -89,15 +89,15 @@ def test_attributes_are_what_h5py_reads(tmp_path, repo_path):
             for attribute, wanted in file[name].attrs.items():
                 if attribute in ("value", "values", "one"):
                     assert is_same(ds[name].attrs[attribute], wanted), (name, attribute)
-    told = {(found.path, found.message.split(":")[0]) for found in scanned.findings}
-    assert ("/", "attribute 'record'") in told
+    output = {(found.path, found.message.split(":")[0]) for found in scanned.findings}
+    assert ("/", "attribute 'record'") in output
 
 
 UNREADABLE = {"no dtype": (b"NUMPY:nothing", 4), "another length": (b"NUMPY:|S6", 5)}
 
 
 @pytest.mark.parametrize("case", UNREADABLE.values(), ids=UNREADABLE)
-def test_attributes_that_h5py_cannot_read_are_told_of(case, tmp_path):
+def test_attributes_that_h5py_cannot_read_are_reported(case, tmp_path):
     tag, size = case
     with h5py.File(tmp_path / "a.h5", "w") as file:
         kind = h5t.create(h5t.OPAQUE, size)

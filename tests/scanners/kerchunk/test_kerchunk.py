@@ -50,7 +50,7 @@ def test_a_real_file_by_way_of_kerchunk_is_the_file(
                 if array.path[1:] in wanted.variables:
                     held = wanted[array.path[1:]]
                     if held.dtype.kind in "OSU":
-                        continue  # text is told apart in ways of their own
+                        continue  # text is distinguished in ways of their own
                     assert array.dimension_names == held.dims
                     np.testing.assert_array_equal(materialise(array), held.values)
                     coordinate = array.dimension_names == (concat_dim,) == (array.path[1:],)
@@ -147,7 +147,7 @@ def test_references_carry_the_time_of_their_target(target, tmp_path):
     assert array.references.locations.last_modified.tolist() == [1_500_000_001]
 
 
-def test_a_remote_target_is_unverifiable_and_told_of(tmp_path):
+def test_a_remote_target_is_unverifiable_and_reported(tmp_path):
     refs = write(tmp_path, references("s3://bucket/data.bin"))
     scanned = scan(refs, allow_references_to=("s3://bucket/",))
     assert list(scanned.arrays[0].references.locations.url) == ["s3://bucket/data.bin"]
@@ -337,7 +337,7 @@ def test_a_parquet_directory_is_scanned_by_its_metadata(size, target, tmp_path):
     assert [file.url for file in list_sources(path.parent)] == [scanned.source.url]
 
 
-def test_a_record_that_is_missing_is_told_of(target, tmp_path):
+def test_a_record_that_is_missing_is_reported(target, tmp_path):
     held = {"v/.zarray": zarray(chunks=[1, 6])}
     held |= {f"v/{y}.0": [target, 24 * y, 24] for y in range(4)}
     path = parquet(tmp_path, held, 2)

@@ -152,7 +152,7 @@ def test_a_streaming_count_is_taken_from_the_length_of_the_file(case, data_model
     assert max(a.shape[0] for a in scan(path).arrays) < max(a.shape[0] for a in wanted)
 
 
-def test_records_behind_those_the_header_counts_are_not_shown_but_told_of(tmp_path):
+def test_records_behind_those_the_header_counts_are_not_shown_but_reported(tmp_path):
     path = cases.write(tmp_path / "a.nc", "records", "NETCDF3_CLASSIC")
     data = path.read_bytes()
     path.write_bytes(data[:4] + word(3) + data[8:])
@@ -211,7 +211,7 @@ def test_names_that_become_one_and_too_many_axes_are_refused_by_name(tmp_path):
     assert scan(file_of(tmp_path, deep), drop_variables=("v",)).arrays == ()
 
 
-def test_names_with_slashes_and_text_that_is_not_utf_8_are_told_of(tmp_path):
+def test_names_with_slashes_and_text_that_is_not_utf_8_are_reported(tmp_path):
     text = name(b"where") + word(2) + word(3) + b"\xb0Cx\0"
     entry = name(b"a/b") + word(1) + word(0) + listed(12, [text]) + word(4) + word(0) + word(200)
     scanned = scan(file_of(tmp_path, classic(X, [entry]) + bytes(500)))

@@ -70,8 +70,8 @@ def test_a_real_file_in_a_bucket_is_read_with_what_was_named(bucket, nemo_files,
         for path, found in held.items():
             np.testing.assert_array_equal(found, file[path][...], err_msg=path)
         assert "/tos" in held
-    told = {etag for array in scanned.arrays for etag in array.references.locations.etag}
-    assert told == {scanned.source.etag} != {""}
+    output = {etag for array in scanned.arrays for etag in array.references.locations.etag}
+    assert output == {scanned.source.etag} != {""}
     assert not [f for f in scanned.findings if f.code == "unverifiable"]
     assert requests == len(bucket.rules.requests) < 20
     assert all("who/" in request.headers["authorization"] for request in bucket.rules.requests)

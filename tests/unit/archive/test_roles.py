@@ -32,13 +32,13 @@ ROLES = {
 @pytest.mark.filterwarnings("ignore:Variable:UserWarning")  # xarray's, of names that are not there
 def test_what_cf_names_is_a_coordinate(attributes, is_coordinate):
     names = ("lat", "crs", "area", "other", "data")
-    told = {name: attributes if name == "data" else {} for name in names}
-    found = coordinates_of([(f"/{name}", ("y", "x"), told[name]) for name in names])
+    output = {name: attributes if name == "data" else {} for name in names}
+    found = coordinates_of([(f"/{name}", ("y", "x"), output[name]) for name in names])
     assert ("/other" in found) == is_coordinate
     assert "/data" not in found
     words = next(iter(attributes.values()), "")
     if isinstance(words, str) and "/" not in words:  # xarray knows no paths
-        dataset = xr.Dataset({name: (("y", "x"), [[1.0]], told[name]) for name in names})
+        dataset = xr.Dataset({name: (("y", "x"), [[1.0]], output[name]) for name in names})
         theirs = xr.decode_cf(dataset, decode_coords="all")
         assert {f"/{name}" for name in theirs.coords} == found
 

@@ -40,7 +40,7 @@ def test_schemas_that_compare_alike_have_texts_of_their_own(odd):
         assert texts.of(schema) == schema.dumps()
 
 
-def test_more_schemas_than_are_remembered_are_told_right():
+def test_more_schemas_than_are_remembered_are_reported_right():
     """Parts that are gone leave their ids to others; what holds their text holds them, too."""
     texts = SchemaTexts()
     for number in range(3000):

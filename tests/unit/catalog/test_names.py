@@ -85,7 +85,7 @@ def test_one_name_is_read_from_one_part():
 
 def test_names_that_travelled_are_taken_as_they_are():
     rows = rows_of(("p0", 0), ("p1", 3))
-    told = FileColumns(
+    output = FileColumns(
         parts=rows.parts,
         part=rows.part,
         row=rows.row,
@@ -95,10 +95,10 @@ def test_names_that_travelled_are_taken_as_they_are():
         last_modified=np.ones(2, np.int64),
     )
     catalog = Catalog()
-    files = TaskFiles(catalog, told)
-    assert files.named() is told
+    files = TaskFiles(catalog, output)
+    assert files.named() is output
     assert files.url(1) == "https://new/b"
-    assert (files.rows.part is told.part, files.rows.row is told.row) == (True, True)
+    assert (files.rows.part is output.part, files.rows.row is output.row) == (True, True)
     assert catalog.read == []
 
 

@@ -197,7 +197,7 @@ def test_the_catalog_has_the_signature_of_good_files_and_none_of_bad_ones():
     assert rows[3] == ""
 
 
-def test_sources_are_told_apart_by_all_that_identifies_them():
+def test_sources_are_distinguished_by_all_that_identifies_them():
     one = SourceFile(url="s3://b/k", size=1, etag="e", last_modified=2)
     changes = ({"url": "s3://b/l"}, {"size": 2}, {"etag": "f"}, {"last_modified": 3})
     names = {

@@ -81,8 +81,8 @@ def test_a_part_without_arrays_has_no_blocks():
 
 def groups_of(raw):
     """How many rows there are in each row group."""
-    told = pq.ParquetFile(pa.BufferReader(raw)).metadata
-    return [told.row_group(number).num_rows for number in range(told.num_row_groups)]
+    output = pq.ParquetFile(pa.BufferReader(raw)).metadata
+    return [output.row_group(number).num_rows for number in range(output.num_row_groups)]
 
 
 SIZE = block(1).nbytes

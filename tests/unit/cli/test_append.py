@@ -10,15 +10,15 @@ from builds.support import assert_same_dataset, expected_dataset, opened, write_
 @pytest.mark.usefixtures("in_process")
 def test_the_command_appends_what_is_new_and_says_so(run, tmp_path):
     days, repo = write_days(tmp_path / "days", 3), tmp_path / "repo"
-    status, told, _ = run("append", days[0], repo)
+    status, output, _ = run("append", days[0], repo)
     assert status == 0
-    assert "1, and 0 were there already" in told
-    status, told, _ = run("append", tmp_path / "days", repo, "--output", "json")
-    found = json.loads(told)
+    assert "1, and 0 were there already" in output
+    status, output, _ = run("append", tmp_path / "days", repo, "--output", "json")
+    found = json.loads(output)
     assert (status, found["files_appended"], found["files_known"]) == (0, 2, 1)
-    status, told, _ = run("append", tmp_path / "days", repo)
+    status, output, _ = run("append", tmp_path / "days", repo)
     assert status == 0
-    assert "Nothing to append" in told
+    assert "Nothing to append" in output
     assert_same_dataset(opened(str(repo)), expected_dataset(days, "time"))
 
 
@@ -27,7 +27,7 @@ def test_a_refusal_shows_the_command_that_works(run, tmp_path):
     write_days(tmp_path / "one", 1)
     days, repo = write_days(tmp_path / "days", 2), tmp_path / "repo"
     run("append", tmp_path / "one", repo)
-    status, _, told = run("append", days[1], repo)
+    status, _, output = run("append", days[1], repo)
     assert status == 1
-    assert f"--authorize file://{tmp_path}/one/" in told
+    assert f"--authorize file://{tmp_path}/one/" in output
     assert run("append", days[1], repo, "--authorize", tmp_path / "one")[0] == 0

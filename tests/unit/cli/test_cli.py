@@ -113,8 +113,8 @@ def test_steps_are_placed_by_options_too(calls):
 def test_every_option_of_the_objects_is_one_of_the_command():
     """None is forgotten, and none is written twice in another way."""
     for command, classes in (("build", OBJECTS), ("plan", OBJECTS[:2]), ("scan", OBJECTS[:1])):
-        told = RUNNER.invoke(main.app, [command, "--help"]).stdout
-        flags = re.findall(r"^  (?:-\w, )?(--[\w-]+)(?: |$)", told, re.MULTILINE)
+        printed = RUNNER.invoke(main.app, [command, "--help"]).stdout
+        flags = re.findall(r"^  (?:-\w, )?(--[\w-]+)(?: |$)", printed, re.MULTILINE)
         assert len(flags) == len(set(flags))
         assert {each.flag for options in classes for each in declared(options)} <= set(flags)
 
@@ -145,8 +145,8 @@ def test_former_options_of_scan_name_their_replacements():
 def test_a_wrong_value_is_named_by_its_flag(calls):
     result = RUNNER.invoke(main.app, ["build", "a.nc", "r", "--on-mismatch", "natve"])
     assert result.exit_code == 2
-    told = " ".join(result.stderr.split())
-    assert "'--on-mismatch': 'natve' is not one of 'refuse', 'native', 'eras'" in told
+    printed = " ".join(result.stderr.split())
+    assert "'--on-mismatch': 'natve' is not one of 'refuse', 'native', 'eras'" in printed
     assert not calls
 
 
@@ -262,7 +262,7 @@ BAD_ACCESS = ["s3://b", "s3://b=secret", "=anonymous", "s3://b=a:b:c", "s3://b=g
 
 
 @pytest.mark.parametrize("said", BAD_ACCESS)
-def test_what_is_no_way_of_access_is_told(said):
+def test_what_is_no_way_of_access_is_reported(said):
     result = RUNNER.invoke(main.app, ["build", "a", "r", "--access", said])
     assert result.exit_code == 2
     assert "PREFIX=HOW" in result.output

@@ -11,7 +11,7 @@ import icevirt
 from icevirt.cli import entry, process
 
 
-def told(*arguments, program="icevirt.cli.main", **environment):
+def output(*arguments, program="icevirt.cli.main", **environment):
     """Run the command in a process of its own; return its status, answer and complaint."""
     code = (
         f"import sys; sys.argv[:] = {['icevirt', *arguments]!r}; from {program} import run; run()"
@@ -42,7 +42,7 @@ def answered(monkeypatch):
 
 @pytest.mark.parametrize("columns", ["80", "200"])
 def test_the_help_that_was_made_beforehand_is_what_the_program_prints(columns, answered):
-    expected = told("--help", COLUMNS=columns)[1]
+    expected = output("--help", COLUMNS=columns)[1]
     assert answered("--help", columns=columns) == expected, "run python docs/make_help.py"
 
 
@@ -74,8 +74,8 @@ def test_info_is_what_the_program_prints(tmp_path, answered):
     icevirt.Repository.create(repo).create_tag(
         "v1", icevirt.Repository.open(repo).lookup_branch("main")
     )
-    status, answer, complaint = told("info", repo)
+    status, answer, complaint = output("info", repo)
     assert (status, complaint) == (0, "")
     assert answered("info", repo) == answer
     for arguments in (("info", repo), ("info", repo + "x"), ("info",)):
-        assert told(*arguments, program="icevirt.cli.entry") == told(*arguments)
+        assert output(*arguments, program="icevirt.cli.entry") == output(*arguments)

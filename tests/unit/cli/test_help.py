@@ -25,25 +25,25 @@ def help_of(*words):
 
 
 def test_each_command_is_in_a_panel_and_shown_with_its_whole_sentence():
-    told = help_of()
+    output = help_of()
     assert {*NAMES} == {*main._COMMANDS} - {main._FORMER_NAME}
-    sentences = " ".join(told.split())
+    sentences = " ".join(output.split())
     assert "passed over. update" in sentences  # the end of a long one, and what follows it
-    assert all(f"\n{panel}:\n" in told for panel in COMMANDS)
+    assert all(f"\n{panel}:\n" in output for panel in COMMANDS)
 
 
 @pytest.mark.parametrize("name", ["build", "plan", "append", "update"])
 def test_options_of_large_commands_are_in_panels(name):
-    told = help_of(name)
+    output = help_of(name)
     flags = {max(each.opts, key=len) for each in GROUP.get_command(None, name).params}
     placed = {flag for panel in OPTIONS.values() for flag in panel}
     assert {flag for flag in flags if flag.startswith("--")} <= placed
-    assert "\nOptions:\n" not in told
-    assert max(map(len, told.splitlines())) <= 80
-    positions = [told.index(f"\n{panel}:\n") for panel in OPTIONS if f"\n{panel}:\n" in told]
-    assert told.index("\nExamples:\n") < positions[0]
+    assert "\nOptions:\n" not in output
+    assert max(map(len, output.splitlines())) <= 80
+    positions = [output.index(f"\n{panel}:\n") for panel in OPTIONS if f"\n{panel}:\n" in output]
+    assert output.index("\nExamples:\n") < positions[0]
     assert positions == sorted(positions)
-    assert not {"<str>", "<list[str]>", "<int>", "<float>"} & {*told.split()}
+    assert not {"<str>", "<list[str]>", "<int>", "<float>"} & {*output.split()}
 
 
 def test_panels_name_only_options_that_exist():
@@ -131,15 +131,15 @@ def test_a_command_gets_a_storage_only_where_options_say_how_to_reach_it():
 
 
 @pytest.mark.parametrize(
-    ("repo", "given", "told"),
+    ("repo", "given", "output"),
     [
         ("here/repo", {"anonymous": True}, "repositories in buckets"),
         ("https://host/repo", {"region": "x"}, "repositories in buckets"),
         ("gs://bucket/repo", {"endpoint": "https://host"}, "for S3"),
     ],
 )
-def test_options_of_buckets_are_refused_elsewhere(repo, given, told):
-    with pytest.raises(typer.BadParameter, match=told):
+def test_options_of_buckets_are_refused_elsewhere(repo, given, output):
+    with pytest.raises(typer.BadParameter, match=output):
         show(repo=repo, **(NOTHING | given))
 
 

@@ -26,22 +26,22 @@ def write(path, text=f"machine {HOST} login me password {SECRET}\n", mode=0o600)
     return path
 
 
-def told(credentials):
+def output(credentials):
     return base64.b64decode(credentials.sent()["authorization"].removeprefix("Basic ")).decode()
 
 
 def test_the_file_at_home_counts_unless_another_is_named(home, monkeypatch):
     write(home / ".netrc")
-    assert told(icevirt.http_credentials(netrc=True).of_host(HOST)) == f"me:{SECRET}"
+    assert output(icevirt.http_credentials(netrc=True).of_host(HOST)) == f"me:{SECRET}"
     # as a secret that is mounted into a container
     write(home / "other", f"machine {HOST}\nlogin you\npassword x\n", 0o644)
     monkeypatch.setenv("NETRC", "~/other")
-    assert told(FromNetrc().of_host(HOST)) == "you:x"
+    assert output(FromNetrc().of_host(HOST)) == "you:x"
 
 
 def test_the_default_entry_counts_for_other_hosts(home):
     write(home / ".netrc", f"machine {HOST} login a password b\ndefault login c password d\n")
-    assert told(FromNetrc().of_host("elsewhere.example")) == "c:d"
+    assert output(FromNetrc().of_host("elsewhere.example")) == "c:d"
 
 
 LACKING = {
@@ -54,7 +54,7 @@ LACKING = {
 
 
 @pytest.mark.parametrize(("text", "mode", "message"), LACKING.values(), ids=LACKING.keys())
-def test_what_is_lacking_is_told_without_the_secret(home, text, mode, message):
+def test_what_is_lacking_is_reported_without_the_secret(home, text, mode, message):
     if mode is None:
         (home / ".netrc").write_bytes(b"machine \xff\xfe")
         (home / ".netrc").chmod(0o600)

@@ -229,8 +229,8 @@ SAME = {
 def test_a_container_can_say_how_a_storage_is_reached(which):
     url, make = SAME[which]
     bucket = bucket_of(url, make())
-    told = canonical_store(config_of(bucket.address, bucket.options), f"{url}/")
-    again = bucket_of(url, told)
+    output = canonical_store(config_of(bucket.address, bucket.options), f"{url}/")
+    again = bucket_of(url, output)
     assert again.options == bucket.options
     assert again.endpoint == bucket.endpoint
 
@@ -239,9 +239,9 @@ def test_it_says_what_only_the_environment_said(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://h:1")
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     monkeypatch.setenv("AWS_REGION", "eu-north-1")
-    told = icevirt.s3_storage(
+    output = icevirt.s3_storage(
         bucket="b", prefix="p", secret_access_key="S", access_key_id="K"
     ).config
-    assert told.options["endpoint_url"] == "http://h:1"
-    assert (told.options["region"], told.options["allow_http"]) == ("eu-north-1", True)
-    assert not {"S", "K"} & set(map(str, told.options.values()))
+    assert output.options["endpoint_url"] == "http://h:1"
+    assert (output.options["region"], output.options["allow_http"]) == ("eu-north-1", True)
+    assert not {"S", "K"} & set(map(str, output.options.values()))

@@ -85,7 +85,7 @@ def test_a_list_on_stdin_has_to_be_given_again():
     ]
 
 
-def test_a_command_that_comes_first_is_told_and_prices_stand_in_a_column():
+def test_a_command_that_comes_first_is_reported_and_prices_stand_in_a_column():
     ways = [fix("short", first="pip install x"), fix("long", missing="reserve")]
     assert commands(ways, ["plan", "a b.nc"]) == [
         "pip install x && icevirt plan 'a b.nc'   # short",

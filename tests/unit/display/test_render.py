@@ -23,7 +23,7 @@ def shown(value, width=160, **terminal):
 
 
 def test_a_report_tells_what_was_built_and_how_to_open_it():
-    told = shown(samples.report())
+    output = shown(samples.report())
     for words in (
         "Built file:///data/repo",
         "1CECHNKREP0F1RSTCMT0 on main",
@@ -35,16 +35,16 @@ def test_a_report_tells_what_was_built_and_how_to_open_it():
         "xr.open_dataset(\n    'file:///data/repo',\n    engine='icevirt',\n",
         "    authorize_virtual_chunk_access=['file:///data/'],\n)",
     ):
-        assert words in told
-    assert "Left out" not in told
+        assert words in output
+    assert "Left out" not in output
 
 
 def test_a_report_names_files_that_were_left_out():
     bad = BadFile(url="file:///data/x.nc", code="scan", error="it is truncated")
-    told = shown(samples.report(bad_files=(bad,), files_reused=7, findings=("y follows x",)))
-    assert "  /data/x.nc: it is truncated [scan]" in told
-    assert "7 reused from an earlier run, 1 left out" in told
-    assert "  y follows x" in told
+    output = shown(samples.report(bad_files=(bad,), files_reused=7, findings=("y follows x",)))
+    assert "  /data/x.nc: it is truncated [scan]" in output
+    assert "7 reused from an earlier run, 1 left out" in output
+    assert "  y follows x" in output
 
 
 def test_a_report_says_when_nothing_was_written():
@@ -56,10 +56,10 @@ def test_a_report_of_another_group_opens_that_group():
 
 
 def test_a_summary_is_a_tree():
-    told = shown(samples.summary())
-    lines = [line.strip("│├└─ ") for line in told.splitlines()]
-    assert "tos float32 (time_counter: 3, y: 330, ?: 360)" in told
-    assert told.index("tos float32") < told.index("sst float32")
+    output = shown(samples.summary())
+    lines = [line.strip("│├└─ ") for line in output.splitlines()]
+    assert "tos float32 (time_counter: 3, y: 330, ?: 360)" in output
+    assert output.index("tos float32") < output.index("sst float32")
     assert lines.index("a") < lines.index("b") < lines.index("k0 = 0")
     assert "and 4 attributes more" in lines
     assert "title = ocean" in lines
@@ -67,14 +67,14 @@ def test_a_summary_is_a_tree():
 
 
 def test_a_scanned_file_shows_types_and_findings():
-    told = shown(samples.scanned())
-    assert "numpy.datetime64" in told
-    assert "1 virtual" in told
-    assert "note /tos" in told
+    output = shown(samples.scanned())
+    assert "numpy.datetime64" in output
+    assert "1 virtual" in output
+    assert "note /tos" in output
 
 
 def test_a_plan_shows_its_cost():
-    told = shown(samples.plan())
+    output = shown(samples.plan())
     for words in (
         "Plan b1",
         "3, one after the other along time",
@@ -87,7 +87,7 @@ def test_a_plan_shows_its_cost():
         "note: ordered by time",
         "warning: chunks of /tos (40 B) hold less than 10 KiB",
     ):
-        assert words in told
+        assert words in output
 
 
 def test_every_array_says_who_reads_it():
@@ -95,13 +95,13 @@ def test_every_array_says_who_reads_it():
     for value in (samples.plan(), samples.report(), samples.scanned()):
         assert "read by" in shown(value)
         assert {"zarr_lacks", "gdal_lacks"} == set(document(value)["arrays"][0]["readers"])
-    told = shown(samples.plan()).splitlines()
-    row = next(at for at, line in enumerate(told) if "read by" in line) + 1
-    assert told[row].split()[-1] == "zarr"
+    output = shown(samples.plan()).splitlines()
+    row = next(at for at, line in enumerate(output) if "read by" in line) + 1
+    assert output[row].split()[-1] == "zarr"
 
 
 def test_eras_show_what_differs_and_what_can_be_done():
-    told = shown(samples.eras(), width=200)
+    output = shown(samples.eras(), width=200)
     for words in (
         "2 eras along a.nc",
         "1,000,000",
@@ -113,7 +113,7 @@ def test_eras_show_what_differs_and_what_can_be_done():
         'on_mismatch="eras"  2 groups, a.nc',
         "natively  stored; 2.0 KiB to be stored; the error could be up to 0.005",
     ):
-        assert words in told
+        assert words in output
     assert document(samples.eras())["eras"][1]["name"] == "era_1"
 
 
@@ -132,16 +132,16 @@ def test_a_report_of_eras_says_how_they_are_opened_as_one():
 
 def test_long_names_are_folded_and_not_cut():
     name = "/" + "n" * 300
-    told = shown(samples.report(arrays=(samples.array(name),)), width=100)
-    assert told.count("n") >= 300
+    output = shown(samples.report(arrays=(samples.array(name),)), width=100)
+    assert output.count("n") >= 300
 
 
 @pytest.mark.parametrize("value", samples.hostile().values(), ids=samples.hostile().keys())
 def test_hostile_names_and_attributes_are_shown_as_text(value):
     """Nothing but rich's own escapes, which a console without colours has none of."""
-    told = shown(value, width=2000)
-    assert "[red]\\x1b[2J" in told
-    assert not set(told) & {"\x1b", "\x07", "\r", "\u202e"}
+    output = shown(value, width=2000)
+    assert "[red]\\x1b[2J" in output
+    assert not set(output) & {"\x1b", "\x07", "\r", "\u202e"}
     coloured = shown(value, width=2000, force_terminal=True, color_system="truecolor")
     assert "\x1b[2J" not in coloured
     assert "\x1b]" not in coloured  # titles and links

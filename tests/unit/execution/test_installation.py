@@ -97,7 +97,7 @@ def test_what_spark_pickles_itself_is_compared_before_it_is_imported(monkeypatch
         "one more scanner": ({"scanners": {"hdf5": "x:Y", "grib": "gribber 1.0"}}, "scanners"),
     }.values(),
 )
-def test_each_difference_is_told(change, kind):
+def test_each_difference_is_reported(change, kind):
     assert installed.compare(EXPECTED, EXPECTED) is None
     found = installed.compare(EXPECTED, EXPECTED | change)
     assert found is not None
@@ -149,8 +149,10 @@ def test_code_is_the_same_in_a_folder_and_in_an_archive_and_differs_after_a_chan
 
 def test_packages_that_tasks_need_are_those_of_the_distribution():
     """The versions are what `pyproject.toml` says."""
-    told = {re.sub(r"\s*;.*|\s", "", text) for text in importlib.metadata.requires("icevirt") or ()}
-    bounds = {tuple(sorted(re.split("(?=[<>])|,", text.lower()))) for text in told}
+    output = {
+        re.sub(r"\s*;.*|\s", "", text) for text in importlib.metadata.requires("icevirt") or ()
+    }
+    bounds = {tuple(sorted(re.split("(?=[<>])|,", text.lower()))) for text in output}
     for text in installation.NEEDED.values():
         assert tuple(sorted(re.split("(?=[<>])|,", text))) in bounds, text
 

@@ -107,7 +107,7 @@ def test_other_failures_keep_their_last_lines():
     assert "^" not in error.facts["cause"]
 
 
-def test_whatever_fails_in_a_session_that_was_stopped_is_told_as_that():
+def test_whatever_fails_in_a_session_that_was_stopped_is_reported_as_that():
     text = 'java.lang.NullPointerException: Cannot invoke "org.apache.spark.SparkEnv.rpcEnv()"'
     error = explained(text, "worker-9", is_stopped=True)
     assert type(error) is ExecutorError

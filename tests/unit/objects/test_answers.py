@@ -35,9 +35,9 @@ def test_a_number_that_is_none_is_unknown(number):
     assert client._meta(headers, number).size is None
 
 
-@pytest.mark.parametrize("told", ["bytes 0-\u0663/9", f"bytes 0-{'9' * 5000}/*", "bytes -1-2/3"])
-def test_a_range_that_is_none_is_no_range(told):
-    assert client._RANGE.fullmatch(told) is None
+@pytest.mark.parametrize("output", ["bytes 0-\u0663/9", f"bytes 0-{'9' * 5000}/*", "bytes -1-2/3"])
+def test_a_range_that_is_none_is_no_range(output):
+    assert client._RANGE.fullmatch(output) is None
 
 
 MEMORY = "/proc/self/mem"  # whose first page nobody has: the kernel answers EIO
@@ -46,17 +46,17 @@ MEMORY = "/proc/self/mem"  # whose first page nobody has: the kernel answers EIO
 def test_an_input_output_error_of_a_source_is_a_storage_error(monkeypatch):
     with LocalSource(MEMORY) as source:
         object.__setattr__(source.file, "size", 100)
-        with pytest.raises(StorageError, match="cannot be read") as told:
+        with pytest.raises(StorageError, match="cannot be read") as output:
             source.read(0, 10)
-    assert told.value.facts["reason"] == "Input/output error"
-    assert told.value.facts["file"] == f"file://{source.local_path}"
-    assert told.value.do
+    assert output.value.facts["reason"] == "Input/output error"
+    assert output.value.facts["file"] == f"file://{source.local_path}"
+    assert output.value.do
 
 
 def test_an_input_output_error_of_a_list_is_a_storage_error():
-    with pytest.raises(StorageError, match="list of sources cannot be read") as told:
+    with pytest.raises(StorageError, match="list of sources cannot be read") as output:
         list(rows_of(MEMORY))
-    assert told.value.facts["list"] == MEMORY
+    assert output.value.facts["list"] == MEMORY
 
 
 def test_a_length_that_a_file_claims_allocates_no_more_than_the_file(tmp_path):

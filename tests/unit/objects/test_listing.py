@@ -149,9 +149,9 @@ NO_SOURCES = {
 }
 
 
-@pytest.mark.parametrize(("sources", "told"), NO_SOURCES.values(), ids=NO_SOURCES.keys())
-def test_what_names_no_source_is_refused(sources, told):
-    with pytest.raises(InvalidInputError, match=told) as caught:
+@pytest.mark.parametrize(("sources", "output"), NO_SOURCES.values(), ids=NO_SOURCES.keys())
+def test_what_names_no_source_is_refused(sources, output):
+    with pytest.raises(InvalidInputError, match=output) as caught:
         list_sources(sources)
     assert caught.value.do
 
@@ -213,7 +213,7 @@ def test_relative_paths_and_home_are_understood(tmp_path, monkeypatch):
         ("empty", "empty is empty."),
     ],
 )
-def test_a_source_that_is_not_there_is_told_what_is(tmp_path, source, there):
+def test_a_source_that_is_not_there_is_reported_what_is(tmp_path, source, there):
     (tmp_path / "in").mkdir()
     (tmp_path / "empty").mkdir()
     for name in ("a.nc", "b.nc"):

@@ -97,10 +97,10 @@ CONTRADICTIONS = {
 
 
 @pytest.mark.parametrize(
-    ("named", "stores", "told"), CONTRADICTIONS.values(), ids=CONTRADICTIONS.keys()
+    ("named", "stores", "output"), CONTRADICTIONS.values(), ids=CONTRADICTIONS.keys()
 )
-def test_names_that_fit_no_files_are_refused(named, stores, told):
-    with pytest.raises(InvalidInputError, match=told) as caught:
+def test_names_that_fit_no_files_are_refused(named, stores, output):
+    with pytest.raises(InvalidInputError, match=output) as caught:
         containers_for(URLS, named=named, stores=stores)
     assert caught.value.facts["name"] == "n"
 
@@ -138,7 +138,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("here", "wanted", "told"), REFUSED.values(), ids=REFUSED.keys())
-def test_containers_that_would_lead_references_astray_are_refused(here, wanted, told):
-    with pytest.raises(InvalidInputError, match=told):
+@pytest.mark.parametrize(("here", "wanted", "output"), REFUSED.values(), ids=REFUSED.keys())
+def test_containers_that_would_lead_references_astray_are_refused(here, wanted, output):
+    with pytest.raises(InvalidInputError, match=output):
         merged({here.url_prefix: here}, wanted)

@@ -22,8 +22,8 @@ from unit.planning.scanned_facts import facts_of, step
 
 
 def along(labels, *names, dim="z", said=None, attrs=()):
-    told = [dict(attrs[at]) if attrs else {} for at in range(len(names))]
-    files = [step(name, 1.0, attrs=each) for name, each in zip(names, told, strict=True)]
+    output = [dict(attrs[at]) if attrs else {} for at in range(len(names))]
+    files = [step(name, 1.0, attrs=each) for name, each in zip(names, output, strict=True)]
     return new_dimension(facts_of(*files), dim, labels, said)
 
 

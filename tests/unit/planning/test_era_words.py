@@ -72,5 +72,5 @@ CASES = {
 
 
 @pytest.mark.parametrize(("before", "after", "words"), CASES.values(), ids=CASES.keys())
-def test_a_difference_is_told_by_what_changed(before, after, words):
+def test_a_difference_is_given_by_what_changed(before, after, words):
     assert describe_difference(signature(**before), signature(**after)) == words

@@ -222,7 +222,7 @@ def test_times_of_eras_are_counted_for_each_by_itself():
         assert time.times.step.shape == (4,)
 
 
-def test_groups_are_refused_where_eras_cannot_be_told_apart():
+def test_groups_are_refused_where_eras_cannot_be_distinguished():
     overlapping = [*archive(1, 2), step("f9", 1.0, t=None, v=v(1), u=data("time", [1.0]))]
     with pytest.raises(CombineError, match="for the same steps, and decode differently"):
         plan(overlapping, on_mismatch="eras")

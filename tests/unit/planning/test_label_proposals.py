@@ -170,7 +170,7 @@ def test_many_files_are_looked_at_at_once():
 
 
 @pytest.mark.parametrize("odd", [0, 2, 5])
-def test_a_name_that_is_not_like_the_others_is_told(odd):
+def test_a_name_that_is_not_like_the_others_is_reported(odd):
     names = [f"d_2024010{at}.nc" for at in range(1, 7)]
     names[odd] = "d_mean-all.nc"
     with pytest.raises(CombineError, match="6 files but no dimension") as caught:

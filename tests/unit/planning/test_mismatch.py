@@ -60,7 +60,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize(("one", "other", "first", "second"), WORDS.values(), ids=WORDS.keys())
-def test_both_encodings_are_told_as_users_call_them(one, other, first, second):
+def test_both_encodings_are_reported_as_users_call_them(one, other, first, second):
     error = refused(one, one, other)
     assert error.what.startswith("/v is encoded differently in 1 of 3 files: ")
     assert (error.facts["first"], error.facts["other"]) == ("file:///data/f0", "file:///data/f2")

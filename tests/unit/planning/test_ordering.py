@@ -111,7 +111,7 @@ def test_a_file_whose_steps_are_not_sorted_is_refused_by_name(labels, name):
         rows(labels)
 
 
-def test_the_reason_for_the_order_given_is_told():
+def test_the_reason_for_the_order_given_is_reported():
     """With the dimension."""
     assert order_files(NAMES, None, dimension="x").reason == (
         "in the given order: no coordinate 'x'"

@@ -95,7 +95,7 @@ def test_only_what_needs_a_package_fails_without_one(name):
         assert made._codec
 
 
-def test_a_grid_of_other_chunks_is_for_readers_that_are_told():
+def test_a_grid_of_other_chunks_is_for_readers_that_are_reported():
     found = reader_support.readers_of("int8", ("bytes",), grid="rectilinear")
     assert found.zarr_lacks == ("the setting array.rectilinear_chunks",)
     assert found.gdal_lacks == ("rectilinear chunk grids",)

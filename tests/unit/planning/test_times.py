@@ -213,10 +213,10 @@ def test_microseconds_are_those_of_cftime():
     raw = np.array([0.125, 36500.25, 20.0000006 / 86_400, 19.9999994 / 86_400])
     times, there = microseconds(raw, units)
     assert there.all()
-    told = cftime.date2num(
+    output = cftime.date2num(
         cftime.num2date(raw, units.text, "noleap"), "microseconds since 1970-01-01", "noleap"
     )
-    assert times.tolist() == told.tolist()
+    assert times.tolist() == output.tolist()
 
 
 def test_one_date_out_of_range_makes_all_of_its_file_microseconds():

@@ -67,7 +67,7 @@ def test_no_fix_drops_the_coordinate_of_a_dimension_or_all_data(names):
     assert kept(refusal("odd", drop), odd) == ()
 
 
-def test_what_is_left_is_told_where_nothing_works():
+def test_what_is_left_is_reported_where_nothing_works():
     hopeless = (lambda *_: True, refusal("they overlap"))
     error = refusal("missing", RESERVE)
     assert kept(error, hopeless) == ()

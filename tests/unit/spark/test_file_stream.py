@@ -28,11 +28,11 @@ def test_a_new_file_changes_its_share_alone_and_order_none():
 
 
 @pytest.mark.parametrize(
-    "told", [{"size": 1}, {"etag": "x"}, {"last_modified": 1}, {"url": "s3://b/x"}]
+    "output", [{"size": 1}, {"etag": "x"}, {"last_modified": 1}, {"url": "s3://b/x"}]
 )
-def test_whatever_identifies_a_file_changes_the_offset(told):
+def test_whatever_identifies_a_file_changes_the_offset(output):
     file = {"url": "s3://b/k.nc", "size": 2, "etag": "a", "last_modified": 5}
-    one, other = SourceFile(**file), SourceFile(**(file | told))
+    one, other = SourceFile(**file), SourceFile(**(file | output))
     assert differing(offset([one]), offset([other]))
 
 

@@ -78,13 +78,13 @@ def test_where_the_drivers_note_is_missing_nothing_is_written(tmp_path, note, mo
     storage = LocalStorage(tmp_path / "repo")
     if note is not None:
         storage.put(f"{FOLDER}/{DRIVER}", note)
-    (told,) = reach(task_of(written=(storage,)), "7")
-    assert (told["kind"], told["role"], told["url"]) == ("unshared", "storage", storage.url)
+    (output,) = reach(task_of(written=(storage,)), "7")
+    assert (output["kind"], output["role"], output["url"]) == ("unshared", "storage", storage.url)
     assert not finds(storage, f"{FOLDER}/7", NOTE)
     assert (tmp_path / "repo").exists() is (note is not None)
 
 
-def test_each_thing_that_is_not_reached_is_told_with_its_cause(tmp_path):
+def test_each_thing_that_is_not_reached_is_reported_with_its_cause(tmp_path):
     refusing, silent = with_note(Refusing()), with_note(Silent())
     gone = (tmp_path / "gone.nc").as_uri()
     task = task_of(

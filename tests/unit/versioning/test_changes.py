@@ -62,5 +62,5 @@ def test_two_logs_combine_to_the_log_of_both(start, middle, end, early, late):
         key: sorted({*early.get(key, NONE).ravel(), *late.get(key, NONE).ravel()})
         for key in early.keys() | late.keys()
     }
-    told = {key: index.ravel().tolist() for key, index in both.updated_chunks.items()}
-    assert told == {key: index for key, index in expected.items() if index}
+    output = {key: index.ravel().tolist() for key, index in both.updated_chunks.items()}
+    assert output == {key: index for key, index in expected.items() if index}

@@ -30,10 +30,10 @@ def histories(draw):
 
 def logs(info, key):
     """Return whose transaction logs lead from the root to a snapshot, the last first."""
-    found, told = [], info.snapshots[key]
-    while told.parent_id is not None:
-        found += [told.id, *reversed(told.pruned_ancestor_tx_logs or ())]
-        told = info.snapshots[told.parent_id]
+    found, output = [], info.snapshots[key]
+    while output.parent_id is not None:
+        found += [output.id, *reversed(output.pruned_ancestor_tx_logs or ())]
+        output = info.snapshots[output.parent_id]
     return found
 
 
@@ -44,8 +44,8 @@ DELETIONS = st.fixed_dictionaries({"delete_branches": st.booleans(), "delete_tag
 def test_what_survives_keeps_its_past(info, older_than, deletions):
     left, released = expire(info, older_than, **deletions)
     assert left.snapshots.keys() == info.snapshots.keys() - released
-    for key, told in left.snapshots.items():
-        assert told.parent_id is None or told.parent_id in left.snapshots
+    for key, output in left.snapshots.items():
+        assert output.parent_id is None or output.parent_id in left.snapshots
         assert logs(left, key) == logs(info, key)
 
 
@@ -53,7 +53,7 @@ def test_what_survives_keeps_its_past(info, older_than, deletions):
 def test_what_is_old_goes_unless_a_name_that_stays_leads_to_it(info, older_than, deletions):
     left, released = expire(info, older_than, **deletions)
     tips = {*left.branches.values(), *left.tags.values()}
-    old = {key for key, told in info.snapshots.items() if told.flushed_at < older_than}
+    old = {key for key, output in info.snapshots.items() if output.flushed_at < older_than}
     assert released == old - tips - {INITIAL_SNAPSHOT_ID}
     for before, after, deletes in (
         (info.branches, left.branches, deletions["delete_branches"]),

@@ -146,8 +146,8 @@ def test_sound_chunks_read_as_through_zarr(codecs, pipeline):
 
 def numcodec(name):
     """Return the codec that zarr's own codec uses."""
-    told = COMPRESSORS[name]["configuration"]
-    kept = {key: value for key, value in told.items() if key not in ("shuffle", "typesize")}
+    output = COMPRESSORS[name]["configuration"]
+    kept = {key: value for key, value in output.items() if key not in ("shuffle", "typesize")}
     kind = name.partition(",")[0].removeprefix("numcodecs.")
     return numcodecs.get_codec({"id": kind, **kept})
 
@@ -156,14 +156,14 @@ def numcodec(name):
 @given(raw=st.binary(max_size=300), times=st.integers(1, 400))
 def test_a_limit_is_exact_and_changes_nothing(name, raw, times):
     """What numcodecs decodes is decoded, and one byte less is refused."""
-    codec, told = numcodec(name), COMPRESSORS[name]["configuration"]
+    codec, output = numcodec(name), COMPRESSORS[name]["configuration"]
     plain = raw * times or b"\0"
     packed = bytes(codec.encode(plain))
     decode = decoder_of(name.partition(",")[0])
-    found = decode(packed, len(plain), told)
+    found = decode(packed, len(plain), output)
     assert bytes(codec.decode(packed) if found is None else found) == plain
     with pytest.raises(OverlongError):
-        decode(packed, len(plain) - 1, told)
+        decode(packed, len(plain) - 1, output)
 
 
 @pytest.mark.parametrize("name", COMPRESSORS)
@@ -326,8 +326,8 @@ def exploded(tmp_path_factory):
         check=True,
         timeout=120,
     )
-    told = {int(k.partition(".")[0]): v for k, v in json.loads(done.stdout).items()}
-    return dict(zip(BOMBS, (told[number] for number in range(len(BOMBS))), strict=True))
+    output = {int(k.partition(".")[0]): v for k, v in json.loads(done.stdout).items()}
+    return dict(zip(BOMBS, (output[number] for number in range(len(BOMBS))), strict=True))
 
 
 @pytest.mark.parametrize("name", BOMBS)

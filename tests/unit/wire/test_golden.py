@@ -63,10 +63,13 @@ def test_snapshots_are_read_as_the_official_client_reads_them(golden, name):
     root = golden(name)
     repo = official(root)
     for file, found in snapshots_of(root).items():
-        told = repo.inspect_snapshot(file)
-        assert (str(found.id), found.message) == (told["id"], told["commit_message"])
-        assert (found.metadata, when(found.flushed_at)) == (told["metadata"], told["flushed_at"])
-        nodes = {node["path"]: node for node in told["nodes"]}
+        output = repo.inspect_snapshot(file)
+        assert (str(found.id), found.message) == (output["id"], output["commit_message"])
+        assert (found.metadata, when(found.flushed_at)) == (
+            output["metadata"],
+            output["flushed_at"],
+        )
+        nodes = {node["path"]: node for node in output["nodes"]}
         assert {node.path for node in found.nodes} == nodes.keys()
         for node in found.nodes:
             check_node(node, nodes[node.path])
@@ -76,19 +79,19 @@ def test_snapshots_are_read_as_the_official_client_reads_them(golden, name):
         }
 
 
-def check_node(node, told):
-    assert str(node.id) == told["id"]
-    assert told["node_type"] == ("array" if isinstance(node, ArrayNode) else "group")
+def check_node(node, output):
+    assert str(node.id) == output["id"]
+    assert output["node_type"] == ("array" if isinstance(node, ArrayNode) else "group")
     if isinstance(node, ArrayNode):
-        dims = [(dim["array_length"], dim["num_chunks"]) for dim in told["shape"]]
+        dims = [(dim["array_length"], dim["num_chunks"]) for dim in output["shape"]]
         assert list(zip(node.shape, node.num_chunks, strict=True)) == dims
-        names = tuple(dim.get("name") for dim in told["shape"])
+        names = tuple(dim.get("name") for dim in output["shape"])
         assert (node.dimension_names or (None,) * len(node.shape)) == names
         refs = [
             {"id": str(r.object_id), "extents": [list(e) for e in r.extents]}
             for r in node.manifests
         ]
-        assert refs == told["manifest_refs"]
+        assert refs == output["manifest_refs"]
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -163,16 +166,16 @@ def test_transaction_logs_are_read_as_the_official_client_reads_them(golden, nam
     root = golden(name)
     repo = official(root)
     for path in sorted((root / "transactions").iterdir()):
-        found, told = (
+        found, output = (
             transaction_log.decode(path.read_bytes()),
             repo.inspect_transaction_log(path.name),
         )
         for sets in NODE_SETS:
-            assert {str(node) for node in getattr(found, sets)} == set(told[sets])
+            assert {str(node) for node in getattr(found, sets)} == set(output[sets])
         assert path.name == str(found.id)
-        chunks = {each["node_id"]: each["chunks"] for each in told["updated_chunks"]}
+        chunks = {each["node_id"]: each["chunks"] for each in output["updated_chunks"]}
         assert {str(k): v.tolist() for k, v in found.updated_chunks.items()} == chunks
-        moves = {(move["from"], move["to"]) for move in told["moved_nodes"]}
+        moves = {(move["from"], move["to"]) for move in output["moved_nodes"]}
         assert {(move.from_path, move.to_path) for move in found.moved_nodes} == moves
 
 
@@ -180,11 +183,11 @@ def test_transaction_logs_are_read_as_the_official_client_reads_them(golden, nam
 def test_the_repo_info_is_read_as_the_official_client_reads_it(golden, name):
     root = golden(name)
     repo = official(root)
-    found, told = repo_info.decode((root / "repo").read_bytes()), repo.inspect_repo_info()
-    assert {name: str(i) for name, i in found.branches.items()} == told["branches"]
-    assert {name: str(i) for name, i in found.tags.items()} == told["tags"]
-    assert sorted(found.deleted_tags) == sorted(told["deleted_tags"])
-    snapshots = {each["id"]: each for each in told["snapshots"]}
+    found, output = repo_info.decode((root / "repo").read_bytes()), repo.inspect_repo_info()
+    assert {name: str(i) for name, i in found.branches.items()} == output["branches"]
+    assert {name: str(i) for name, i in found.tags.items()} == output["tags"]
+    assert sorted(found.deleted_tags) == sorted(output["deleted_tags"])
+    snapshots = {each["id"]: each for each in output["snapshots"]}
     assert {str(i) for i in found.snapshots} == snapshots.keys()
     for info in found.snapshots.values():
         each = snapshots[str(info.id)]
@@ -205,12 +208,12 @@ def test_an_upgraded_repository_holds_files_of_both_versions(golden):
 
 def test_a_location_dictionary_of_the_official_client_is_among_them(golden):
     """Otherwise the tests above would not have read one."""
-    told = [
+    output = [
         official(root).inspect_manifest(path.name)["compression"]["uses_location_compression"]
         for root in [golden("v2-by-2.3.0")]
         for path in (root / "manifests").iterdir()
     ]
-    assert any(told)
+    assert any(output)
 
 
 @pytest.mark.parametrize("name", GOLDEN)

@@ -17,8 +17,8 @@ BODY = b"payload " * 20
 
 
 def test_the_version_constant_is_that_of_the_package():
-    told = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    source = told["tool"]["hatch"]["version"]["path"]
+    output = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    source = output["tool"]["hatch"]["version"]["path"]
     assert f'__version__ = "{__version__}"' in (ROOT / source).read_text()
 
 

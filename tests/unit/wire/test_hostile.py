@@ -204,9 +204,9 @@ def test_an_error_says_which_file_which_field_and_where():
     payload = build(SNAPSHOT, values).replace(b"/2", b"\xff\xff")
     with pytest.raises(FormatError) as caught:
         snapshot.decode(header.pack(FileKind.snapshot, payload))
-    told = caught.value.facts
-    assert (told["file"], told["field"]) == ("snapshot", "Snapshot.nodes[2].path")
-    assert payload[told["at"] + 4 : told["at"] + 6] == b"\xff\xff"
+    output = caught.value.facts
+    assert (output["file"], output["field"]) == ("snapshot", "Snapshot.nodes[2].path")
+    assert payload[output["at"] + 4 : output["at"] + 6] == b"\xff\xff"
 
 
 # -- little files that ask for much ---------------------------------------------------------------

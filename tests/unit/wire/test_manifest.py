@@ -288,10 +288,10 @@ def test_locations_of_all_lengths_keep_apart(urls, data):
         for i, url in enumerate(urls)
     ]
     found = manifest.decode(slow_file({NODE: rows})).arrays[NODE]
-    told = [(r["location"], r["checksum_etag"] or "") for r in rows]
+    output = [(r["location"], r["checksum_etag"] or "") for r in rows]
     pairs = [(found.locations.url[s], found.locations.etag[s]) for s in found.source.tolist()]
-    assert pairs == told
-    assert len(found.locations) == len(set(told))
+    assert pairs == output
+    assert len(found.locations) == len(set(output))
 
 
 @pytest.mark.parametrize("bad", [b"\xff", "é".encode()[:1], "é".encode()[1:]])
@@ -355,7 +355,7 @@ def test_frames_asked_for_one_by_one_are_those_locations(monkeypatch):
     assert [urls[row] for row in range(3000)] == list(table.locations.url)
 
 
-def test_a_damaged_frame_is_told_of_when_it_is_looked_up(monkeypatch):
+def test_a_damaged_frame_is_reported_when_it_is_looked_up(monkeypatch):
     monkeypatch.setattr(references_read, "_WORTH_KEEPING", 10**6)
     table = virtual_table(3000, per_file=1)
     payload = bytearray(payload_of(manifest.encode({NODE: table}, locations=ALWAYS).raw))

@@ -100,7 +100,7 @@ def change(repo, branch, value):
 
 def answers(repo, root, names):
     """Ask the official client everything it can tell; manifests by the names they have here."""
-    told = {
+    output = {
         "repo": repo.inspect_repo_info(),
         "ops": [(str(u.kind), u.updated_at, u.backup_path) for u in repo.ops_log()],
         "tags": repo.list_tags(),
@@ -108,22 +108,22 @@ def answers(repo, root, names):
         "status": str(repo.get_status()),
     }
     for path in (root / "snapshots").iterdir():
-        told[f"snapshot {path.name}"] = repo.inspect_snapshot(path.name)
-        told[f"files {path.name}"] = sorted(
+        output[f"snapshot {path.name}"] = repo.inspect_snapshot(path.name)
+        output[f"files {path.name}"] = sorted(
             (names.get(f.id, f.id), f.num_chunk_refs) for f in repo.list_manifest_files(path.name)
         )
     for path in (root / "transactions").iterdir():
-        told[f"log {path.name}"] = repo.inspect_transaction_log(path.name)
+        output[f"log {path.name}"] = repo.inspect_transaction_log(path.name)
     for path in (root / "manifests").iterdir():
         found = repo.inspect_manifest(path.name)
-        told[f"manifest {names.get(path.name, path.name)}"] = found["arrays"]
+        output[f"manifest {names.get(path.name, path.name)}"] = found["arrays"]
     for branch in repo.list_branches():
-        told[f"values {branch}"] = values(repo.readonly_session(branch))
-        told[f"history {branch}"] = [
+        output[f"values {branch}"] = values(repo.readonly_session(branch))
+        output[f"history {branch}"] = [
             (s.id, s.parent_id, s.message, s.written_at, s.metadata)
             for s in repo.ancestry(branch=branch)
         ]
-    return clean(told, names)
+    return clean(output, names)
 
 
 def values(session):
@@ -132,21 +132,21 @@ def values(session):
     return {path: array[...].tolist() for path, array in sorted(arrays.items())}
 
 
-def clean(told, names):
+def clean(output, names):
     """Leave out who wrote a file and how large it is; give manifests their original names."""
-    match told:
+    match output:
         case dict():
             skip = ("header", "size_bytes", "compression")
-            found = {key: clean(value, names) for key, value in told.items() if key not in skip}
+            found = {key: clean(value, names) for key, value in output.items() if key not in skip}
             if "manifests" in found:  # ordered by id, and the ids are others
                 found["manifests"].sort(key=str)
             return found
         case list() | tuple():
-            return [clean(item, names) for item in told]
+            return [clean(item, names) for item in output]
         case str():
-            return names.get(told, told)
+            return names.get(output, output)
         case _:
-            return told
+            return output
 
 
 def rewritten(root, into, how):
@@ -333,11 +333,11 @@ def test_a_manifest_larger_than_the_window_of_its_frame_is_read_whole(
     changed = dataclasses.replace(found, nodes=nodes, manifest_files=files)
     path.write_bytes(snapshot.encode(changed))
     session = opened(root, archive).readonly_session("main")
-    told = asyncio.run(columns(session.store, "/virtual"))
-    assert np.array_equal(told[0], table.index)
-    assert told[1] == [f"file://{archive}/f{i % FILES:03d}.nc" for i in range(n)]
-    assert np.array_equal(told[2], table.offset)
-    assert np.array_equal(told[3], table.length)
+    output = asyncio.run(columns(session.store, "/virtual"))
+    assert np.array_equal(output[0], table.index)
+    assert output[1] == [f"file://{archive}/f{i % FILES:03d}.nc" for i in range(n)]
+    assert np.array_equal(output[2], table.offset)
+    assert np.array_equal(output[3], table.length)
     last = zarr.open_group(session.store, mode="r")["virtual"][n - 1]
     begin = (n - 1) % FILES * 1000 + (n - 1) % PER_FILE * 10
     assert last.tolist() == list(range(begin, begin + 10))

@@ -79,10 +79,10 @@ def test_no_table_is_missing_and_none_is_invented():
 @pytest.mark.parametrize("name", TABLES)
 def test_every_field_has_its_slot_type_and_default(name):
     ours = [(f.name, name_of(f.kind), f.required, f.default) for f in TABLES[name].fields]
-    told = [*told_fields(bodies("table")[name])]
-    assert ours == told
+    output = [*told_fields(bodies("table")[name])]
+    assert ours == output
     slots, slot = {}, 0
-    for field, kind, _, _ in told:
+    for field, kind, _, _ in output:
         slot += kind in bodies("union")  # the type of a union has the slot before its value
         slots[field] = slot
         slot += 1

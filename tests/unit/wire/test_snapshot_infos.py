@@ -68,7 +68,7 @@ def test_what_is_taken_away_is_not_there(value, data):
     left = minus(lazy, gone)
     assert gone in lazy
     assert gone not in left
-    assert dict(left) == {key: told for key, told in value.snapshots.items() if key != gone}
+    assert dict(left) == {key: output for key, output in value.snapshots.items() if key != gone}
     assert len(left) == len(lazy) - 1
 
 
@@ -90,7 +90,7 @@ def test_a_child_keeps_its_parent_or_is_refused(changed):
         assert found[CHILD].parent_id == ROOT
 
 
-def test_damaged_metadata_is_told_when_it_is_asked_for(monkeypatch):
+def test_damaged_metadata_is_reported_when_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(flexbuffers, "dumps", lambda value: b"\xff" * 9)
     raw = file.encode(repo_of(an_info(ROOT, metadata={"a": 1})))
     found = file.decode(raw)

@@ -80,9 +80,9 @@ def test_snapshots_written_again_say_the_same(root):
 def test_a_summary_is_what_the_whole_says(root):
     for path in (root / "snapshots").iterdir():
         raw = path.read_bytes()
-        whole, told = snapshot.decode(raw), snapshot.decode_summary(raw)
+        whole, output = snapshot.decode(raw), snapshot.decode_summary(raw)
         for name in ("id", "parent_id", "flushed_at", "message", "metadata"):
-            assert getattr(told, name) == getattr(whole, name)
+            assert getattr(output, name) == getattr(whole, name)
 
 
 def test_a_summary_of_a_damaged_file_is_refused(root):
@@ -100,12 +100,12 @@ def said(repo, key):
 def test_the_official_client_reads_what_is_written_again(root):
     storage = icechunk.local_filesystem_storage(str(root))
     before = icechunk.Repository.open(storage)
-    told = {path.name: said(before, path.name) for path in (root / "snapshots").iterdir()}
+    output = {path.name: said(before, path.name) for path in (root / "snapshots").iterdir()}
     for folder, codec in (("snapshots", snapshot), ("transactions", log_file)):
         for path in (root / folder).iterdir():
             path.write_bytes(codec.encode(codec.decode(path.read_bytes()), spec_version=1))
     after = icechunk.Repository.open(storage)
-    assert {name: said(after, name) for name in told} == told
+    assert {name: said(after, name) for name in output} == output
     for name in ("main", "dev"):
         assert [s.id for s in after.ancestry(branch=name)] == [
             s.id for s in before.ancestry(branch=name)
@@ -132,8 +132,8 @@ def test_a_rectilinear_grid_is_refused():
 
 @pytest.mark.parametrize("sealed", [False, True])
 def test_references_read_back(sealed):
-    told = Ref(INITIAL_SNAPSHOT_ID, sealed=sealed)
-    assert ref.decode(ref.encode(told)) == told
+    output = Ref(INITIAL_SNAPSHOT_ID, sealed=sealed)
+    assert ref.decode(ref.encode(output)) == output
 
 
 def test_a_reference_is_what_the_official_client_writes(root):

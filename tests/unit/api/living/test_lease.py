@@ -13,7 +13,7 @@ def held(storage, *, if_running="skip", seconds=60.0, branch="main"):
     return leased(storage, branch=branch, group="/", if_running=if_running, seconds=seconds)
 
 
-def test_one_update_runs_and_others_are_told_who_it_is():
+def test_one_update_runs_and_others_are_reported_who_it_is():
     storage = MemoryStorage()
     with held(storage) as first:
         assert first == ""

@@ -74,9 +74,9 @@ def test_damage_is_given_by_every_read(virtual, damage):
         read(virtual, options)
     damage(virtual)
     for name, read in READS.items():
-        with pytest.raises(IcevirtError) as output:
+        with pytest.raises(IcevirtError) as caught:
             read(virtual, options)
-        assert not isinstance(output.value, KeyError | FileNotFoundError), name
+        assert not isinstance(caught.value, KeyError | FileNotFoundError), name
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
@@ -174,12 +174,12 @@ def test_bytes_that_no_codec_takes_are_reported_with_repository_and_variable(vir
         read(open_dataset(virtual, options))
     overwrite(file, body)
     for name, read in VALUES_READ.items():
-        with pytest.raises(StorageError, match=r"cannot be decoded.*icevirt check") as output:
+        with pytest.raises(StorageError, match=r"cannot be decoded.*icevirt check") as caught:
             read(open_dataset(virtual, options))
-        assert output.value.facts["repo"] == virtual.root.as_uri()
-        assert output.value.facts["variable"] == "/packed", name
-        assert type(output.value.__cause__).__name__ in output.value.facts["reason"]
-        assert str(pickle.loads(pickle.dumps(output.value))) == str(output.value)
+        assert caught.value.facts["repo"] == virtual.root.as_uri()
+        assert caught.value.facts["variable"] == "/packed", name
+        assert type(caught.value.__cause__).__name__ in caught.value.facts["reason"]
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 def test_a_wrong_index_is_the_callers_and_stays_an_index_error(virtual):

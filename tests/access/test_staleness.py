@@ -50,9 +50,9 @@ def test_an_error_is_the_default_and_says_what_else_there_is(virtual):
 
 def test_a_warning_is_given_once_for_each_file_and_its_bytes_are_shown(virtual):
     changed = change(virtual)
-    with pytest.warns(StaleReferenceWarning, match=r"source\.bin") as output:
+    with pytest.warns(StaleReferenceWarning, match=r"source\.bin") as caught:
         np.testing.assert_array_equal(values(store(virtual, "warn")), changed)
-    assert len(output) == 1
+    assert len(caught) == 1
 
 
 def test_a_file_that_did_not_change_is_read_without_a_word(virtual):

@@ -109,6 +109,6 @@ def test_a_native_chunk_of_impossible_length_is_refused(tmp_path, length):
         at.parent.mkdir(parents=True, exist_ok=True)
         at.write_bytes(storage.get(info.path))
     for root in (storage, tmp_path):
-        with pytest.raises((StorageError, FormatError)) as output:
+        with pytest.raises((StorageError, FormatError)) as caught:
             xr.open_dataset(root, engine="icevirt").load()
-        assert isinstance(output.value, FormatError) == (length >= 1 << 62)
+        assert isinstance(caught.value, FormatError) == (length >= 1 << 62)

@@ -430,10 +430,10 @@ def test_a_redirect_that_would_repeat_a_secret_is_refused(listeners, kind):
     good, evil = listeners.good, listeners.evil
     good.redirect = f"{evil.url}/data/a.bin"
     container = container_of(kind, reaching(kind, SPELLINGS[kind][0], good.url))
-    with pytest.raises(UnauthorizedError, match="redirects to") as output:
+    with pytest.raises(UnauthorizedError, match="redirects to") as caught:
         read(container, CREDENTIALS[kind], good.url)
     assert evil.received == b""
-    assert not CANARIES.search(str(output.value).encode())
+    assert not CANARIES.search(str(caught.value).encode())
 
 
 @pytest.mark.parametrize("kind", ["s3", "azure"])

@@ -54,10 +54,10 @@ def test_saving_another_setting_keeps_the_container_as_it_is(hostile):
 
 def test_reading_there_is_refused_with_the_option_and_the_container(hostile):
     array = zarr.open_array(hostile.store(), path="v", mode="r")
-    with pytest.raises(InvalidInputError, match="virtual chunk container has an option") as output:
+    with pytest.raises(InvalidInputError, match="virtual chunk container has an option") as caught:
         array[:]
-    assert output.value.facts["container"] == hostile.prefix
-    assert "save_config" in output.value.do
+    assert caught.value.facts["container"] == hostile.prefix
+    assert "save_config" in caught.value.do
 
 
 def test_verifying_there_is_refused_too(hostile):

@@ -17,10 +17,10 @@ def redirecting(trusted, to, *, status=302, times=1e9):
 
 
 def refused(found):
-    with pytest.raises(UnauthorizedError, match="redirects to") as output:
+    with pytest.raises(UnauthorizedError, match="redirects to") as caught:
         found[:]
-    assert TOKEN not in str(output.value)
-    return output.value
+    assert TOKEN not in str(caught.value)
+    return caught.value
 
 
 @pytest.mark.servers
@@ -122,9 +122,9 @@ def test_no_redirect_leads_out_of_the_prefix(trusted, other, tmp_path, to):
     for server in (trusted, other):
         server.put("secret")
     redirecting(trusted, to.format(host=trusted.host, other=other.host))
-    with pytest.raises((UnauthorizedError, StorageError)) as output:
+    with pytest.raises((UnauthorizedError, StorageError)) as caught:
         array(tmp_path, trusted.url + "/data/", authorize=with_token(trusted))[:]
-    assert TOKEN not in str(output.value)
+    assert TOKEN not in str(caught.value)
     assert other.rules.requests == []
     assert {request.target for request in trusted.rules.requests} == {"/data/a.bin"}
 
@@ -184,7 +184,7 @@ NO_URLS = {
 @pytest.mark.parametrize("to", NO_URLS.values(), ids=NO_URLS.keys())
 def test_a_redirect_to_no_url_is_a_storage_error(trusted, tmp_path, to):
     redirecting(trusted, to)
-    with pytest.raises(StorageError, match="not a URL") as output:
+    with pytest.raises(StorageError, match="not a URL") as caught:
         array(tmp_path, trusted.url + "/data/", authorize=with_token(trusted))[:]
-    assert output.value.do
-    assert "secret" not in str(output.value)
+    assert caught.value.do
+    assert "secret" not in str(caught.value)

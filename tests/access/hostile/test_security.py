@@ -66,9 +66,9 @@ def test_a_location_reads_nothing_outside_its_prefix(trusted, other, tmp_path, a
             server.put(name)
     prefix = trusted.url + "/data/"
     location = attempt.format(prefix=prefix, host=trusted.host, other=other.host)
-    with pytest.raises((InvalidInputError, StorageError)) as output:
+    with pytest.raises((InvalidInputError, StorageError)) as caught:
         hostile(tmp_path, prefix, location)[:]
-    assert not isinstance(output.value, KeyError | FileNotFoundError)
+    assert not isinstance(caught.value, KeyError | FileNotFoundError)
     assert other.rules.requests == []
     asked = {request.target for request in trusted.rules.requests}
     assert asked <= {"/data/a.bin%3Fx=1"}
@@ -180,11 +180,11 @@ def test_a_prefix_does_not_authorise_a_server_of_the_repositorys_choice(prefix, 
     container = VirtualChunkContainer(prefix, ObjectStoreConfig(kind, options))
     containers = {prefix: container}
     credentials = object()
-    with pytest.raises(UnauthorizedError) as output:
+    with pytest.raises(UnauthorizedError) as caught:
         Authorizer(containers, authorized({prefix: credentials})).grant(prefix + "a")
     endpoint = endpoint_of(container)
-    assert output.value.facts["endpoint"] == without_secrets(endpoint)
-    assert f'("{prefix}", "{without_secrets(endpoint)}")' in output.value.do
+    assert caught.value.facts["endpoint"] == without_secrets(endpoint)
+    assert f'("{prefix}", "{without_secrets(endpoint)}")' in caught.value.do
     granted = Authorizer(containers, authorized({(prefix, endpoint): credentials}))
     assert granted.grant(prefix + "a").credentials is credentials
     with pytest.raises(UnauthorizedError):
@@ -261,14 +261,14 @@ def test_options_that_are_for_the_reader_to_choose_are_refused(kind, prefix, opt
 def test_no_secret_is_shown(trusted, tmp_path):
     trusted.files.tokens = set()
     found = array(tmp_path, trusted.url + "/data/", authorize=with_token(trusted))
-    with pytest.raises(StorageError) as output:
+    with pytest.raises(StorageError) as caught:
         found[:]
     session = found.store.session
     containers = session.config.virtual_chunk_containers
     grant = Authorizer(containers, session.credentials).grant(trusted.url + "/data/a.bin")
     reach = reach_for_grant(grant)
-    shown = [output.value, session, session.credentials, grant, reach, found.store]
-    for each in (*shown, pickle.dumps(output.value)):
+    shown = [caught.value, session, session.credentials, grant, reach, found.store]
+    for each in (*shown, pickle.dumps(caught.value)):
         assert TOKEN not in f"{each!r} {each!s}"
 
 
@@ -284,7 +284,7 @@ def test_secrets_do_not_reach_the_repository(trusted, tmp_path):
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_server_that_wants_credentials_is_reported_with_the_argument(trusted, tmp_path, status):
     trusted.rules.add(Fault(answer=Response(status=status)), times=1e9)
-    with pytest.raises(StorageError, match="authorize_virtual_chunk_access") as output:
+    with pytest.raises(StorageError, match="authorize_virtual_chunk_access") as caught:
         array(tmp_path, trusted.url + "/data/")[:]
-    assert trusted.url + "/data/" in output.value.do
+    assert trusted.url + "/data/" in caught.value.do
     assert len(trusted.rules.requests) == 1

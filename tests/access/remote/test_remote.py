@@ -207,12 +207,12 @@ def named(tmp_path, archive, **options):
 
 def test_an_object_that_changed_is_stale(archive, tmp_path, read):
     remote = named(tmp_path, archive, checksum=stale(archive))
-    with pytest.raises(StaleReferenceError) as output:
+    with pytest.raises(StaleReferenceError) as caught:
         read(remote)
-    facts = output.value.facts
+    facts = caught.value.facts
     assert facts["location"].endswith("a.bin")
     assert facts["recorded"] != facts["found"]
-    assert pickle.loads(pickle.dumps(output.value)).facts.keys() == facts.keys()
+    assert pickle.loads(pickle.dumps(caught.value)).facts.keys() == facts.keys()
 
 
 def stale(archive):
@@ -246,9 +246,9 @@ def test_without_a_checksum_chunks_are_counted_as_unverifiable(archive, tmp_path
 def test_an_object_that_is_gone_is_never_taken_for_fill_values(archive, tmp_path, read):
     remote = named(tmp_path, archive)
     archive.delete("a.bin")
-    with pytest.raises(ObjectNotFoundError, match="does not exist") as output:
+    with pytest.raises(ObjectNotFoundError, match="does not exist") as caught:
         read(remote)
-    assert not isinstance(output.value, KeyError | FileNotFoundError)
+    assert not isinstance(caught.value, KeyError | FileNotFoundError)
 
 
 def test_an_object_that_ends_too_early_is_reported(archive, tmp_path, read):
@@ -285,16 +285,16 @@ def read_each(store, numbers):
 
 def test_without_authorisation_nothing_is_asked_of_the_server(archive, tmp_path, read):
     remote = named(tmp_path, archive, authorize=None)
-    with pytest.raises(UnauthorizedError) as output:
+    with pytest.raises(UnauthorizedError) as caught:
         read(remote)
-    assert archive.prefix in output.value.do
+    assert archive.prefix in caught.value.do
 
 
 def test_the_refusal_holds_what_to_pass(archive, tmp_path):
     remote = archive.refer(tmp_path, authorize=None)
-    with pytest.raises(UnauthorizedError) as output:
+    with pytest.raises(UnauthorizedError) as caught:
         remote.array()[:]
-    _, _, argument = output.value.do.partition("authorize_virtual_chunk_access=")
+    _, _, argument = caught.value.do.partition("authorize_virtual_chunk_access=")
     (entry,) = eval(argument)
     assert entry in archive.authorize
 

@@ -68,9 +68,9 @@ def test_what_may_pass_is_tried_again(server, tmp_path, fault):
 def test_what_does_not_pass_is_reported_after_some_tries(server, tmp_path, fault):
     array = made(server, tmp_path).array()
     server.rules.add(fault, times=1e9)
-    with pytest.raises(StorageError, match="cannot be read") as output:
+    with pytest.raises(StorageError, match="cannot be read") as caught:
         array[:]
-    assert output.value.facts["tries"] == len(server.rules.requests) == RetryPolicy().tries
+    assert caught.value.facts["tries"] == len(server.rules.requests) == RetryPolicy().tries
 
 
 FINAL = {
@@ -130,9 +130,9 @@ def test_nothing_is_there_is_reported(tmp_path, server):
     array = refer(
         tmp_path / "repo", "http://127.0.0.1:1/", store=ObjectStoreConfig("http", {})
     ).array()
-    with pytest.raises(StorageError, match="cannot be read") as output:
+    with pytest.raises(StorageError, match="cannot be read") as caught:
         array[:]
-    assert "refused" in output.value.facts["reason"]
+    assert "refused" in caught.value.facts["reason"]
 
 
 def ask(site, check=lambda _meta: None):
@@ -143,9 +143,9 @@ def test_a_server_that_says_nothing_is_given_up(server):
     site = site_of(server.url + "/data/", patience=RetryPolicy(tries=2, timeout=0.1))
     server.rules.add(slow(0.5), times=2)
     began = time.monotonic()
-    with pytest.raises(StorageError, match="cannot be read") as output:
+    with pytest.raises(StorageError, match="cannot be read") as caught:
         ask(site)
-    assert "timed out" in output.value.facts["reason"]
+    assert "timed out" in caught.value.facts["reason"]
     assert time.monotonic() - began < 0.45
 
 

@@ -41,9 +41,9 @@ def contents(path):
 def test_what_is_no_catalog_is_refused_and_left_alone(make, tmp_path):
     make(tmp_path / "full")
     before = contents(tmp_path / "full")
-    with pytest.raises(AlreadyExistsError, match="Name an empty or new directory") as output:
+    with pytest.raises(AlreadyExistsError, match="Name an empty or new directory") as caught:
         mark(LocalStorage(tmp_path / "full"))
-    assert str(tmp_path / "full") in str(output.value)
+    assert str(tmp_path / "full") in str(caught.value)
     assert contents(tmp_path / "full") == before
 
 

@@ -99,10 +99,10 @@ REFUSED = {f"{kind}: {name}": (kind, name) for kind, names in OTHERS.items() for
 
 @pytest.mark.parametrize(("kind", "name"), REFUSED.values(), ids=REFUSED.keys())
 def test_an_option_that_is_not_of_the_set_is_refused_by_name(kind, name):
-    with pytest.raises(InvalidInputError, match="only the reader may set") as output:
+    with pytest.raises(InvalidInputError, match="only the reader may set") as caught:
         read(kind, {name: "CANARY"})
-    assert output.value.facts["option"] == name
-    assert "CANARY" not in str(output.value)
+    assert caught.value.facts["option"] == name
+    assert "CANARY" not in str(caught.value)
 
 
 @given(st.sampled_from(list(OTHERS)), st.text(), st.text() | st.integers() | st.booleans())
@@ -151,9 +151,9 @@ def test_valid_values_are_read(kind, name, value):
 @pytest.mark.parametrize("kind", ["s3", "s3_compatible", "tigris"])
 @pytest.mark.parametrize(("name", "value"), BAD.values(), ids=BAD.keys())
 def test_values_that_are_not_valid_are_refused_by_name(kind, name, value):
-    with pytest.raises(InvalidInputError, match="value is not valid") as output:
+    with pytest.raises(InvalidInputError, match="value is not valid") as caught:
         read(kind, {name: value})
-    assert output.value.facts["option"] == name
+    assert caught.value.facts["option"] == name
 
 
 ACCOUNTS = ["", "ab", "x" * 25, "Evil", "a.b", "a/b", "evil.example/", "x@h", "a:1", "é", "a-b"]

@@ -46,17 +46,17 @@ MEMORY = "/proc/self/mem"  # whose first page nobody has: the kernel answers EIO
 def test_an_input_output_error_of_a_source_is_a_storage_error(monkeypatch):
     with LocalSource(MEMORY) as source:
         object.__setattr__(source.file, "size", 100)
-        with pytest.raises(StorageError, match="cannot be read") as output:
+        with pytest.raises(StorageError, match="cannot be read") as caught:
             source.read(0, 10)
-    assert output.value.facts["reason"] == "Input/output error"
-    assert output.value.facts["file"] == f"file://{source.local_path}"
-    assert output.value.do
+    assert caught.value.facts["reason"] == "Input/output error"
+    assert caught.value.facts["file"] == f"file://{source.local_path}"
+    assert caught.value.do
 
 
 def test_an_input_output_error_of_a_list_is_a_storage_error():
-    with pytest.raises(StorageError, match="list of sources cannot be read") as output:
+    with pytest.raises(StorageError, match="list of sources cannot be read") as caught:
         list(rows_of(MEMORY))
-    assert output.value.facts["list"] == MEMORY
+    assert caught.value.facts["list"] == MEMORY
 
 
 def test_a_length_that_a_file_claims_allocates_no_more_than_the_file(tmp_path):

@@ -10,91 +10,25 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.xarray_answer import combined
 from grouping import grouped
-from icevirt.errors import CombineError, InvalidInputError, PlanChangedError
+from icevirt.errors import CombineError, InvalidInputError
 from icevirt.planning.combine.options import CombineSpec
+from planning.runs_and_days import (
+    by_xarray,
+    days,
+    dims,
+    opened,
+    planned,
+    recorded,
+    runs,
+    stacked,
+    write,
+)
 
 LARGE = 160  # squared, more than the 64 KiB that are compared in any case
 
 
 pytestmark = pytest.mark.usefixtures("in_process")
-
-
-def write(path, run=1, day=0, *, steps=2, n=4, layout=None, **values):
-    """Write a field in time, a mask, a scalar, text, and a grid that CF names in all ways."""
-    with netCDF4.Dataset(path, "w", format=layout or "NETCDF4") as file:
-        for name, length in (("time", steps), ("y", n), ("x", n), ("two", 2)):
-            file.createDimension(name, length)
-        time = file.createVariable("time", "f8", ("time",))
-        time.units, time.bounds = "days since 2000-01-01", "time_bnds"
-        time[:] = np.arange(steps) + steps * day
-        bounds = file.createVariable("time_bnds", "f8", ("time", "two"))
-        bounds[:] = time[:][:, None] + [0, 1]
-        file.createVariable("crs", "i4", ()).grid_mapping_name = "latitude_longitude"
-        file["crs"][...] = 1
-        grid = np.arange(n * n, dtype="f4").reshape(n, n)
-        for name in ("lat", "area", "mask", "flag"):
-            file.createVariable(name, "f4", ("y", "x"))[:] = values.get(name, 1) * grid
-        field = file.createVariable("field", "f4", ("time", "y", "x"))
-        field.coordinates, field.grid_mapping = "lat", "crs"
-        field.cell_measures, field.ancillary_variables = "area: area", "flag"
-        field[:] = grid + 1000 * run + 10 * time[:][:, None, None]
-        file.createVariable("number", "i4", ())[...] = values.get("number", 7)
-        if layout is None:
-            file.createVariable("name", str, ())[...] = values.get("name", "a text")
-    return str(path)
-
-
-def runs(folder, count=2, **spec):
-    """Write a file for each run."""
-    return [write(folder / f"run{n}.nc", n, **spec) for n in range(count)]
-
-
-def days(folder, count=2, **spec):
-    """Write a file for each day of one run."""
-    return [write(folder / f"day{n}.nc", day=n, **spec) for n in range(count)]
-
-
-def dims(plan):
-    """Return the dimensions of each array of a plan."""
-    return {array.path[1:]: array.schema.dimension_names for array in plan.arrays}
-
-
-def opened(repo, report):
-    """Open a repository whose every chunk was compared with its file."""
-    checked = icevirt.verify(
-        repo, full=True, authorize_virtual_chunk_access=report.containers
-    ).checked
-    assert not checked.differences
-    assert not checked.not_compared
-    return xr.open_dataset(
-        repo, engine="icevirt", authorize_virtual_chunk_access=report.containers,
-        decode_coords="all",
-    ).load()  # fmt: skip
-
-
-def by_xarray(files, dimension, data_vars):
-    """Return what xarray makes of the files by the same words."""
-    return combined(
-        files, combine="nested", concat_dim=dimension, data_vars=data_vars, coords="minimal",
-        compat="equals", join="exact", combine_attrs="override", decode_coords="all",
-    )  # fmt: skip
-
-
-def planned(files, **how):
-    """Plan files."""
-    return icevirt.plan(files, **grouped(how))
-
-
-def stacked(files, repo=None, **how):
-    """Plan or build files along a new dimension."""
-    how = {"concat_dim": "run", "labels": list(range(len(files))), **how}
-    return (
-        icevirt.plan(files, **grouped(how))
-        if repo is None
-        else icevirt.build(files, repo, **grouped(how))
-    )
 
 
 # -- the rules, and xarray's -----------------------------------------------------------------------
@@ -454,108 +388,6 @@ def test_a_recipe_says_which_variables_get_a_dimension(tmp_path, repo_path):
     assert icevirt.load_recipe(recipe)["combine_options"] == {"data_vars": {"time": ["mask"]}}
     icevirt.build(**icevirt.load_recipe(recipe, call="plan"), repo=repo_path)
     assert recorded(repo_path)["mask"] == ("time", "y", "x")
-
-
-# -- the next build ----------------------------------------------------------------------------
-
-
-def recorded(repo):
-    """Return the dimensions of the arrays of a repository."""
-    snapshot = icevirt.Repository.open(repo).readonly_session("main").snapshot
-    return {
-        node.path[1:]: tuple(json.loads(node.user_data).get("dimension_names", ()))
-        for node in snapshot.arrays()
-    }
-
-
-def by_an_earlier_version(monkeypatch, files, repo, dimensions):
-    """Build as before there were rules: what has the new dimension is recorded, and no rule is."""
-    from icevirt.api.pipeline.build_steps import Request
-
-    recorded = Request.recorded.fget
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            Request, "recorded", property(lambda self: recorded(self) | {"data_vars": None})
-        )
-        stacked(files, repo, data_vars=dimensions)
-
-
-def test_a_rebuild_keeps_what_an_earlier_version_gave_a_dimension(tmp_path, repo_path, monkeypatch):
-    """Its axes depended on values; those of tomorrow do not change them, but may be refused."""
-    files = runs(tmp_path, number=7)
-    by_an_earlier_version(monkeypatch, files, repo_path, ["field", "lat"])
-    before = recorded(repo_path)
-    assert before["mask"] == ("y", "x")
-    assert before["lat"] == ("run", "y", "x")
-    more = [*files, write(tmp_path / "run2.nc", 2, lat=5)]
-    stacked(more, repo_path, mode="w")
-    assert recorded(repo_path) == before
-    write(more[2], 2, mask=3)
-    with pytest.raises(CombineError, match="/mask does not have the dimension 'run'") as caught:
-        stacked(more, repo_path, mode="w")
-    pasted = ["field", "lat", "mask"]
-    how = f'{{"data_vars": {json.dumps(pasted)}}}, commit_options={{"allow_changes": True}}: '
-    assert f"combine_options={how}" in str(caught.value)
-    assert " ".join(caught.value.fixes[0].flags).endswith("--data-vars mask --allow-changes")
-    with pytest.raises(PlanChangedError, match="/mask: dimensions"):
-        stacked(more, repo_path, mode="w", data_vars=pasted)
-    stacked(more, repo_path, mode="w", data_vars=pasted, allow_changes=True)
-    assert recorded(repo_path) == {**before, "mask": ("run", "y", "x")}
-
-
-@pytest.mark.ci
-def test_a_rebuild_keeps_the_rules_of_the_last_build(tmp_path, repo_path):
-    """And so does the build after that, which knows of the one before it only."""
-    files = days(tmp_path)
-    icevirt.build(
-        files, repo_path, concat_dim="time", combine_options={"data_vars": ["mask", "number"]}
-    )
-    before = recorded(repo_path)
-    more = [*files, write(tmp_path / "day2.nc", day=2, mask=5, number=5)]
-    made = icevirt.plan(more, concat_dim="time", repo=repo_path)
-    assert not made.difference.stopping
-    icevirt.build(more, repo_path, concat_dim="time", mode="w")
-    more.append(write(tmp_path / "day3.nc", day=3, mask=6, number=6))
-    report = icevirt.build(more, repo_path, concat_dim="time", mode="w")
-    assert recorded(repo_path) == before
-    xr.testing.assert_identical(
-        opened(repo_path, report), by_xarray(more, "time", ["mask", "number"])
-    )
-
-
-@pytest.mark.ci
-def test_a_rebuild_in_a_group_and_of_eras_keeps_dimensions(tmp_path, repo_path, monkeypatch):
-    files = runs(tmp_path, count=4)
-    for path in files[2:]:
-        with netCDF4.Dataset(path, "r+") as file:
-            file["field"].units = "K"
-    how = {"group": "deep/er", "on_mismatch": "eras"}
-    monkeypatch.setattr("icevirt.api.pipeline.build_steps.as_choice", lambda labels: None)
-    stacked(files, repo_path, **how, data_vars=["field", "mask"])
-    before = recorded(repo_path)
-    assert before["deep/er/era_1/mask"][0] == "run"
-    assert before["deep/er/era_1/flag"] == ("y", "x")
-    stacked([*files, write(tmp_path / "more.nc", 9)], repo_path, **how, mode="w")
-    assert recorded(repo_path) == before
-
-
-def test_a_dimension_that_the_last_build_did_not_have_goes_to_all_data(tmp_path, repo_path):
-    """Nothing was recorded of it; that arrays get another dimension is to be meant."""
-    icevirt.build(write(tmp_path / "one.nc"), repo_path, concat_dim="time")
-    files = runs(tmp_path)
-    with pytest.raises(PlanChangedError, match="/field: dimensions"):
-        stacked(files, repo_path, mode="w")
-    stacked(files, repo_path, mode="w", allow_changes=True)
-    assert recorded(repo_path) == {**dims(stacked(files)), "run": ("run",)}
-
-
-def test_what_the_last_build_gave_a_dimension_is_not_said_to_lack_it(tmp_path, repo_path):
-    files = [write(tmp_path / f"day{n}.nc", day=n, mask=1 + n) for n in range(2)]
-    how = {"concat_dim": "time", "mode": "w"}
-    icevirt.build(files, repo_path, concat_dim="time", combine_options={"data_vars": "mask"})
-    with pytest.raises(CombineError, match=r'"data_vars": \["mask"\]}: '):
-        icevirt.build(files, repo_path, **grouped(how, data_vars="minimal"))
-    icevirt.build(files, repo_path, **grouped(how, data_vars=["mask"]))
 
 
 def test_coordinates_that_a_person_lists_of_the_dataset_are_found(tmp_path):

@@ -2,8 +2,8 @@
 
 Containers are written by an attacker: options in every spelling, whose values lead to listeners of
 his. The listeners are real, plain and over TLS, and keep every byte. What would go to the internet
-goes to a wall, which lets nobody through and keeps the names that were asked for. A redirect is an
-attack too.
+goes to a wall, which lets nobody through and keeps the names that were asked for. Redirects:
+``test_redirected_credentials.py``.
 
 ``ICEVIRT_FUZZ_SECONDS`` makes the property test longer, ``HYPOTHESIS_PROFILE=nightly`` as well.
 """
@@ -12,10 +12,8 @@ import base64
 import os
 import re
 import time
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from urllib.parse import urlsplit
 
 import obstore
@@ -24,149 +22,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import icevirt
-from icevirt.connect import retry, stores
+from access.hostile.canaries import (
+    BODY,
+    CREDENTIALS,
+    EVERY,
+    OWN,
+    PREFIXES,
+    SPELLINGS,
+    attached,
+    container_of,
+    reaching,
+    read,
+)
 from icevirt.connect.container import canonical
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import IcevirtError, InvalidInputError, UnauthorizedError
-from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
-from icevirt.objects import fetch
-from icevirt.objects.authorize import Authorizer, RemoteGrant
-from icevirt.objects.backends import reach_for_grant
-from icevirt.objects.http import client, connections
+from icevirt.model.config.document import ObjectStoreConfig
 from icevirt.objects.source_access import SourceAccess
-from icevirt.repo.authorization import authorized
-from servers.listeners import Listener, listening, write_authority
 
 SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "0"))
-BODY = b"the values of a chunk"
-PASSWORD = base64.b64encode(b"name:CANARYpassword")
-CANARIES = re.compile(rb"CANARY|" + re.escape(PASSWORD), re.IGNORECASE)
-CLOUDS = ("AWS_", "AZURE_", "AZURITE_", "GOOGLE_")
-PREFIXES = {
-    "s3": "s3://bucket/data/",
-    "s3_compatible": "s3://bucket/data/",
-    "tigris": "tigris://bucket/data/",
-    "gcs": "gs://bucket/data/",
-    "azure": "az://bucket/data/",
-}
-# what prefixes and valid regions lead to by themselves
-OWN = re.compile(
-    rb"((bucket\.)?s3\.[a-z0-9-]+\.amazonaws\.com|t3\.storage\.dev|storage\.googleapis\.com)(:443)?"
-    rb"|http://(metadata\.google\.internal|169\.254\.169\.254)/computeMetadata/\S*"  # where machines of Google get their token
-)
-CREDENTIALS = {
-    "s3": icevirt.s3_credentials(
-        access_key_id="CANARYkeyid", secret_access_key="CANARYsecret", session_token="CANARYtoken"
-    ),
-    "gcs": icevirt.gcs_credentials(bearer_token="CANARYbearer"),
-    "azure": icevirt.azure_credentials(sas_token="sv=2020&sp=r&sig=CANARYsignature"),
-}
-CREDENTIALS |= {"s3_compatible": CREDENTIALS["s3"], "tigris": CREDENTIALS["s3"]}
-OTHERS = {
-    "s3, of the environment": ("s3", icevirt.s3_credentials(from_env=True)),
-    "s3, refreshed": ("s3", icevirt.s3_credentials(get_credentials=lambda: CREDENTIALS["s3"])),
-    "azure, an account key": (
-        "azure",
-        icevirt.azure_credentials(access_key=base64.b64encode(b"CANARYkey").decode()),
-    ),
-    "azure, a bearer token": ("azure", icevirt.azure_credentials(bearer_token="CANARYbearer")),
-    "azure, refreshed": (
-        "azure",
-        icevirt.azure_credentials(get_credentials=lambda: CREDENTIALS["azure"]),
-    ),
-    "azure, of the environment": ("azure", icevirt.azure_credentials(from_env=True)),
-}
-EVERY = {kind: (kind, CREDENTIALS[kind]) for kind in PREFIXES} | OTHERS
-HEADERS = {
-    "a bearer token": icevirt.http_credentials(bearer_token="CANARYbearer"),
-    "a password": icevirt.http_credentials(headers={"Authorization": f"Basic {PASSWORD.decode()}"}),
-    "a header of its own": icevirt.http_credentials(headers={"x-secret": "CANARYheader"}),
-    "a cookie": icevirt.http_credentials(headers={"cookie": "session=CANARYcookie"}),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Who listens where."""
-
-    good: Listener
-    good_tls: Listener
-    evil: Listener
-    evil_tls: Listener
-    wall: Listener
-
-    def forget(self) -> None:
-        for each in (self.good, self.good_tls, self.evil, self.evil_tls, self.wall):
-            each.forget()
-            each.redirect = ""
-        retry.SERVERS.clear()
-
-    def leaked(self) -> list[bytes]:
-        """Return what the servers that nobody authorized got of credentials."""
-        got = (self.evil.received, self.evil_tls.received, self.wall.received)
-        return [found for each in got for found in CANARIES.findall(each)]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    with ExitStack() as stack:
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        start = lambda **how: stack.enter_context(listening(**how))  # noqa: E731
-        made = Place(
-            good=start(body=BODY),
-            good_tls=start(body=BODY, tls=True),
-            evil=start(body=b"EVIL" * 10),
-            evil_tls=start(body=b"EVIL" * 10, tls=True),
-            wall=start(body=None),
-        )
-        for name in [name for name in os.environ if name.startswith(CLOUDS)]:
-            patch.delenv(name)
-        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-            patch.setenv(name, made.wall.url)
-            patch.setenv(name.lower(), made.wall.url)
-        for name in ("NO_PROXY", "no_proxy"):
-            patch.setenv(name, "127.0.0.1,localhost")
-        authority = tmp_path_factory.mktemp("tls") / "ca.pem"
-        patch.setenv("SSL_CERT_FILE", write_authority(authority))
-        patch.setenv("AWS_ACCESS_KEY_ID", "CANARYkeyid")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "CANARYsecret")
-        patch.setenv("AWS_SESSION_TOKEN", "CANARYtoken")
-        patch.setenv("AZURE_STORAGE_SAS_TOKEN", "sv=2020&sp=r&sig=CANARYsignature")
-        # walls and strangers are not asked twice
-        patch.setattr(stores, "_RETRIES", stores._NO_RETRIES)
-        patch.setattr(retry, "TOTAL", 0.0)
-        patch.setattr(retry, "_UNKNOWN", 0.0)
-        patch.setattr(client, "RetryPolicy", partial(client.RetryPolicy, tries=1))
-        connections._trust.cache_clear()
-        yield made
-    connections._trust.cache_clear()
-
-
-@pytest.fixture
-def listeners(place):
-    place.forget()
-    return place
-
-
-def read(container, credentials, *endpoints):
-    """Read a chunk as a session does that authorized the prefix, and perhaps endpoints."""
-    prefix = container.url_prefix
-    entries = [(prefix, each) for each in endpoints] or [prefix]
-    access = authorized(dict.fromkeys(entries, credentials))
-    grant = Authorizer({prefix: container}, access).grant(prefix + "a.bin")
-    return bytes(fetch.read(grant, offset=4, length=6))
-
-
-def attached(container, credentials):
-    """Read a chunk past the authorizer: as if a check before had been forgotten."""
-    reach = reach_for_grant(RemoteGrant("", "", container, credentials))
-    return bytes(reach.get("data/a.bin", 4, 10, lambda _: None).body)
-
-
-def container_of(kind, options, prefix=None):
-    return VirtualChunkContainer(prefix or PREFIXES[kind], ObjectStoreConfig(kind, options))
-
 
 # -- what an attacker writes -------------------------------------------------------------------
 
@@ -306,13 +180,6 @@ def test_each_option_alone_leads_no_credential_to_a_stranger(listeners, kind, op
 
 # -- what was authorized -----------------------------------------------------------------------
 
-SPELLINGS = {
-    "s3": ["endpoint_url"],
-    "s3_compatible": ["endpoint_url"],
-    "tigris": ["endpoint_url"],
-    "gcs": ["base_url", "google_base_url", "GOOGLE_BASE_URL", "Base_Url", "gcs_base_url"],
-    "azure": ["endpoint", "azure_endpoint", "AZURE_STORAGE_ENDPOINT", "Storage_Endpoint"],
-}
 WRITTEN = {
     "as it is": (str, str),
     "a slash in the container": (lambda url: url + "/", str),
@@ -342,12 +209,6 @@ def test_an_authorized_server_is_read_with_the_credentials(
     authenticated = rb"CANARY|authorization: SharedKey trusted"
     assert re.search(authenticated, good.received, re.IGNORECASE)
     assert listeners.leaked() == []
-
-
-def reaching(kind, name, url):
-    """Return the options of a container that names a server."""
-    plain = "true" if kind in ("gcs", "azure") else True
-    return {name: url, "allow_http": plain} | ({"account": "trusted"} if kind == "azure" else {})
 
 
 @pytest.mark.parametrize("kind", PREFIXES)
@@ -403,69 +264,6 @@ def test_a_build_authorizes_a_server_of_the_repository_only_if_its_sources_lie_t
         assert found == {prefix: keys}
     assert SourceAccess.of(access).authorization([(prefix, good)]) == {(prefix, good): keys}
     assert SourceAccess.of(access).authorization([prefix]) == {prefix: keys}
-
-
-# -- redirects ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("to", ["evil", "evil_tls"], ids=["to plain", "to TLS"])
-@pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
-@pytest.mark.parametrize(("kind", "credentials"), EVERY.values(), ids=EVERY.keys())
-def test_a_redirect_of_an_authorized_server_takes_no_credential_along(
-    listeners, kind, credentials, secure, to
-):
-    good = listeners.good_tls if secure else listeners.good
-    good.redirect = f"{getattr(listeners, to).url}/data/a.bin"
-    container = container_of(kind, reaching(kind, SPELLINGS[kind][0], good.url))
-    with suppress(IcevirtError):  # what obstore signs in a header is followed, and not signed there
-        read(container, credentials, good.url)
-    assert good.received
-    assert listeners.leaked() == []
-    if secure:
-        assert listeners.evil.received == b"", "no redirect undoes encryption"
-
-
-@pytest.mark.parametrize("kind", ["s3", "azure"])
-def test_a_redirect_that_would_repeat_a_secret_is_refused(listeners, kind):
-    good, evil = listeners.good, listeners.evil
-    good.redirect = f"{evil.url}/data/a.bin"
-    container = container_of(kind, reaching(kind, SPELLINGS[kind][0], good.url))
-    with pytest.raises(UnauthorizedError, match="redirects to") as caught:
-        read(container, CREDENTIALS[kind], good.url)
-    assert evil.received == b""
-    assert not CANARIES.search(str(caught.value).encode())
-
-
-@pytest.mark.parametrize("kind", ["s3", "azure"])
-def test_a_scan_of_a_file_takes_no_secret_along_a_redirect(listeners, kind):
-    good, evil = listeners.good, listeners.evil
-    good.redirect = f"{evil.url}/data/a.bin"
-    store = ObjectStoreConfig(kind, reaching(kind, SPELLINGS[kind][0], good.url))
-    access = SourceAccess.of({PREFIXES[kind]: (store, CREDENTIALS[kind])})
-    from icevirt.objects.remote_source import RemoteSource
-    from icevirt.objects.source_access import granted
-
-    with granted(access), pytest.raises(UnauthorizedError, match="redirects to"):
-        RemoteSource(PREFIXES[kind] + "a.nc")
-    assert b"CANARY" in good.received
-    assert listeners.leaked() == []
-
-
-@pytest.mark.parametrize("credentials", HEADERS.values(), ids=HEADERS.keys())
-@pytest.mark.parametrize("listed", [False, True], ids=["not listed", "listed"])
-@pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
-def test_a_web_server_sends_no_credential_elsewhere(listeners, credentials, listed, secure):
-    good = listeners.good_tls if secure else listeners.good
-    evil = listeners.evil_tls if secure else listeners.evil
-    options = {"redirect_hosts": evil.host} if listed else {}
-    container = container_of("http", options, f"{good.url}/data/")
-    assert read(container, credentials) == BODY[4:10]
-    assert CANARIES.search(good.received)
-    good.redirect = f"{evil.url}/data/a.bin"
-    with suppress(UnauthorizedError):
-        assert read(container, credentials) == b"EVILEV"
-    assert bool(evil.received) is listed
-    assert listeners.leaked() == []
 
 
 # -- headers -----------------------------------------------------------------------------------
@@ -555,56 +353,3 @@ def test_the_computed_server_is_the_one_that_the_library_signs_for(
     wanted = urlsplit(bucket.endpoint).netloc
     assert (host or urlsplit(signed).netloc) == wanted.removeprefix("bucket.")
     assert signed.startswith(bucket.endpoint.split("://")[0] + "://")
-
-
-# -- what is exempt ----------------------------------------------------------------------------
-
-EXEMPT = {
-    "S3: the session token": ("CANARYtoken", "CANARY(keyid|secret)"),
-    "Azure: the shared access signature": ("CANARYsignature", "CANARYkey"),
-    "web: headers but authorization and cookie": ("CANARYheader", "CANARY(bearer|cookie)"),
-}
-
-
-def storages(url):
-    """Return storages that their caller names, with what obstore repeats and what it does not."""
-    s3 = {"bucket": "bucket", "prefix": "p", "endpoint_url": url, "allow_http": True}
-    keys = {"access_key_id": "CANARYkeyid", "secret_access_key": "CANARYsecret"}
-    azure = {"account": "trusted", "container": "bucket", "prefix": "p"}
-    headers = {
-        "x-secret": "CANARYheader",
-        "authorization": "CANARYbearer",
-        "cookie": "CANARYcookie",
-    }
-    return dict(
-        zip(
-            EXEMPT,
-            [
-                icevirt.s3_storage(**s3, **keys, session_token="CANARYtoken"),
-                icevirt.azure_storage(
-                    **azure,
-                    sas_token="sv=2020&sig=CANARYsignature",
-                    config={"endpoint": url, "allow_http": "true"},
-                ),
-                icevirt.http_storage(f"{url}/p", headers=headers),
-            ],
-            strict=True,
-        )
-    )
-
-
-@pytest.mark.parametrize("exempt", EXEMPT)
-def test_a_storage_that_its_caller_names_and_that_redirects_repeats_what_is_exempt(
-    listeners, exempt
-):
-    """Repositories and listings of sources: obstore has no option about redirects."""
-    good, evil = listeners.good, listeners.evil
-    good.redirect = f"{evil.url}/p/repo"
-    repeated, kept = EXEMPT[exempt]
-    with suppress(IcevirtError):
-        storages(good.url)[exempt].get("repo")
-    assert good.received
-    assert set(listeners.leaked()) <= {b"CANARY"}
-    assert not re.search(kept.encode(), evil.received)
-    names = set(re.findall(rb"CANARY[a-z]+", evil.received))
-    assert names == {repeated.encode()}, "obstore repeats no more: take the exemption out"

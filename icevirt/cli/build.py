@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -62,9 +63,14 @@ def build(  # noqa: PLR0917 - each is an option of the command
         access=dict(access or ()),
         catalog=catalog,
     )
-    require(given, repo="REPO")
+    if not (given.get("repo") or given.get("sources") or file):
+        raise typer.BadParameter(
+            "Missing arguments 'SOURCES' and 'REPO'. Name files and a repository, like "
+            "`icevirt build 'archive/*.nc' repo`, or a recipe that does: `icevirt build -f FILE`"
+        )
+    require(given, recipe=file, repo="REPO")
     require_repo(given)
-    require_sources(given)
+    require_sources(given, recipe=file)
     with progress(quiet=quiet) as listener:
         built = icevirt.build(**given, progress=listener)
     if report is not None:
@@ -104,6 +110,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     refused.
     """
     import icevirt
+    from icevirt.display.fixes import build_of
 
     given = asked(
         ctx,
@@ -128,7 +135,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
                 progress=listener,
             )
         return CommandResult(value=shown, output=output, quiet=quiet)
-    require_sources(given)
+    require_sources(given, recipe=file)
     try:
         with progress(quiet=quiet) as listener:
             planned = icevirt.plan(**given, progress=listener)
@@ -143,4 +150,10 @@ def plan(  # noqa: PLR0917 - each is an option of the command
         icevirt.to_html(planned, report)
     if write_recipe is not None:
         icevirt.dump_recipe(given, write_recipe)
-    return CommandResult(value=planned, output=output, quiet=quiet)
+    there = planned.difference
+    build = build_of(
+        sys.argv[1:],
+        replaces=there is not None and bool(there.snapshot_id),
+        changes=there is not None and any(each.stops for each in there.changes),
+    )
+    return CommandResult(value=planned, output=output, quiet=quiet, next_step=build)

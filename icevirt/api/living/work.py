@@ -360,12 +360,12 @@ def _absent(record: Mapping[str, Any]) -> frozenset[str]:
 def _refuse_vanished(vanished: Sequence[SourceFile], how: Vanished) -> None:
     if how != "refuse":
         return
-    are = "is" if len(vanished) == 1 else "are"
+    are, its = ("is", "its") if len(vanished) == 1 else ("are", "their")
     raise InvalidInputError(
         f"{plural(len(vanished), 'file')} of the dataset {are} gone",
         fixes=[
-            of_arguments({"vanished": "missing"}, "their steps read as missing values"),
-            of_arguments({"vanished": "remove"}, "their steps are taken away"),
+            of_arguments({"vanished": "missing"}, f"{its} steps read as missing values"),
+            of_arguments({"vanished": "remove"}, f"{its} steps are removed"),
         ],
         do="Nothing was changed; readers refuse what refers to these files.",
         files=[file.url for file in vanished[:_SHOWN]],

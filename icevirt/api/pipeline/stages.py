@@ -131,10 +131,13 @@ def begin_scan(job: Scan) -> CatalogLookup:
     return known
 
 
-def scan_missing(executor: Executor, job: Scan, known: CatalogLookup | None = None) -> int:
+def scan_missing(
+    executor: Executor, job: Scan, known: CatalogLookup | None = None, *, ends: int = 0
+) -> int:
     """Scan the files that are not in the catalog yet; return how many that were.
 
-    ``known`` says which those are, where the scan has begun already.
+    ``known`` says which those are, where the scan has begun already, and ``ends`` how many files
+    were scanned then.
     """
     known = begin_scan(job) if known is None else known
     missing = [job.files[at] for at in known.missing.tolist()]
@@ -163,8 +166,9 @@ def scan_missing(executor: Executor, job: Scan, known: CatalogLookup | None = No
         files = [file for part in done for file in part.files]
         return Progress(
             phase="scan",
-            done=len(files),
-            total=len(missing),
+            done=len(files) + ends,
+            total=len(missing) + ends,
+            found=ends,
             unit="files",
             files=len(files),
             bytes=sum(file.size for file in files),

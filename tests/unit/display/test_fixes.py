@@ -232,7 +232,7 @@ def test_a_log_has_the_fixes_as_a_field_and_in_words_once(caplog):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("append new/a.nc repo --group /g", "build ALL_FILES repo --group /g --mode w"),
+        ("append new/a.nc repo --group /g", "build SOURCES... repo --group /g --mode w"),
         ("build a.nc repo --quiet", "build a.nc repo --quiet --mode w"),
     ],
 )

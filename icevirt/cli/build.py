@@ -19,7 +19,7 @@ from icevirt.cli.declared import (
     takes_options,
 )
 from icevirt.cli.options import OutputOption, ReportOption
-from icevirt.cli.output import CommandResult, Output, progress, show_error
+from icevirt.cli.output import CommandResult, Output, in_own_notation, progress, show_error
 from icevirt.errors import IcevirtError
 
 Mode = StrEnum("Mode", {"refuse": "w-", "overwrite": "w"})  # nodes that the group holds
@@ -74,7 +74,8 @@ def build(  # noqa: PLR0917 - each is an option of the command
     with progress(quiet=quiet) as listener:
         built = icevirt.build(**given, progress=listener)
     if report is not None:
-        icevirt.to_html(built, report)
+        with in_own_notation():
+            icevirt.to_html(built, report)
     return CommandResult(value=built, output=output, quiet=quiet)
 
 
@@ -147,7 +148,8 @@ def plan(  # noqa: PLR0917 - each is an option of the command
         value = error if output is Output.json else found
         return CommandResult(value=value, output=output, quiet=quiet, status=1)
     if report is not None:
-        icevirt.to_html(planned, report)
+        with in_own_notation():
+            icevirt.to_html(planned, report)
     if write_recipe is not None:
         icevirt.dump_recipe(given, write_recipe)
     there = planned.difference

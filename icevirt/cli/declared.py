@@ -213,5 +213,7 @@ def require(given: dict[str, Any], *, recipe: str | None = None, **metavars: str
     """End the program with status 2 where an argument is neither given nor in a recipe."""
     for name, metavar in metavars.items():
         if not given.get(name):
-            here = "the recipe does not name it" if recipe else "give it, or a recipe (-f) that has it"
+            here = (
+                "the recipe does not name it" if recipe else "give it, or a recipe (-f) that has it"
+            )
             raise typer.BadParameter(f"Missing argument '{metavar}': {here}.")

@@ -31,12 +31,12 @@ class NameCommands(TyperGroup):
             ctx.fail(f"No such command {repo!r}. Did you mean `{shlex.join(meant)}`?")
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
         """Write the commands, with all of the first sentence of each."""
         with formatter.section("Commands"):
-            formatter.write_dl([
-                (name, each.get_short_help_str(1000)) for name, each in self.commands.items()
-            ])
+            formatter.write_dl(
+                [(name, each.get_short_help_str(1000)) for name, each in self.commands.items()]
+            )
 
 
 branch = typer.Typer(

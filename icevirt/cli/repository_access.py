@@ -97,7 +97,10 @@ def _refuse_file(repo: Any, parameters: list[str]) -> None:
         do = f"Name the repository {'last, behind' if at_end else 'first, before'} the files."
     else:
         file = quoted(repo)
-        do = f"To see what it holds: icevirt scan {file}. To make a repository: icevirt build {file} NEW_REPO."
+        do = (
+            f"To see what it holds: icevirt scan {file}. To make a repository: icevirt build {file}"
+            " NEW_REPO."
+        )
     raise InvalidInputError("this is a file, not a repository", do=do, path=repo)
 
 

@@ -116,7 +116,9 @@ def build_of(words: Sequence[str], *, replaces: bool, changes: bool) -> str:
         at = end
     mode = ["--mode", "w"] * replaces + ["--allow-changes"] * changes
     again = [*with_patterns(kept), *mode, *with_patterns(shown[at:])]
-    command = " ".join(["icevirt build", *map(quoted, again), repo if repo == _REPO else quoted(repo)])
+    command = " ".join(
+        ["icevirt build", *map(quoted, again), repo if repo == _REPO else quoted(repo)]
+    )
     command = f"... | {command}" if _STDIN in shown else command
     remarks = ["what is listed is removed or changed; older snapshots keep it"] * changes
     remarks += [_NO_SECRETS] * (shown != [*words])

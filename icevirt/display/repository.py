@@ -271,8 +271,8 @@ def _compared(checked: Checked) -> str:
         )
     if checked.chunks or checked.arrays:
         parts.append(
-            f"{count(checked.values, 'value')} of {count(checked.chunks, 'chunk')} and"
-            f" {count(checked.arrays, 'stored array')}"
+            f"{count(checked.values, 'value')} of {count(checked.chunks, 'chunk')} and of"
+            f" {count(checked.arrays, 'array')} that the repository stores"
         )
     return "; ".join(parts) or _NOTHING
 

@@ -274,4 +274,4 @@ def report_of(  # noqa: PLR0917 - what a report says
 def _references(growth: Lengthened, tail: StoredTail) -> dict[str, ReferenceCounts]:
     """Return the references that were added, by path; of stored values those that were written."""
     counts = {each.added.path: each.added.references for each in growth.references}
-    return counts | tail.values
+    return {**counts, **tail.values}

@@ -444,7 +444,7 @@ def _run(  # noqa: PLR0915, PLR0917 - a build from end to end, and the last one
         replacing.refuse_losses(allowed=request.commit.allow_changes, expected=request.expected)
         told_of_group = replacing.findings()
     ends = ends_of(plan, facts.files, facts.arrays)
-    bad, findings = closed.bad, (*told_of_group, *(text for _, text in closed.findings))
+    bad, findings = closed.bad, (*told_of_group, *closed.findings)
     referring = facts.places is not facts.files.url
     del closed, facts  # as large as the plan, and nothing of it is needed any more
     job.scan.files.fold()  # while tasks run, the memory is theirs

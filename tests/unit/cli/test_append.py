@@ -12,7 +12,7 @@ def test_the_command_appends_what_is_new_and_says_so(run, tmp_path):
     days, repo = write_days(tmp_path / "days", 3), tmp_path / "repo"
     status, told, _ = run("append", days[0], repo)
     assert status == 0
-    assert "1, and 0 were there already" in told
+    assert "1 file; 0 were there already" in told
     status, told, _ = run("append", tmp_path / "days", repo, "--output", "json")
     found = json.loads(told)
     assert (status, found["files_appended"], found["files_known"]) == (0, 2, 1)

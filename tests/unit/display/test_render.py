@@ -81,7 +81,7 @@ def test_a_plan_shows_its_cost():
         "3,000 virtual: 117.2 KiB stay in the files",
         "3 windows",
         "direct, no shuffle",
-        "in a task",
+        "for a task",
         "at most 2 requests, 40 B of /tos",
         "at most 3,003 requests, 117.2 KiB of /tos",
         "note: ordered by time",

@@ -204,7 +204,7 @@ def choice(known: Choice) -> str:
     stored = f"; {size(known.bytes_stored)} to be stored" if known.bytes_stored else ""
     error = ""
     if known.max_error:
-        error = f"; the error could be up to {known.max_error:g}"
+        error = f"; packing again could change values by up to {known.max_error:g}"
     return f"{known.option}  {known.does}{stored}{error}"
 
 

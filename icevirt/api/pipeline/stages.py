@@ -393,13 +393,14 @@ def _too_many(bad: tuple[BadFile, ...], total: int) -> ScanError:
     first = reason_of(bad[0].error, bad[0].url).rstrip(".")
     names = listed([file.url.rpartition("/")[2] for file in bad], _NAMED)
     fixes: list[Fix] = []
+    which = ":" if len(bad) == 1 else "; the first:"
     do = "Check that these are the files you meant."
     if len(bad) < total:
-        do = "You can also repair or remove them."
+        do = f"You can also repair or remove {'it' if len(bad) == 1 else 'them'}."
         fixes = [scan_fix(f"leaves out {names}", max_bad_files=len(bad))]
     unreadable = sum(each.code == StorageError.code for each in bad)  # the storage failed
     return ScanError(
-        f"{len(bad)} of {total} files cannot be scanned; the first: {first}",
+        f"{len(bad)} of {total} files cannot be scanned{which} {first}",
         fixes=(*bad[0].fixes, *fixes),
         do=do,
         bad_files=[file.url for file in bad[:_SHOWN]],

@@ -142,9 +142,10 @@ def _with_remedy(name: str, error: ModuleNotFoundError) -> Exception:
 
     if error.name is None or error.name.partition(".")[0] not in _BUILDERS:
         return error
+    extra = "hdf5,spark" if error.name.startswith("pyspark") else "hdf5,cluster"
     return BuildError(
         f"icevirt.{name} needs packages that the reader-only installation lacks",
-        do="Run `pip install 'icevirt[all]'`.",
+        do=f"Run `pip install 'icevirt[{extra}]'`; 'icevirt[all]' brings Spark and Java, too.",
         missing=error.name,
     )
 

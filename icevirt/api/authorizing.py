@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from icevirt.connect.container import endpoint_of
-from icevirt.errors import Fix, UnauthorizedError
+from icevirt.errors import UnauthorizedError
 from icevirt.model.config.document import VirtualChunkContainer
-from icevirt.objects.authorize import GrantedAccess, Prefix, covering, entry_of, entry_text
+from icevirt.objects.authorize import GrantedAccess, authorizing_fix, covering
 
 
 def unauthorized(
@@ -41,21 +41,9 @@ def refuse_unauthorized(
     """
     needed = list(needed)
     if missing := [each.url_prefix for each in unauthorized(needed, access)]:
-        quoted = ", ".join(map(entry_text, needed))
-        flags = (word for each in needed for word in ("--authorize", _word(entry_of(each))))
+        which = "a prefix that is" if len(missing) == 1 else "prefixes that are"
         raise UnauthorizedError(
-            f"{what} needs to read files below a prefix that is not authorized",
-            fixes=[
-                Fix(
-                    python=f"authorize_virtual_chunk_access=[{quoted}]",
-                    flags=tuple(flags),
-                    price="if you trust the repository",
-                )
-            ],
+            f"{what} needs to read files below {which} not authorized",
+            fixes=[authorizing_fix(needed)],
             containers=missing,
         )
-
-
-def _word(entry: Prefix) -> str:
-    """Return an authorization as the option takes it."""
-    return entry if isinstance(entry, str) else "=".join(entry)

@@ -183,7 +183,7 @@ def planned(
         closed = closed_catalog(running, scan, read)
         planner = Planner(executor=running, scan=scan, choices=choices, spec=spec)
         facts, spec, made = planner.plan(closed)
-        found = (text for _, text in closed.findings)
+        found = closed.findings
         made = replace(made, notes=(*made.notes, *found), bad_files=closed.bad)
         made = published(made, commit.publication.targets(facts, made))
         made = commit.named_containers.contained(facts, made)

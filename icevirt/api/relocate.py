@@ -17,6 +17,7 @@ from icevirt.api.moving.datasets import MovingDatasets
 from icevirt.api.moving.renaming import Renaming
 from icevirt.api.pipeline.events import Clock, telling_tasks
 from icevirt.api.pipeline.interruption import long_running
+from icevirt.api.pipeline.made_here import remember_containers, remembered_containers
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.relocation import Moved, MovedDataset, RelocateReport, total
@@ -36,7 +37,7 @@ from icevirt.model.config.document import (
 )
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ManifestFile, Snapshot
-from icevirt.objects.authorize import GrantedAccess, normalized
+from icevirt.objects.authorize import GrantedAccess, entry_of, normalized
 from icevirt.objects.source_access import SourceAccess
 from icevirt.planning.relocation import Relocation, relocation, with_old_places
 from icevirt.planning.schedule.sampling import sample as drawn
@@ -224,6 +225,9 @@ class _RelocateWork:
                 return None
             snapshot_id = made or None
             datasets.follow()
+            if remembered_containers(self.storage.url):  # the caller authorized both places
+                below = _read_below(decided)
+                remember_containers(self.storage.url, [entry_of(each) for each in below])
         return self._report(decided, snapshot_id, len(replaced), len(used), datasets.reports)
 
     def _datasets(self, head: RepoInfoFile, decided: Relocation) -> MovingDatasets:

@@ -8,7 +8,8 @@ recipes of version 1 are read in the new ones.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any
 
@@ -79,6 +80,16 @@ def names_replacements[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+def _near(word: str, known: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the parameters, and options of objects that are parameters, that a word is like."""
+    names = {each: each for each in known}
+    for each, options in _PLACE.items():
+        if options.KEYWORD in names:
+            names.setdefault(each, f'{options.KEYWORD}={{"{each}": ...}}')
+    for match in get_close_matches(word, names, n=1, cutoff=0.75):
+        yield match, names[match]
+
+
 def _refused(name: str, former: Mapping[str, Any], known: Mapping[str, Any]) -> ArgumentError:
     scans = name in ("scan_file", "scan_files")
     words = {
@@ -103,5 +114,8 @@ def _refused(name: str, former: Mapping[str, Any], known: Mapping[str, Any]) -> 
     }
     do = f"Write {', '.join(f'{each}={value}' for each, value in shown.items())}."
     if unknown:
-        do = f"Remove {', '.join(unknown)}; {name} takes {', '.join(known)}."
+        near = {each: match for word in unknown for each, match in _near(word, known)}
+        meant = f"Did you mean {', '.join(near.values())}? "
+        first = meant if near else f"Remove {', '.join(unknown)}; "
+        do = f"{first}{name} takes {', '.join(known)}."
     return ArgumentError(f"{name}() takes no parameter {quoted}", do=do)

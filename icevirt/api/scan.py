@@ -243,7 +243,7 @@ def _report(
         bad_files_allowed=job.max_bad_files,
         arrays=arrays,
         findings=(
-            *(text for _, text in closed.findings),
+            *closed.findings,
             *reader_support.describe_readers({array.path: array.readers for array in arrays}),
         ),
         executor=executor,

@@ -186,12 +186,15 @@ def are(column: Any, text: str) -> NDArray[np.bool_]:
     return found
 
 
-def first_unlike(column: Any, usual: str, places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rows with the first place of each text that is not the usual one."""
+def first_unlike(
+    column: Any, usual: str, places: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the row with the first place of each text that is not the usual, and its number."""
     rows = np.flatnonzero(~are(column, usual))
     rows = rows[np.argsort(places[rows], kind="stable")]
     codes = numbers_of(column.combine_chunks().indices)[rows]
-    return rows[np.unique(codes, return_index=True)[1]]
+    _, first, number = np.unique(codes, return_index=True, return_counts=True)
+    return rows[first], number
 
 
 def one_array(column: Any) -> Any:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from icevirt.archive import catalog
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Counts, FileColumns
 from icevirt.archive.reports.build import BadFile
+from icevirt.archive.reports.card import plural
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import file_signature
 from icevirt.archive.sources import SourceFiles
@@ -37,6 +38,7 @@ from icevirt.catalog.facts_beside import BesideReader
 from icevirt.catalog.parquet import read_table, read_tables, telling_damage
 from icevirt.catalog.row_checks import CHECKS, check_alike, finding_of, group_of, places_of, texts
 from icevirt.model.strings import Strings
+from icevirt.redaction import without_secrets
 from icevirt.storage.protocol import Storage
 
 _REMARKS = ("code", "error", "findings", "places", "left_out")  # alike in most files
@@ -63,7 +65,7 @@ class ClosedCatalog:
     facts: CatalogFacts
     bad: tuple[BadFile, ...]
     bad_rows: Chosen  # of the bad files, in the parts that were read
-    findings: tuple[tuple[str, str], ...]  # (url, text), one per distinct text
+    findings: tuple[str, ...]  # each once, with how many files have it
     left_out: frozenset[str]  # paths of variables that were not asked for
     beside: BesideReader  # of facts that some ways of combining need
 
@@ -127,7 +129,7 @@ class _GatheredFacts:
         self._alike: set[tuple[int, int]] = set()  # numbers of shapes and schemas that go together
         self._labels = LabelColumns()
         self._bad: list[tuple[int, BadFile]] = []  # place, file
-        self._findings: dict[str, tuple[int, str]] = {}  # text -> first place, and URL
+        self._findings: dict[str, tuple[int, int]] = {}  # text -> first place, number of files
         self._left_out: set[str] = set()
         self._referring: list[tuple[int, str]] = []  # place of a file, and where it leads
 
@@ -154,11 +156,12 @@ class _GatheredFacts:
             text = files["places"][at].as_py()
             places_of(json.loads(text))
             self._referring.append((int(places[at]), text))
-        for at in first_unlike(files["findings"], "[]", places).tolist():
+        rows, numbers = first_unlike(files["findings"], "[]", places)
+        for at, number in zip(rows.tolist(), numbers.tolist(), strict=True):
             for finding in json.loads(files["findings"][at].as_py()):
                 shown = ": ".join(finding_of(finding))
-                first = (int(places[at]), self._sources.urls[int(places[at])])
-                self._findings[shown] = min(first, self._findings.get(shown, first))
+                place, before = self._findings.get(shown, (int(places[at]), 0))
+                self._findings[shown] = min(place, int(places[at])), before + number
 
     def _add_arrays(self, arrays: Any, rows: NDArray[np.int32], places: NDArray[np.int64]) -> None:
         found = numbers_of(arrays["row"])
@@ -206,13 +209,17 @@ class _GatheredFacts:
             ),
             bad=tuple(file for _, file in bad),
             bad_rows=Chosen(part=self._chosen.part[of_bad], row=self._chosen.row[of_bad]),
-            findings=tuple(
-                (url, finding)
-                for finding, (_, url) in sorted(self._findings.items(), key=lambda item: item[1])
-            ),
+            findings=tuple(self._found(len(files))),
             left_out=frozenset(self._left_out),
             beside=BesideReader(storage),
         )
+
+    def _found(self, files: int) -> Iterator[str]:
+        """Yield the findings by their first files, with the number of files that have each."""
+        for text, (place, number) in sorted(self._findings.items(), key=lambda item: item[1]):
+            name = without_secrets(self._sources.urls[place]).rpartition("/")[2]
+            some = f" ({number:,} of {plural(files, 'file')}, first {name})"
+            yield f"{text}{some if number < files else ' (all files)' if files > 1 else ''}"
 
     def _array_columns(self, files: NDArray[np.int64]) -> ArrayColumns:
         """Return the arrays in the order of their files, which are numbered by it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ from icevirt.cli.declared import (
     takes_options,
 )
 from icevirt.cli.options import OutputOption, ReportOption
-from icevirt.cli.output import CommandResult, Output, progress, show_error
+from icevirt.cli.output import CommandResult, Output, in_own_notation, progress, show_error
 from icevirt.errors import IcevirtError
 
 Mode = StrEnum("Mode", {"refuse": "w-", "overwrite": "w"})  # nodes that the group holds
@@ -62,13 +63,19 @@ def build(  # noqa: PLR0917 - each is an option of the command
         access=dict(access or ()),
         catalog=catalog,
     )
-    require(given, repo="REPO")
+    if not (given.get("repo") or given.get("sources") or file):
+        raise typer.BadParameter(
+            "Missing arguments 'SOURCES' and 'REPO'. Name files and a repository, like "
+            "`icevirt build 'archive/*.nc' repo`, or a recipe that does: `icevirt build -f FILE`"
+        )
+    require(given, recipe=file, repo="REPO")
     require_repo(given)
-    require_sources(given)
+    require_sources(given, recipe=file)
     with progress(quiet=quiet) as listener:
         built = icevirt.build(**given, progress=listener)
     if report is not None:
-        icevirt.to_html(built, report)
+        with in_own_notation():
+            icevirt.to_html(built, report)
     return CommandResult(value=built, output=output, quiet=quiet)
 
 
@@ -104,6 +111,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     refused.
     """
     import icevirt
+    from icevirt.display.fixes import build_of
 
     given = asked(
         ctx,
@@ -128,7 +136,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
                 progress=listener,
             )
         return CommandResult(value=shown, output=output, quiet=quiet)
-    require_sources(given)
+    require_sources(given, recipe=file)
     try:
         with progress(quiet=quiet) as listener:
             planned = icevirt.plan(**given, progress=listener)
@@ -140,7 +148,14 @@ def plan(  # noqa: PLR0917 - each is an option of the command
         value = error if output is Output.json else found
         return CommandResult(value=value, output=output, quiet=quiet, status=1)
     if report is not None:
-        icevirt.to_html(planned, report)
+        with in_own_notation():
+            icevirt.to_html(planned, report)
     if write_recipe is not None:
         icevirt.dump_recipe(given, write_recipe)
-    return CommandResult(value=planned, output=output, quiet=quiet)
+    there = planned.difference
+    build = build_of(
+        sys.argv[1:],
+        replaces=there is not None and bool(there.snapshot_id),
+        changes=there is not None and any(each.stops for each in there.changes),
+    )
+    return CommandResult(value=planned, output=output, quiet=quiet, next_step=build)

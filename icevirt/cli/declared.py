@@ -202,15 +202,18 @@ def _next(sources: Sequence[str]) -> str:
     return f"`icevirt build {files} REPO`"
 
 
-def require_sources(given: dict[str, Any]) -> None:
+def require_sources(given: dict[str, Any], *, recipe: str | None = None) -> None:
     """Take no sources for all that was scanned into the catalog; without one, they are missing."""
     given["sources"] = given.get("sources") or None
     if given.get("catalog") is None:
-        require(given, sources="SOURCES...")
+        require(given, recipe=recipe, sources="SOURCES")
 
 
-def require(given: dict[str, Any], **metavars: str) -> None:
+def require(given: dict[str, Any], *, recipe: str | None = None, **metavars: str) -> None:
     """End the program with status 2 where an argument is neither given nor in a recipe."""
     for name, metavar in metavars.items():
         if not given.get(name):
-            raise typer.BadParameter(f"Missing argument '{metavar}', or a recipe (-f) that has it.")
+            here = (
+                "the recipe does not name it" if recipe else "give it, or a recipe (-f) that has it"
+            )
+            raise typer.BadParameter(f"Missing argument '{metavar}': {here}.")

@@ -8,6 +8,7 @@ import typer
 
 from icevirt.cli.options import Authorize, OutputOption, Quiet, TrustRecipe
 from icevirt.cli.output import CommandResult, Output, progress
+from icevirt.display.fixes import quoted
 
 
 def _compare(given: object) -> int | str:
@@ -71,7 +72,13 @@ def _length(given: object) -> tuple[str, int]:
     try:
         return name, int(text)
     except ValueError as error:
-        raise typer.BadParameter("write it as DIM=LENGTH, like time=365") from error
+        again = f"; repeat the option: {_repeated(str(given))}" if "," in text else ""
+        raise typer.BadParameter(f"write it as DIM=LENGTH, like time=365{again}") from error
+
+
+def _repeated(several: str) -> str:
+    """Return values with commas between them as the option takes them."""
+    return " ".join(f"--chunks {each}" for each in map(quoted, several.split(",")))
 
 
 def _labels(given: object) -> tuple[str, Any]:

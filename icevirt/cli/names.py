@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import shlex
+from difflib import get_close_matches
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from icevirt.api.history import names
 from icevirt.cli.history import Repo
@@ -12,14 +15,38 @@ from icevirt.cli.options import OutputOption
 from icevirt.cli.output import CommandResult, Output
 
 _AT = "a branch, a tag, a snapshot id or its first letters; default the tip of main."
-At = Annotated[str, typer.Argument(metavar="[VERSION]", help=f"Where it points: {_AT}")]
+At = Annotated[str, typer.Argument(metavar="VERSION", help=f"Where it points: {_AT}")]
 BranchName = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]
 TagName = Annotated[str, typer.Argument(metavar="NAME", help="The tag.")]
 
+
+class NameCommands(TyperGroup):
+    """Commands that come before the repository; a line without one gets the line with it."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, or say what the line lacks."""
+        repo, *name = args
+        if self.get_command(ctx, repo) is None and not get_close_matches(repo, self.commands):
+            meant = ["icevirt", str(self.name), "create" if name else "list", repo, *name]
+            ctx.fail(f"No such command {repo!r}. Did you mean `{shlex.join(meant)}`?")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
+        """Write the commands, with all of the first sentence of each."""
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str(1000)) for name, each in self.commands.items()]
+            )
+
+
 branch = typer.Typer(
-    help="List, create, delete and rename branches.", no_args_is_help=True, rich_markup_mode=None
+    cls=NameCommands,
+    help="List, create, delete and rename branches.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 tag = typer.Typer(
+    cls=NameCommands,
     help="List, create and delete tags; names of deleted ones stay taken.",
     no_args_is_help=True,
     rich_markup_mode=None,

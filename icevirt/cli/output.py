@@ -86,12 +86,13 @@ class CommandResult:
     output: Output = Output.text
     quiet: bool = False  # text is not printed at all
     status: int = 0  # of the process
+    next_step: str = ""  # a command to go on with, which is printed below the text
 
 
 def show(answer: CommandResult | None, **_: object) -> None:
     """Print the answer of a command; further arguments are those of the program itself."""
     from icevirt.display.document import document
-    from icevirt.display.render import render
+    from icevirt.display.render import next_step, render
 
     if answer is None:
         return
@@ -100,7 +101,10 @@ def show(answer: CommandResult | None, **_: object) -> None:
             json.dump(document(answer.value), sys.stdout, indent=2, ensure_ascii=False)
             sys.stdout.write("\n")
         elif not answer.quiet:
-            console(sys.stdout).print(render(answer.value))
+            to = console(sys.stdout)
+            to.print(render(answer.value), crop=False)  # lines to paste are long
+            if answer.next_step:
+                to.print(next_step(answer.next_step), crop=False)
     if answer.status:
         import typer
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from icevirt.display.fixes import quoted
+from icevirt.errors import InvalidInputError
 from icevirt.redaction import without_secrets
 from icevirt.remedy_notation import REPOSITORY
 
@@ -60,6 +63,8 @@ def with_storage(function: Callable[..., Any]) -> Callable[..., Any]:
         more = _MORE.get(function.__name__, ())
         written = (given[name] for name in ("repo", *more) if isinstance(given[name], str))
         REPOSITORY.set(without_secrets(next(written, "")))
+        if "sources" not in signature.parameters:
+            _refuse_file(given["repo"], [*signature.parameters])
         _use_profile(options.pop("profile"))
         if "authorize" in given:
             given["authorize"] = _with_recorded(given["authorize"], given["repo"], options)
@@ -77,6 +82,26 @@ def with_storage(function: Callable[..., Any]) -> Callable[..., Any]:
     command.__signature__ = made  # type: ignore[attr-defined]  # what typer looks at
     command.__annotations__ = {each.name: each.annotation for each in made.parameters.values()}
     return command
+
+
+def _refuse_file(repo: Any, parameters: list[str]) -> None:
+    """Say what to write where a file stands in the place of the repository.
+
+    Raises:
+        InvalidInputError: It does.
+    """
+    if not isinstance(repo, str) or not os.path.isfile(repo):
+        return
+    if "files" in parameters:
+        at_end = parameters.index("files") < parameters.index("repo")
+        do = f"Name the repository {'last, behind' if at_end else 'first, before'} the files."
+    else:
+        file = quoted(repo)
+        do = (
+            f"To see what it holds: icevirt scan {file}. To make a repository: icevirt build {file}"
+            " NEW_REPO."
+        )
+    raise InvalidInputError("this is a file, not a repository", do=do, path=repo)
 
 
 def _use_profile(name: str | None) -> None:

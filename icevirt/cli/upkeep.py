@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from icevirt.cli.options import Authorize, Group, OutputOption, Quiet
-from icevirt.cli.output import CommandResult, Output, console, progress
+from icevirt.cli.output import CommandResult, Output, progress, show, show_error
 from icevirt.cli.statuses import BEHIND, REFUSED
+from icevirt.errors import Fix, InvalidInputError
 
 StatusOutput = StrEnum("StatusOutput", ["text", "json", "prometheus"])
 
@@ -209,11 +210,11 @@ def confirmed(
     if dry_run:
         return CommandResult(value=plan, output=output, quiet=quiet)
     if not (output is Output.text and sys.stdin.isatty() and sys.stdout.isatty()):
-        sys.stderr.write("icevirt: nothing was changed. Pass --yes to do this, or --dry-run.\n")
-        return CommandResult(value=plan, output=output, quiet=quiet, status=REFUSED)
-    from icevirt.display.render import render
-
-    console(sys.stdout).print(render(plan))
+        show(CommandResult(value=plan, output=output, quiet=quiet))
+        again = Fix(python="", flags=("--yes",), price="does what is shown")
+        show_error(InvalidInputError("nothing was changed without --yes", fixes=[again]))
+        raise typer.Exit(REFUSED)
+    show(CommandResult(value=plan))
     if not typer.confirm("Do this?"):
         return CommandResult(value=plan, output=output, quiet=True, status=REFUSED)
     return CommandResult(value=run(is_plan=False), output=output, quiet=quiet)

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from icevirt.display.text import words
+from icevirt.display.text import plain, words
 from icevirt.remedy_notation import shown
 
 
@@ -30,6 +30,19 @@ class Facts:
                 line.rstrip()
                 yield Text.assemble((head, "dim"), line)
                 head = " " * len(head)
+
+
+class _Item:
+    """A line of a list, indented; where it is too long, all of it is."""
+
+    def __init__(self, line: str) -> None:
+        self._line = words(line)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines."""
+        for line in self._line.wrap(console, max(options.max_width - 2, 20)):
+            line.rstrip()
+            yield Text.assemble("  ", line)
 
 
 class TableOrCards(Table):
@@ -66,6 +79,11 @@ def facts(rows: Mapping[str, str]) -> Facts:
     return Facts(rows)
 
 
+def pasted(lines: Iterable[str]) -> list[Text]:
+    """Return lines that people copy: a terminal may wrap them, and no line break is put in."""
+    return [Text(plain(line), no_wrap=True, overflow="ignore") for line in lines]
+
+
 def table_of(headings: Sequence[str], *, right: Collection[str]) -> TableOrCards:
     """Return an empty table with these headings, some of them over numbers at the right."""
     table = TableOrCards(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
@@ -77,7 +95,7 @@ def table_of(headings: Sequence[str], *, right: Collection[str]) -> TableOrCards
 
 def listed(title: str, lines: Iterable[str], style: str = "bold") -> list[RenderableType]:
     """Return lines under a title, nothing if there are none."""
-    drawn = [words(f"  {line}") for line in lines]
+    drawn = [_Item(line) for line in lines]
     return [Text(), Text(title, style), *drawn] if drawn else []
 
 

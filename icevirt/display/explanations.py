@@ -44,7 +44,7 @@ class Explanations:
 
     def __rich__(self) -> RenderableType:
         """Draw a line for each code."""
-        table = Table.grid(padding=(0, 2))
+        table = Table.grid(padding=(0, 2), pad_edge=False)
         table.add_column(no_wrap=True)
         for each in self.codes:
             table.add_row(Text(each.code, style="bold"), Text(each.summary))
@@ -75,10 +75,10 @@ def explanation(named: str) -> Explanation:
     code = getattr(kind, "code", named.strip().lower().replace("_", "-"))
     if code in known:
         return known[code]
-    near = difflib.get_close_matches(code, known, n=3, cutoff=0.4)
-    what = f"Try {', '.join(f'`icevirt explain {each}`' for each in near)}, or " if near else ""
+    near = difflib.get_close_matches(code, known, n=3, cutoff=0.5)
+    meant = f"Did you mean {', '.join(f'`icevirt explain {each}`' for each in near)}? "
     rest = "`icevirt explain` lists all codes."
-    raise NotFoundError("no error has this code", do=what + rest if near else rest, code=named)
+    raise NotFoundError("no error has this code", do=meant * bool(near) + rest, code=named)
 
 
 def _drawn(text: str) -> Iterator[Text]:

@@ -21,12 +21,25 @@ from icevirt.remedy_notation import REPOSITORY
 
 _MANY = 3  # files that a command line repeats by name, and folders with a pattern each
 _FILES = "FILES..."  # in the place of more, which no pattern matches
-_ALL_FILES = "ALL_FILES"  # which only the user knows
+_ALL_FILES = "SOURCES..."  # of a dataset, which only the user knows
+_WHICH = "; SOURCES are all files of the dataset, old and new"
 _OF_DATASET = ("--group", "--branch", "--catalog")
 _STDIN = "-"  # a list of sources
 _RECIPE = ("-f", "--file")
+_REPO = "REPO"  # in the place of one that is not known
+_OF_PLAN = {
+    "--repo": True,
+    "--write-recipe": True,
+    "--report": True,
+    "--output": True,
+    "-o": True,
+    "--quiet": False,
+    "-q": False,
+}
+"""Options of a plan that its build does not take, and whether a value follows."""
+
 _LITERAL = "--"  # what follows is no option
-_NO_SECRETS = "; put the secrets of the URLs back"
+_NO_SECRETS = "put the secrets of the URLs back"
 
 _LISTS = (
     "--authorize",
@@ -63,7 +76,7 @@ def commands(fixes: Sequence[Fix], words: Sequence[str]) -> list[str]:
         words: The command that failed, without the name of the program.
     """
     shown = [without_secrets(word) for word in words]
-    more = "" if shown == [*words] else _NO_SECRETS
+    more = "" if shown == [*words] else f"; {_NO_SECRETS}"
     at = shown.index(_LITERAL) if _LITERAL in shown else len(shown)
     base, literal = with_patterns(shown[:at]), with_patterns(shown[at:])
     made = []
@@ -77,9 +90,39 @@ def commands(fixes: Sequence[Fix], words: Sequence[str]) -> list[str]:
         made.append(f"{plain(each.first)} && {command}" if each.first else command)
     width = max(map(len, made), default=0)
     return [
-        f"{command:<{width}}  # {plain(each.price)}{more}{_of_recipe(each, base)}"
+        f"{command:<{width}}  # {plain(each.price)}"
+        f"{_WHICH * (_ALL_FILES in command)}{more}{_of_recipe(each, base)}"
         for command, each in zip(made, fixes, strict=True)
     ]
+
+
+def build_of(words: Sequence[str], *, replaces: bool, changes: bool) -> str:
+    """Return the command that builds what ``icevirt plan`` showed.
+
+    Args:
+        words: The command, without the name of the program.
+        replaces: Whether the repository that was named holds a dataset.
+        changes: Whether the build has to be allowed to take away what it holds.
+    """
+    shown = [without_secrets(word) for word in words]
+    repo, kept, at = _REPO, [], 1
+    while at < len(shown) and shown[at] != _LITERAL:
+        flag, sign, value = shown[at].partition("=")
+        takes_value = _OF_PLAN.get(flag)
+        end = at + (2 if takes_value and not sign else 1)
+        if flag == "--repo":
+            repo = value if sign else shown[min(at + 1, len(shown) - 1)]
+        kept += shown[at:end] if takes_value is None else []
+        at = end
+    mode = ["--mode", "w"] * replaces + ["--allow-changes"] * changes
+    again = [*with_patterns(kept), *mode, *with_patterns(shown[at:])]
+    command = " ".join(
+        ["icevirt build", *map(quoted, again), repo if repo == _REPO else quoted(repo)]
+    )
+    command = f"... | {command}" if _STDIN in shown else command
+    remarks = ["what is listed is removed or changed; older snapshots keep it"] * changes
+    remarks += [_NO_SECRETS] * (shown != [*words])
+    return f"{command}  # {'; '.join(remarks)}" if remarks else command
 
 
 def _built_again(words: Sequence[str], fix: Fix) -> str:

@@ -26,7 +26,7 @@ from icevirt.archive.reports.history import (
     when,
 )
 from icevirt.archive.reports.value_source import ChunkOrigin, ValueSource, WrittenBy
-from icevirt.display.blocks import facts, listed, notes, table_of
+from icevirt.display.blocks import facts, listed, notes, pasted, table_of
 from icevirt.display.text import count, shortened, words
 
 _FILES = 20  # of a kind are shown
@@ -54,7 +54,11 @@ def _commit(commit: LoggedCommit) -> Iterator[Text]:
 
 
 def _command(text: str) -> Text:
-    return Text.assemble(("older: ", "dim"), words(text))
+    return _to_paste("older: ", text)
+
+
+def _to_paste(what: str, command: str) -> Text:
+    return Text.assemble((what, "dim"), *pasted([command]), no_wrap=True, overflow="ignore")
 
 
 # -- differences -------------------------------------------------------------------------------
@@ -85,7 +89,7 @@ def _one(commit: LoggedCommit) -> str:
 def _between(diff: VersionDiff) -> str:
     after = f"{diff.commits_after:,} only in the second"
     if not diff.commits_before:
-        return count(diff.commits_after, "commit")
+        return f"{diff.commits_after:,}"
     return f"{diff.commits_before:,} only in the first, {after}"
 
 
@@ -161,7 +165,7 @@ def branch_move(move: BranchMove) -> RenderableType:
         facts(rows),
         *listed(f"No longer in its history ({stay})" if lines else "", lines),
         Text(),
-        Text.assemble(("back: ", "dim"), words(back)),
+        _to_paste("back: ", back),
     )
 
 

@@ -22,7 +22,7 @@ def relocate_report(report: RelocateReport) -> RenderableType:
     if report.containers_added:
         rows["container"] = f"{', '.join(report.containers_added)} added to the configuration"
     rows["commit"] = _commit(report)
-    if not report.is_plan:
+    if not report.is_plan and report.files:
         rows["compared"] = _compared(report)
     if report.files_restamped:
         rows["checksums"] = f"{count(report.files_restamped, 'file')} with a new time or etag"

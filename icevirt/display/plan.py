@@ -37,12 +37,12 @@ def build_plan(plan: BuildPlan) -> RenderableType:
         **{f"along {each.dimension}": str(each) for each in plan.dimensions},
         "arrays": f"{len(plan.arrays)} in {plan.group}",
         "references": bytes_of(counts, "to be stored"),
-        "manifests": f"{cost.write_tasks:,} of {count(cost.windows, 'window')}",
+        "manifests": f"{cost.write_tasks:,}, for {count(cost.windows, 'window')} of arrays",
         "tasks": f"{cost.scan_tasks:,} to scan, at most {cost.write_tasks:,} to write",
         **({"executor": plan.executor} if plan.executor else {}),
         "route": cost.route_description,
-        "memory": f"about {size(cost.task_memory)} in a task, {size(cost.driver_memory)} in the"
-        " driver, beside their processes",
+        "memory": f"about {size(cost.task_memory)} for a task, {size(cost.driver_memory)} for the"
+        " driver, and what Python takes",
         **_reading("one map", cost.map, None if cost.map is None else cost.map.map),
         **_reading("one series", cost.series, None if cost.series is None else cost.series.series),
         "eras": _eras(plan),
@@ -204,7 +204,7 @@ def choice(known: Choice) -> str:
     stored = f"; {size(known.bytes_stored)} to be stored" if known.bytes_stored else ""
     error = ""
     if known.max_error:
-        error = f"; the error could be up to {known.max_error:g}"
+        error = f"; packing again could change values by up to {known.max_error:g}"
     return f"{known.option}  {known.does}{stored}{error}"
 
 

@@ -6,8 +6,10 @@ import importlib
 from io import StringIO
 from typing import cast
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
 
+from icevirt.display.blocks import pasted
 from icevirt.display.text import words
 
 _FORMATS = {  # by the name of the class: what formats one kind of value is imported for it
@@ -52,6 +54,11 @@ def render(value: object) -> RenderableType:
     return value if hasattr(value, "__rich__") else words(value)
 
 
+def next_step(command: str) -> RenderableType:
+    """Return a command to go on with, for a terminal."""
+    return Group(Text(), Text("Build it", "bold"), *pasted([command]))
+
+
 def as_text(value: object, *, width: int = 100) -> str:
     """Return a report as text without colors."""
     stream = StringIO()
@@ -64,5 +71,5 @@ def as_text(value: object, *, width: int = 100) -> str:
         color_system=None,  # whatever the environment asks of terminals
         force_jupyter=False,  # else a notebook would show it at once, and the text would be empty
     )
-    console.print(render(value))
+    console.print(render(value), crop=False)  # lines to paste are long
     return stream.getvalue().rstrip("\n")

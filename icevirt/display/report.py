@@ -15,8 +15,8 @@ from icevirt.archive.reports.build import (
     RepositorySummary,
     reason_of,
 )
-from icevirt.display.blocks import TableOrCards, facts, listed, notes, table_of
-from icevirt.display.text import box, bytes_of, durations, place, references, size, words
+from icevirt.display.blocks import TableOrCards, facts, listed, notes, pasted, table_of
+from icevirt.display.text import box, bytes_of, count, durations, place, references, size, words
 from icevirt.planning.reader_support import RECTILINEAR
 from icevirt.remedy_notation import shown
 
@@ -30,10 +30,11 @@ def build_report(report: BuildReport) -> RenderableType:
 
 def append_report(report: AppendReport) -> RenderableType:
     """Return the report for a terminal."""
+    known = f"{report.files_known:,} {'was' if report.files_known == 1 else 'were'} there already"
     counts = {
-        "appended": f"{report.files_appended:,}, and {report.files_known:,} were there already",
-        **({"replaced": f"{report.files_replaced:,}"} if report.files_replaced else {}),
-        **({"excluded": f"{report.files_excluded:,}"} if report.files_excluded else {}),
+        "appended": f"{count(report.files_appended, 'file')}; {known}",
+        **({"replaced": count(report.files_replaced, "file")} if report.files_replaced else {}),
+        **({"excluded": count(report.files_excluded, "file")} if report.files_excluded else {}),
     }
     if not report.already_built:
         return _drawn(report, "Appended to", {**counts, **_facts(report)})
@@ -53,7 +54,7 @@ def _drawn(report: BuildReport, verb: str, rows: dict[str, str]) -> RenderableTy
         *listed("Left out", map(bad_file, report.bad_files), "bold red"),
         Text(),
         Text("Open it", "bold"),
-        *map(words, opening(report).split("\n")),
+        *pasted(opening(report).split("\n")),
     ]
     return Group(*parts)
 

@@ -13,7 +13,7 @@ from rich.tree import Tree
 from icevirt.archive.reports.build import ArraySummary, GroupSummary, RepositorySummary
 from icevirt.archive.reports.history import when
 from icevirt.archive.reports.verification import Checked, Difference, VerifyReport
-from icevirt.display.blocks import facts
+from icevirt.display.blocks import facts, pasted
 from icevirt.display.report import opening_of
 from icevirt.display.text import (
     box,
@@ -47,7 +47,7 @@ def repository_summary(summary: RepositorySummary) -> RenderableType:
     ]
     if not summary.arrays or not summary.spec_version:
         return Group(*shown)
-    snippet = map(words, opening_of(summary).split("\n"))
+    snippet = pasted(opening_of(summary).split("\n"))
     return Group(*shown, Text(), Text("Open it", "bold"), *snippet)
 
 
@@ -271,8 +271,8 @@ def _compared(checked: Checked) -> str:
         )
     if checked.chunks or checked.arrays:
         parts.append(
-            f"{count(checked.values, 'value')} of {count(checked.chunks, 'chunk')} and"
-            f" {count(checked.arrays, 'stored array')}"
+            f"{count(checked.values, 'value')} of {count(checked.chunks, 'chunk')} and of"
+            f" {count(checked.arrays, 'array')} that the repository stores"
         )
     return "; ".join(parts) or _NOTHING
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from icevirt.archive.reports.build import reason_of
 from icevirt.archive.reports.update import FileHeldBack, UpdateReport
-from icevirt.display.blocks import facts, listed, notes
+from icevirt.display.blocks import facts, listed, notes, pasted
 from icevirt.display.fixes import quoted
 from icevirt.display.plan import build_plan
 from icevirt.display.report import opening
@@ -44,7 +44,7 @@ def update_report(report: UpdateReport) -> RenderableType:
     if report.plan is not None:
         parts += [Text(), build_plan(report.plan)]
     elif not report.already_built:
-        parts += [Text(), Text("Open it", "bold"), *map(words, opening(report).split("\n"))]
+        parts += [Text(), Text("Open it", "bold"), *pasted(opening(report).split("\n"))]
     return Group(*parts)
 
 
@@ -110,7 +110,9 @@ def _next(report: UpdateReport) -> Iterator[str]:
     repo = quoted(REPOSITORY.get() or report.repo)
     branch = "" if report.branch == "main" else f" --branch {quoted(report.branch)}"
     if report.held:
-        yield f"icevirt exclude {repo} FILE leaves a file out for good"
+        file = quoted(place(report.held[0].url))
+        which = "it" if len(report.held) == 1 else "this file"
+        yield f"icevirt exclude {repo} {file} leaves {which} out for good"
     if not (report.is_dry_run or report.already_built):
         yield f"icevirt undo {repo}{branch} takes the update back"
 

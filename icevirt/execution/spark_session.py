@@ -186,7 +186,9 @@ def _require_spark() -> None:
     ]
     if missing:
         raise BuildError(
-            "building needs Spark", do="Run `pip install 'icevirt[all]'`.", missing=missing
+            "this build runs on Spark, which is not installed",
+            do="Run `pip install 'icevirt[spark]'`, or 'icevirt[all]', which brings Java, too.",
+            missing=missing,
         )
 
 

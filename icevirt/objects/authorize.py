@@ -13,7 +13,7 @@ credentials, so the user who authorizes a container has to name that server too.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -24,7 +24,7 @@ from icevirt.connect.options import azure_endpoint_of_environment
 from icevirt.connect.stores import bucket_of
 from icevirt.connect.urls import plain
 from icevirt.deferred_dataclass import dataclass
-from icevirt.errors import InvalidInputError, UnauthorizedError
+from icevirt.errors import Fix, InvalidInputError, UnauthorizedError
 from icevirt.model.config.document import VirtualChunkContainer
 
 _NAMED = "vcc://"
@@ -218,8 +218,7 @@ def _no_container(location: str, hint: str) -> InvalidInputError:
 def _not_authorized(container: VirtualChunkContainer, url: str) -> UnauthorizedError:
     return UnauthorizedError(
         "a virtual chunk lies in a container that this session is not authorized to read",
-        do="If you trust the repository, open it with"
-        f" authorize_virtual_chunk_access=[{entry_text(container)}]",
+        fixes=[authorizing_fix([container])],
         location=url,
         container=container.name or container.url_prefix,
     )
@@ -234,6 +233,17 @@ def _elsewhere(container: VirtualChunkContainer, url: str, endpoint: str) -> Una
         location=url,
         container=container.name or container.url_prefix,
         endpoint=endpoint,
+    )
+
+
+def authorizing_fix(containers: Collection[VirtualChunkContainer]) -> Fix:
+    """Return what to add to a call or a command so that it reads below these prefixes."""
+    entries = map(entry_of, containers)
+    words = (each if isinstance(each, str) else "=".join(each) for each in entries)
+    return Fix(
+        python=f"authorize_virtual_chunk_access=[{', '.join(map(entry_text, containers))}]",
+        flags=tuple(word for each in words for word in ("--authorize", each)),
+        price="if you trust the repository",
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import wraps
+from shlex import quote
 from typing import Concatenate
 
 from icevirt.errors import (
@@ -45,6 +46,8 @@ from icevirt.model.repo_info import (
     plus,
 )
 from icevirt.model.snapshot import Snapshot
+
+_NAMED = 10  # branches or tags in an error
 
 type Edit = Callable[[RepoInfo], tuple[RepoInfo, UpdateKind] | None]
 
@@ -241,7 +244,9 @@ def delete_branch(info: RepoInfo, branch: str) -> _Step:
     """Delete a branch; its snapshots stay until they are garbage."""
     if branch == MAIN:
         raise InvalidInputError(
-            "the branch 'main' cannot be deleted", do="Reset it with `reset_branch` instead."
+            "the branch 'main' cannot be deleted",
+            do="To point it elsewhere: repo.reset_branch('main', snapshot_id)"
+            " (icevirt reset REPO SNAPSHOT --branch main).",
         )
     tip = branch_tip(info, branch)
     return replace(info, branches=minus(info.branches, branch)), BranchDeleted(branch, tip)
@@ -300,10 +305,13 @@ def _with_tip(info: RepoInfo, branch: str, snapshot: SnapshotSummary) -> RepoInf
 
 def _ref(refs: Mapping[str, ObjectId12], name: str, kind: str) -> ObjectId12:
     if (target := refs.get(name)) is None:
-        make = f"Create it with `repo.create_{kind}({name!r}, snapshot_id)`"
+        more = f" and {len(refs) - _NAMED:,} more" if len(refs) > _NAMED else ""
+        there = ", ".join(sorted(refs)[:_NAMED]) + more
         raise RefNotFoundError(
             f"no such {kind}",
-            do=f"{make}, or use one of {sorted(refs)[:10]}.",
+            do=f"The repository has {there or f'no {kind}'}."
+            f" To create it: repo.create_{kind}({name!r}, snapshot_id)"
+            f" (icevirt {kind} create REPO {quote(name)}).",
             **{kind: name},
         )
     return target

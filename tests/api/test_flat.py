@@ -399,3 +399,51 @@ def test_parts_of_the_catalog_are_joined_and_scans_stay(days, repo):
     late = icevirt.append(days[3], repo)
     assert (late.flat, late.files_scanned, late.files_reused) == (False, 1, 5)
     assert_same_dataset(opened(repo), expected_dataset(days, "time"))
+
+
+def write_hours(path, first, *, steps=4, every=6):
+    """Write a file with values at some hours."""
+    time = first + every * np.arange(steps)
+    xr.Dataset(
+        {"a": ("time", np.arange(steps, dtype="f4"))},
+        {"time": ("time", time, {"units": "hours since 2001-01-01"})},
+    ).to_netcdf(path, unlimited_dims="time")
+    return str(path)
+
+
+GAPS = {
+    "the next day": ([48], []),
+    "a day that lacks": (
+        [72],
+        ["'time' goes from 2001-01-02T18:00:00 to 2001-01-04, which is 5 times the mean step"],
+    ),
+    "a day that lacks among the new": (
+        [48, 96],
+        ["'time' has 1 gap: 4 steps between 2001-01-03T18:00:00 and 2001-01-05"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("new", "expected"), GAPS.values(), ids=GAPS.keys())
+def test_steps_that_are_missing_before_new_files_are_reported(new, expected, repo, tmp_path):
+    old = [write_hours(tmp_path / f"h{at}.nc", at) for at in (0, 24)]
+    icevirt.build(old, repo)
+    report = flat([write_hours(tmp_path / f"h{at}.nc", at) for at in new], repo)
+    gaps = [each for each in report.findings if "'time' " in each and "ordered" not in each]
+    assert [each[: len(text)] for each, text in zip(gaps, expected, strict=True)] == expected
+
+
+def test_files_of_one_step_show_a_gap_by_the_mean_step(repo, tmp_path):
+    icevirt.build([write_hours(tmp_path / f"d{d}.nc", 24 * d, steps=1) for d in range(5)], repo)
+    assert not flat(write_hours(tmp_path / "d5.nc", 120, steps=1), repo).findings
+    (found,) = flat(write_hours(tmp_path / "d8.nc", 192, steps=1), repo).findings
+    assert "2001-01-06 to 2001-01-09, which is 3 times the mean step before" in found
+
+
+def test_values_that_are_written_again_are_counted_as_they_are_stored(repo, tmp_path):
+    icevirt.build([write_hours(tmp_path / f"h{at}.nc", at) for at in (0, 24)], repo)
+    report = flat(write_hours(tmp_path / "h48.nc", 48), repo)
+    (time,) = (each for each in report.arrays if each.path == "/time")
+    (held,) = (each for each in icevirt.info(repo).arrays if each.path == "/time")
+    assert time.references == held.references
+    assert time.references.bytes_stored == 12 * 8

@@ -191,7 +191,7 @@ def test_a_time_that_is_too_short_is_refused(base, given):
 def test_the_command_shows_first_and_acts_if_reported_to(storage):
     for options, status, words in (
         (["--dry-run"], 0, "nothing was changed: a plan"),
-        ([], 1, "Pass --yes"),
+        ([], 1, "nothing was changed without --yes"),
         (["--yes"], 0, "deleted "),
     ):
         ran = CliRunner().invoke(app, ["maintain", storage, "-o", "text", *options])

@@ -19,6 +19,7 @@ from builds.support import (
     expected_dataset,
     write_days,
 )
+from icevirt.api.pipeline.made_here import remember_containers
 from icevirt.connect.urls import file_url
 from icevirt.errors import (
     InvalidInputError,
@@ -114,6 +115,22 @@ def test_a_moved_archive_is_read_at_its_new_place(moving):
     assert report.snapshot_id
     assert report.containers_added == (file_url(moving.new) + "/",)
     moving.assert_read()
+
+
+def test_who_built_and_moved_it_opens_it_without_naming_prefixes(moving, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    moving.move()
+    remember_containers(file_url(moving.repo), [f"{file_url(moving.old)}/"])  # as a build does
+    moving.relocate()
+    with icevirt.open(moving.repo) as found:
+        assert_same_dataset(found, moving.expected)
+
+
+def test_who_only_moved_it_names_prefixes(moving, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    moving.move().relocate()
+    with pytest.raises(UnauthorizedError, match="Pass authorize_virtual_chunk_access"):
+        icevirt.open(moving.repo).load()
 
 
 def test_a_copy_with_other_times_is_compared_and_recorded_anew(moving):

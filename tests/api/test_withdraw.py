@@ -175,7 +175,7 @@ def test_commands_withdraw_exclude_and_forget(base, repo, tmp_path):
     plan = run("withdraw", days[1], repo, "--authorize", folder(days))
     assert plan.exit_code == 1, plan.output
     assert "What remains" in plan.output
-    assert "Pass --yes" in plan.output
+    assert "nothing was changed without --yes" in plan.output
     late = write_day(tmp_path / "late.nc", 9, nx=400)
     assert "1 file excluded" in run("exclude", repo, late, "--group", "/").output
     assert icevirt.append(late, repo, authorize=folder(days)).files_excluded == 1

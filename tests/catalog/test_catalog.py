@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+import h5py
 import pytest
 
 import icevirt
@@ -170,3 +171,18 @@ def test_what_was_built_is_given_by_the_snapshot(days, tmp_path):
     assert output["catalog"].endswith("/catalog")
     assert output["files"] == 6
     assert len(output["plan"]) == 32
+
+
+def test_a_finding_says_how_many_files_have_it(days, tmp_path):
+    for path in (days[1], days[4]):
+        with h5py.File(path, "a") as file:
+            file["link"] = h5py.SoftLink("/nowhere")
+    report = icevirt.scan_files(days, tmp_path / "catalog")
+    (found,) = (each for each in report.findings if "link" in each)
+    assert found.endswith(" (2 of 6 files, first day1.nc)")
+    for path in set(days) - {days[1], days[4]}:
+        with h5py.File(path, "a") as file:
+            file["link"] = h5py.SoftLink("/nowhere")
+    report = icevirt.scan_files(days, tmp_path / "catalog")
+    (found,) = (each for each in report.findings if "link" in each)
+    assert found.endswith(" (all files)")

@@ -26,7 +26,7 @@ from icevirt.api.living import steps, trial
 from icevirt.api.pipeline.held_back import held_files, name_of
 from icevirt.api.pipeline.stages import closed_catalog
 from icevirt.api.pipeline.target import Target
-from icevirt.errors import InvalidInputError
+from icevirt.errors import InvalidInputError, RepositoryNotFoundError
 from icevirt.scan.registry import scanners
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks.scan import run_scan
@@ -361,6 +361,8 @@ def test_files_that_were_named_are_exactly_these(archive, tmp_path):
 def test_a_group_that_no_build_made_has_nothing_to_update(repo):
     with pytest.raises(InvalidInputError, match="icevirt build"):
         icevirt.update(repo, group="other")
+    with pytest.raises(RepositoryNotFoundError):
+        icevirt.update(f"{repo}-that-is-not-there")
     for wrong in ({"vanished": "ignore"}, {"if_running": "fight"}, {"settle": "soon"}):
         with pytest.raises(InvalidInputError):
             icevirt.update(repo, **wrong)

@@ -312,7 +312,10 @@ def test_era5_the_refusal_of_the_drift_offers_groups_and_floats(tmp_path, repo_p
     assert floats.price.startswith("stores 16.7 MiB")  # of float64
     plan = icevirt.plan(files, concat_dim="time", combine_options={"on_mismatch": "native"})
     (output,) = (note for note in plan.notes if note.startswith("/t2m"))
-    assert "must survive exactly, or the build stops; the error could be up to 0.01" in output
+    assert (
+        "must survive exactly, or the build stops; packing again could change them by up to 0.01"
+        in output
+    )
     with pytest.raises(CombineError, match=r"maximum error would be [0-9.e-]+ "):
         icevirt.build(
             files, repo_path, concat_dim="time", combine_options={"on_mismatch": "native"}

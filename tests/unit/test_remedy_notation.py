@@ -35,9 +35,9 @@ BOTH = {  # as written: in Python, on the command line
         'Run ds.to_zarr(store, n="3") and pass n=4.',
         'Run ds.to_zarr(store, n="3") and pass -n 4.',
     ),
-    'Build again: icevirt.build(files, repo, mode="w") (icevirt build ALL_FILES REPO --mode w).': (
+    'Build again: icevirt.build(files, repo, mode="w") (icevirt build SOURCES... REPO --mode w).': (
         'Build again: icevirt.build(files, repo, mode="w").',
-        "Build again: icevirt build ALL_FILES REPO --mode w.",
+        "Build again: icevirt build SOURCES... REPO --mode w.",
     ),
     "Nothing (really) to do.": ("Nothing (really) to do.", "Nothing (really) to do."),
 }

@@ -274,7 +274,4 @@ def report_of(  # noqa: PLR0917 - what a report says
 def _references(growth: Lengthened, tail: StoredTail) -> dict[str, ReferenceCounts]:
     """Return the references that were added, by path; of stored values those that were written."""
     counts = {each.added.path: each.added.references for each in growth.references}
-    for each in growth.values:
-        written = len(tail.chunks.get(each.node.id, ()))
-        counts[each.added.path] = ReferenceCounts(native=written)
-    return counts
+    return {**counts, **tail.values}

@@ -32,6 +32,7 @@ from icevirt.planning.combine.combine import combined
 from icevirt.planning.combine.prepare import prepare
 from icevirt.planning.edits.checked_names import refuse_void_options
 from icevirt.planning.growth.lengthened import Lengthened, OtherwiseError, steps_behind
+from icevirt.planning.growth.new_gaps import new_gaps
 from icevirt.planning.schedule.manifest_units import few_drafts
 from icevirt.planning.schedule.write_tasks import bundle
 from icevirt.repo.history.walks import only_rearranged
@@ -131,12 +132,12 @@ def scanned_ends(scan: Scan, *, most: int) -> ClosedCatalog:
 
 def planned_ends(
     job: Appending, scan: Scan, closed: ClosedCatalog
-) -> tuple[CatalogFacts, BuildPlan, int | None]:
+) -> tuple[CatalogFacts, BuildPlan, int | None, tuple[str, ...]]:
     """Combine the files at the ends with the new ones.
 
     Returns:
-        The facts that were combined, the plan, and behind which step the new files lie where a
-        person said how far apart steps are.
+        The facts that were combined, the plan, behind which step the new files lie where a person
+        said how far apart steps are, and remarks on steps that are missing.
 
     Raises:
         OtherwiseError: By themselves they do not combine.
@@ -162,7 +163,19 @@ def planned_ends(
         raise OtherwiseError(f"by themselves they do not combine: {error.what}") from error
     if prepared.left_out or prepared.cuts:
         not_flat("files hold the same steps, and one of them counts")
-    return prepared.facts, job.request.commit.named_containers.contained(facts, plan), steps
+    gaps = tuple(new_gaps(prepared, spec, len(job.state.ends), _steps_there(job, plan)))
+    plan = job.request.commit.named_containers.contained(facts, plan)
+    return prepared.facts, plan, steps, gaps if steps is None else ()
+
+
+def _steps_there(job: Appending, plan: BuildPlan) -> int | None:
+    """Return how long the dataset is along its dimension."""
+    (name,) = plan.concat_dim
+    for array in plan.arrays:
+        node = job.tip.find(array.path)
+        if isinstance(node, ArrayNode) and name in (names := node.dimension_names or ()):
+            return node.shape[names.index(name)]
+    return None
 
 
 def containers_lacking(job: Appending, plan: BuildPlan) -> tuple[VirtualChunkContainer, ...]:

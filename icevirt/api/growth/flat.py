@@ -189,7 +189,7 @@ def _appended(job: Appending) -> BuildReport:
         scan = scan_of(job)
         closed = scanned_ends(scan, most=FEW)
     with clock.phase("plan"):
-        facts, plan, steps = planned_ends(job, scan, closed)
+        facts, plan, steps, gaps = planned_ends(job, scan, closed)
         growth = lengthened(
             plan, facts, len(state.ends), state.decided, state.groups, job.tip, steps
         )
@@ -219,7 +219,7 @@ def _appended(job: Appending) -> BuildReport:
         recorded = record_of(job, plan, name_of(raw), listing.pieces, count, edited, growth, ends)
         writes += keep_made(job, plan, stored, recorded)
         snapshot_id = commit_tail(job, stored, containers, recorded, writes)
-    findings = (*(text for _, text in closed.findings), *kept_notes)
+    findings = (*closed.findings, *kept_notes, *gaps)
     return report_of(job, plan, growth, stored, snapshot_id, findings)
 
 

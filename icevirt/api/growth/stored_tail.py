@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Manifest
 from icevirt.model.metadata import document_of
@@ -25,6 +26,7 @@ from icevirt.planning.schedule.manifest_units import MAX_REFERENCES
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
+from icevirt.repo.summary import reference_counts
 from icevirt.tasks.chunk_encoding import decode_chunk, encode_chunks
 from icevirt.tasks.materialize import Sink, stored
 from icevirt.tasks.write_manifests import AddedChunks
@@ -48,6 +50,7 @@ class StoredTail:
     written: Mapping[ObjectId12, ManifestFile]
     chunks: Mapping[ObjectId8, NDArray[np.uint32]]  # that were added or written again, by array
     touched: frozenset[ObjectId8]  # arrays with too many of them
+    values: Mapping[str, ReferenceCounts]  # chunks of values that were written, by path
     hot: str  # the manifest that the next references join; "": none
     writes: tuple[Future[None], ...]  # that have to end before anybody sees it
 
@@ -126,10 +129,12 @@ def store_tail(
     chunks: dict[ObjectId8, list[NDArray[np.uint32]]] = {}
     for each in tables:
         chunks.setdefault(each.array.node.id, []).append(each.table.index)
+    counts: dict[str, ReferenceCounts] = {}
     for future in values:
-        made, index = future.result()
+        made, new = future.result()
         tables.append(made)
-        chunks[made.array.node.id] = [index]
+        chunks[made.array.node.id] = [new.index]
+        counts[made.array.added.path] = reference_counts(new)
     ids = frozenset(bytes(row) for each in tables for row in each.table.chunk_ids)
     listed = pool.submit(content_names.record, assets.storage, column(ids))
     if joined is not None:
@@ -145,6 +150,7 @@ def store_tail(
         written={info.id: info for info in infos},
         chunks={} if many else {key: _in_order(parts) for key, parts in chunks.items()},
         touched=frozenset(chunks) if many else frozenset(),
+        values=counts,
         hot=str(last.id) if last is not None and is_open else "",
         writes=(listed, *writes),
     )
@@ -251,7 +257,7 @@ def _with_values(
     new: NDArray[Any] | None,
     manifests: Mapping[ObjectId12, Manifest],
     sink: Sink,
-) -> tuple[_Table, NDArray[np.uint32]]:
+) -> tuple[_Table, ChunkTable]:
     """Write the chunks of values from the first that changes; return all, and which are new."""
     if new is None:
         raise OtherwiseError(f"the new files have no values of {each.node.path}")
@@ -265,7 +271,7 @@ def _with_values(
     written = stored(encode_chunks(each.zarr_json, values, at, chunks), sink)
     left = held.take(held.index[:, each.axis] < each.kept // edge)
     table = ChunkTable.concatenate([left, written]) if len(left) else written
-    return _Table(array=each, table=table, is_all=True), written.index
+    return _Table(array=each, table=table, is_all=True), written
 
 
 def _table(node: ArrayNode, manifests: Mapping[ObjectId12, Manifest]) -> ChunkTable:

@@ -40,6 +40,7 @@ from icevirt.catalog.listings import FileListing
 from icevirt.errors import InvalidInputError
 from icevirt.objects.authorize import entry_of
 from icevirt.planning.remedies import of_arguments
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.storage.protocol import Storage
 from icevirt.version import __version__
 
@@ -77,11 +78,13 @@ def look(call: UpdateCall) -> tuple[Target, dict[str, Any]]:
 
     Raises:
         InvalidInputError: There is none.
+        RepositoryNotFoundError: Nor is there a repository.
     """
     target = Target.look(call.storage, branch=call.branch, group=call.group, mode="w")
     last = target.last_build()
     record = None if last is None else provenance_of(last, target.group)
     if record is None:
+        RepoInfoFile(call.storage).read()
         raise InvalidInputError(
             "no build made this group, so there is nothing to update",
             do="Build it once: icevirt build SOURCES REPO.",
@@ -360,12 +363,12 @@ def _absent(record: Mapping[str, Any]) -> frozenset[str]:
 def _refuse_vanished(vanished: Sequence[SourceFile], how: Vanished) -> None:
     if how != "refuse":
         return
-    are = "is" if len(vanished) == 1 else "are"
+    are, its = ("is", "its") if len(vanished) == 1 else ("are", "their")
     raise InvalidInputError(
         f"{plural(len(vanished), 'file')} of the dataset {are} gone",
         fixes=[
-            of_arguments({"vanished": "missing"}, "their steps read as missing values"),
-            of_arguments({"vanished": "remove"}, "their steps are taken away"),
+            of_arguments({"vanished": "missing"}, f"{its} steps read as missing values"),
+            of_arguments({"vanished": "remove"}, f"{its} steps are removed"),
         ],
         do="Nothing was changed; readers refuse what refers to these files.",
         files=[file.url for file in vanished[:_SHOWN]],

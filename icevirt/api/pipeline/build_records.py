@@ -213,7 +213,7 @@ def _read(storage: Storage, path: str, tip: SnapshotSummary) -> RecordedBuild | 
         raise FormatError(
             "the record of a build is damaged",
             do='Build again from all files: icevirt.build(files, repo, mode="w") (icevirt build'
-            " ALL_FILES REPO --mode w).",
+            " SOURCES... REPO --mode w).",
             path=path,
             cause=str(error),
         ) from error

@@ -444,7 +444,7 @@ def _run(  # noqa: PLR0915, PLR0917 - a build from end to end, and the last one
         replacing.refuse_losses(allowed=request.commit.allow_changes, expected=request.expected)
         group_findings = replacing.findings()
     ends = ends_of(plan, facts.files, facts.arrays)
-    bad, findings = closed.bad, (*group_findings, *(text for _, text in closed.findings))
+    bad, findings = closed.bad, (*group_findings, *closed.findings)
     referring = facts.places is not facts.files.url
     del closed, facts  # as large as the plan, and nothing of it is needed any more
     job.scan.files.fold()  # while tasks run, the memory is theirs

@@ -36,8 +36,8 @@ CATALOG = f"{WORK_FOLDER}catalog/"
 _SHOWN = 5  # files in a message
 _SECOND = 1_000_000_000
 _AGAIN = (
-    'Build again from all files: icevirt.build(files, repo, mode="w") (icevirt build ALL_FILES REPO'
-    " --mode w)."
+    'Build again from all files: icevirt.build(files, repo, mode="w") (icevirt build SOURCES...'
+    " REPO --mode w)."
 )
 
 

@@ -80,7 +80,7 @@ def _changed(found: Compared, held: int) -> SourcesChangedError:
             ),
         ],
         do="Nothing was appended. You can also build again from all files:"
-        ' icevirt.build(files, repo, mode="w") (icevirt build ALL_FILES REPO --mode w).',
+        ' icevirt.build(files, repo, mode="w") (icevirt build SOURCES... REPO --mode w).',
         files=dict(list(found.changed.items())[:_SHOWN]),
     )
 

@@ -63,7 +63,8 @@ def scan_and_infer(
     known = begin_scan(job)
     found = _compared(executor, job, known, tolerance)
     later = job if found.dimensions is None else _along(job, found.dimensions)
-    scanned = found.files + scan_missing(executor, later, job.settled() if found.files else known)
+    known = job.settled() if found.files else known
+    scanned = found.files + scan_missing(executor, later, known, ends=found.files)
     if found.dimensions is None:  # no file near an end is good, or one ends its process
         found = _compared(executor, job, job.settled(), tolerance)
     if not found.dimensions:

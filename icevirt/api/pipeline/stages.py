@@ -131,10 +131,13 @@ def begin_scan(job: Scan) -> CatalogLookup:
     return known
 
 
-def scan_missing(executor: Executor, job: Scan, known: CatalogLookup | None = None) -> int:
+def scan_missing(
+    executor: Executor, job: Scan, known: CatalogLookup | None = None, *, ends: int = 0
+) -> int:
     """Scan the files that are not in the catalog yet; return how many that were.
 
-    ``known`` says which those are, where the scan has begun already.
+    ``known`` says which those are, where the scan has begun already, and ``ends`` how many files
+    were scanned then.
     """
     known = begin_scan(job) if known is None else known
     missing = [job.files[at] for at in known.missing.tolist()]
@@ -163,8 +166,9 @@ def scan_missing(executor: Executor, job: Scan, known: CatalogLookup | None = No
         files = [file for part in done for file in part.files]
         return Progress(
             phase="scan",
-            done=len(files),
-            total=len(missing),
+            done=len(files) + ends,
+            total=len(missing) + ends,
+            found=ends,
             unit="files",
             files=len(files),
             bytes=sum(file.size for file in files),
@@ -389,13 +393,14 @@ def _too_many(bad: tuple[BadFile, ...], total: int) -> ScanError:
     first = reason_of(bad[0].error, bad[0].url).rstrip(".")
     names = listed([file.url.rpartition("/")[2] for file in bad], _NAMED)
     fixes: list[Fix] = []
+    which = ":" if len(bad) == 1 else "; the first:"
     do = "Check that these are the files you meant."
     if len(bad) < total:
-        do = "You can also repair or remove them."
+        do = f"You can also repair or remove {'it' if len(bad) == 1 else 'them'}."
         fixes = [scan_fix(f"leaves out {names}", max_bad_files=len(bad))]
     unreadable = sum(each.code == StorageError.code for each in bad)  # the storage failed
     return ScanError(
-        f"{len(bad)} of {total} files cannot be scanned; the first: {first}",
+        f"{len(bad)} of {total} files cannot be scanned{which} {first}",
         fixes=(*bad[0].fixes, *fixes),
         do=do,
         bad_files=[file.url for file in bad[:_SHOWN]],

@@ -219,7 +219,7 @@ def _spans(
             raise InvalidInputError(
                 "the dataset has another length than its files make",
                 do='Build it again from its files: icevirt.build(files, repo, mode="w") (icevirt'
-                " build ALL_FILES REPO --mode w).",
+                " build SOURCES... REPO --mode w).",
                 variable=array.path,
                 steps=steps,
                 planned=array.shape[array.axes[axis]],

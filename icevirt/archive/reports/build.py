@@ -320,7 +320,7 @@ class Progress:
     files: int = 0  # source files behind what is done
     references: int = 0  # behind what is done; 0 where a phase does not know
     bytes: int = 0  # of the source files behind what is done
-    found: int = 0  # of what is done, what an earlier run left
+    found: int = 0  # of what is done, what was done before the clock began
     seconds: float = 0.0  # since the phase began
 
     @property

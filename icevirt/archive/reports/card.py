@@ -31,19 +31,23 @@ def card(
     return (
         f"<div><code>{text(title)}</code><table>{rows}</table>"
         + (f"<ul>{notes}</ul>" if notes else "")
-        + "<pre>"
+        + "<pre><code>"
         + "\n".join(map(text, step))
-        + "</pre></div>"
+        + "</code></pre></div>"
     )
 
 
 def table(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """Return rows as HTML."""
-    head = "".join(f"<th>{text(name)}</th>" for name in names)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{text(value)}</td>" for value in row) + "</tr>" for row in rows
-    )
+    """Return rows as HTML: texts at the left, where notebooks put all, and numbers at the right."""
+    head = "".join(f'<th style="text-align:left">{text(name)}</th>' for name in names)
+    body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _cell(value: object) -> str:
+    side = "right" if isinstance(value, int | float) else "left"
+    whole = ";white-space:nowrap" if isinstance(value, tuple) else ""
+    return f'<td style="text-align:{side}{whole}">{text(value)}</td>'
 
 
 def text(value: object) -> str:

@@ -95,7 +95,7 @@ class UpdateReport(BuildReport):
     def __repr__(self) -> str:
         """Return what was updated, in one line."""
         notes = f"  {plural(len(self.findings), 'note')}" if self.findings else ""
-        would = "would be " if self.is_dry_run else ""
+        would = "dry run, " if self.is_dry_run else ""
         return (
             f"<UpdateReport {would}{line(self.branch)}@{self.snapshot_id[:6] or 'nothing'}"
             f"  {line(self.summary)}{notes}>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from typer.core import TyperCommand
@@ -24,6 +25,12 @@ _KINDS = {
 class Command(TyperCommand):
     """A command whose help a person can find their way in."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for each in self.params:  # errors name arguments as the help does
+            if each.param_type_name == "argument":
+                each.metavar = each.metavar or str(each.name).upper()
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command; what it prints names its own flags."""
         remember_flags({str(each.name): max(each.opts, key=len) for each in self.params})
@@ -31,10 +38,7 @@ class Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return what follows the name of the command in its usage."""
-        return [
-            each if each == "[OPTIONS]" else each.upper()
-            for each in super().collect_usage_pieces(ctx)
-        ]
+        return [re.sub(r"[{}]", "", each) for each in super().collect_usage_pieces(ctx)]
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         """Write what the command does, and commands to start from."""
@@ -49,7 +53,7 @@ class Command(TyperCommand):
         written = [(each, each.get_help_record(ctx)) for each in self.get_params(ctx)]
         records = [(each, record) for each, record in written if record is not None]
         arguments = [
-            (str(each.metavar or each.name).upper(), help_text)
+            (str(each.metavar), help_text)
             for each, (_, help_text) in records
             if each.param_type_name == "argument"
         ]

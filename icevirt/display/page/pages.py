@@ -38,9 +38,12 @@ def plan_page(plan: BuildPlan) -> str:
         ("group", plan.group),
         *((f"along {each.dimension}", str(each)) for each in plan.dimensions),
         ("references", bytes_of(cost.references, "to be stored")),
-        ("manifests", f"{cost.write_tasks:,} of {count(cost.windows, 'window')}"),
+        ("manifests", f"{cost.write_tasks:,}, for {count(cost.windows, 'window')} of arrays"),
         ("executor", plan.executor),
-        ("memory", f"{size(cost.task_memory)} in a task, {size(cost.driver_memory)} in the driver"),
+        (
+            "memory",
+            f"{size(cost.task_memory)} for a task, {size(cost.driver_memory)} for the driver",
+        ),
         ("authorize", ", ".join(entry(entry_of(each)) for each in plan.containers)),
     ]
     return page(
@@ -106,8 +109,9 @@ def repository_page(
 def _build(report: BuildReport | None) -> str:
     if report is None:
         return ""
+    reused = f", {report.files_reused:,} reused" if report.files_reused else ""
     rows = [
-        ("files", f"{report.files_scanned:,} scanned, {report.files_reused:,} reused"),
+        ("files", f"{report.files_scanned:,} scanned{reused}"),
         ("manifests", f"{report.manifests:,}, {size(report.manifest_bytes)}"),
         ("executor", report.executor),
         ("time", durations(report.seconds)),
@@ -147,7 +151,7 @@ def _costs(costs: Sequence[ArrayCost]) -> str:
     rows = (
         (
             each.path,
-            size(each.bytes_per_chunk),
+            size(each.bytes_per_chunk) if each.bytes_per_chunk else "",
             "" if each.map is None else count(each.map.requests, "request"),
             "" if each.map is None else size(each.map.bytes),
             "" if each.series is None else count(each.series.requests, "request"),
@@ -158,7 +162,7 @@ def _costs(costs: Sequence[ArrayCost]) -> str:
     )
     made = table(headings, rows, numbers=headings[1:])
     hint = '<p class="soft">A map is one step of all points, a series one point of all steps. '
-    return f"{hint}Requests are at most so many.</p>{made}" if made else ""
+    return f"{hint}Numbers of requests are upper bounds.</p>{made}" if made else ""
 
 
 def _eras(eras: Eras | None) -> str:
@@ -176,7 +180,7 @@ def _eras(eras: Eras | None) -> str:
         for each in eras.eras
     )
     lead = f"<p>{eras.count:,} eras: groups of files that decode equally.</p>"
-    choices = lines(f"{each.option}: {each.does}" for each in eras.choices)
+    choices = lines(shown(f"{each.option}: {each.does}") for each in eras.choices)
     return lead + table(headings, rows, numbers=("files",)) + choices
 
 

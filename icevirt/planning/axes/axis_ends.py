@@ -181,5 +181,7 @@ def describe_axes(axes: Sequence[AxisSummary]) -> Iterator[str]:
         )
         if axis.spacing:
             reserve = choose(spacing={axis.dimension: axis.spacing})
-            line += f". To give these steps a place, where they read as missing, add {reserve}"
+            line += (
+                f". To give these steps a place, where they read as missing, build with {reserve}"
+            )
         yield line

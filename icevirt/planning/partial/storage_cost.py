@@ -122,7 +122,7 @@ def _line(array: PlannedArray, hybrid: Hybrid) -> str:
             f" values) are stored, because {hybrid.why}"
         )
     if (error := max_error(hybrid)) is not None:
-        off = f"; the error could be up to {error:g}" if error else ""
+        off = f"; packing again could change them by up to {error:g}" if error else ""
         said.append(
             f"values that are packed differently must survive exactly, or the build stops{off}. To "
             "keep every value, store floats with float_variables, or build a group for each era"

@@ -12,7 +12,7 @@ def test_the_command_appends_what_is_new_and_says_so(run, tmp_path):
     days, repo = write_days(tmp_path / "days", 3), tmp_path / "repo"
     status, output, _ = run("append", days[0], repo)
     assert status == 0
-    assert "1, and 0 were there already" in output
+    assert "1 file; 0 were there already" in output
     status, output, _ = run("append", tmp_path / "days", repo, "--output", "json")
     found = json.loads(output)
     assert (status, found["files_appended"], found["files_known"]) == (0, 2, 1)

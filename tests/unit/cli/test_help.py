@@ -89,7 +89,7 @@ def test_a_missing_repository_is_called_missing(tmp_path, monkeypatch):
         assert result.exit_code == 2
         assert f"Missing argument 'REPO': {what}" in " ".join(result.stderr.split())
     result = RUNNER.invoke(main.app, ["build", "nowhere"])
-    assert "Missing argument 'SOURCES...'" in " ".join(result.stderr.split())
+    assert "Missing argument 'SOURCES'" in " ".join(result.stderr.split())
 
 
 def test_a_wrong_command_line_is_json_where_json_is_asked(run):

@@ -10,7 +10,7 @@ import pytest
 from icevirt.api.pipeline.events import Clock, telling_failures
 from icevirt.display.document import document
 from icevirt.display.events import JsonFormatter
-from icevirt.display.fixes import commands
+from icevirt.display.fixes import build_of, commands
 from icevirt.display.refusals import lines
 from icevirt.errors import CombineError, Fix
 from icevirt.planning.remedies import build_fix, fix, scan_fix
@@ -232,7 +232,7 @@ def test_a_log_has_the_fixes_as_a_field_and_in_words_once(caplog):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("append new/a.nc repo --group /g", "build ALL_FILES repo --group /g --mode w"),
+        ("append new/a.nc repo --group /g", "build SOURCES... repo --group /g --mode w"),
         ("build a.nc repo --quiet", "build a.nc repo --quiet --mode w"),
     ],
 )
@@ -243,6 +243,42 @@ def test_what_append_cannot_do_is_a_build_of_all_files(words, expected):
         assert command(build_fix("", mode="w"), *words.split()) == expected.split()
     finally:
         REPOSITORY.reset(token)
+
+
+BUILDS = {
+    "a plan": ("plan a.nc b.nc", {}, "build a.nc b.nc REPO"),
+    "options of a plan alone": (
+        "plan a.nc --write-recipe r.toml --report=p.html -o text -q --concat-dim t",
+        {},
+        "build a.nc --concat-dim t REPO",
+    ),
+    "a recipe": ("plan -f r.toml --missing reserve", {}, "build -f r.toml --missing reserve REPO"),
+    "a repository that holds nothing": ("plan a.nc --repo new", {}, "build a.nc new"),
+    "a repository that holds a dataset": (
+        "plan a.nc --repo=old",
+        {"replaces": True},
+        "build a.nc --mode w old",
+    ),
+    "a dataset that becomes less": (
+        "plan a.nc --repo old",
+        {"replaces": True, "changes": True},
+        "build a.nc --mode w --allow-changes old",
+    ),
+    "a file whose name begins with a dash": ("plan -- -a.nc", {}, "build -- -a.nc REPO"),
+}
+
+
+@pytest.mark.parametrize(("words", "held", "expected"), BUILDS.values(), ids=BUILDS.keys())
+def test_the_build_of_a_plan_takes_its_options(words, held, expected):
+    made = build_of(words.split(), **{"replaces": False, "changes": False} | held)
+    assert shlex.split(made, comments=True) == ["icevirt", *expected.split()]
+    assert ("older snapshots keep it" in made) == held.get("changes", False)
+
+
+def test_the_build_of_a_plan_shows_no_secret():
+    made = build_of(["plan", "https://me:secret@host/a.nc"], replaces=False, changes=False)
+    assert "secret@" not in made
+    assert made.endswith("# put the secrets of the URLs back")
 
 
 def test_what_is_authorized_already_stays():

@@ -81,7 +81,7 @@ def test_a_plan_shows_its_cost():
         "3,000 virtual: 117.2 KiB stay in the files",
         "3 windows",
         "direct, no shuffle",
-        "in a task",
+        "for a task",
         "at most 2 requests, 40 B of /tos",
         "at most 3,003 requests, 117.2 KiB of /tos",
         "note: ordered by time",
@@ -111,7 +111,7 @@ def test_eras_show_what_differs_and_what_can_be_done():
         "and 3 runs more",
         "/a.nc is not in 7 places of era_0: a.nc and 6 more",
         'on_mismatch="eras"  2 groups, a.nc',
-        "natively  stored; 2.0 KiB to be stored; the error could be up to 0.005",
+        "natively  stored; 2.0 KiB to be stored; packing again could change values by up to 0.005",
     ):
         assert words in output
     assert document(samples.eras())["eras"][1]["name"] == "era_1"

@@ -134,7 +134,7 @@ def test_files_that_are_packed_otherwise_are_named_with_the_error_that_could_be(
     (line,) = describe_storage([made])
     assert line.startswith("/v: 1 of 3 chunks (4 bytes of values) are stored, because 1 of 3 files")
     assert "differ in scale_factor (first: file:///data/f2)" in line
-    assert "the error could be up to 0.25" in line
+    assert "packing again could change them by up to 0.25" in line
     floats = array(packed(0.5, 0.5, 2.0, kind="f4"))
     assert max_error(floats.hybrid) == 0.0
     assert "error could be" not in describe_storage([floats])[0]

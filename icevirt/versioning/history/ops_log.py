@@ -61,9 +61,7 @@ def logged(
         StorageError: The log's newest entry lies too far in the future.
     """
     entry = OpsLogEntry(kind=kind, updated_at=stamp(now, top=newest_at(info)))
-    log = OpsLog.of([entry])
-    if older := OpsLog.of(info.latest_updates):
-        log = log + OpsLog.of([replace(older[0], backup_path=backup)]) + older[1:]
+    log = OpsLog.of(info.latest_updates).with_newest(entry, backup=backup)
     return _cut(replace(info, latest_updates=log), max(limit, 1))
 
 

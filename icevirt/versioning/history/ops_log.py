@@ -76,6 +76,8 @@ def follows(info: RepoInfo, backups: Collection[str]) -> bool:
 
 def _cut(info: RepoInfo, limit: int) -> RepoInfo:
     """Drop what exceeds the limit, from the newest entry on that the backups can continue with."""
+    if len(info.latest_updates) <= limit:
+        return info
     for at, entry in enumerate(info.latest_updates[limit:], limit):
         if entry.backup_path is not None:
             return replace(

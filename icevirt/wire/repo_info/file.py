@@ -70,8 +70,7 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
             small.link(place, ops_log.write(tail, columns))
         else:
             small.link(place, snapshot_records.write(tail, index.columns, records))
-    payload = b"".join([small.out, *(part.tobytes() for part in tail.blocks())])
-    return header.pack(FileKind.repo_info, payload, level=level)
+    return header.pack(FileKind.repo_info, tail.payload(small.out).data, level=level)
 
 
 def decode(raw: bytes) -> RepoInfo:

@@ -133,15 +133,14 @@ class SnapshotColumns:
             pruned=np.concatenate([self.pruned, other.pruned]),
         )
 
-    def with_one(self, info: SnapshotSummary, *, row: int, parent: int) -> SnapshotColumns:
+    def with_one(self, one: SnapshotColumns, *, row: int, parent: int) -> SnapshotColumns:
         """Return the columns with one more snapshot, which becomes that row.
 
         Args:
-            info: The snapshot.
+            one: The snapshot.
             row: Where its id belongs among the ones here.
-            parent: The row of its parent here, or ``NO_PARENT``.
+            parent: The row of its parent here.
         """
-        one = SnapshotColumns.of([info])
         item, pruned = int(self.items_of.first[row]), int(self.pruned_of.first[row])
         parents = _put_in(self.parent, row, np.array([parent]))
         parents += parents >= row

@@ -98,15 +98,15 @@ class SnapshotRecords:
         copy_ranges(text, begin, raw, text_at + 4, columns.message.lengths)
         return cls(raw, starts, kind)
 
-    def with_one(self, columns: SnapshotColumns, row: int) -> SnapshotRecords:
-        """Return the records of ``columns``, of which all but that row are here."""
-        one = SnapshotRecords.of(columns.take(np.array([row])))
+    def with_one(self, snapshot: SnapshotColumns, row: int, parent: Places) -> SnapshotRecords:
+        """Return the records with one more, which becomes that row; all have new parents."""
+        one = SnapshotRecords.of(snapshot)
         begin = self.starts[row]
         starts = np.concatenate([self.starts[: row + 1], self.starts[row:] + len(one.raw)])
         raw = np.concatenate([self.raw[:begin], one.raw, self.raw[begin:]])
         kind = np.concatenate([self.kind[:row], one.kind, self.kind[row:]])
         at = starts[:-1] + _by_kind(kind, "parent_offset")
-        raw.view("<i4")[at // 4] = columns.parent
+        raw.view("<i4")[at // 4] = parent
         return SnapshotRecords(raw, starts, kind)
 
     def linked(self, start: int, targets: dict[str, Places]) -> Bytes:

@@ -38,9 +38,9 @@ _PRUNED = "pruned_ancestor_tx_logs"
 class RowIndex:
     """Finds the rows of ids in columns: by bisection if ids ascend, else in a dictionary."""
 
-    def __init__(self, columns: SnapshotColumns) -> None:
+    def __init__(self, columns: SnapshotColumns, *, is_sorted: bool = False) -> None:
         self.columns = columns
-        self.is_sorted = columns.is_sorted()
+        self.is_sorted = is_sorted or columns.is_sorted()
         self._keys = columns.ids.tobytes()
         self._rows: dict[bytes, int] | None = None
         if not self.is_sorted:
@@ -153,9 +153,10 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
             if not index.is_sorted or (parent := index.row(info.parent_id)) is None:
                 return None
             row = index.place(key)
-            columns = index.columns.with_one(info, row=row, parent=parent)
-            records = records and records.with_one(columns, row)
-            index = RowIndex(columns)
+            one = SnapshotColumns.of([info])
+            columns = index.columns.with_one(one, row=row, parent=parent)
+            records = records and records.with_one(one, row, columns.parent)
+            index = RowIndex(columns, is_sorted=True)
         return SnapshotInfos(index, 2, records=records)
 
     def written(self) -> tuple[RowIndex, SnapshotRecords]:

@@ -25,6 +25,7 @@ from icevirt.repo.cache import Cache
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.manifest_lookup import IndexedManifest, ManifestLookup
 from icevirt.storage.protocol import ObjectInfo, Storage, Written
+from icevirt.versioning import chunk_tables
 from icevirt.versioning.id_columns import column
 from icevirt.wire import snapshot as snapshot_file
 from icevirt.wire import transaction_log as log_file
@@ -34,6 +35,7 @@ from icevirt.wire.manifests.open_manifest import OpenManifest
 
 CACHE_BYTES = 256 * 1024 * 1024
 _MOST_HELD = 4 * 1024 * 1024  # bytes of objects that wait for a commit
+_SMALL = 1024 * 1024  # bytes of a manifest that is kept for the next commit
 _MOST_FILES = 64  # that are open at once when they are written
 _NODE_BYTES = 600  # a decoded node without its document, roughly
 _ALPHABET = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
@@ -113,6 +115,11 @@ class Assets:
         """Return a manifest without keeping it; raises as `snapshot` does."""
         return self.decoded_manifest(key, self.manifest_file(key))
 
+    def manifest_to_rewrite(self, key: ObjectId12) -> Manifest:
+        """Return a manifest as `read_manifest` does, from memory if this process wrote it."""
+        found: Manifest | None = self._cache.find(("written", key))
+        return found or self.read_manifest(key)
+
     def decoded_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
         """Return the manifest in a file that was read. Raises ``FormatError``."""
         with layout.naming(layout.manifest(key)):
@@ -177,6 +184,10 @@ class Assets:
         """Store chunk tables as one manifest; its id covers its content."""
         file, raw = self.encoded_manifest(arrays)
         (held or self.storage).put(layout.manifest(file.id), raw)
+        if held and len(raw) <= _SMALL:
+            stored = {node: table for node, table in arrays.items() if len(table)}
+            size = sum(chunk_tables.nbytes(table) for table in stored.values())
+            self._cache.put(("written", file.id), Manifest(id=file.id, arrays=stored), size)
         return file
 
     def encoded_manifest(self, arrays: dict[ObjectId8, ChunkTable]) -> tuple[ManifestFile, bytes]:

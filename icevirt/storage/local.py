@@ -61,6 +61,10 @@ class LocalStorage:
     def __init__(self, path: str | os.PathLike[str], *, wait_for_disk: bool = True) -> None:
         self._root = urls.as_local_path(path)
         self._sync = durable.sync if wait_for_disk else durable.no_sync
+        self._last = b"", ""  # the object whose version was asked for last, and its digest
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_last": (b"", "")}
 
     @property
     def url(self) -> str:
@@ -110,7 +114,13 @@ class LocalStorage:
     def get_versioned(self, path: str) -> tuple[bytes, Version]:
         """Return the object and its version."""
         body, facts = self._read(self._full(path))
-        return body, _version(body, facts)
+        last, digest = self._last  # a commit reads the same object several times
+        if last == body:
+            body = last
+        else:
+            digest = hashlib.blake2b(body, digest_size=16).hexdigest()
+            self._last = body, digest
+        return body, _version(digest, facts)
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
         """Yield the objects below ``prefix``, in no particular order unless behind a path."""
@@ -207,7 +217,6 @@ class LocalStorage:
         return unnamed
 
     def _written(self, files: durable.UnnamedFiles, folder: str, body: bytes) -> int | None:
-        durable.make_directory(folder, self._sync)
         with suppress(FileNotFoundError):  # removed meanwhile, as empty directories are
             return files.write(folder, body)
         return None
@@ -430,9 +439,8 @@ def _as_storage_errors(full: str) -> Iterator[None]:
         ) from error
 
 
-def _version(body: bytes, facts: os.stat_result) -> Version:
+def _version(digest: str, facts: os.stat_result) -> Version:
     """Cover the content, and the file, so that equal content written anew is another version."""
-    digest = hashlib.blake2b(body, digest_size=16).hexdigest()
     return Version(f"{digest}-{facts.st_ino:x}-{facts.st_mtime_ns:x}-{facts.st_ctime_ns:x}")
 
 

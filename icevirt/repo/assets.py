@@ -7,6 +7,7 @@ each time; `icevirt.repo.repo_info_file` changes it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,6 @@ from icevirt.repo.cache import Cache
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.manifest_lookup import IndexedManifest, ManifestLookup
 from icevirt.storage.protocol import ObjectInfo, Storage, Written
-from icevirt.versioning import chunk_tables
 from icevirt.versioning.id_columns import column
 from icevirt.wire import snapshot as snapshot_file
 from icevirt.wire import transaction_log as log_file
@@ -165,6 +165,8 @@ class Assets:
         """Store a snapshot. Raises ``FormatError`` for what the V1 format cannot express."""
         raw = snapshot_file.encode(snapshot, level=self.level, spec_version=self.spec_version)
         (held or self.storage).put(layout.snapshot(snapshot.id), raw)
+        if held and self.spec_version > 1:  # a file of V2 does not say the parent
+            self._cache.put(("snapshot", snapshot.id), *_weighed(replace(snapshot, parent_id=None)))
 
     def put_new_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """Store a snapshot unless its file is there; return the one that is there afterwards."""
@@ -185,9 +187,7 @@ class Assets:
         file, raw = self.encoded_manifest(arrays)
         (held or self.storage).put(layout.manifest(file.id), raw)
         if held and len(raw) <= _SMALL:
-            stored = {node: table for node, table in arrays.items() if len(table)}
-            size = sum(chunk_tables.nbytes(table) for table in stored.values())
-            self._cache.put(("written", file.id), Manifest(id=file.id, arrays=stored), size)
+            self._keep_manifest(file.id, arrays)
         return file
 
     def encoded_manifest(self, arrays: dict[ObjectId8, ChunkTable]) -> tuple[ManifestFile, bytes]:
@@ -220,12 +220,19 @@ class Assets:
             for key in keys:
                 self._unlisted.pop(key, None)
 
+    def _keep_manifest(self, key: ObjectId12, arrays: dict[ObjectId8, ChunkTable]) -> None:
+        """Keep a manifest for the next commit, if its file holds all that the tables do."""
+        if any(table.locations.has_two_checksums() for table in arrays.values()):
+            return
+        stored = {node: table for node, table in arrays.items() if len(table)}
+        self.lookup.keep(key, stored)
+        self._cache.put(("written", key), Manifest(id=key, arrays=stored), 0)
+
     # -- with their weight -------------------------------------------------------------------
 
     def _fetch_snapshot(self, key: ObjectId12) -> tuple[Snapshot, int]:
         with layout.naming(layout.snapshot(key)):
-            found = _same(key, snapshot_file.decode(self.snapshot_file(key)))
-        return found, sum(_NODE_BYTES + len(node.user_data) for node in found.nodes)
+            return _weighed(_same(key, snapshot_file.decode(self.snapshot_file(key))))
 
     def _fetch_log(self, key: ObjectId12) -> tuple[TransactionLog, int]:
         raw = self.log_file(key)
@@ -263,6 +270,11 @@ class HeldObjects:
         held, self._held = self._held, {}
         self._free = _MOST_HELD
         return held
+
+
+def _weighed(snapshot: Snapshot) -> tuple[Snapshot, int]:
+    """Return a snapshot and the memory that it takes, roughly."""
+    return snapshot, sum(_NODE_BYTES + len(node.user_data) for node in snapshot.nodes)
 
 
 def _same[T: (Snapshot, SnapshotSummary, Manifest, OpenManifest, TransactionLog)](

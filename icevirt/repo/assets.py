@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +20,18 @@ from icevirt.model.chunks import ChunkTable, Manifest
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ManifestFile, Snapshot
 from icevirt.model.strings import Strings
-from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
 from icevirt.repo.cache import Cache
-from icevirt.repo.maintenance import content_names
 from icevirt.repo.manifest_lookup import IndexedManifest, ManifestLookup
 from icevirt.storage.protocol import ObjectInfo, Storage, Written
 from icevirt.versioning.id_columns import column
 from icevirt.wire import snapshot as snapshot_file
-from icevirt.wire import transaction_log as log_file
 from icevirt.wire.manifests import manifest as manifest_file
 from icevirt.wire.manifests.manifest import ManifestEncoding
 from icevirt.wire.manifests.open_manifest import OpenManifest
+
+if TYPE_CHECKING:  # a reader of values reads none
+    from icevirt.model.transaction_log import TransactionLog
 
 CACHE_BYTES = 256 * 1024 * 1024
 _MOST_HELD = 4 * 1024 * 1024  # bytes of objects that wait for a commit
@@ -176,6 +176,8 @@ class Assets:
 
     def put_transaction_log(self, log: TransactionLog, held: HeldObjects | None = None) -> None:
         """Store a transaction log, which holds columns of indices as manifests do."""
+        from icevirt.wire import transaction_log as log_file
+
         level = self.manifests.level
         raw = log_file.encode(log, level=level, spec_version=self.spec_version)
         (held or self.storage).put(layout.transaction_log(log.id), raw)
@@ -216,6 +218,8 @@ class Assets:
         This precedes everything that publishes references to them, or sends them to a process.
         """
         if keys := list(self._unlisted):
+            from icevirt.repo.maintenance import content_names
+
             content_names.record(self.storage, column(keys))
             for key in keys:
                 self._unlisted.pop(key, None)
@@ -235,6 +239,8 @@ class Assets:
             return _weighed(_same(key, snapshot_file.decode(self.snapshot_file(key))))
 
     def _fetch_log(self, key: ObjectId12) -> tuple[TransactionLog, int]:
+        from icevirt.wire import transaction_log as log_file
+
         raw = self.log_file(key)
         with layout.naming(layout.transaction_log(key)):
             log = _same(key, log_file.decode(raw))

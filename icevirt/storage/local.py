@@ -25,10 +25,9 @@ from typing import Any
 from icevirt.connect import urls
 from icevirt.connect.retry import jitter
 from icevirt.errors import ObjectNotFoundError, StorageError
-from icevirt.storage import claims, durable
+from icevirt.storage import durable
 from icevirt.storage.memory import refuse_huge, too_short
 from icevirt.storage.mounts import Mount, existing, is_kept_by_kernel, mount_of
-from icevirt.storage.probe import probe
 from icevirt.storage.protocol import (
     NOTHING,
     LostRace,
@@ -267,6 +266,8 @@ class LocalStorage:
         """
         mount = _look_at(self._root)
         if mount is not None and os.path.isdir(self._root):
+            from icevirt.storage import claims
+
             with _as_storage_errors(self._root), durable.directory(self._root) as root:
                 claims.look(root, self._root, mount.kind)
 
@@ -280,6 +281,8 @@ class LocalStorage:
             # directories are locked on this machine only, whatever the server can do: of NFS, SMB
             # and FUSE the kernel passes on locks of files
             with _lock_file(self._root) as file, _held(file, self.url):
+                from icevirt.storage import claims
+
                 if mount.keeps_locks or (mount.is_fuse and is_kept_by_kernel(file)):
                     claims.claim(root, self._root, mount.kind)
                 yield
@@ -385,6 +388,8 @@ def _look_at(root: str) -> Mount | None:
             path=root,
             file_system=mount.kind,
         )
+    from icevirt.storage.probe import probe
+
     with _as_storage_errors(root):
         probe(existing(root), mount.kind)
     return mount

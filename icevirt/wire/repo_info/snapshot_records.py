@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.deferred_dataclass import dataclass
-from icevirt.ids import ObjectId12
 from icevirt.model.strings import Bytes, Places, copy_ranges
 from icevirt.wire.flatbuffer.columns_write import (
     BLOCK,

@@ -216,7 +216,7 @@ def infos_of(snapshots: Mapping[ObjectId12, SnapshotSummary]) -> SnapshotInfos:
     """
     if isinstance(snapshots, SnapshotInfos):
         return snapshots.folded()
-    return _infos(EMPTY.with_changed({}.get, snapshots), 2)
+    return _infos(EMPTY.with_changed(lambda _: None, snapshots), 2)
 
 
 # -- reading --------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ times. This decorator makes the same classes, for modules that every reader impo
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _DEFAULTS = {"init": True, "repr": True, "eq": True, "frozen": False}
 
 
+_SPECIAL = re.compile("ClassVar|InitVar|KW_ONLY")
 _USES = 10  # without compiling; each takes some microseconds more
 
 
@@ -116,10 +118,18 @@ def _made(cls: type, how: dict[str, bool], *, slots: bool, kw_only: bool) -> typ
     is_frozen = how["frozen"]
     # what makes a class frozen is compiled at once; only with a base is it checked, too
     inherits = any(dataclasses.is_dataclass(base) for base in cls.__mro__[1:])
+    types = own.get("__annotations__", {})
+    # text is searched for `ClassVar` by regular expressions, several for each field
+    cls.__annotations__ = {
+        name: each if _SPECIAL.search(str(each)) else object for name, each in types.items()
+    }
     made: Any = dataclasses.dataclass(
         init=False, repr=False, eq=False, frozen=is_frozen and inherits, slots=slots,
         kw_only=kw_only,
     )(cls)  # fmt: skip
+    made.__annotations__ = types
+    for name in types.keys() & made.__dataclass_fields__.keys():
+        made.__dataclass_fields__[name].type = types[name]
     deferred = [f"__{name}__" for name in ("init", "repr", "eq") if how[name]]
     for name in deferred:
         if name not in own:

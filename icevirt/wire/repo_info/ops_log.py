@@ -51,7 +51,9 @@ _BACKUP_FORM = [
     *20 * [ALPHABET.encode()],
 ]
 _BACKUP_SIZE = len(_BACKUP_FORM)
-_ALLOWED = np.array([np.isin(np.arange(256), list(letters)) for letters in _BACKUP_FORM])
+_ALLOWED = np.zeros((_BACKUP_SIZE, 256), np.bool_)
+for _place, _letters in enumerate(_BACKUP_FORM):
+    _ALLOWED[_place, list(_letters)] = True
 _NO_BACKUP = "not the name of a backup of the repo info"
 _REMEMBERED = 4096  # forms of entries; a log has a thousand entries, unless configured otherwise
 _ALIGN = 8

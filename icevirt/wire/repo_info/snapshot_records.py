@@ -32,6 +32,7 @@ _PRUNED = "pruned_ancestor_tx_logs"
 _FIELDS = frozenset({"id", "parent_offset", "flushed_at", "message", "metadata"})
 _ITEM = frozenset({"name", "value"})
 _ALIGN = 8
+_FEW = 64  # references that are written one by one
 _KINDS: tuple[tuple[str, ...], ...] = ((), ("metadata",), (_PRUNED,), ("metadata", _PRUNED))
 """What the records of each kind refer to, beside their message."""
 
@@ -108,18 +109,26 @@ class SnapshotRecords:
         raw.view("<i4")[at // 4] = parent
         return SnapshotRecords(raw, starts, kind)
 
-    def linked(self, start: int, targets: dict[str, Places]) -> Bytes:
-        """Return the bytes as they stand at ``start``, with references to ``targets`` of rows."""
-        raw = self.raw
-        if self.kind.any():
-            raw = raw.copy()
-            for name, places in targets.items():
-                kinds = [number for number, names in enumerate(_KINDS) if name in names]
-                for number in kinds:
-                    rows = np.flatnonzero(self.kind == number)
-                    slots = self.starts[rows] + _by_kind(self.kind[rows], name)
-                    raw.view("<u4")[slots // 4] = references(start + slots, places[rows])
-        return raw
+    def linked(self, start: int, targets: dict[str, Places]) -> Iterator[Bytes]:
+        """Yield the bytes as they stand at ``start``, with references to ``targets`` of rows."""
+        slots, words = np.zeros(0, np.int64), np.zeros(0, np.uint32)
+        for name, places in targets.items():
+            refers = [name in names for names in _KINDS]
+            rows = np.flatnonzero(np.array(refers)[self.kind])
+            at = self.starts[rows] + _by_kind(self.kind[rows], name)
+            slots = np.concatenate([slots, at])
+            words = np.concatenate([words, references(start + at, places[rows])])
+        if len(slots) > _FEW:
+            raw = self.raw.copy()
+            raw.view("<u4")[slots // 4] = words
+            yield raw
+            return
+        end = 0
+        for place in np.argsort(slots).tolist():  # without a copy of all
+            yield self.raw[end : slots[place]]
+            yield words[place : place + 1].view(np.uint8)
+            end = slots[place] + words.itemsize
+        yield self.raw[end:]
 
 
 def write(tail: Tail, columns: SnapshotColumns, records: SnapshotRecords) -> int:
@@ -130,7 +139,7 @@ def write(tail: Tail, columns: SnapshotColumns, records: SnapshotRecords) -> int
         return vector_blocks(start, len(columns), [tables])
 
     def parts() -> Iterator[Bytes]:
-        yield records.linked(block, targets)
+        return records.linked(block, targets)
 
     start = tail.add(4 + 4 * len(columns), vector, align=4)
     block = tail.add(len(records.raw), parts, align=_ALIGN)

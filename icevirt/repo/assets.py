@@ -24,6 +24,7 @@ from icevirt.repo import layout
 from icevirt.repo.cache import Cache
 from icevirt.repo.manifest_lookup import IndexedManifest, ManifestLookup
 from icevirt.storage.protocol import ObjectInfo, Storage, Written
+from icevirt.versioning import chunk_tables
 from icevirt.versioning.id_columns import column
 from icevirt.wire import snapshot as snapshot_file
 from icevirt.wire.manifests import manifest as manifest_file
@@ -35,7 +36,7 @@ if TYPE_CHECKING:  # a reader of values reads none
 
 CACHE_BYTES = 256 * 1024 * 1024
 _MOST_HELD = 4 * 1024 * 1024  # bytes of objects that wait for a commit
-_SMALL = 1024 * 1024  # bytes of a manifest that is kept for the next commit
+_SMALL = 1024 * 1024  # bytes of the tables of a manifest that is kept for the next commit
 _MOST_FILES = 64  # that are open at once when they are written
 _NODE_BYTES = 600  # a decoded node without its document, roughly
 _ALPHABET = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
@@ -188,7 +189,7 @@ class Assets:
         """Store chunk tables as one manifest; its id covers its content."""
         file, raw = self.encoded_manifest(arrays)
         (held or self.storage).put(layout.manifest(file.id), raw)
-        if held and len(raw) <= _SMALL:
+        if held:
             self._keep_manifest(file.id, arrays)
         return file
 
@@ -225,8 +226,9 @@ class Assets:
                 self._unlisted.pop(key, None)
 
     def _keep_manifest(self, key: ObjectId12, arrays: dict[ObjectId8, ChunkTable]) -> None:
-        """Keep a manifest for the next commit, if its file holds all that the tables do."""
-        if any(table.locations.has_two_checksums() for table in arrays.values()):
+        """Keep a small manifest for the next commit, if its file holds all that the tables do."""
+        size = sum(chunk_tables.nbytes(table) for table in arrays.values())
+        if size > _SMALL or any(each.locations.has_two_checksums() for each in arrays.values()):
             return
         stored = {node: table for node, table in arrays.items() if len(table)}
         self.lookup.keep(key, stored)

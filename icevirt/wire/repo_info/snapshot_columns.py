@@ -38,7 +38,7 @@ class Lists:
     @property
     def counts(self) -> Places:
         """How many elements each row has, shape (n,)."""
-        return np.diff(self.first)
+        return self.first[1:] - self.first[:-1]
 
     def __add__(self, other: Lists) -> Lists:
         return Lists(np.concatenate([self.first, other.first[1:] + self.first[-1]]))

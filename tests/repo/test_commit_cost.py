@@ -14,6 +14,7 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.repo.repository import Repository
 from icevirt.storage import durable, local
 from icevirt.wire.manifests import manifest
+from icevirt.wire.repo_info.snapshot_records import SnapshotRecords
 from repo.support import array_json
 
 OPERATIONS = {  # files: manifest, log, snapshot, backup, repo; directories: one for each
@@ -104,3 +105,15 @@ def test_a_commit_hashes_no_state_twice_and_decodes_nothing_that_it_wrote(grown,
     grown()
     assert hashed
     assert len(hashed) == len(set(hashed))
+
+
+def test_a_commit_encodes_its_own_snapshot_only(grown, monkeypatch):
+    encoded, real = [], SnapshotRecords.of
+
+    def counted(columns):
+        encoded.append(len(columns))
+        return real(columns)
+
+    monkeypatch.setattr(SnapshotRecords, "of", counted)
+    grown(3)
+    assert encoded == [1, 1, 1]

@@ -147,10 +147,12 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
     def _with_few(self) -> SnapshotInfos | None:
         """Put new snapshots among those of the file; None if more than that changed."""
         index, records = self._index, self._records
+        if not index.is_sorted:
+            return None
         for key, info in self._changed.items():
             if info is None or info.parent_id is None or index.row(key) is not None:
                 return None
-            if not index.is_sorted or (parent := index.row(info.parent_id)) is None:
+            if (parent := index.row(info.parent_id)) is None:
                 return None
             row = index.place(key)
             one = SnapshotColumns.of([info])

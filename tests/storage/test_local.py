@@ -420,13 +420,13 @@ def test_a_folder_of_databricks_is_one(mounted, tmp_path, monkeypatch):
 
 
 def test_what_nobody_knows_is_tried_out_once_and_leaves_nothing(mounted, tmp_path, monkeypatch):
-    tried = []
+    tried, real = [], probe.probe
 
     def noting(folder, kind):
         tried.append(kind)
-        probe.probe(folder, kind)
+        real(folder, kind)
 
-    monkeypatch.setattr(local, "probe", noting)
+    monkeypatch.setattr(probe, "probe", noting)
     storage = mounted(OTHER.format("fuse.mystery"))
     storage.refuse_unsafe()  # where there is no root yet
     first, second = (storage.put_if("repo", b"1", was=None) for _ in range(2))

@@ -76,15 +76,10 @@ def follows(info: RepoInfo, backups: Collection[str]) -> bool:
 
 def _cut(info: RepoInfo, limit: int) -> RepoInfo:
     """Drop what exceeds the limit, from the newest entry on that the backups can continue with."""
-    if len(info.latest_updates) <= limit:
-        return info
-    for at, entry in enumerate(info.latest_updates[limit:], limit):
-        if entry.backup_path is not None:
-            return replace(
-                info,
-                latest_updates=info.latest_updates[:at],
-                repo_before_updates=entry.backup_path,
-            )
+    log = info.latest_updates
+    for at in range(limit, len(log)):
+        if (backup := log[at].backup_path) is not None:
+            return replace(info, latest_updates=log[:at], repo_before_updates=backup)
     return info
 
 

@@ -11,15 +11,15 @@ import os
 import re
 from typing import Any
 
+# patterns are compiled when a text is the first one to need them
 # a path that was made of a URL has lost a slash; no scheme is longer, and others may write the text
 _START = r"(?:[a-z][a-z0-9+.-]{0,30}://|(?<![a-z0-9])(?:https?|s3a?|gc?s|az(?:ure)?|abfss?|wasbs?|tigris):/)"
-_URL = re.compile(rf"{_START}[^\s'\"<>]*", re.IGNORECASE)
-_WHOLE = re.compile(rf"\s*{_START}.*", re.IGNORECASE | re.DOTALL)
-_CHAINED = re.compile(rf"::(?={_START})", re.IGNORECASE)  # as fsspec has it
-_SCHEME = re.compile(r"(\s*[^:]*)(:/{1,2})(.*)", re.DOTALL)
-_NO_SCHEME = re.compile(r"((?<![\w:/])//)[^\s/@:'\"<>]*:[^\s/@'\"<>]*@")
-_QUERY_OF_PATH = re.compile(r"(?<=[^\s?])([?#])[\w.%~-]+=[^\s'\"<>]*")
-_PORT = re.compile(r"\d*")
+_URL = rf"(?i){_START}[^\s'\"<>]*"
+_WHOLE = rf"(?is)\s*{_START}.*"
+_CHAINED = rf"(?i)::(?={_START})"  # as fsspec has it
+_SCHEME = r"(?s)(\s*[^:]*)(:/{1,2})(.*)"
+_NO_SCHEME = r"((?<![\w:/])//)[^\s/@:'\"<>]*:[^\s/@'\"<>]*@"
+_QUERY_OF_PATH = r"(?<=[^\s?])([?#])[\w.%~-]+=[^\s'\"<>]*"
 CAUSE: Any = BaseException.__cause__  # the slots themselves, which a class may hide
 CONTEXT: Any = BaseException.__context__
 _NESTED = 8  # URLs within each other; what is deeper is cut off
@@ -35,19 +35,19 @@ def without_secrets(text: str) -> str:
 def _without_secrets(text: str, depth: int) -> str:
     if not any(sign in text for sign in "@?#"):
         return text
-    if _WHOLE.fullmatch(text):  # quotes and blanks are part of it
+    if re.fullmatch(_WHOLE, text):  # quotes and blanks are part of it
         return _of_chain(text, depth)
-    text = _URL.sub(lambda found: _of_chain(found[0], depth), text)
-    return _QUERY_OF_PATH.sub(r"\1...", _NO_SCHEME.sub(r"\1", text))
+    text = re.sub(_URL, lambda found: _of_chain(found[0], depth), text)
+    return re.sub(_QUERY_OF_PATH, r"\1...", re.sub(_NO_SCHEME, r"\1", text))
 
 
 def _of_chain(urls: str, depth: int) -> str:
-    return "::".join(_of_url(url, depth) for url in _CHAINED.split(urls))
+    return "::".join(_of_url(url, depth) for url in re.split(_CHAINED, urls))
 
 
 def _of_url(url: str, depth: int) -> str:
     """Return one URL without its secrets; a URL inside its path loses its own."""
-    found = _SCHEME.fullmatch(url)
+    found = re.fullmatch(_SCHEME, url)
     assert found is not None, "it was found as a URL"
     scheme, slashes, rest = found.groups()
     kind = scheme.strip().lower()
@@ -66,15 +66,15 @@ def _of_url(url: str, depth: int) -> str:
         authority = host
     elif "@" in path and not authority.startswith("[") and not _has_port(authority):
         authority, slash, path = path.rpartition("@")[2].partition("/")  # a slash in a password
-    if not _URL.search(path):
-        path = _QUERY_OF_PATH.sub(r"\1...", f"/{path}")[1:]
+    if not re.search(_URL, path):
+        path = re.sub(_QUERY_OF_PATH, r"\1...", f"/{path}")[1:]
     else:
         path = _without_secrets(path, depth - 1) if depth else "..."
     return f"{scheme}{slashes}{authority}{slash}{path}"
 
 
 def _has_port(authority: str) -> bool:
-    return _PORT.fullmatch(authority.partition(":")[2]) is not None
+    return re.fullmatch(r"\d*", authority.partition(":")[2]) is not None
 
 
 def redacted(value: Any) -> Any:

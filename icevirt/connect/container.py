@@ -72,7 +72,7 @@ def _number(value: Any) -> int:
 
 def _hosts(value: Any) -> str:
     hosts = [host.strip(" ") for host in value.split(",")]
-    if not all(HOST_AND_PORT.fullmatch(host) for host in hosts if host):
+    if not all(re.fullmatch(HOST_AND_PORT, host) for host in hosts if host):
         raise ValueError
     return ",".join(host for host in hosts if host)
 

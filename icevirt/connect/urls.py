@@ -43,18 +43,17 @@ PROVIDERS = {
     "https": "http",
 }
 # a bucket may become part of the name of a host, where libraries read other characters differently
-_BUCKET = re.compile(r"\$?[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
-_HOST = re.compile(r"[^\x00-\x20\x7f\\%\"<>^`{|}]+")
-_ACCOUNT = re.compile(r"([a-z0-9]{3,24})\.(?:dfs|blob)\.core\.windows\.net", re.ASCII)
+_BUCKET = r"(?a)\$?[A-Za-z0-9][A-Za-z0-9._-]{0,254}"
+_HOST = r"[^\x00-\x20\x7f\\%\"<>^`{|}]+"
+_ACCOUNT = r"(?a)([a-z0-9]{3,24})\.(?:dfs|blob)\.core\.windows\.net"
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST_NAME = rf"{_LABEL}(?:\.{_LABEL})*|\[[0-9A-Fa-f:.]+\]"
-_ENDPOINT = re.compile(
-    rf"(?P<scheme>https?)://(?P<host>{_HOST_NAME})"
-    r"(?::(?P<port>[0-9]{1,5}))?(?P<path>(?:/[A-Za-z0-9._~-]+)*)/*",
-    re.ASCII | re.IGNORECASE,
+_ENDPOINT = (
+    rf"(?ai)(?P<scheme>https?)://(?P<host>{_HOST_NAME})"
+    r"(?::(?P<port>[0-9]{1,5}))?(?P<path>(?:/[A-Za-z0-9._~-]+)*)/*"
 )
-HOST_AND_PORT = re.compile(rf"(?:{_HOST_NAME})(?::[0-9]{{1,5}})?", re.ASCII)
-"""A host, with or without a port."""
+HOST_AND_PORT = rf"(?a)(?:{_HOST_NAME})(?::[0-9]{{1,5}})?"
+"""A host, with or without a port: a pattern, which is compiled when it is used."""
 
 _PORTS = {"http": 80, "https": 443}
 _EMULATOR = "http://127.0.0.1:10000"
@@ -171,7 +170,7 @@ class Address:
         dropped = any(each in url for each in "\t\r\n")  # urlsplit drops them
         if (
             dropped
-            or not allowed.fullmatch(host)
+            or not re.fullmatch(allowed, host)
             or "\0" in key
             or (account is not None and not is_azure)
         ):
@@ -188,7 +187,7 @@ def _account(netloc: str) -> tuple[str | None, str]:
     before, at, host = netloc.rpartition("@")
     if not at:
         return None, netloc
-    account = _ACCOUNT.fullmatch(host)
+    account = re.fullmatch(_ACCOUNT, host)
     # requests go to this domain, whatever another one says
     return (account[1], before) if account else ("", "")
 
@@ -203,7 +202,7 @@ def endpoint(text: object) -> str:
         InvalidInputError: It is not a plain ``http`` or ``https`` URL: it has a user name, a query,
             characters that are escaped or not ASCII, a port that is none, or a ``..`` in its path.
     """
-    found = _ENDPOINT.fullmatch(text) if isinstance(text, str) else None
+    found = re.fullmatch(_ENDPOINT, text) if isinstance(text, str) else None
     is_plain = found is not None and {".", ".."}.isdisjoint(found["path"].split("/"))
     if found is not None and is_plain and _is_host(found["host"]):
         scheme, host = found["scheme"].lower(), found["host"].lower()

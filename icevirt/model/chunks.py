@@ -84,6 +84,10 @@ class Locations:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def has_two_checksums(self) -> bool:
+        """Say whether an object has an etag and a time, of which a manifest holds the etag."""
+        return bool(self.last_modified[self.etag.lengths > 0].any())
+
     def take(self, rows: NDArray[np.integer]) -> Locations:
         """Return the given rows, in their order."""
         return Locations(

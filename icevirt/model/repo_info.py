@@ -272,8 +272,12 @@ class OpsLog(Sequence[OpsLogEntry]):
     def __getitem__(self, at: slice) -> OpsLog: ...
     def __getitem__(self, at: int | slice) -> OpsLogEntry | OpsLog:
         """Return one entry, or some as columns."""
-        rows = np.arange(len(self))[at]
-        return self._take(rows) if isinstance(at, slice) else self._entry(int(rows))
+        if isinstance(at, slice):
+            low, high, step = at.indices(len(self))
+            if step == 1 and len(self.kinds) <= high - low:
+                return self._between(low, high)
+            return self._take(np.arange(len(self))[at])
+        return self._entry(range(len(self))[at])
 
     def __add__(self, other: OpsLog) -> OpsLog:
         kinds = {kind: number for number, kind in enumerate(self.kinds)}
@@ -284,6 +288,42 @@ class OpsLog(Sequence[OpsLogEntry]):
             ids=np.concatenate([self.ids, other.ids]),
             updated_at=np.concatenate([self.updated_at, other.updated_at]),
             backup=self.backup + other.backup,
+        )
+
+    def with_newest(self, entry: OpsLogEntry, *, backup: str) -> OpsLog:
+        """Return the log with an entry on top; ``backup`` is the path of the one below it."""
+        if not len(self):
+            return OpsLog.of([entry])
+        kind = blank(entry.kind)
+        kinds = self.kinds if kind in self.kinds else (*self.kinds, kind)
+        paths = (entry.backup_path or "").encode(), backup.encode()
+        old = self.backup.starts
+        data = np.frombuffer(b"".join(paths), np.uint8)
+        starts = np.empty(len(old) + 1, np.int64)
+        starts[:2] = 0, len(paths[0])
+        np.add(old[1:], len(data) - old[1], out=starts[2:])
+        ids = b"".join(getattr(entry.kind, name, NO_ID) for name in IDS)
+        return OpsLog(
+            kinds=kinds,
+            kind=np.concatenate([[kinds.index(kind)], self.kind]),
+            ids=np.concatenate(
+                [np.frombuffer(ids, np.uint8).reshape(1, *self.ids.shape[1:]), self.ids]
+            ),
+            updated_at=np.concatenate([np.array([entry.updated_at], np.uint64), self.updated_at]),
+            backup=Strings(np.concatenate([data, self.backup.data[old[1] :]]), starts),
+        )
+
+    def _between(self, low: int, high: int) -> OpsLog:
+        """Return some entries that follow one another, as views."""
+        starts = self.backup.starts
+        return OpsLog(
+            kinds=self.kinds,
+            kind=self.kind[low:high],
+            ids=self.ids[low:high],
+            updated_at=self.updated_at[low:high],
+            backup=Strings(
+                self.backup.data[starts[low] : starts[high]], starts[low : high + 1] - starts[low]
+            ),
         )
 
     def _take(self, rows: NDArray[np.int64]) -> OpsLog:

@@ -68,7 +68,7 @@ class Strings:
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Bytes of each string, shape (n,)."""
-        return np.diff(self.starts)
+        return self.starts[1:] - self.starts[:-1]
 
     @property
     def nbytes(self) -> int:

@@ -7,8 +7,9 @@ each time; `icevirt.repo.repo_info_file` changes it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,21 +20,23 @@ from icevirt.model.chunks import ChunkTable, Manifest
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ManifestFile, Snapshot
 from icevirt.model.strings import Strings
-from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
 from icevirt.repo.cache import Cache
-from icevirt.repo.maintenance import content_names
 from icevirt.repo.manifest_lookup import IndexedManifest, ManifestLookup
 from icevirt.storage.protocol import ObjectInfo, Storage, Written
+from icevirt.versioning import chunk_tables
 from icevirt.versioning.id_columns import column
 from icevirt.wire import snapshot as snapshot_file
-from icevirt.wire import transaction_log as log_file
 from icevirt.wire.manifests import manifest as manifest_file
 from icevirt.wire.manifests.manifest import ManifestEncoding
 from icevirt.wire.manifests.open_manifest import OpenManifest
 
+if TYPE_CHECKING:  # a reader of values reads none
+    from icevirt.model.transaction_log import TransactionLog
+
 CACHE_BYTES = 256 * 1024 * 1024
 _MOST_HELD = 4 * 1024 * 1024  # bytes of objects that wait for a commit
+_SMALL = 1024 * 1024  # bytes of the tables of a manifest that is kept for the next commit
 _MOST_FILES = 64  # that are open at once when they are written
 _NODE_BYTES = 600  # a decoded node without its document, roughly
 _ALPHABET = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
@@ -113,6 +116,11 @@ class Assets:
         """Return a manifest without keeping it; raises as `snapshot` does."""
         return self.decoded_manifest(key, self.manifest_file(key))
 
+    def manifest_to_rewrite(self, key: ObjectId12) -> Manifest:
+        """Return a manifest as `read_manifest` does, from memory if this process wrote it."""
+        found: Manifest | None = self._cache.find(("written", key))
+        return found or self.read_manifest(key)
+
     def decoded_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
         """Return the manifest in a file that was read. Raises ``FormatError``."""
         with layout.naming(layout.manifest(key)):
@@ -158,6 +166,8 @@ class Assets:
         """Store a snapshot. Raises ``FormatError`` for what the V1 format cannot express."""
         raw = snapshot_file.encode(snapshot, level=self.level, spec_version=self.spec_version)
         (held or self.storage).put(layout.snapshot(snapshot.id), raw)
+        if held and self.spec_version > 1:  # a file of V2 does not say the parent
+            self._cache.put(("snapshot", snapshot.id), *_weighed(replace(snapshot, parent_id=None)))
 
     def put_new_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """Store a snapshot unless its file is there; return the one that is there afterwards."""
@@ -167,6 +177,8 @@ class Assets:
 
     def put_transaction_log(self, log: TransactionLog, held: HeldObjects | None = None) -> None:
         """Store a transaction log, which holds columns of indices as manifests do."""
+        from icevirt.wire import transaction_log as log_file
+
         level = self.manifests.level
         raw = log_file.encode(log, level=level, spec_version=self.spec_version)
         (held or self.storage).put(layout.transaction_log(log.id), raw)
@@ -177,6 +189,8 @@ class Assets:
         """Store chunk tables as one manifest; its id covers its content."""
         file, raw = self.encoded_manifest(arrays)
         (held or self.storage).put(layout.manifest(file.id), raw)
+        if held:
+            self._keep_manifest(file.id, arrays)
         return file
 
     def encoded_manifest(self, arrays: dict[ObjectId8, ChunkTable]) -> tuple[ManifestFile, bytes]:
@@ -205,18 +219,30 @@ class Assets:
         This precedes everything that publishes references to them, or sends them to a process.
         """
         if keys := list(self._unlisted):
+            from icevirt.repo.maintenance import content_names
+
             content_names.record(self.storage, column(keys))
             for key in keys:
                 self._unlisted.pop(key, None)
+
+    def _keep_manifest(self, key: ObjectId12, arrays: dict[ObjectId8, ChunkTable]) -> None:
+        """Keep a small manifest for the next commit, if its file holds all that the tables do."""
+        size = sum(chunk_tables.nbytes(table) for table in arrays.values())
+        if size > _SMALL or any(each.locations.has_two_checksums() for each in arrays.values()):
+            return
+        stored = {node: table for node, table in arrays.items() if len(table)}
+        self.lookup.keep(key, stored)
+        self._cache.put(("written", key), Manifest(id=key, arrays=stored), 0)
 
     # -- with their weight -------------------------------------------------------------------
 
     def _fetch_snapshot(self, key: ObjectId12) -> tuple[Snapshot, int]:
         with layout.naming(layout.snapshot(key)):
-            found = _same(key, snapshot_file.decode(self.snapshot_file(key)))
-        return found, sum(_NODE_BYTES + len(node.user_data) for node in found.nodes)
+            return _weighed(_same(key, snapshot_file.decode(self.snapshot_file(key))))
 
     def _fetch_log(self, key: ObjectId12) -> tuple[TransactionLog, int]:
+        from icevirt.wire import transaction_log as log_file
+
         raw = self.log_file(key)
         with layout.naming(layout.transaction_log(key)):
             log = _same(key, log_file.decode(raw))
@@ -252,6 +278,11 @@ class HeldObjects:
         held, self._held = self._held, {}
         self._free = _MOST_HELD
         return held
+
+
+def _weighed(snapshot: Snapshot) -> tuple[Snapshot, int]:
+    """Return a snapshot and the memory that it takes, roughly."""
+    return snapshot, sum(_NODE_BYTES + len(node.user_data) for node in snapshot.nodes)
 
 
 def _same[T: (Snapshot, SnapshotSummary, Manifest, OpenManifest, TransactionLog)](

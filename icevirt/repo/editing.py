@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,13 @@ from icevirt.model import paths
 from icevirt.model.arguments import checked, index_row
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.snapshot import ArrayNode, Snapshot
-from icevirt.repo.commits import validation
 from icevirt.repo.commits.change_set import ChangeSet, check_grid
 from icevirt.repo.view import SessionMode, View
-from icevirt.versioning import chunk_tables, hierarchy, move_and_reindex
-from icevirt.versioning.diff import Diff, diff_of
-from icevirt.versioning.move_and_reindex import Reindex
+from icevirt.versioning import chunk_tables, hierarchy
+
+if TYPE_CHECKING:  # readers share this module
+    from icevirt.versioning.diff import Diff
+    from icevirt.versioning.move_and_reindex import Reindex
 
 
 class Editing(View):
@@ -50,6 +51,8 @@ class Editing(View):
                 grid, or no virtual chunk container covers a location.
             ReadOnlyError: The session is read-only.
         """
+        from icevirt.repo.commits import validation
+
         path = self._checked(path, zarr_json, "array")
         validation.check_chunks(self.config, path, chunks)
         self._changed().add_array(path, zarr_json, chunks)
@@ -84,6 +87,8 @@ class Editing(View):
             InvalidInputError: A chunk lies outside the grid, or no container covers a location.
             ReadOnlyError: The session is read-only.
         """
+        from icevirt.repo.commits import validation
+
         node = self.array(path)
         validation.check_chunks(self.config, node.path, chunks, any_location=any_location)
         self._changed().put(node, chunks)
@@ -96,6 +101,8 @@ class Editing(View):
             InvalidInputError: The chunk lies outside the grid, or has no bytes.
             ReadOnlyError: The session is read-only.
         """
+        from icevirt.repo.commits import validation
+
         node = self.array(path)
         at = index_row("index", index, len(node.num_chunks), node.path)
         encoded = checked("encoded", encoded, bytes)
@@ -130,6 +137,8 @@ class Editing(View):
             InvalidInputError: Its grid is not regular, or has another number of dimensions.
             ReadOnlyError: The session is read-only.
         """
+        from icevirt.versioning import move_and_reindex
+
         node, table = self.array(array_path), self.array_table(array_path)
         self._changed().put(node, move_and_reindex.shifted(node, table, tuple(chunk_offset)))
 
@@ -150,6 +159,8 @@ class Editing(View):
             InvalidInputError: Its grid is not regular, a new index lies outside, or two are equal.
             ReadOnlyError: The session is read-only.
         """
+        from icevirt.versioning import move_and_reindex
+
         node, table = self.array(array_path), self.array_table(array_path)
         self._changed().put(node, move_and_reindex.reindexed(node, table, forward, backward))
 
@@ -160,6 +171,8 @@ class Editing(View):
 
     def status(self) -> Diff:
         """Return what is uncommitted."""
+        from icevirt.versioning.diff import Diff, diff_of
+
         if self._staging is None:
             return Diff()
         return diff_of(self._base, self.snapshot, [self._staging.log(self._base.id)])
@@ -231,6 +244,8 @@ class Editing(View):
         return whole.index[np.any(whole.index >= size, axis=1)]
 
     def _checked(self, path: str, zarr_json: bytes, kind: str) -> str:
+        from icevirt.repo.commits import validation
+
         path = paths.canonical(path)
         found = validation.checked(path, zarr_json, any_codec=self._any_codec)
         if found != kind:

@@ -8,7 +8,7 @@ memory, and finding a chunk in them takes a hundredth of the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +88,10 @@ class ManifestLookup:
         found: IndexedManifest = self._whole.get(("manifest", key), lambda: self._indexed(key))
         return found
 
+    def keep(self, key: ObjectId12, arrays: Mapping[ObjectId8, ChunkTable]) -> None:
+        """Keep the tables of a manifest that was just written, as if they had been read."""
+        self._whole.put(("manifest", key), *_indexed(arrays))
+
     def held(self, key: ObjectId12) -> IndexedManifest | None:
         """Return the tables of a manifest if they are in memory."""
         found: IndexedManifest | None = self._whole.find(("manifest", key))
@@ -132,8 +136,12 @@ class ManifestLookup:
             with layout.naming(layout.manifest(key)):
                 manifest = searched.manifest.decoded()
             self._searched.drop(key)
-        found = {
-            node: IndexedTable(table, chunk_tables.RowFinder.of(table))
-            for node, table in manifest.arrays.items()
-        }
-        return found, sum(indexed.nbytes for indexed in found.values())
+        return _indexed(manifest.arrays)
+
+
+def _indexed(arrays: Mapping[ObjectId8, ChunkTable]) -> tuple[IndexedManifest, int]:
+    found = {
+        node: IndexedTable(table, chunk_tables.RowFinder.of(table))
+        for node, table in arrays.items()
+    }
+    return found, sum(indexed.nbytes for indexed in found.values())

@@ -91,7 +91,7 @@ class ArrayReader:
         Raises:
             FormatError: They hold facts of a newer client, which would be lost.
         """
-        manifests = [self._assets.read_manifest(ref.object_id) for ref in refs]
+        manifests = [self._assets.manifest_to_rewrite(ref.object_id) for ref in refs]
         for manifest in manifests:
             manifest.refuse_loss()
         return self._joined(manifests)

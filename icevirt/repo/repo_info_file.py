@@ -190,6 +190,7 @@ class RepoInfoFile:
         held: HeldObjects | None,
     ) -> bool:
         refuse_unconditional(after.config, self.storage.url)
+        after = file.folded(after)
         body, now = file.encode(after), self.now()
         before = {layout.backup(name): raw for name, raw in backups.items()}
         if self.watch.is_due(now):  # compared with the time of a backup, before anything else

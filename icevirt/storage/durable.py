@@ -9,12 +9,13 @@ written together are synced together (`UnnamedFiles`): a disk does that in the t
 # The order of system calls is the point here.
 from __future__ import annotations
 
+import _thread
 import errno
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Self
 
 _TRIES = 50
@@ -28,10 +29,13 @@ class NoHardLinksError(OSError):
     """The file system has no hard links, which create a file only where there is none."""
 
 
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
 @contextmanager
 def directory(path: str) -> Iterator[int]:
     """Open a directory for the relative calls of this module."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(path, _DIRECTORY)
     try:
         yield fd
     finally:
@@ -52,13 +56,27 @@ def sync(fds: Sequence[int]) -> None:
         except OSError as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=wait, args=(fd,)) for fd in fds[1:]]
-    for thread in threads:
-        thread.start()
-    for fd in fds[:1]:
+    def wait_aside(fd: int, done: _thread.LockType) -> None:
+        try:
+            wait(fd)
+        finally:
+            done.release()
+
+    here, aside = list(fds[:1]), []
+    for fd in fds[1:]:
+        done = _thread.allocate_lock()
+        done.acquire()
+        try:
+            # `threading.Thread` waits for each thread to begin
+            _thread.start_new_thread(wait_aside, (fd, done))
+        except RuntimeError:  # there are as many as there may be
+            here.append(fd)
+        else:
+            aside.append(done)
+    for fd in here:
         wait(fd)
-    for thread in threads:
-        thread.join()
+    for done in aside:
+        done.acquire()
     if failed:
         raise failed[0]
 
@@ -144,23 +162,23 @@ class UnnamedFiles:
     def __init__(self, sync: Sync = sync) -> None:
         self._sync = sync
         self._fds: list[int] = []
-        self._changed: dict[str, int] = {}  # directories that got a name, by path
+        self._folders: dict[str, int] = {}  # that are open, by path
+        self._changed: dict[str, int] = {}  # those of them that got a name
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for fd in (*self._fds, *self._changed.values()):
+        for fd in (*self._fds, *self._folders.values()):
             os.close(fd)
 
     def write(self, folder: str, body: bytes) -> int | None:
-        """Write a file in a directory that is there; None where files have to have names.
+        """Write a file in a directory, which is made; None where files have to have names.
 
         Raises:
             FileNotFoundError: The directory was removed.
         """
-        with directory(folder) as at:
-            fd = _write_unnamed(at, body)
+        fd = _write_unnamed(self._opened(folder), body)
         if fd is not None:
             self._fds.append(fd)
         return fd
@@ -175,16 +193,23 @@ class UnnamedFiles:
         Raises:
             FileNotFoundError: The directory was removed.
         """
-        at = self._changed.get(folder)
-        if at is None:
-            at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            self._changed[folder] = at
+        at = self._changed[folder] = self._folders[folder]
         with _gone(at):
             return _link_unnamed(fd, at, name)
 
     def sync_names(self) -> None:
         """Wait until the disk has the names."""
         self._sync(list(self._changed.values()))
+
+    def _opened(self, folder: str) -> int:
+        if folder not in self._folders:
+            try:
+                at = os.open(folder, _DIRECTORY)
+            except FileNotFoundError:
+                make_directory(folder, self._sync)
+                at = os.open(folder, _DIRECTORY)
+            self._folders[folder] = at
+        return self._folders[folder]
 
 
 def replace_by_unnamed(fd: int, at: int, name: str, *, staged: str, sync: Sync = sync) -> bool:
@@ -201,13 +226,14 @@ def replace_by_unnamed(fd: int, at: int, name: str, *, staged: str, sync: Sync =
     return True
 
 
-def _has_unnamed(at: int) -> bool:
-    return hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd") and at >= 0
+@cache
+def _has_unnamed() -> bool:
+    return hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
 
 
 def _write_unnamed(at: int, body: bytes) -> int | None:
     """Return a file without a name in a directory; None where there are none."""
-    if not _has_unnamed(at):
+    if not _has_unnamed():
         return None
     try:
         fd = os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666, dir_fd=at)

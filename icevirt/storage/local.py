@@ -25,10 +25,9 @@ from typing import Any
 from icevirt.connect import urls
 from icevirt.connect.retry import jitter
 from icevirt.errors import ObjectNotFoundError, StorageError
-from icevirt.storage import claims, durable
+from icevirt.storage import durable
 from icevirt.storage.memory import refuse_huge, too_short
 from icevirt.storage.mounts import Mount, existing, is_kept_by_kernel, mount_of
-from icevirt.storage.probe import probe
 from icevirt.storage.protocol import (
     NOTHING,
     LostRace,
@@ -61,6 +60,10 @@ class LocalStorage:
     def __init__(self, path: str | os.PathLike[str], *, wait_for_disk: bool = True) -> None:
         self._root = urls.as_local_path(path)
         self._sync = durable.sync if wait_for_disk else durable.no_sync
+        self._last = b"", ""  # the object whose version was asked for last, and its digest
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_last": (b"", "")}
 
     @property
     def url(self) -> str:
@@ -110,7 +113,13 @@ class LocalStorage:
     def get_versioned(self, path: str) -> tuple[bytes, Version]:
         """Return the object and its version."""
         body, facts = self._read(self._full(path))
-        return body, _version(body, facts)
+        last, digest = self._last  # a commit reads the same object several times
+        if last == body:
+            body = last
+        else:
+            digest = hashlib.blake2b(body, digest_size=16).hexdigest()
+            self._last = body, digest
+        return body, _version(digest, facts)
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
         """Yield the objects below ``prefix``, in no particular order unless behind a path."""
@@ -207,7 +216,6 @@ class LocalStorage:
         return unnamed
 
     def _written(self, files: durable.UnnamedFiles, folder: str, body: bytes) -> int | None:
-        durable.make_directory(folder, self._sync)
         with suppress(FileNotFoundError):  # removed meanwhile, as empty directories are
             return files.write(folder, body)
         return None
@@ -258,6 +266,8 @@ class LocalStorage:
         """
         mount = _look_at(self._root)
         if mount is not None and os.path.isdir(self._root):
+            from icevirt.storage import claims
+
             with _as_storage_errors(self._root), durable.directory(self._root) as root:
                 claims.look(root, self._root, mount.kind)
 
@@ -271,6 +281,8 @@ class LocalStorage:
             # directories are locked on this machine only, whatever the server can do: of NFS, SMB
             # and FUSE the kernel passes on locks of files
             with _lock_file(self._root) as file, _held(file, self.url):
+                from icevirt.storage import claims
+
                 if mount.keeps_locks or (mount.is_fuse and is_kept_by_kernel(file)):
                     claims.claim(root, self._root, mount.kind)
                 yield
@@ -376,6 +388,8 @@ def _look_at(root: str) -> Mount | None:
             path=root,
             file_system=mount.kind,
         )
+    from icevirt.storage.probe import probe
+
     with _as_storage_errors(root):
         probe(existing(root), mount.kind)
     return mount
@@ -430,9 +444,8 @@ def _as_storage_errors(full: str) -> Iterator[None]:
         ) from error
 
 
-def _version(body: bytes, facts: os.stat_result) -> Version:
+def _version(digest: str, facts: os.stat_result) -> Version:
     """Cover the content, and the file, so that equal content written anew is another version."""
-    digest = hashlib.blake2b(body, digest_size=16).hexdigest()
     return Version(f"{digest}-{facts.st_ino:x}-{facts.st_mtime_ns:x}-{facts.st_ctime_ns:x}")
 
 

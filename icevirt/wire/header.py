@@ -13,6 +13,7 @@ one more block.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -62,6 +63,16 @@ class FileKind(IntEnum):
     repo_info = 6
 
 
+class _Compressors(threading.local):
+    """The compressors of a thread: memory that is used again need not be cleared again."""
+
+    def __init__(self) -> None:
+        self.of_level: dict[int, zstandard.ZstdCompressor] = {}
+
+
+_COMPRESSORS = _Compressors()
+
+
 def pack(
     kind: FileKind,
     payload: bytes | bytearray | memoryview,
@@ -73,7 +84,10 @@ def pack(
 
     The frame ends with a checksum, which every decoder of zstd compares.
     """
-    compressor = zstandard.ZstdCompressor(level=level, write_checksum=True)
+    compressor = _COMPRESSORS.of_level.get(level)
+    if compressor is None:
+        compressor = zstandard.ZstdCompressor(level=level, write_checksum=True)
+        _COMPRESSORS.of_level[level] = compressor
     return head(kind, spec_version) + compressor.compress(payload)
 
 

@@ -1,16 +1,19 @@
 """Few chunks of a manifest are searched for, many are looked up in decoded tables; both agree."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.repo import manifest_lookup
-from icevirt.repo.assets import Assets
+from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.storage.memory import MemoryStorage
-from unit.wire.wire_values import meaning, virtual_table
+from unit.wire.wire_values import manifests, meaning, virtual_table
 
 NODE = ObjectId8(b"12345678")
 ROWS = 20_000
@@ -117,3 +120,25 @@ def test_threads_find_the_same_while_a_manifest_is_decoded(assets, monkeypatch):
         thread.join()
     assert not wrong
     assert assets.lookup.held(key) is not None
+
+
+@given(manifests, st.booleans())
+def test_what_a_commit_keeps_of_a_manifest_is_what_its_file_says(arrays, timed):
+    if timed:  # beside an etag, of which the file holds one
+        arrays = {node: _timed(table) for node, table in arrays.items()}
+    storage = MemoryStorage()
+    writer, held = Assets(storage), HeldObjects(storage)
+    key = writer.put_manifest(arrays, held).id
+    for path, body in held.taken().items():
+        storage.put(path, body)
+    read = {
+        node: meaning(table) for node, table in Assets(storage).read_manifest(key).arrays.items()
+    }
+    kept, indexed = writer.manifest_to_rewrite(key).arrays, writer.manifest(key)
+    assert {node: meaning(table) for node, table in kept.items()} == read
+    assert {node: meaning(each.table) for node, each in indexed.items()} == read
+
+
+def _timed(table):
+    seconds = np.full(len(table.locations), 7, np.uint32)
+    return replace(table, locations=replace(table.locations, last_modified=seconds))

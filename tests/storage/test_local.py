@@ -83,7 +83,7 @@ def _dying(action, at: int, after: bool, unnamed: bool) -> int:
     if child == 0:
         durable.os = local.os = Deadly(at, after=after)
         if not unnamed:
-            durable._has_unnamed = lambda at: False
+            durable._has_unnamed = lambda: False
         action()
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -420,13 +420,13 @@ def test_a_folder_of_databricks_is_one(mounted, tmp_path, monkeypatch):
 
 
 def test_what_nobody_knows_is_tried_out_once_and_leaves_nothing(mounted, tmp_path, monkeypatch):
-    tried = []
+    tried, real = [], probe.probe
 
     def noting(folder, kind):
         tried.append(kind)
-        probe.probe(folder, kind)
+        real(folder, kind)
 
-    monkeypatch.setattr(local, "probe", noting)
+    monkeypatch.setattr(probe, "probe", noting)
     storage = mounted(OTHER.format("fuse.mystery"))
     storage.refuse_unsafe()  # where there is no root yet
     first, second = (storage.put_if("repo", b"1", was=None) for _ in range(2))
@@ -477,7 +477,7 @@ def test_a_file_system_that_only_pretends_is_refused(
 ):
     """What this process calls is replaced by what such file systems do; the other one is real."""
     storage = mounted(OTHER.format("fuse.mystery"))
-    monkeypatch.setattr(durable, "_has_unnamed", lambda _: False)
+    monkeypatch.setattr(durable, "_has_unnamed", lambda: False)
     with monkeypatch.context() as broken:
         broken.setattr({"fcntl": fcntl, "os": os}[module], name, deed)
         with pytest.raises(StorageError, match="fuse") as raised:
@@ -487,7 +487,7 @@ def test_a_file_system_that_only_pretends_is_refused(
 
 
 def test_without_hard_links_the_lock_is_enough(mounted, monkeypatch):
-    monkeypatch.setattr(durable, "_has_unnamed", lambda _: False)
+    monkeypatch.setattr(durable, "_has_unnamed", lambda: False)
     monkeypatch.setattr(os, "link", no_link)
     storage = mounted(OTHER.format("fuse.mystery"))
     storage.put("chunks/a", b"1")

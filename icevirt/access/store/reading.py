@@ -38,7 +38,7 @@ from icevirt.repo.session import Session
 from icevirt.versioning.chunk_tables import RowFinder
 from icevirt.versioning.manifest_splitting import Boxes
 
-_FEW = 12  # chunks of one array, up to which looking up one by one is faster
+_FEW = 12  # chunks of one array, up to which looking up one by one is faster; or manifests
 
 type Row = tuple[ChunkTable, int]
 
@@ -81,6 +81,16 @@ class SessionReader:
                 ranges = [requests[row][1] for row in chunks.rows]
                 self._locator.fill(found, plan(references, chunks.rows, ranges))
         return found
+
+    def is_in_memory(self, path: str) -> bool:
+        """Say whether all references of an array can be looked up without any file."""
+        node = self._session.find(path)
+        if not isinstance(node, ArrayNode):
+            return True
+        if len(node.manifests) > _FEW:
+            return False
+        lookup = self._session.assets.lookup
+        return all(lookup.held(ref.object_id) is not None for ref in node.manifests)
 
     def metadata(self, path: str) -> bytes | None:
         """Return the zarr.json of a node."""

@@ -82,7 +82,7 @@ class RequestBatcher:
     def _answer(self, waiting: Sequence[_Waiting], loop: AbstractEventLoop) -> None:
         """Answer at once where nothing has to be waited for."""
         wanted = sort_out([one.request for one in waiting])
-        if all(chunks.path in self._known for chunks in wanted.chunks):
+        if all(self._is_known(chunks.path) for chunks in wanted.chunks):
             found = self._locate(wanted)
             # a lone reader gains nothing from threads; several copy large chunks side by side
             most = _QUICK if self._tasks or len(waiting) > 1 else None
@@ -94,6 +94,9 @@ class RequestBatcher:
         else:
             work = self._first(waiting, wanted)
         started(work, self._tasks)
+
+    def _is_known(self, path: str) -> bool:
+        return path in self._known or self._reader.is_in_memory(path)
 
     async def _first(self, waiting: Sequence[_Waiting], wanted: GroupedRequests) -> None:
         """Look at arrays for the first time, which may fetch and decode manifests."""

@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,17 +20,14 @@ from icevirt.access.store import keys
 from icevirt.access.store.keys import METADATA, ChunkKey, MetadataKey, parse, parse_writable
 from icevirt.access.store.reading import SessionReader
 from icevirt.access.store.session_store import SessionStore
-from icevirt.access.virtual_refs import (
-    ChecksumLike,
-    VirtualChunkSpec,
-    table_of,
-    table_of_grid,
-)
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode
 from icevirt.repo.commits.change_set import check_grid
 from icevirt.repo.session import Session
+
+if TYPE_CHECKING:  # readers share this module
+    from icevirt.access.virtual_refs import ChecksumLike, VirtualChunkSpec
 
 
 class IcevirtStore(SessionStore):
@@ -134,6 +131,8 @@ class IcevirtStore(SessionStore):
 
     def set_virtual_refs(self, array_path: str, chunks: Sequence[VirtualChunkSpec]) -> None:
         """Point chunks of an array at ranges of other objects. Raises as `set_virtual_ref`."""
+        from icevirt.access.virtual_refs import table_of
+
         self._check_writable()
         self._refer(array_path, table_of(chunks, len(self._session.array(array_path).num_chunks)))
 
@@ -163,6 +162,8 @@ class IcevirtStore(SessionStore):
             checksum: An etag, or the latest modification time; one for all objects, or
                 one for each of ``locations``.
         """
+        from icevirt.access.virtual_refs import table_of_grid
+
         self._check_writable()
         table = table_of_grid(
             chunk_grid_shape,

@@ -18,13 +18,12 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.model.indices import all_inside, inside
 from icevirt.model.metadata import node_of
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
-from icevirt.model.transaction_log import TransactionLog
 from icevirt.versioning import chunk_tables as tables
-from icevirt.versioning import diff, move_and_reindex
 from icevirt.versioning import hierarchy as nodes
 from icevirt.versioning.hierarchy import by_path
 
 if TYPE_CHECKING:
+    from icevirt.model.transaction_log import TransactionLog
     from icevirt.versioning.merge.conflict_detection import Ours
     from icevirt.versioning.merge.rebase import Replayed
 
@@ -103,6 +102,8 @@ class ChangeSet:
 
     def log(self, key: ObjectId12) -> TransactionLog:
         """Return the transaction log of committing this as snapshot ``key``."""
+        from icevirt.versioning import diff
+
         chunks = {node: table.index for node, table in self.tables().items()}
         return diff.log_of(key, self.base.nodes, self.nodes.values(), chunks)
 
@@ -162,6 +163,8 @@ class ChangeSet:
 
     def move(self, source: str, target: str) -> None:
         """Move a node and all below it; what comes back to its place is a change all the same."""
+        from icevirt.versioning import move_and_reindex
+
         now = move_and_reindex.moved(self.nodes, source, target)
         self.nodes = {
             now.get(path, path): replace(node, path=now.get(path, path))

@@ -119,6 +119,8 @@ def _sorted_out(
     node: ArrayNode, grid: SplitGrid, over: ChunkTable
 ) -> tuple[tuple[ManifestRef, ...], tuple[ManifestRef, ...]]:
     """Return the manifests to keep and those to take apart."""
+    if math.prod(grid.counts) == 1 and len(over):  # the only cell is touched
+        return (), node.manifests
     if not node.manifests:
         return (), ()
     boxes = Boxes.of(node.manifests, len(node.num_chunks))

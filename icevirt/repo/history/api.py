@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from icevirt.model.arguments import checked
 from icevirt.repo import layout
@@ -11,9 +12,10 @@ from icevirt.repo.history import walks
 from icevirt.repo.history.types import ManifestFileInfo, SnapshotInfo, Update
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import feature_flags, repo_updates
-from icevirt.versioning.diff import Diff
-from icevirt.versioning.history import ancestry_graph as history_graph
-from icevirt.versioning.history.ancestry_graph import AncestryGraph
+
+if TYPE_CHECKING:  # a reader of values looks at no history
+    from icevirt.versioning.diff import Diff
+    from icevirt.versioning.history.ancestry_graph import AncestryGraph
 
 
 class RepositoryHistory:
@@ -55,6 +57,8 @@ class RepositoryHistory:
             RefNotFoundError: There is no such branch or tag.
             SnapshotNotFoundError: There is no such snapshot.
         """
+        from icevirt.versioning.history import ancestry_graph as history_graph
+
         info = self._head.read().info
         if branch is None and tag is None and snapshot_id is None:
             return history_graph.graph(info, history_graph.lanes(info.branches), plain=plain)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice, pairwise, takewhile
+from typing import TYPE_CHECKING
 
 from icevirt.errors import (
     FormatError,
@@ -19,9 +20,11 @@ from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import repo_updates
-from icevirt.versioning.diff import Diff, diff_of
 from icevirt.versioning.history.timestamps import micros
 from icevirt.versioning.repo_updates import ancestry
+
+if TYPE_CHECKING:
+    from icevirt.versioning.diff import Diff
 
 _LOOKED_AT = 100  # commits; the names of older ones are not worth reading more snapshots
 
@@ -86,6 +89,8 @@ def diff(assets: Assets, info: RepoInfo, before: ObjectId12, after: ObjectId12) 
     Raises:
         InvalidInputError: ``before`` is not an ancestor of ``after``.
     """
+    from icevirt.versioning.diff import diff_of
+
     logs: list[ObjectId12] = []
     for snapshot in ancestry(info, after):
         if snapshot.id == before:

@@ -61,9 +61,7 @@ def logged(
         StorageError: The log's newest entry lies too far in the future.
     """
     entry = OpsLogEntry(kind=kind, updated_at=stamp(now, top=newest_at(info)))
-    log = OpsLog.of([entry])
-    if older := OpsLog.of(info.latest_updates):
-        log = log + OpsLog.of([replace(older[0], backup_path=backup)]) + older[1:]
+    log = OpsLog.of(info.latest_updates).with_newest(entry, backup=backup)
     return _cut(replace(info, latest_updates=log), max(limit, 1))
 
 
@@ -78,13 +76,10 @@ def follows(info: RepoInfo, backups: Collection[str]) -> bool:
 
 def _cut(info: RepoInfo, limit: int) -> RepoInfo:
     """Drop what exceeds the limit, from the newest entry on that the backups can continue with."""
-    for at, entry in enumerate(info.latest_updates[limit:], limit):
-        if entry.backup_path is not None:
-            return replace(
-                info,
-                latest_updates=info.latest_updates[:at],
-                repo_before_updates=entry.backup_path,
-            )
+    log = info.latest_updates
+    for at in range(limit, len(log)):
+        if (backup := log[at].backup_path) is not None:
+            return replace(info, latest_updates=log[:at], repo_before_updates=backup)
     return info
 
 

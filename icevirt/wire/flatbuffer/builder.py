@@ -15,8 +15,8 @@ from typing import Any
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.wire.flatbuffer.schema import (
-    BYTES,
     OFFSET,
+    U8,
     Field,
     Kind,
     Scalar,
@@ -68,24 +68,24 @@ class Builder:
 
     def table(self, table: Table, values: Values) -> int:
         """Write a table and everything below it; return where it stands."""
-        stored = [field for field in table.fields if _is_stored(table, field, values)]
-        shape = layout(table, frozenset(field.name for field in stored))
+        stored = _stored(table, values)
+        shape = layout(table, frozenset([field.name for field, _ in stored]))
         vtable = self._vtable(shape.vtable)
         start = self.align(shape.align)
         self.out += bytes(shape.size)
         struct.pack_into("<i", self.out, start, start - vtable)
         outside: list[tuple[Kind, int, Any]] = []
-        for field in stored:
-            place, value, kind = start + shape.at[field.name], values[field.name], field.kind
+        for field, value in stored:
+            place, kind = start + shape.at[field.name], field.kind
             match kind:
                 case Scalar(code=code):
                     struct.pack_into("<" + code, self.out, place, value)
                 case Struct(size=size):
                     self.out[place : place + size] = _exactly(value, size)
                 case Union(members=members):
-                    tag, value = value
+                    tag, inside = value
                     self.out[start + shape.at[field.name + "_type"]] = tag
-                    outside.append((members[tag - 1], place, value))
+                    outside.append((members[tag - 1], place, inside))
                 case _:
                     outside.append((kind, place, value))
         for kind, place, value in outside:
@@ -121,7 +121,7 @@ class Builder:
 
     def _vector(self, kind: Vector, place: int, value: Sequence[Any]) -> None:
         element = kind.of
-        if kind == BYTES:
+        if element is U8:
             self.link(place, self._counted(memoryview(bytes(value)), 1))
         elif isinstance(element, Scalar):
             raw = struct.pack(f"<{len(value)}{element.code}", *value)
@@ -136,14 +136,19 @@ class Builder:
                 self._outside(element, start + 4 + 4 * at, item)
 
 
-def _is_stored(table: Table, field: Field, values: Values) -> bool:
-    """Say whether a field is written: scalars unless at their default, others unless None."""
-    value = values.get(field.name)
-    if isinstance(field.kind, Scalar):
-        return value is not None and int(value) != field.default
-    if value is None and field.required:
-        raise ValueError(f"{table.name}.{field.name} is required")
-    return value is not None
+def _stored(table: Table, values: Values) -> list[tuple[Field, Any]]:
+    """Return the fields that are written: scalars unless at their default, others unless None."""
+    found = []
+    for field in table.fields:
+        value = values.get(field.name)
+        if isinstance(field.kind, Scalar):
+            if value is not None and int(value) != field.default:
+                found.append((field, value))
+        elif value is not None:
+            found.append((field, value))
+        elif field.required:
+            raise ValueError(f"{table.name}.{field.name} is required")
+    return found
 
 
 def _exactly(value: bytes, size: int) -> bytes:

@@ -61,6 +61,15 @@ class Tail:
                 yield np.zeros(padding, np.uint8)
             yield from blocks()
 
+    def payload(self, small: bytearray) -> Bytes:
+        """Return the whole payload, which begins with the small tables."""
+        made, at = np.empty(self.end, np.uint8), len(small)
+        made[:at] = small
+        for part in self.blocks():
+            made[at : at + len(part)] = part
+            at += len(part)
+        return made
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:

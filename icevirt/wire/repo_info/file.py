@@ -8,6 +8,7 @@ process, so wrong ones are refused on reading and on writing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from icevirt.errors import InvalidInputError
@@ -22,10 +23,19 @@ from icevirt.wire.flatbuffer.columns_write import Tail
 from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, reading
 from icevirt.wire.flatbuffer.schema import REPO, Values
 from icevirt.wire.header import FileKind
-from icevirt.wire.repo_info import ops_log, snapshots
-from icevirt.wire.repo_info.snapshots import SnapshotInfos
+from icevirt.wire.repo_info import ops_log, snapshot_records, snapshots
+from icevirt.wire.repo_info.snapshots import RowIndex, SnapshotInfos
 
 MAIN = "main"
+
+
+def folded(info: RepoInfo) -> RepoInfo:
+    """Return the same with its snapshots in columns, for which the next `encode` has less to do.
+
+    Raises:
+        InvalidInputError: The parent of a snapshot is unknown.
+    """
+    return replace(info, snapshots=snapshots.infos_of(info.snapshots))
 
 
 def encode(info: RepoInfo, *, level: int = 3) -> bytes:
@@ -37,14 +47,13 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
             client's file and would lose something.
     """
     _check(info)
-    listed = snapshots.columns_of(info.snapshots)
-    rows = listed.rows()
+    index, records = snapshots.infos_of(info.snapshots).written()
     values = {
         "spec_version": info.spec_version,
-        "tags": _ref_values(info.tags, rows),
-        "branches": _ref_values(info.branches, rows),
+        "tags": _ref_values(info.tags, index),
+        "branches": _ref_values(info.branches, index),
         "deleted_tags": sorted(info.deleted_tags, key=str.encode),
-        "snapshots": listed,
+        "snapshots": records,
         "status": ops_log.status_values(info.status),
         "metadata": _optional(info.metadata, metadata.to_items),
         "latest_updates": OpsLog.of(info.latest_updates),
@@ -57,10 +66,11 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
     small = Builder().root(REPO, values)
     tail = Tail(len(small.out))
     for place, columns in small.open:
-        is_log = isinstance(columns, OpsLog)
-        small.link(place, (ops_log if is_log else snapshots).write(tail, columns))
-    payload = b"".join([small.out, *(part.tobytes() for part in tail.blocks())])
-    return header.pack(FileKind.repo_info, payload, level=level)
+        if isinstance(columns, OpsLog):
+            small.link(place, ops_log.write(tail, columns))
+        else:
+            small.link(place, snapshot_records.write(tail, index.columns, records))
+    return header.pack(FileKind.repo_info, tail.payload(small.out).data, level=level)
 
 
 def decode(raw: bytes) -> RepoInfo:
@@ -119,9 +129,9 @@ def _check(info: RepoInfo) -> None:
         )
 
 
-def _ref_values(refs: Mapping[str, ObjectId12], rows: Mapping[bytes, int]) -> list[Values]:
+def _ref_values(refs: Mapping[str, ObjectId12], index: RowIndex) -> list[Values]:
     names = sorted(refs, key=str.encode)
-    return [{"name": name, "snapshot_index": rows[refs[name]]} for name in names]
+    return [{"name": name, "snapshot_index": index.row(refs[name])} for name in names]
 
 
 # -- reading --------------------------------------------------------------------------------------

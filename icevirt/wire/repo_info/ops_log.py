@@ -51,10 +51,13 @@ _BACKUP_FORM = [
     *20 * [ALPHABET.encode()],
 ]
 _BACKUP_SIZE = len(_BACKUP_FORM)
-_ALLOWED = np.array([np.isin(np.arange(256), list(letters)) for letters in _BACKUP_FORM])
+_ALLOWED = np.zeros((_BACKUP_SIZE, 256), np.bool_)
+for _place, _letters in enumerate(_BACKUP_FORM):
+    _ALLOWED[_place, list(_letters)] = True
 _NO_BACKUP = "not the name of a backup of the repo info"
 _REMEMBERED = 4096  # forms of entries; a log has a thousand entries, unless configured otherwise
 _ALIGN = 8
+_LENGTH_BITS = 32  # no payload holds a longer name
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -178,26 +181,35 @@ class _Form:
 def write(tail: Tail, log: OpsLog) -> int:
     """Append the log and return where it stands."""
     lengths = log.backup.lengths
-    _, group = np.unique(np.stack([log.kind, lengths]), axis=1, return_inverse=True)
+    _, group = np.unique(log.kind << _LENGTH_BITS | lengths, return_inverse=True)
     places = np.zeros(len(log), np.int64)
     start = tail.add(4 + 4 * len(log), lambda: vector_blocks(start, len(log), [places]), align=4)
     for number in range(int(group.max(initial=-1)) + 1):
         rows = np.flatnonzero(group == number)
-        form = _form(log.kinds[int(log.kind[rows[0]])], int(lengths[rows[0]]))
-        made = _copies(form, log, rows)
+        first, last = int(rows[0]), int(rows[-1])
+        form = _form(log.kinds[int(log.kind[first])], int(lengths[first]))
+        if last - first + 1 == len(rows):
+            made = _copies(form, log[first : last + 1], slice(None))
+        else:
+            made = _copies(form, log, rows)
         block = tail.add(made.size, partial(list, [made.reshape(-1)]), align=_ALIGN)
         places[rows] = block + form.table_at + len(form.raw) * np.arange(len(rows))
     return start
 
 
-def _copies(form: _Form, log: OpsLog, rows: Places) -> Bytes:
+def _copies(form: _Form, log: OpsLog, rows: Places | slice) -> Bytes:
     """Return the bytes of these entries, shape (n, size)."""
-    made = np.tile(np.frombuffer(form.raw, np.uint8), (len(rows), 1))
-    columns = {name: log.ids[rows, at] for at, name in enumerate(IDS)}
-    columns["updated_at"] = log.updated_at[rows].astype("<u8").view(np.uint8).reshape(-1, 8)
-    columns["backup"] = log.backup[rows].data.reshape(len(rows), -1)
+    kind, backup = log.kind[rows], log.backup if isinstance(rows, slice) else log.backup[rows]
+    made = np.empty((len(kind), len(form.raw)), np.uint8)
+    made[:] = np.frombuffer(form.raw, np.uint8)
     for name, at in form.at.items():
-        made[:, at : at + columns[name].shape[1]] = columns[name]
+        if name == "updated_at":
+            column = log.updated_at[rows].astype("<u8").view(np.uint8).reshape(-1, 8)
+        elif name == "backup":
+            column = backup.data.reshape(len(made), -1)
+        else:
+            column = log.ids[rows, IDS.index(name)]
+        made[:, at : at + column.shape[1]] = column
     return made
 
 

@@ -7,7 +7,7 @@ use.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,10 +38,14 @@ class Lists:
     @property
     def counts(self) -> Places:
         """How many elements each row has, shape (n,)."""
-        return np.diff(self.first)
+        return self.first[1:] - self.first[:-1]
 
     def __add__(self, other: Lists) -> Lists:
         return Lists(np.concatenate([self.first, other.first[1:] + self.first[-1]]))
+
+    def with_one(self, row: int, count: int) -> Lists:
+        """Return the lists with one more, which becomes that row."""
+        return Lists(_one_more(self.first, row, count))
 
     def elements(self, rows: Places) -> Places:
         """Return the elements of these rows, in order."""
@@ -86,10 +90,17 @@ class SnapshotColumns:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def rows(self) -> dict[bytes, int]:
-        """Return the row of each id."""
+    def keys(self) -> list[bytes]:
+        """Return all ids."""
         keys = np.ascontiguousarray(self.ids).view(f"V{ObjectId12.SIZE}")
-        return {key: row for row, key in enumerate(keys.reshape(-1).tolist())}
+        found: list[bytes] = keys.reshape(-1).tolist()
+        return found
+
+    def is_sorted(self) -> bool:
+        """Say whether ids ascend, none of them twice."""
+        first, last = _words(self.ids)
+        high, low = first[1:] > first[:-1], last[1:] > last[:-1]
+        return bool((high | ((first[1:] == first[:-1]) & low)).all())
 
     def take(self, rows: Places) -> SnapshotColumns:
         """Return the given rows, in their order, with parents among them."""
@@ -122,20 +133,45 @@ class SnapshotColumns:
             pruned=np.concatenate([self.pruned, other.pruned]),
         )
 
+    def with_one(self, one: SnapshotColumns, *, row: int, parent: int) -> SnapshotColumns:
+        """Return the columns with one more snapshot, which becomes that row.
+
+        Args:
+            one: The snapshot.
+            row: Where its id belongs among the ones here.
+            parent: The row of its parent here.
+        """
+        item, pruned = int(self.items_of.first[row]), int(self.pruned_of.first[row])
+        parents = _put_in(self.parent, row, np.array([parent]))
+        parents += parents >= row
+        return SnapshotColumns(
+            ids=_put_in(self.ids, row, one.ids),
+            parent=parents,
+            flushed_at=_put_in(self.flushed_at, row, one.flushed_at),
+            message=_with_rows(self.message, row, one.message),
+            items_of=self.items_of.with_one(row, len(one.names)),
+            names=_with_rows(self.names, item, one.names),
+            values=_with_rows(self.values, item, one.values),
+            pruned_of=self.pruned_of.with_one(row, len(one.pruned)),
+            pruned=_put_in(self.pruned, pruned, one.pruned),
+        )
+
     def with_changed(
-        self, rows: Mapping[bytes, int], changed: Mapping[ObjectId12, SnapshotSummary | None]
+        self,
+        row_of: Callable[[bytes], int | None],
+        changed: Mapping[ObjectId12, SnapshotSummary | None],
     ) -> SnapshotColumns:
         """Return the columns with other facts about some snapshots, in ascending order of ids.
 
         Args:
-            rows: The row of each id here.
+            row_of: Returns the row of an id here, or None.
             changed: Facts in the place of the ones here; None removes a snapshot.
 
         Raises:
             InvalidInputError: The parent of a snapshot is not among them.
         """
         kept = np.ones(len(self), np.bool_)
-        kept[[rows[key] for key in changed if key in rows]] = False
+        kept[[row for key in changed if (row := row_of(key)) is not None]] = False
         left = np.flatnonzero(kept)
         place = np.cumsum(kept) - 1
         infos = [info for info in changed.values() if info is not None]
@@ -147,7 +183,7 @@ class SnapshotColumns:
             both.parent[place[row]] = new[parent] if parent in new else _lost(self.key(row), parent)
         for info in infos:
             if info.parent_id is not None:
-                at = rows.get(info.parent_id)
+                at = row_of(info.parent_id)
                 known = int(place[at]) if at is not None and kept[at] else new.get(info.parent_id)
                 at = _lost(info.id, info.parent_id) if known is None else known
                 both.parent[new[info.id]] = at
@@ -174,8 +210,34 @@ def _joined(values: Sequence[bytes]) -> Bytes:
 
 def _ascending(ids: Bytes) -> Places:
     """Return the rows in the order of their ids."""
-    late = ids[:, 8:].copy().view(">u4")[:, 0].astype(np.uint32)
-    return np.lexsort((late, ids[:, :8].copy().view(">u8")[:, 0].astype(np.uint64)))
+    return np.lexsort(_words(ids)[::-1])
+
+
+def _words(ids: Bytes) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    """Return ids as two numbers each, the first one decides their order."""
+    last = ids[:, 8:].copy().view(">u4")[:, 0].astype(np.uint32)
+    return ids[:, :8].copy().view(">u8")[:, 0].astype(np.uint64), last
+
+
+def _put_in[T: np.generic](column: NDArray[T], row: int, more: NDArray[T]) -> NDArray[T]:
+    """Return a column with more rows before that one."""
+    return np.concatenate([column[:row], more, column[row:]]) if len(more) else column
+
+
+def _one_more(starts: Places, row: int, length: int) -> Places:
+    """Return where lists begin, and the last one ends, with one more list before that one."""
+    found = np.empty(len(starts) + 1, np.int64)
+    found[: row + 1] = starts[: row + 1]
+    np.add(starts[row:], length, out=found[row + 1 :])
+    return found
+
+
+def _with_rows(column: Strings, row: int, more: Strings) -> Strings:
+    """Return a column with more strings before that row."""
+    starts, begin = column.starts, int(column.starts[row])
+    for at, length in enumerate(more.lengths.tolist()):
+        starts = _one_more(starts, row + at, length)
+    return Strings(_put_in(column.data, begin, more.data), starts)
 
 
 EMPTY = SnapshotColumns.of([])

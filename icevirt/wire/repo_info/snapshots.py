@@ -1,12 +1,11 @@
-"""Read and write the list of snapshots in the repo info, and map ids to snapshots.
+"""Read the list of snapshots in the repo info, and map ids to snapshots.
 
-Spec: "Repo Info File", SnapshotInfo. Snapshots are sorted by id and referred to by their row. Each
-record is followed by its message: the distance to the message is then constant, and so is the
-distance to an empty list of metadata, which zstd compresses to almost nothing.
+Spec: "Repo Info File", SnapshotInfo. Snapshots are sorted by id and referred to by their row.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,19 +14,9 @@ from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import Lazy, SnapshotSummary
-from icevirt.model.strings import Bytes, Places, Strings, copy_ranges, gather
+from icevirt.model.strings import Bytes, Places, Strings, gather
 from icevirt.wire.documents import metadata
 from icevirt.wire.flatbuffer.columns_read import Payload, Tables, text
-from icevirt.wire.flatbuffer.columns_write import (
-    BLOCK,
-    Pool,
-    Records,
-    Rows,
-    Tail,
-    pooled,
-    references,
-    vector_blocks,
-)
 from icevirt.wire.flatbuffer.reader import (
     ALWAYS_ALLOWED,
     MAX_SHARING,
@@ -39,15 +28,45 @@ from icevirt.wire.flatbuffer.reader import (
 from icevirt.wire.flatbuffer.schema import METADATA_ITEM, SNAPSHOT_INFO
 from icevirt.wire.header import FileKind
 from icevirt.wire.repo_info.snapshot_columns import EMPTY, NO_PARENT, Lists, SnapshotColumns
+from icevirt.wire.repo_info.snapshot_records import SnapshotRecords
 
 _MANY_CHANGES = 64
 _FEW = 32  # snapshots that are read one by one
 _PRUNED = "pruned_ancestor_tx_logs"
-_FIELDS = frozenset({"id", "parent_offset", "flushed_at", "message", "metadata"})
-_ITEM = frozenset({"name", "value"})
-_ALIGN = 8
-_KINDS: tuple[tuple[str, ...], ...] = ((), ("metadata",), (_PRUNED,), ("metadata", _PRUNED))
-"""What the records of each kind refer to, beside their message."""
+
+
+class RowIndex:
+    """Finds the rows of ids in columns: by bisection if ids ascend, else in a dictionary."""
+
+    def __init__(self, columns: SnapshotColumns, *, is_sorted: bool = False) -> None:
+        self.columns = columns
+        self.is_sorted = is_sorted or columns.is_sorted()
+        self._keys = columns.ids.tobytes()
+        self._rows: dict[bytes, int] | None = None
+        if not self.is_sorted:
+            self.expect_many()
+
+    def __len__(self) -> int:
+        """Return the number of different ids."""
+        return len(self.columns) if self._rows is None else len(self._rows)
+
+    def expect_many(self) -> None:
+        """Make the dictionary, which is faster from some dozens of look-ups on."""
+        self._rows = self._rows or {key: row for row, key in enumerate(self.columns.keys())}
+
+    def row(self, key: bytes) -> int | None:
+        """Return the row of an id; None if there is none."""
+        if self._rows is not None:
+            return self._rows.get(key)
+        row = self.place(key)
+        at = row * ObjectId12.SIZE
+        return row if self._keys[at : at + ObjectId12.SIZE] == key else None
+
+    def place(self, key: bytes) -> int:
+        """Return the row that an id has, or would have, among ascending ones."""
+        keys, size = self._keys, ObjectId12.SIZE
+        rows = range(len(self.columns))
+        return bisect_left(rows, key, key=lambda row: keys[row * size : row * size + size])
 
 
 class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
@@ -55,16 +74,24 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
 
     def __init__(
         self,
-        columns: SnapshotColumns,
+        index: RowIndex,
         spec_version: int,
         changed: Mapping[ObjectId12, SnapshotSummary | None] | None = None,
-        rows: dict[bytes, int] | None = None,
+        records: SnapshotRecords | None = None,
     ) -> None:
-        """Take over columns of a file, values that replace them (None: removed), and rows by id."""
+        """Take over columns of a file, and values that replace them (None: removed).
+
+        Args:
+            index: The columns, their ids in any order.
+            spec_version: Of the file: it says how metadata is encoded.
+            changed: The values.
+            records: The columns as they are written, if they were.
+        """
         super().__init__(self._info, self._ids, changed)
-        self._columns = columns
+        self._columns = columns = index.columns
+        self._index = index
         self._spec_version = spec_version
-        self._rows = columns.rows() if rows is None else rows
+        self._records = records
         # columns of which single numbers are read: arrays, or lists, which are faster at it
         self._facts: tuple[Sequence[int] | NDArray[np.integer], ...] = (
             columns.parent,
@@ -77,11 +104,12 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
     def __contains__(self, key: object) -> bool:
         if key in self._changed:
             return self._changed[key] is not None
-        return key in self._rows
+        return isinstance(key, bytes) and self._index.row(key) is not None
 
     def __len__(self) -> int:
-        gone = sum(1 for key in self._changed if key in self._rows)
-        return len(self._rows) - gone + sum(info is not None for info in self._changed.values())
+        gone = sum(1 for key in self._changed if self._index.row(key) is not None)
+        added = sum(info is not None for info in self._changed.values())
+        return len(self._index) - gone + added
 
     @property
     def size(self) -> int:
@@ -93,34 +121,62 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
         return self._columns.key(row)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SnapshotInfos, (self._columns, self._spec_version, self._changed)
+        return _infos, (self._columns, self._spec_version, self._changed)
 
     def with_changed(self, key: ObjectId12, value: SnapshotSummary | None) -> SnapshotInfos:
         """Return the mapping with another value of a key; None removes it."""
         changed = {**self._changed, key: value}
         if len(changed) > _MANY_CHANGES and self._spec_version > 1:
-            return SnapshotInfos(self._columns.with_changed(self._rows, changed), 2)
-        return SnapshotInfos(self._columns, self._spec_version, changed, self._rows)
+            return _infos(self._columns.with_changed(self._index.row, changed), 2)
+        return SnapshotInfos(self._index, self._spec_version, changed, self._records)
 
-    def columns(self) -> SnapshotColumns:
-        """Return all of it as columns that can be written.
+    def folded(self) -> SnapshotInfos:
+        """Return the same mapping as columns of ascending ids, with nothing on top.
 
         Raises:
             InvalidInputError: The parent of a snapshot is not among them.
         """
         if self._spec_version == 1:  # its metadata is encoded in another way
-            return EMPTY.with_changed({}, dict(self))
-        return self._columns.with_changed(self._rows, self._changed)
+            return infos_of(dict(self))
+        if self._index.is_sorted and not self._changed:
+            return self
+        return self._with_few() or _infos(
+            self._columns.with_changed(self._index.row, self._changed), 2
+        )
+
+    def _with_few(self) -> SnapshotInfos | None:
+        """Put new snapshots among those of the file; None if more than that changed."""
+        index, records = self._index, self._records
+        if not index.is_sorted:
+            return None
+        for key, info in self._changed.items():
+            if info is None or info.parent_id is None or index.row(key) is not None:
+                return None
+            if (parent := index.row(info.parent_id)) is None:
+                return None
+            row = index.place(key)
+            one = SnapshotColumns.of([info])
+            columns = index.columns.with_one(one, row=row, parent=parent)
+            records = records and records.with_one(one, row, columns.parent)
+            index = RowIndex(columns, is_sorted=True)
+        return SnapshotInfos(index, 2, records=records)
+
+    def written(self) -> tuple[RowIndex, SnapshotRecords]:
+        """Return what is written of a mapping that is `folded`."""
+        assert not self._changed
+        self._records = records = self._records or SnapshotRecords.of(self._columns)
+        return self._index, records
 
     def _ids(self) -> Iterator[ObjectId12]:
-        return map(ObjectId12, self._rows)
+        return map(ObjectId12, self._columns.keys())
 
     def _info(self, key: ObjectId12) -> SnapshotSummary | None:
-        if (row := self._rows.get(key)) is None:
+        if (row := self._index.row(key)) is None:
             return None
         self._left -= 1
         if self._left == 0:  # a walk through the history
             self._facts = tuple(np.asarray(column).tolist() for column in self._facts)
+            self._index.expect_many()
         columns = self._columns
         parents, flushed_at, items, pruned_of = self._facts
         parent, pruned = int(parents[row]), columns.pruned[pruned_of[row] : pruned_of[row + 1]]
@@ -146,11 +202,23 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
             return metadata.from_items(values, self._spec_version)
 
 
-def columns_of(snapshots: Mapping[ObjectId12, SnapshotSummary]) -> SnapshotColumns:
-    """Return snapshots as columns that can be written; raises as `SnapshotInfos.columns`."""
+def _infos(
+    columns: SnapshotColumns,
+    spec_version: int,
+    changed: Mapping[ObjectId12, SnapshotSummary | None] | None = None,
+) -> SnapshotInfos:
+    return SnapshotInfos(RowIndex(columns), spec_version, changed)
+
+
+def infos_of(snapshots: Mapping[ObjectId12, SnapshotSummary]) -> SnapshotInfos:
+    """Return snapshots as columns that can be written.
+
+    Raises:
+        InvalidInputError: The parent of a snapshot is not among them.
+    """
     if isinstance(snapshots, SnapshotInfos):
-        return snapshots.columns()
-    return EMPTY.with_changed({}, snapshots)
+        return snapshots.folded()
+    return _infos(EMPTY.with_changed(lambda _: None, snapshots), 2)
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -159,7 +227,7 @@ def columns_of(snapshots: Mapping[ObjectId12, SnapshotSummary]) -> SnapshotColum
 def read(payload: Payload, span: Span, spec_version: int, newer: set[str]) -> SnapshotInfos:
     """Read the list; add tables with fields of a newer schema to ``newer``. Raises ``Damage``."""
     if not span.count:
-        return SnapshotInfos(EMPTY, spec_version)
+        return _infos(EMPTY, spec_version)
     tables = Tables(payload, span, SNAPSHOT_INFO)
     tables.look_beyond(newer)
     parent = tables.numbers("parent_offset", 4).view("<i4").astype(np.int64)
@@ -178,7 +246,7 @@ def read(payload: Payload, span: Span, spec_version: int, newer: set[str]) -> Sn
         pruned_of=pruned_of,
         pruned=payload.bytes[pruned[:, None] + np.arange(ObjectId12.SIZE)],
     )
-    found = SnapshotInfos(columns, spec_version)
+    found = _infos(columns, spec_version)
     if len(found) != len(tables):
         raise Damage("a snapshot is listed twice", 0)
     return found
@@ -214,107 +282,3 @@ def _strings(payload: Payload, tables: Tables, name: str) -> tuple[Bytes, Places
 def _check_sharing(payload: Payload, cost: int) -> None:
     if cost > MAX_SHARING * payload.size + ALWAYS_ALLOWED:
         raise Damage("parts of the file are referenced too many times", 0)
-
-
-# -- writing --------------------------------------------------------------------------------------
-
-
-def write(tail: Tail, columns: SnapshotColumns) -> int:
-    """Append the list and return where it stands; its bytes are made with the file."""
-    kind = (columns.items_of.counts > 0) + 2 * (columns.pruned_of.counts > 0)
-    records = [  # metadata that is empty is part of them
-        Records.of(
-            SNAPSHOT_INFO,
-            _FIELDS | set(referred),
-            vector=None if "metadata" in referred else "metadata",
-            align=_ALIGN,
-        )
-        for referred in _KINDS
-    ]
-    strides, tables = np.array([(each.stride, each.table_at) for each in records]).T
-    stride = strides[kind]
-    message = 4 + columns.message.lengths + 1
-    ends = np.cumsum(stride + message + -message % _ALIGN)
-    at = np.concatenate([[0], ends])[:-1]  # in the block
-
-    def vector() -> Iterator[Bytes]:
-        return vector_blocks(start, len(columns), [block + at + tables[kind]])
-
-    def parts() -> Iterator[Bytes]:
-        made = np.zeros(int(ends.max(initial=0)), np.uint8)
-        for number in np.unique(kind).tolist():
-            each, rows = records[number], np.flatnonzero(kind == number)
-            part = Rows(
-                count=len(rows),
-                columns={
-                    "id": columns.ids[rows],
-                    "parent_offset": columns.parent[rows].astype("<i4"),
-                    "flushed_at": columns.flushed_at[rows],
-                },
-                targets={
-                    "message": block + at[rows] + stride[rows],
-                    **{name: targets[name][rows] for name in _KINDS[number]},
-                },
-            )
-            raw = each.scattered(block + at[rows], part).reshape(-1)
-            begin = each.stride * np.arange(len(rows))
-            copy_ranges(raw, begin, made, at[rows], stride[rows])
-        text_at = at + stride
-        made.view("<u4")[text_at // 4] = columns.message.lengths
-        copy_ranges(
-            columns.message.data,
-            columns.message.starts[:-1],
-            made,
-            text_at + 4,
-            columns.message.lengths,
-        )
-        yield made
-
-    start = tail.add(4 + 4 * len(columns), vector, align=4)
-    block = tail.add(int(ends.max(initial=0)), parts, align=_ALIGN)
-    targets = {"metadata": _write_items(tail, columns), _PRUNED: _write_pruned(tail, columns)}
-    return start
-
-
-def _write_pruned(tail: Tail, columns: SnapshotColumns) -> Places:
-    """Append the lists of pruned logs that are not empty, and return where each row's stands."""
-    ids, lists = columns.pruned, columns.pruned_of
-    rows, size = np.flatnonzero(lists.counts), ids.shape[1]
-    pool = Pool.of(
-        ids.reshape(-1), size * lists.first[rows], size * lists.counts[rows], element=size
-    )
-    places = np.zeros(len(columns), np.int64)
-    places[rows] = pooled(tail, pool)
-    return places
-
-
-def _write_items(tail: Tail, columns: SnapshotColumns) -> Places:
-    """Append the lists of metadata that are not empty, and return where each row's stands."""
-    counts, first = columns.items_of.counts, columns.items_of.first
-    sizes = np.where(counts > 0, 4 + 4 * counts, 0)
-    at = np.cumsum(sizes) - sizes
-    number = np.arange(len(columns.names))
-
-    def vectors() -> Iterator[Bytes]:
-        made = np.zeros(int(sizes.sum()) // 4, "<u4")
-        rows = np.flatnonzero(counts)
-        made[at[rows] // 4] = counts[rows]
-        slots = np.repeat(at + 4 - 4 * first[:-1], counts) + 4 * number
-        made[slots // 4] = references(start + slots, records.places(block, len(number)))
-        yield made.view(np.uint8)
-
-    def parts() -> Iterator[Rows]:
-        for low in range(0, len(number), BLOCK):
-            targets = {name: places[low : low + BLOCK] for name, places in held.items()}
-            yield Rows(count=len(targets["name"]), targets=targets)
-
-    start = tail.add(int(sizes.sum()), vectors, align=4)
-    records = Records.of(METADATA_ITEM, _ITEM)
-    block = tail.add(
-        len(number) * records.stride, lambda: records.blocks(block, len(number), parts())
-    )
-    held = {
-        "name": pooled(tail, Pool.of_strings(columns.names)),
-        "value": pooled(tail, Pool.of_strings(columns.values)),
-    }
-    return start + at

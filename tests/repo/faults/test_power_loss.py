@@ -86,7 +86,7 @@ def recorded(act, root, monkeypatch, *, unnamed=True, wait_for_disk=True):
         patched.setattr(durable, "os", recorder)
         patched.setattr(local, "os", recorder)
         if not unnamed:
-            patched.setattr(durable, "_has_unnamed", lambda _: False)
+            patched.setattr(durable, "_has_unnamed", lambda: False)
         for _ in act(storage):
             acknowledged.append(len(recorder.moments))
             states.append(seen(storage))

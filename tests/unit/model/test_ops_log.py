@@ -1,6 +1,7 @@
 """Entries of the ops log as columns, against lists of entries."""
 
 import pickle
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,9 +32,10 @@ kinds = st.one_of(
     st.just(GCRan()),
 )
 backups = st.none() | st.sampled_from(["repo.1", "repo.22"])
-entries = st.lists(
-    st.builds(OpsLogEntry, kind=kinds, updated_at=st.integers(0, 2**64 - 1), backup_path=backups)
+entry = st.builds(
+    OpsLogEntry, kind=kinds, updated_at=st.integers(0, 2**64 - 1), backup_path=backups
 )
+entries = st.lists(entry)
 
 
 @given(entries)
@@ -51,3 +53,10 @@ def test_columns_are_joined_and_cut_as_lists_are(one, other, part):
     assert list(both) == one + other
     assert list(both[part]) == (one + other)[part]
     assert len(both[part].kinds) <= len(both[part])
+
+
+@given(entries, entry)
+def test_an_entry_on_top_gives_a_backup_to_the_one_below(listed, newest):
+    log = OpsLog.of(listed).with_newest(newest, backup="repo.333")
+    below = [replace(each, backup_path="repo.333") for each in listed[:1]] + listed[1:]
+    assert list(log) == [newest, *below]

@@ -3,6 +3,7 @@
 import dataclasses
 import pickle
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -59,6 +60,33 @@ def test_what_is_changed_is_written_as_if_it_had_been_read(value, many, data):
     ours, theirs = (dataclasses.replace(value, snapshots=each) for each in (lazy, plain))
     assert file.encode(ours) == file.encode(theirs)
     assert reread(ours).snapshots == plain
+
+
+@pytest.mark.ci
+@given(repo_infos(), st.data())
+@settings(max_examples=30)
+def test_snapshots_added_one_by_one_are_written_as_if_all_were_encoded_anew(value, data):
+    """Each record is put among the bytes of the records before."""
+    info, plain = reread(value), dict(value.snapshots)
+    for _ in range(data.draw(st.integers(1, 5))):
+        file.encode(info)
+        key = data.draw(ids12)
+        plain[key] = data.draw(drawn_infos(key, list(plain)))
+        info = dataclasses.replace(info, snapshots=plus(info.snapshots, key, plain[key]))
+        info = file.folded(info)
+        assert dict(info.snapshots) == plain
+        assert len(info.snapshots) == len(plain)
+        assert file.encode(info) == file.encode(dataclasses.replace(info, snapshots=plain))
+
+
+@given(repo_infos())
+def test_snapshots_in_any_order_are_found_and_written_in_the_order_of_ids(value):
+    columns = snapshots.infos_of(value.snapshots).written()[0].columns
+    found = snapshots.RowIndex(columns.take(np.arange(len(columns))[::-1]))
+    assert found.is_sorted == (len(columns) == 1)
+    backwards = snapshots.SnapshotInfos(found, 2)
+    assert dict(backwards) == value.snapshots
+    assert file.encode(dataclasses.replace(value, snapshots=backwards)) == file.encode(value)
 
 
 @given(repo_infos(), st.data())

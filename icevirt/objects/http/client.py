@@ -11,7 +11,7 @@ import http.client
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
 from email.utils import parsedate_to_datetime
@@ -97,11 +97,11 @@ class Site:
         """Do what `get` does; the event loop itself receives small ranges, where it can."""
         asked = _Asked(self, f"{self.origin}/{quote(key, safe=SAFE)}", begin, end, check, "")
         async with HOSTS.limit(self.host):
-            exchange = None
-            if self.renewable is None and end - begin <= _IN_LOOP and not self._server.is_down:
+            exchange, server = None, self._server
+            if self.renewable is None and end - begin <= _IN_LOOP and not server.is_down:
                 exchange = self._exchange()
             if exchange is not None:
-                with _noting(self._server, asked.url):
+                with _noting(server, asked.url):
                     answer = await asked.in_loop(exchange)
                 if answer is not None:
                     return answer
@@ -109,7 +109,7 @@ class Site:
 
     @property
     def _server(self) -> Server:
-        return SERVERS.setdefault(self.origin, Server())
+        return SERVERS.get(self.origin) or SERVERS.setdefault(self.origin, Server())
 
     def _exchange(self) -> LoopExchange | None:
         """Return a kept connection for the event loop."""

@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import IO, Any, Protocol, Self, overload
+from typing import IO, Any, Literal, Protocol, Self, overload
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
@@ -77,7 +77,7 @@ class HungUpError(OSError):
 class Readable(Protocol):
     """What an answer is read from: a socket, or what arrived of it."""
 
-    def makefile(self, mode: str, /) -> IO[bytes]:
+    def makefile(self, mode: Literal["rb"], /) -> IO[bytes]:
         """Return the bytes to come as a file."""
 
 

@@ -15,7 +15,7 @@ import re
 import socket
 import ssl
 from collections.abc import Callable
-from typing import IO, Any
+from typing import Any, Literal
 
 from icevirt.objects.http.connections import Connection, HttpResponse
 
@@ -104,35 +104,33 @@ class LoopExchange:
         """Wait until enough arrived. Raises ``OSError``."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
-        last = loop.time()
-
-        def arrived() -> None:
-            nonlocal last
-            last = loop.time()
-            try:
-                if self._pull(is_enough) and not done.done():
-                    done.set_result(None)
-            except OSError as error:
-                if not done.done():
-                    done.set_exception(error)
-
-        def late() -> None:
-            nonlocal timer
-            if done.done():
-                return
-            if (left := last + self._timeout - loop.time()) > 0:
-                timer = loop.call_later(left, late)
-            else:
-                done.set_exception(TimeoutError("timed out"))
-
         number = self.connection.socket.fileno()
-        timer = loop.call_later(self._timeout, late)
-        loop.add_reader(number, arrived)
+        self._last = loop.time()
+        self._wait(done)
+        loop.add_reader(number, self._on_arrival, done, is_enough)
         try:
             await done
         finally:
             loop.remove_reader(number)
-            timer.cancel()
+            self._timer.cancel()
+
+    def _on_arrival(self, done: asyncio.Future[None], is_enough: Callable[[], bool]) -> None:
+        if done.done():  # cancelled in this turn
+            return
+        self._last = done.get_loop().time()
+        try:
+            if self._pull(is_enough):
+                done.set_result(None)
+        except OSError as error:
+            done.set_exception(error)
+
+    def _wait(self, done: asyncio.Future[None]) -> None:
+        """Give up once nothing arrived for too long."""
+        loop = done.get_loop()
+        if (left := self._last + self._timeout - loop.time()) > 0:
+            self._timer = loop.call_later(left, self._wait, done)
+        elif not done.done():
+            done.set_exception(TimeoutError("timed out"))
 
 
 class _Arrived(io.RawIOBase):
@@ -143,7 +141,7 @@ class _Arrived(io.RawIOBase):
         self._source = source
         self._taken = 0
 
-    def makefile(self, _mode: str, /) -> IO[bytes]:
+    def makefile(self, _mode: Literal["rb"], /) -> io.BufferedReader:
         """Return a file of the bytes."""
         return io.BufferedReader(self)
 

@@ -10,6 +10,7 @@ would take those for "never written".
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import threading
@@ -32,6 +33,8 @@ _MAX_OPEN = 128
 # to pass through a directory needs no permission to list it; a FIFO must not block the reader
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+# parts of a path that is not below its root, or not by its parts alone
+_INDIRECT = frozenset({"", os.curdir, os.pardir})
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _MOST_CACHED = 4 * 1024 * 1024  # copying more takes longer than handing it to a thread
 # as object stores make it for local files: inode, modification time and size in hexadecimal
@@ -158,9 +161,8 @@ class OpenFile:
 
     __slots__ = ("fd", "identity")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, stat: os.stat_result) -> None:
         self.fd = fd
-        stat = os.fstat(fd)
         self.identity = (stat.st_dev, stat.st_ino)
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
@@ -181,6 +183,8 @@ class OpenFiles:
 
     def find(self, grant: LocalGrant) -> tuple[OpenFile, int] | None:
         """Return the file at the grant's path and its size, if that very file is open already."""
+        if grant not in self._open:
+            return None
         stat = os.stat(grant.path)
         with self._lock:
             file = self._open.get(grant)
@@ -198,13 +202,14 @@ class OpenFiles:
         """
         if (found := self.find(grant)) is not None:
             return found
-        file = OpenFile(_open_below(grant))
+        fd = _open_below(grant)
+        file = OpenFile(fd, stat := os.fstat(fd))
         with self._lock:
             self._open[grant] = file
             self._open.move_to_end(grant)
             evicted = self._open.popitem(last=False) if len(self._open) > _MAX_OPEN else None
         del evicted  # closes outside the lock
-        return file, os.fstat(file.fd).st_size
+        return file, stat.st_size
 
 
 FILES = OpenFiles()
@@ -212,6 +217,13 @@ FILES = OpenFiles()
 
 def _open_below(grant: LocalGrant) -> int:
     """Open the file where it really lies, which has to be below the container's real directory."""
+    parts = grant.path.removeprefix(f"{grant.root.rstrip('/')}/").split("/")
+    if not _INDIRECT.intersection(parts):
+        try:
+            return _walk(grant.root, parts)  # no link on the way: it is where its name says
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+                raise
     root = os.path.realpath(grant.root)
     real = os.path.realpath(grant.path, strict=True)
     inside = PurePath(os.path.relpath(real, root)).parts

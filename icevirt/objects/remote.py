@@ -22,6 +22,7 @@ from icevirt.objects.answers import Body, Checksum, Meta, ObjectBytes
 from icevirt.objects.authorize import RemoteGrant
 from icevirt.objects.backends import Backend, reach_for_grant
 from icevirt.objects.buckets import BucketReach
+from icevirt.objects.http.client import Site
 from icevirt.objects.http.connections import HOSTS
 
 _MOST = 1 << 62  # no object is as long
@@ -51,7 +52,7 @@ class RemoteObject:
 
     async def get_async(self, begin: int, end: int) -> ObjectBytes:
         """Do what `get` does."""
-        if isinstance(self.reach, BucketReach):
+        if isinstance(self.reach, BucketReach | Site):
             return await self.reach.get_async(self.grant.key, begin, end, self._check)
         return await HOSTS.wait(self.reach.host, lambda: self.get(begin, end))
 

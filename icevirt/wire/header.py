@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from icevirt.errors import FormatError
 from icevirt.version import __version__
+from icevirt.wire.reused_pages import empty_bytes
 
 MAGIC = "ICE🧊CHUNK".encode()
 IMPLEMENTATION = f"icevirt-{__version__}".encode().ljust(24)
@@ -151,7 +152,7 @@ def unpack_array(raw: bytes | memoryview, kind: FileKind) -> tuple[NDArray[np.ui
         if declared <= 0:
             data = np.frombuffer(decompressed(frame, kind), np.uint8)
             return np.pad(data, (0, -len(data) % 4)), len(data)
-        padded = np.empty(declared + -declared % 4, np.uint8)
+        padded = empty_bytes(declared + -declared % 4)
         padded[declared:] = 0
         with zstandard.ZstdDecompressor().stream_reader(frame) as reader:
             got = reader.readinto(padded[:declared])

@@ -1,13 +1,14 @@
 """Batch asynchronous reads: one lookup for all requests of an event-loop turn.
 
 Bytes that the kernel holds in memory are read at once, because a hop to a thread costs more than
-most local reads. Reads that block run in a few threads, and remote reads are fetched together. One
-failure fails one request.
+most local reads. Reads that block run in a thread, in a few if they take long, and remote reads are
+fetched together. One failure fails one request.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from icevirt.access.store.network_batcher import NetworkBatcher
 
 _THREADS = 4
+_WORTH = 0.001  # seconds of reading, below which more threads cost more than they save
 _QUICK = 256 * 1024  # bytes that are copied sooner than handed to a thread
 
 
@@ -58,6 +60,7 @@ class RequestBatcher:
         self._collected: dict[AbstractEventLoop, list[_Waiting]] = {}
         self._away: WeakKeyDictionary[AbstractEventLoop, NetworkBatcher] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._threads = ReadingThreads()
         self._known: set[str] = set()  # arrays whose references were looked at before
 
     async def read(self, key: str, byte_range: ByteRequest | None) -> Body | None:
@@ -90,7 +93,7 @@ class RequestBatcher:
             slow = self._send_away([pair for pair in pairs if not _at_once(*pair, most)], loop)
             if not slow:
                 return
-            work = _in_threads(slow)
+            work = self._threads.read(slow)
         else:
             work = self._first(waiting, wanted)
         started(work, self._tasks)
@@ -103,7 +106,7 @@ class RequestBatcher:
         found = await _or_error(self._locate, wanted, len(waiting))
         self._known.update(chunks.path for chunks in wanted.chunks)
         pairs = list(zip(waiting, found, strict=True))
-        await _in_threads(self._send_away(pairs, asyncio.get_running_loop()))
+        await self._threads.read(self._send_away(pairs, asyncio.get_running_loop()))
 
     def _send_away(
         self, pairs: Sequence[tuple[_Waiting, Outcome]], loop: AbstractEventLoop
@@ -138,28 +141,54 @@ def _at_once(waiting: _Waiting, found: Outcome, most: int | None) -> bool:
     return True
 
 
-async def _in_threads(pairs: Sequence[tuple[_Waiting, Outcome]]) -> None:
-    """Read in a few threads, each a run of neighbours, and answer each run as it is done."""
-    if not pairs:
-        return
-    runs = -(-len(pairs) // _THREADS)
-    await asyncio.gather(*(_one_thread(pairs[at : at + runs]) for at in range(0, len(pairs), runs)))
+class ReadingThreads:
+    """Read in threads: one, or a few where reads took long the last time.
+
+    In Python threads take turns, so opening files that are in the page cache takes twice the
+    processor time in four of them.
+    """
+
+    def __init__(self) -> None:
+        self._usual = 0.0  # seconds that a read takes
+
+    def shares(self, count: int) -> int:
+        """Return how many threads share so many reads."""
+        return min(count, _THREADS) if count * self._usual > _WORTH else 1
+
+    async def read(self, pairs: Sequence[tuple[_Waiting, Outcome]]) -> None:
+        """Read, each thread a run of neighbours, and answer each run as it is done."""
+        if not pairs:
+            return
+        size = -(-len(pairs) // self.shares(len(pairs)))
+        runs = [pairs[at : at + size] for at in range(0, len(pairs), size)]
+        # the quickest waited least for others, whose turn it was
+        self._usual = min(await asyncio.gather(*map(_one_thread, runs)))
 
 
-async def _one_thread(pairs: Sequence[tuple[_Waiting, Outcome]]) -> None:
-    bodies = await _or_error(_read_all, [found for _, found in pairs], len(pairs))
+async def _one_thread(pairs: Sequence[tuple[_Waiting, Outcome]]) -> float:
+    """Read and answer, and return the seconds that a read took."""
+    took = 0.0
+
+    def read(found: Sequence[Outcome]) -> list[Body | Exception | None]:
+        nonlocal took
+        began = time.perf_counter()
+        bodies = [_read(one) for one in found]
+        took = time.perf_counter() - began
+        return bodies
+
+    bodies = await _or_error(read, [found for _, found in pairs], len(pairs))
     for (waiting, _), body in zip(pairs, bodies, strict=True):
         waiting.give(body)
+    return took / len(pairs)
 
 
-def _read_all(found: Sequence[Outcome]) -> list[Body | Exception | None]:
-    bodies: list[Body | Exception | None] = []
-    for one in found:
-        try:
-            bodies.append(one if one is None or isinstance(one, Exception) else one.wait())
-        except Exception as error:  # noqa: BLE001 - each request gets it
-            bodies.append(error)
-    return bodies
+def _read(found: Outcome) -> Body | Exception | None:
+    if found is None or isinstance(found, Exception):
+        return found
+    try:
+        return found.wait()
+    except Exception as error:  # noqa: BLE001 - the request gets it
+        return error
 
 
 async def _or_error[A, B](

@@ -11,7 +11,7 @@ import http.client
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
 from email.utils import parsedate_to_datetime
@@ -26,12 +26,14 @@ from icevirt.objects import answers
 from icevirt.objects.answers import Check, Meta, ObjectBytes
 from icevirt.objects.http.connections import (
     CONNECTIONS,
+    HOSTS,
     Connection,
     Headers,
     HttpResponse,
     HungUpError,
     Origin,
 )
+from icevirt.objects.http.loop_exchange import LoopExchange
 
 _HOPS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -45,6 +47,7 @@ _AMBIGUOUS = re.compile(r"[\\\x00-\x20\x7f]|%2e|%2f|%5c|/\.\.?(/|$)", re.IGNOREC
 SAFE = "/!$&'()*+,;=:@~"
 _LONGEST_WAIT = 10.0  # seconds
 _SMALL = 64 * 1024  # bytes of a body that is read only to keep its connection
+_IN_LOOP = 256 * 1024  # bytes of a range, beyond which copying and decrypting outweigh a thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,14 +91,43 @@ class Site:
         ``query`` follows it in requests. It may be a secret: it is neither shown nor sent
         anywhere else.
         """
-        asked = _Asked(self, url, begin, end, check, query)
-        server = SERVERS.setdefault(self.origin, Server())
-        server.check(url)
+        return self._insist(_Asked(self, url, begin, end, check, query))
+
+    async def get_async(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
+        """Do what `get` does; the event loop itself receives small ranges, where it can."""
+        asked = _Asked(self, f"{self.origin}/{quote(key, safe=SAFE)}", begin, end, check, "")
+        async with HOSTS.limit(self.host):
+            exchange, server = None, self._server
+            if self.renewable is None and end - begin <= _IN_LOOP and not server.is_down:
+                exchange = self._exchange()
+            if exchange is not None:
+                with _noting(server, asked.url):
+                    answer = await asked.in_loop(exchange)
+                if answer is not None:
+                    return answer
+            return await HOSTS.wait(self.host, lambda: self._insist(asked, exchange))
+
+    @property
+    def _server(self) -> Server:
+        return SERVERS.get(self.origin) or SERVERS.setdefault(self.origin, Server())
+
+    def _exchange(self) -> LoopExchange | None:
+        """Return a kept connection for the event loop."""
+        connection = CONNECTIONS.take_regular(self.origin)
+        return None if connection is None else LoopExchange(connection, self.patience.timeout)
+
+    def _insist(self, asked: _Asked, exchange: LoopExchange | None = None) -> ObjectBytes:
+        """Return the answer after as many tries as it takes; the first may have begun."""
+        server, url = self._server, asked.url
+        if exchange is None:
+            server.check(url)
         began, failed, renewed = time.monotonic(), 0, 0
         while True:
             at = time.monotonic()
+            begun, exchange = exchange, None
             try:
-                return _noted(server, url, asked.once)
+                with _noting(server, url):
+                    return asked.once(begun)
             except _RefusedError as refusal:
                 renewed += 1
                 if not asked.renew(refusal.status, renewed):
@@ -147,10 +179,11 @@ class _RefusedError(Exception):
         super().__init__(reason)
 
 
-def _noted(server: Server, url: str, ask: Callable[[], ObjectBytes]) -> ObjectBytes:
-    """Ask, and take note that the server works where it answers, whatever it says."""
+@contextmanager
+def _noting(server: Server, url: str) -> Iterator[None]:
+    """Take note that a server works where it answers, whatever it says."""
     try:
-        answer = ask()
+        yield
     except (_TryAgainError, _RefusedError):
         raise
     except IcevirtError:
@@ -160,7 +193,6 @@ def _noted(server: Server, url: str, ask: Callable[[], ObjectBytes]) -> ObjectBy
         server.works()
         raise answers.unreadable(url, reason=str(error)) from error
     server.works()
-    return answer
 
 
 def _pause(failed: int) -> float:
@@ -174,7 +206,7 @@ class _Asked:
         self, site: Site, url: str, begin: int, end: int, check: Check, query: str
     ) -> None:
         self._site = site
-        self._url = url
+        self.url = url
         self._query = query
         self._begin = begin
         self._end = end
@@ -182,17 +214,44 @@ class _Asked:
         self._tokens = None if site.renewable is None else TOKENS.of(site.renewable)
         self._token: Token | None = None
 
-    def once(self) -> ObjectBytes:
-        """Try once, following redirects."""
-        at, is_own, network = f"{self._url}{self._query}", True, ""
+    async def in_loop(self, exchange: LoopExchange) -> ObjectBytes | None:
+        """Try once in the event loop; None says that `once` has to go on in a thread."""
+        answer = None
+        try:
+            response = await exchange.ask(self.url, self._headers(is_own=True))
+            found = None if response is None else _range_of(response)
+            if response is not None and found is not None and response.length is not None:
+                meta = self._checked(response, found)
+                body = await exchange.read(response.length)
+                answer = ObjectBytes(meta=meta, begin=self._begin, body=body)
+        except (OSError, http.client.HTTPException) as error:
+            exchange.failure = error
+        except BaseException:
+            exchange.connection.close()
+            raise
+        if answer is not None:
+            CONNECTIONS.give_back(exchange.connection)
+        return answer
+
+    def once(self, begun: LoopExchange | None = None) -> ObjectBytes:
+        """Try once, following redirects; the first request may have been sent already."""
+        at, is_own, network = f"{self.url}{self._query}", True, ""
         self._token = None if self._tokens is None else self._tokens.current()
         for _ in range(_HOPS + 1):
-            with _talking():
-                connection = CONNECTIONS.take(Origin.of(at), self._site.patience.timeout)
+            if begun is not None:
+                connection = begun.connection
+            else:
+                with _talking():
+                    connection = CONNECTIONS.take(Origin.of(at), self._site.patience.timeout)
             try:
                 network = self._check_peer(connection, network)
                 with _talking():
-                    response = connection.ask(at, self._headers(is_own=is_own))
+                    response = (
+                        connection.ask(at, self._headers(is_own=is_own))
+                        if begun is None
+                        else begun.resume()
+                    )
+                begun = None
                 if self._is_refused(response.status, is_own=is_own):
                     _finish(response)
                     raise _RefusedError(response.status, _reason_of(response))
@@ -208,7 +267,7 @@ class _Asked:
         raise StorageError(
             "a source file redirects too often",
             do="Refer to its final URL.",
-            location=self._url,
+            location=self.url,
         )
 
     def _headers(self, *, is_own: bool) -> dict[str, str]:
@@ -235,18 +294,18 @@ class _Asked:
         """Return the error of a server that refuses these credentials, or everyone."""
         given = any(name.lower() == "authorization" for name, _ in self._site.headers)
         known = given or self._token is not None or bool(self._query)
-        return answers.denied(self._url, self._site.prefix, reason=reason, with_credentials=known)
+        return answers.denied(self.url, self._site.prefix, reason=reason, with_credentials=known)
 
     def _next(self, at: str, location: str) -> tuple[str, bool]:
         """Return where a redirect leads, and whether below the prefix; if that was authorised."""
         if not location.isascii() or not location.isprintable():
-            raise answers.misdirected(self._url, location)
+            raise answers.misdirected(self.url, location)
         try:
             to = urljoin(at, location).partition("#")[0]
             parts, origin = urlsplit(to), Origin.of(to)
             host = (parts.hostname or "").lower()
         except ValueError:  # whose text may repeat secrets
-            raise answers.misdirected(self._url, location) from None
+            raise answers.misdirected(self.url, location) from None
         inside = to.startswith(self._site.prefix) and not _AMBIGUOUS.search(parts.path)
         listed = not self._site.redirect_hosts.isdisjoint(origin.names)
         downgraded = at.startswith("https:") and origin.scheme != "https"
@@ -256,7 +315,7 @@ class _Asked:
                 "a source file redirects to a server that its container does not list",
                 do="If you trust it, add its host to the option redirect_hosts of the container's "
                 "http_store, which separates hosts by commas.",
-                location=self._url,
+                location=self.url,
                 host=host,
                 scheme=parts.scheme,
             )
@@ -269,7 +328,7 @@ class _Asked:
             raise UnauthorizedError(
                 "a source file redirects to an address inside this network",
                 do="Refer to its final URL.",
-                location=self._url,
+                location=self.url,
                 host=connection.origin.host,
                 address=connection.address,
             )
@@ -277,9 +336,19 @@ class _Asked:
 
     def _answer(self, response: HttpResponse) -> ObjectBytes:
         """Read an answer; what it says is checked before its body is fetched."""
-        found = _RANGE.fullmatch(response.headers.get("content-range", "").strip())
-        if response.status != 206 or found is None:
+        found = _range_of(response)
+        if found is None:
             return self._without_bytes(response)
+        meta = self._checked(response, found)
+        length = self._end - self._begin if response.length is None else None
+        with _talking():
+            body = response.read(length)
+        if len(body) != int(found[2]) + 1 - self._begin:
+            raise _TryAgainError("the answer ended too early")
+        return ObjectBytes(meta=meta, begin=self._begin, body=body)
+
+    def _checked(self, response: HttpResponse, found: re.Match[str]) -> Meta:
+        """Return what the head of an answer says of the file, if it is the range and the file."""
         begin, end = int(found[1]), int(found[2]) + 1
         coded = response.headers.get("content-encoding", "identity") != "identity"
         if begin != self._begin or not begin < end <= self._end or coded:
@@ -288,11 +357,7 @@ class _Asked:
             raise self._other_bytes(response)
         meta = _meta(response.headers, found[3])
         self._check(meta)
-        with _talking():
-            body = response.read() if response.length is not None else response.read(end - begin)
-        if len(body) != end - begin:
-            raise _TryAgainError("the answer ended too early")
-        return ObjectBytes(meta=meta, begin=begin, body=body)
+        return meta
 
     def _without_bytes(self, response: HttpResponse) -> ObjectBytes:
         """Say what an answer without a range means. Raises unless the file ends before it."""
@@ -307,18 +372,18 @@ class _Asked:
                 self._check(meta)
             return ObjectBytes(meta=meta, begin=self._begin, body=b"")
         if status in (404, 410):
-            raise answers.gone(self._url, reason=reason)
+            raise answers.gone(self.url, reason=reason)
         if status in (401, 403, 407):
             raise self.denied(reason)
         if status in (200, 206):
             raise self._other_bytes(response)
-        raise answers.unreachable(self._url, reason=reason, tries=1)
+        raise answers.unreachable(self.url, reason=reason, tries=1)
 
     def _other_bytes(self, response: HttpResponse) -> StorageError:
         return StorageError(
             "the web server does not support range requests",
             do="Copy the files to a server that does, or to local disk.",
-            location=self._url,
+            location=self.url,
             asked=f"bytes {self._begin}-{self._end - 1}",
             status=response.status,
             answered=response.headers.get("content-range"),
@@ -340,6 +405,13 @@ def _talking() -> Iterator[None]:
     except (OSError, http.client.HTTPException) as error:
         wait = 0.0 if isinstance(error, HungUpError) else None
         raise _TryAgainError(str(error) or type(error).__name__, wait) from error
+
+
+def _range_of(response: HttpResponse) -> re.Match[str] | None:
+    """Return begin, end and size of the range that an answer has; None if it has none."""
+    if response.status != 206:
+        return None
+    return _RANGE.fullmatch(response.headers.get("content-range", "").strip())
 
 
 def _reason_of(response: HttpResponse) -> str:

@@ -9,6 +9,8 @@ import asyncio
 import http.client
 import ipaddress
 import os
+import re
+import socket
 import ssl
 import threading
 import time
@@ -18,15 +20,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import IO, Any, Self, overload
+from typing import IO, Any, Literal, Protocol, Self, overload
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
 
 _IDLE = 30.0  # seconds after which servers may have hung up
-_KEPT = 32  # idle connections to one server
 _MOST_HEADERS = 100  # of an answer
 _LONGEST_LINE = 65_536  # bytes
+_TARGET = re.compile(r"[!-~]+")
+_NAME = re.compile(r"[^:\s][^:\r\n]*")
+_VALUE = re.compile(r"[^\x00\r\n]*")
+
+AT_ONCE = 64
+"""Requests to one host that are under way at a time, in each thread pool or event loop."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,6 +72,13 @@ class Origin:
 
 class HungUpError(OSError):
     """The server hung up on a connection that was idle: nothing was done yet."""
+
+
+class Readable(Protocol):
+    """What an answer is read from: a socket, or what arrived of it."""
+
+    def makefile(self, mode: Literal["rb"], /) -> IO[bytes]:
+        """Return the bytes to come as a file."""
 
 
 class Headers:
@@ -112,6 +126,17 @@ class HttpResponse(http.client.HTTPResponse):
 
     headers: Headers  # type: ignore[assignment]
 
+    @classmethod
+    def of(cls, source: Readable, method: str = "GET") -> Self:
+        """Return an answer whose head was read. Raises ``OSError``, ``HTTPException``."""
+        made = cls(source, method=method)  # type: ignore[arg-type]
+        try:
+            made.begin()
+        except BaseException:
+            made.close()
+            raise
+        return made
+
     def begin(self) -> None:
         """Read status and headers. Raises ``HTTPException``."""
         status = 100
@@ -134,24 +159,29 @@ class HttpResponse(http.client.HTTPResponse):
 
 
 class Connection:
-    """One connection to a server, in use by one thread at a time."""
+    """One connection to a server, in use by one thread or event loop at a time."""
 
     def __init__(self, origin: Origin, timeout: float) -> None:
         self.origin = origin
         self.idle_since = 0.0
         self._proxy = _proxy(origin)
         self._is_used = False
-        self._response: HttpResponse | None = None  # the last one
+        self._response: HttpResponse | None = None  # the last one, if it came
         self._http = _open(origin, self._proxy, timeout)
         self._http.connect()
-        self._http.auto_open = 0  # whom it is connected to is looked at once
+
+    @property
+    def socket(self) -> socket.socket:
+        """The socket; with TLS, what encrypts on it."""
+        found: socket.socket = self._http.sock
+        return found
 
     @property
     def address(self) -> str:
         """The address at the other end; the server's name where a proxy stands between."""
         if self._proxy is not None:
             return self.origin.host
-        return str(self._http.sock.getpeername()[0])
+        return str(self.socket.getpeername()[0])
 
     @cached_property
     def network(self) -> str:
@@ -162,37 +192,92 @@ class Connection:
     def is_reusable(self) -> bool:
         """Whether the last answer was read to its end, and the server did not hang up."""
         response = self._response
-        if response is None or self._http.sock is None:
-            return False
-        return response.isclosed() and not response.will_close
+        return response is not None and response.isclosed() and not response.will_close
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether the last answer was a range of known length: so will be the next, probably."""
+        last = self._response
+        return last is not None and last.status == 206 and not last.chunked
 
     def ask(self, url: str, headers: dict[str, str], method: str = "GET") -> HttpResponse:
         """Send a request without a body and return the answer, its body unread.
 
         Raises:
             OSError, http.client.HTTPException: It did not work.
+            ValueError: A header cannot be sent.
+        """
+        return self.answer_of(self.socket, self.request(url, headers, method), method)
+
+    def request(self, url: str, headers: dict[str, str], method: str = "GET") -> bytes:
+        """Return the bytes of a request without a body.
+
+        Raises:
+            http.client.InvalidURL: The URL cannot be requested.
+            ValueError: A header cannot be sent.
         """
         parts = urlsplit(url)
         target = parts.path or "/"
         target += f"?{parts.query}" if parts.query else ""
         if self._proxy is not None and self.origin.scheme == "http":
             target = f"{self.origin}{target}"
+        if not _TARGET.fullmatch(target):
+            raise http.client.InvalidURL("the URL has characters that no request can have")
+        given = {name.lower() for name in headers}
+        lines = [f"{method} {target} HTTP/1.1"]
+        if "host" not in given:
+            lines.append(f"Host: {str(self.origin).partition('://')[2]}")
+        if "accept-encoding" not in given:
+            lines.append("Accept-Encoding: identity")
+        for name, value in headers.items():
+            if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+                raise ValueError("a header has characters that no header can have")
+            lines.append(f"{name}: {value}")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+    def send_now(self, request: bytes) -> bytes:
+        """Send what the kernel takes at once of a request, and return the rest.
+
+        Raises:
+            OSError: It did not work.
+        """
+        self._response = None
         try:
-            self._http.request(method, target, headers=headers)
-            answer = self._http.getresponse()
-        except (ConnectionError, http.client.NotConnected) as error:
+            return request[self.socket.send(request) :]
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return request
+        except ConnectionError as error:
+            raise self._hung_up(error) from error
+
+    def answer_of(self, source: Readable, unsent: bytes = b"", method: str = "GET") -> HttpResponse:
+        """Send what is left of a request, and read the head of its answer.
+
+        Raises:
+            OSError, http.client.HTTPException: It did not work.
+        """
+        self._response = None
+        try:
+            if unsent:
+                self.socket.sendall(unsent)
+            answer = HttpResponse.of(source, method)
+        except ConnectionError as error:
             if not self._is_used:
                 raise
-            CONNECTIONS.forget(self.origin)  # others idled as long
-            raise HungUpError(str(error)) from error
-        assert isinstance(answer, HttpResponse)
+            raise self._hung_up(error) from error
         self._is_used, self._response = True, answer
         return answer
+
+    def _hung_up(self, error: ConnectionError) -> HungUpError:
+        CONNECTIONS.forget(self.origin)  # others idled as long
+        return HungUpError(str(error))
 
     def close(self) -> None:
         """Hang up."""
         with suppress(OSError):
+            if self._response is not None:
+                self._response.close()
             self._http.close()
+        self._response = None
 
 
 class Connections:
@@ -209,22 +294,38 @@ class Connections:
 
     def take(self, origin: Origin, timeout: float) -> Connection:
         """Return a connection. Raises ``OSError`` where none can be made."""
+        kept = self._take_idle(origin)
+        if kept is None:
+            return Connection(origin, timeout)
+        kept.socket.settimeout(timeout)
+        return kept
+
+    def take_regular(self, origin: Origin) -> Connection | None:
+        """Return an idle connection that does not block; None where a thread has to see to it."""
+        kept = self._take_idle(origin, only_regular=True)
+        if kept is not None:
+            kept.socket.settimeout(0)
+        return kept
+
+    def _take_idle(self, origin: Origin, *, only_regular: bool = False) -> Connection | None:
         oldest = time.monotonic() - _IDLE
         with self._lock:
             idle = self._idle.get(origin, [])
             while idle:
+                if only_regular and not idle[-1].is_regular:
+                    return None
                 connection = idle.pop()
                 if connection.idle_since > oldest:
                     return connection
                 connection.close()
-        return Connection(origin, timeout)
+        return None
 
     def give_back(self, connection: Connection) -> None:
         """Keep a connection for the next request, if it is fit for one."""
         connection.idle_since = time.monotonic()
         with self._lock:
             idle = self._idle.setdefault(connection.origin, [])
-            if connection.is_reusable and len(idle) < _KEPT:
+            if connection.is_reusable and len(idle) < AT_ONCE:
                 idle.append(connection)
                 return
         connection.close()
@@ -277,10 +378,6 @@ def _proxy(origin: Origin) -> Origin | None:
 @cache
 def _trust() -> ssl.SSLContext:
     return ssl.create_default_context()
-
-
-AT_ONCE = 64
-"""Requests to one host that are under way at a time, in each thread pool or event loop."""
 
 
 class _Arrivals:

@@ -3,6 +3,7 @@
 import asyncio
 import pickle
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -261,3 +262,38 @@ def test_large_chunks_asked_for_together_are_read_in_threads(virtual, monkeypatc
     waited.clear()
     assert b"".join(asyncio.run(read(keys))) == VALUES.tobytes()
     assert waited == [False] * 4
+
+
+def test_as_many_threads_read_as_reading_takes_time(virtual, monkeypatch):
+    """Four threads that open cached files take twice the processor time of one."""
+    store, runs, slow = virtual.store(), [], [0.0]
+    wait, one_thread = locating.InSource.wait, request_batcher._one_thread
+
+    def noted(one):
+        time.sleep(slow[0])
+        return wait(one)
+
+    async def counted(pairs):
+        runs.append(len(pairs))
+        return min(await one_thread(pairs), 0.0 if not slow[0] else 9.0)
+
+    monkeypatch.setattr(locating.InSource, "now", lambda _self: None)
+    monkeypatch.setattr(locating.InSource, "wait", noted)
+    monkeypatch.setattr(request_batcher, "_one_thread", counted)
+
+    async def read():
+        await asyncio.gather(*(store.get(f"v/c/{n}/0", PROTOTYPE) for n in range(4)))
+        runs.append(None)
+
+    async def waves():
+        await read()
+        await read()
+        slow[0] = 0.002
+        await read()
+        await read()
+        slow[0] = 0.0
+        await read()
+        await read()
+
+    asyncio.run(waves())
+    assert runs == [4, None] * 3 + [1, 1, 1, 1, None] * 2 + [4, None]

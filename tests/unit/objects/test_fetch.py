@@ -198,18 +198,72 @@ def test_a_link_pointed_elsewhere_after_it_was_opened_is_refused(source, archive
 def test_a_link_swapped_in_between_check_and_open_leads_nowhere(
     source, archive, secret, monkeypatch
 ):
+    (archive / "latest.nc").symlink_to("a.nc")
     realpath = os.path.realpath
 
     def swap(path, **options):
         found = realpath(path, **options)
-        if path == source.path:
-            Path(path).unlink()
-            Path(path).symlink_to(secret)
+        if path == str(archive / "latest.nc"):
+            Path(source.path).unlink()
+            Path(source.path).symlink_to(secret)
         return found
 
     monkeypatch.setattr(os.path, "realpath", swap)
     with pytest.raises(StorageError):
-        read(source, offset=0, length=1)
+        read(grant(archive, "latest.nc"), offset=0, length=1)
+    assert Path(source.path).is_symlink()
+
+
+@pytest.mark.parametrize("swapped", ["up", "up/secret"])
+def test_a_link_swapped_in_on_the_way_is_refused(archive, disk_path, monkeypatch, swapped):
+    """The root is open already, and ``swapped`` is opened next, or after the next."""
+    (disk_path / "outside").mkdir()
+    (disk_path / "outside" / "secret").write_bytes(b"secret")
+    (archive / "up").mkdir()
+    (archive / "up" / "secret").write_bytes(b"public")
+    opened = os.open
+
+    def swap(path, flags, **options):
+        if not options and not (archive / swapped).is_symlink():
+            (archive / swapped).rename(disk_path / "before")
+            (archive / swapped).symlink_to(disk_path / "outside" / swapped.removeprefix("up")[1:])
+        return opened(path, flags, **options)
+
+    monkeypatch.setattr(os, "open", swap)
+    with pytest.raises(UnauthorizedError):
+        read(grant(archive, "up/secret"), offset=0, length=1)
+
+
+def test_a_path_without_links_is_walked_once(source, archive, monkeypatch):
+    """Each of its directories was looked up twice before, which took longer than to open it."""
+    opened, names = os.open, []
+
+    def noted(path, flags, **options):
+        names.append(path)
+        return opened(path, flags, **options)
+
+    monkeypatch.setattr(os, "open", noted)
+    monkeypatch.setattr(os.path, "realpath", None)
+    (archive / "sub").mkdir()
+    (archive / "sub" / "b.nc").write_bytes(BODY)
+    assert read(grant(archive, "sub/b.nc"), offset=0, length=1) == BODY[:1]
+    assert names == [f"{archive}/", "sub", "b.nc"]
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret", "sub/../../secret", "./../secret", "sub//../../secret"]
+)
+def test_a_path_that_leads_up_is_refused(archive, secret, name):
+    (archive / "sub").mkdir()
+    up = LocalGrant(f"file://{archive}/{name}", f"{archive}/{name}", f"{archive}/")
+    with pytest.raises(UnauthorizedError):
+        read(up, offset=0, length=1)
+
+
+def test_a_path_beside_the_root_is_refused(archive, secret):
+    beside = LocalGrant(f"file://{secret}", str(secret), f"{archive}/")
+    with pytest.raises(UnauthorizedError):
+        read(beside, offset=0, length=1)
 
 
 # -- descriptors -----------------------------------------------------------------------------

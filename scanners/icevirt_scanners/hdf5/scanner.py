@@ -40,9 +40,9 @@ from icevirt_scanners.hdf5.hierarchy.walk import (
 from icevirt_scanners.hdf5.index.chunks import layout_of
 from icevirt_scanners.hdf5.oracle import read_values
 from icevirt_scanners.hdf5.raw.attributes import heaps_of
-from icevirt_scanners.hdf5.raw.dataset import DATATYPE, placed
+from icevirt_scanners.hdf5.raw.dataset import placed
 from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
-from icevirt_scanners.hdf5.raw.header import LAYOUT, only
+from icevirt_scanners.hdf5.raw.header import DATATYPE, SharedMessages, only
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, Space
 from icevirt_scanners.hdf5.types.attributes import UNREAD, FoundAttributes, attributes_of
 from icevirt_scanners.hdf5.types.datatypes import (
@@ -269,8 +269,12 @@ def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundD
 def _element(found: FoundDataset) -> Element:
     with suppress(NotUnderstoodError):
         if found.header is not None:
-            return encoded_element(only(found.header.messages, DATATYPE))
+            return found.header.shared.once(_encoded)
     return element_of(found.dsid.get_type())
+
+
+def _encoded(shared: SharedMessages) -> Element:
+    return encoded_element(only(shared.messages, DATATYPE))
 
 
 def _axes(
@@ -325,7 +329,7 @@ def _places(header: ObjectHeader, space: Space) -> Iterator[tuple[int, int]]:
     with suppress(NotUnderstoodError):
         yield from ((heap, _HEAP) for heap in set(heaps_of(header.messages, UNREAD)))
     with suppress(NotUnderstoodError):
-        message = only(header.messages, LAYOUT)
+        message = header.layout
         with suppress(NotUnderstoodError):
             layout = layout_of(message, space)
             if layout.address is not None:

@@ -1,19 +1,19 @@
 """Read the object headers of HDF5 as lists of messages.
 
-Objects of one name mostly have the same header in all files of an archive, except for a few
-messages, so the most recently split blocks are cached by their bytes.
+Objects of one name mostly have the same header in all files of an archive, except for the address
+of their chunk index. So headers are split once for equal bytes, and what follows from all messages
+but the layout is held beside them, for all files: see `SharedMessages`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from icevirt_scanners.hdf5.raw.space import (
     CHECKSUM,
-    NotUnderstoodError,
     Space,
     check_sum,
     number,
@@ -22,6 +22,7 @@ from icevirt_scanners.hdf5.raw.space import (
 
 SHARED = 2  # flag of a message that stands elsewhere
 LAYOUT, ATTRIBUTE, ATTRIBUTE_INFO = 0x08, 0x0C, 0x15  # kinds of messages
+DATASPACE, DATATYPE = 0x01, 0x03
 LINK_INFO, LINK, SYMBOL_TABLE, EXTERNAL_FILES = 0x02, 0x06, 0x11, 0x07
 NEWEST = 0x18  # the last kind that is known
 FILL, FILTERS = (0x04, 0x05), (0x0B,)  # all kinds that say it
@@ -46,6 +47,43 @@ class Message(NamedTuple):
     data: bytes
 
 
+class SharedMessages:
+    """All messages of a header but its layout, with what was made of them.
+
+    Headers with equal ones share it, in all files of a process, as long as it is among the most
+    recent.
+    """
+
+    __slots__ = ("_made", "is_kept", "length_width", "messages")
+
+    def __init__(
+        self, messages: tuple[Message, ...], length_width: int, *, is_kept: bool = True
+    ) -> None:
+        self.messages, self.length_width = messages, length_width
+        self.is_kept = is_kept
+        """Whether headers of other files may get it; it is too large otherwise."""
+        self._made: dict[Callable[[SharedMessages], Any], Any] = {}
+
+    def once[T](self, make: Callable[[SharedMessages], T]) -> T:
+        """Return what a function of a module makes of the messages; it runs once.
+
+        Raises:
+            NotUnderstoodError: The function does, each time.
+        """
+        if make not in self._made:
+            self._made[make] = make(self)
+        found: T = self._made[make]
+        return found
+
+
+class SplitHeader(NamedTuple):
+    """The messages of an object header."""
+
+    messages: tuple[Message, ...]
+    layouts: tuple[Message, ...]  # those that are layouts
+    shared: SharedMessages  # all others
+
+
 def space_of(read: Callable[[int, int], bytes], *, base: int, size: int) -> Space:
     """Read the superblock, which stands behind a user block of ``base`` bytes.
 
@@ -67,7 +105,7 @@ def space_of(read: Callable[[int, int], bytes], *, base: int, size: int) -> Spac
     return space.begin()
 
 
-def _page_of(extension: list[Message], space: Space) -> int:
+def _page_of(extension: Sequence[Message], space: Space) -> int:
     """Return the size of the file's pages, 0 where it has none."""
     for message in extension:
         if message.kind == _FILE_SPACE and message.data[:2] == _PAGED:
@@ -75,33 +113,69 @@ def _page_of(extension: list[Message], space: Space) -> int:
     return 0
 
 
-def only(messages: list[Message], kind: int) -> bytes:
+def only(messages: Sequence[Message], kind: int) -> bytes:
     """Return the one message of a kind that stands here. Raises `NotUnderstoodError`."""
     found = [message for message in messages if message.kind == kind]
     require(len(found) == 1 and not found[0].flags & SHARED, "no such message, or elsewhere")
     return found[0].data
 
 
-def messages(space: Space, address: int) -> list[Message]:
-    """Return all messages of an object header, those of its further blocks included."""
+def header_at(space: Space, address: int) -> SplitHeader:
+    """Return all messages of an object header, of its further blocks too.
+
+    Raises:
+        NotUnderstoodError: It is not as expected.
+    """
     start = space.at_most(address, GUESS)
     require(len(start) >= 16, "no object header")
     new = start.startswith(b"OHDR")
     require(new or start[0] == 1, "no object header")
-    first, split = (_first_new, _split_new) if new else (_first_old, _split_old)
-    flags, block = first(space, address, start)
-    pending, found = [block], list[Message]()
-    for _ in range(_MOST):
-        if not pending:
-            return found
-        block = pending.pop(0)
-        known = split if len(block) <= _REMEMBERED else split.__wrapped__
-        for message in known(block, flags):
-            if message.kind == _CONTINUATION:
-                pending.append(_further(space, message.data, new=new))
-            else:
-                found.append(message)
-    raise NotUnderstoodError("a header of too many blocks")
+    flags, block = (_first_new if new else _first_old)(space, address, start)
+    split = _split_new if new else _split_old
+    blocks = [block]
+    for each in blocks:  # it grows meanwhile
+        known = split if len(each) <= _REMEMBERED else split.__wrapped__
+        for further in known(each, flags).further:
+            require(len(blocks) < _MOST, "a header of too many blocks")
+            blocks.append(_further(space, further, new=new))
+    is_kept = sum(map(len, blocks)) <= _REMEMBERED
+    joined = _joined if is_kept else _joined.__wrapped__
+    return joined(tuple(blocks), flags, space.length_width, new=new, is_kept=is_kept)
+
+
+def messages(space: Space, address: int) -> tuple[Message, ...]:
+    """Return all messages of an object header. Raises as `header_at`."""
+    return header_at(space, address).messages
+
+
+class _Block(NamedTuple):
+    """The messages of one block of a header, and those that lead to further blocks."""
+
+    messages: tuple[Message, ...]
+    further: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, found: list[Message]) -> _Block:
+        further = tuple(each.data for each in found if each.kind == _CONTINUATION)
+        return cls(tuple(each for each in found if each.kind != _CONTINUATION), further)
+
+
+@lru_cache(512)
+def _joined(
+    blocks: tuple[bytes, ...], flags: int, length_width: int, *, new: bool, is_kept: bool
+) -> SplitHeader:
+    split = _split_new if new else _split_old
+    known = split if is_kept else split.__wrapped__
+    found = tuple(message for block in blocks for message in known(block, flags).messages)
+    shared = _shared if is_kept else _shared.__wrapped__
+    rest = tuple(message for message in found if message.kind != LAYOUT)
+    layouts = tuple(message for message in found if message.kind == LAYOUT)
+    return SplitHeader(found, layouts, shared(rest, length_width, is_kept))
+
+
+@lru_cache(512)
+def _shared(messages: tuple[Message, ...], length_width: int, is_kept: bool) -> SharedMessages:
+    return SharedMessages(messages, length_width, is_kept=is_kept)
 
 
 def _first_old(space: Space, address: int, start: bytes) -> tuple[int, bytes]:
@@ -127,7 +201,7 @@ def _further(space: Space, data: bytes, *, new: bool) -> bytes:
 
 
 @lru_cache(512)
-def _split_old(block: bytes, _: int) -> tuple[Message, ...]:
+def _split_old(block: bytes, _: int) -> _Block:
     at, end = 0, len(block)
     found: list[Message] = []
     while at + 8 <= end:
@@ -136,11 +210,11 @@ def _split_old(block: bytes, _: int) -> tuple[Message, ...]:
         if kind != _GAP:
             found.append(Message(kind, flags, 0, block[at - size : at]))
     require(at <= end, "a message that leaves its block")
-    return tuple(found)
+    return _Block.of(found)
 
 
 @lru_cache(512)
-def _split_new(block: bytes, header_flags: int) -> tuple[Message, ...]:
+def _split_new(block: bytes, header_flags: int) -> _Block:
     prefix = _NEW_ORDERED if header_flags & _ORDER else _NEW
     at, end = 0, len(block)
     found: list[Message] = []
@@ -149,4 +223,4 @@ def _split_new(block: bytes, header_flags: int) -> tuple[Message, ...]:
         at += prefix.size + size
         found.append(Message(kind, flags, order[0] if order else 0, block[at - size : at]))
     require(at <= end, "a message that leaves its block")
-    return tuple(found)
+    return _Block.of(found)

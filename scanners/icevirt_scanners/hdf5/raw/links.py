@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ class Link(NamedTuple):
     order: int  # in which links were made; 0 where the file does not keep it
 
 
-def links_of(messages: list[Message], space: Space) -> list[Link]:
+def links_of(messages: Sequence[Message], space: Space) -> list[Link]:
     """List the links of a group, in creation order where the file keeps it, else by name.
 
     Raises:

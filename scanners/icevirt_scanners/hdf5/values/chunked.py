@@ -32,7 +32,6 @@ from icevirt_scanners.encoding import squeezed
 from icevirt_scanners.hdf5.files import REMEDY, FileContext
 from icevirt_scanners.hdf5.index.chunks import found_chunks
 from icevirt_scanners.hdf5.index.entries import ChunkEntries
-from icevirt_scanners.hdf5.raw.header import LAYOUT, only
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, number, require
 from icevirt_scanners.hdf5.values.libhdf5_values import encode, read
 from icevirt_scanners.hdf5.variable import HDF5Variable
@@ -115,7 +114,7 @@ def _may_leave_edges(variable: HDF5Variable) -> bool:
     if variable.header is None:
         return True
     try:
-        message = only(variable.header.messages, LAYOUT)
+        message = variable.header.layout
         version, flags = number(message, 0, 1), number(message, 2, 1)
     except NotUnderstoodError:
         return True
@@ -305,7 +304,7 @@ def _decoded(
         require(raw is not None and header is not None, "an odd superblock or object header")
         assert raw is not None
         assert header is not None
-        message = only(header.messages, LAYOUT)
+        message = header.layout
         found = found_chunks(
             raw.space.begin(),
             message,

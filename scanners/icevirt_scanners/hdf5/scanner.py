@@ -39,12 +39,12 @@ from icevirt_scanners.hdf5.hierarchy.walk import (
 )
 from icevirt_scanners.hdf5.index.chunks import layout_of
 from icevirt_scanners.hdf5.oracle import read_values
-from icevirt_scanners.hdf5.raw.attributes import heaps_of
+from icevirt_scanners.hdf5.raw.attributes import UNREAD, heaps_of
 from icevirt_scanners.hdf5.raw.dataset import placed
 from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
 from icevirt_scanners.hdf5.raw.header import DATATYPE, SharedMessages, only
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, Space
-from icevirt_scanners.hdf5.types.attributes import UNREAD, FoundAttributes, attributes_of
+from icevirt_scanners.hdf5.types.attributes import FoundAttributes, attributes_of
 from icevirt_scanners.hdf5.types.datatypes import (
     Element,
     NoDataTypeError,

@@ -54,12 +54,13 @@ class SharedMessages:
     recent.
     """
 
-    __slots__ = ("_made", "is_kept", "length_width", "messages")
+    __slots__ = ("_made", "address_width", "is_kept", "length_width", "messages")
 
     def __init__(
-        self, messages: tuple[Message, ...], length_width: int, *, is_kept: bool = True
+        self, messages: tuple[Message, ...], widths: tuple[int, int], *, is_kept: bool
     ) -> None:
-        self.messages, self.length_width = messages, length_width
+        self.messages = messages
+        self.address_width, self.length_width = widths
         self.is_kept = is_kept
         """Whether headers of other files may get it; it is too large otherwise."""
         self._made: dict[Callable[[SharedMessages], Any], Any] = {}
@@ -140,7 +141,8 @@ def header_at(space: Space, address: int) -> SplitHeader:
             blocks.append(_further(space, further, new=new))
     is_kept = sum(map(len, blocks)) <= _REMEMBERED
     joined = _joined if is_kept else _joined.__wrapped__
-    return joined(tuple(blocks), flags, space.length_width, new=new, is_kept=is_kept)
+    widths = space.address_width, space.length_width
+    return joined(tuple(blocks), flags, widths, new=new, is_kept=is_kept)
 
 
 def messages(space: Space, address: int) -> tuple[Message, ...]:
@@ -162,7 +164,7 @@ class _Block(NamedTuple):
 
 @lru_cache(512)
 def _joined(
-    blocks: tuple[bytes, ...], flags: int, length_width: int, *, new: bool, is_kept: bool
+    blocks: tuple[bytes, ...], flags: int, widths: tuple[int, int], *, new: bool, is_kept: bool
 ) -> SplitHeader:
     split = _split_new if new else _split_old
     known = split if is_kept else split.__wrapped__
@@ -170,12 +172,14 @@ def _joined(
     shared = _shared if is_kept else _shared.__wrapped__
     rest = tuple(message for message in found if message.kind != LAYOUT)
     layouts = tuple(message for message in found if message.kind == LAYOUT)
-    return SplitHeader(found, layouts, shared(rest, length_width, is_kept))
+    return SplitHeader(found, layouts, shared(rest, widths, is_kept=is_kept))
 
 
 @lru_cache(512)
-def _shared(messages: tuple[Message, ...], length_width: int, is_kept: bool) -> SharedMessages:
-    return SharedMessages(messages, length_width, is_kept=is_kept)
+def _shared(
+    messages: tuple[Message, ...], widths: tuple[int, int], *, is_kept: bool
+) -> SharedMessages:
+    return SharedMessages(messages, widths, is_kept=is_kept)
 
 
 def _first_old(space: Space, address: int, start: bytes) -> tuple[int, bytes]:

@@ -121,28 +121,45 @@ def only(messages: Sequence[Message], kind: int) -> bytes:
     return found[0].data
 
 
+_latest: dict[tuple[int, int, int], tuple[list[_Place], SplitHeader]] = {}
+_HEADERS = 1024  # in it
+
+
 def header_at(space: Space, address: int) -> SplitHeader:
     """Return all messages of an object header, of its further blocks too.
+
+    Most headers of an archive stand at the same address in all its files. Where all bytes are those
+    of the latest header at this address, they are not parsed again.
 
     Raises:
         NotUnderstoodError: It is not as expected.
     """
+    key = address, space.address_width, space.length_width
+    latest = _latest.get(key)
+    if latest is not None and all(space.holds(*place) for place in latest[0]):
+        return latest[1]
     start = space.at_most(address, GUESS)
     require(len(start) >= 16, "no object header")
     new = start.startswith(b"OHDR")
     require(new or start[0] == 1, "no object header")
-    flags, block = (_first_new if new else _first_old)(space, address, start)
+    flags, raw, block = (_first_new if new else _first_old)(space, address, start)
     split = _split_new if new else _split_old
-    blocks = [block]
+    blocks, places = [block], [(address, raw)]
     for each in blocks:  # it grows meanwhile
         known = split if len(each) <= _REMEMBERED else split.__wrapped__
         for further in known(each, flags).further:
             require(len(blocks) < _MOST, "a header of too many blocks")
-            blocks.append(_further(space, further, new=new))
+            place, block = _further(space, further, new=new)
+            places.append(place)
+            blocks.append(block)
     is_kept = sum(map(len, blocks)) <= _REMEMBERED
     joined = _joined if is_kept else _joined.__wrapped__
-    widths = space.address_width, space.length_width
-    return joined(tuple(blocks), flags, widths, new=new, is_kept=is_kept)
+    found = joined(tuple(blocks), flags, key[1:], new=new, is_kept=is_kept)
+    if is_kept:
+        if len(_latest) >= _HEADERS:
+            _latest.clear()
+        _latest[key] = places, found
+    return found
 
 
 def messages(space: Space, address: int) -> tuple[Message, ...]:
@@ -182,26 +199,35 @@ def _shared(
     return SharedMessages(messages, widths, is_kept=is_kept)
 
 
-def _first_old(space: Space, address: int, start: bytes) -> tuple[int, bytes]:
+type _Place = tuple[int, bytes]
+"""Address of a block, and all its bytes."""
+
+
+def _first_old(space: Space, address: int, start: bytes) -> tuple[int, bytes, bytes]:
     end = 16 + number(start, 8, 4)  # the prefix is padded to a multiple of 8
-    return 0, (start if end <= len(start) else space.block(address, end))[16:end]
+    raw = start[:end] if end <= len(start) else space.block(address, end)
+    return 0, raw, raw[16:]
 
 
-def _first_new(space: Space, address: int, start: bytes) -> tuple[int, bytes]:
+def _first_new(space: Space, address: int, start: bytes) -> tuple[int, bytes, bytes]:
     require(start[4] == 2, "a newer object header")
     flags = start[5]
     at = 6 + (16 if flags & _TIMES else 0) + (4 if flags & _PHASES else 0)
     width = 1 << (flags & 3)
     end = at + width + number(start, at, width) + CHECKSUM
-    block = start[:end] if end <= len(start) else space.block(address, end)
-    check_sum(block)
-    return flags, block[at + width : -CHECKSUM]
+    raw = start[:end] if end <= len(start) else space.block(address, end)
+    check_sum(raw)
+    return flags, raw, raw[at + width : -CHECKSUM]
 
 
-def _further(space: Space, data: bytes, *, new: bool) -> bytes:
+def _further(space: Space, data: bytes, *, new: bool) -> tuple[_Place, bytes]:
     address = number(data, 0, space.address_width)
-    length = number(data, space.address_width, space.length_width)
-    return space.sealed(address, length, b"OCHK")[4:] if new else space.block(address, length)
+    raw = space.block(address, number(data, space.address_width, space.length_width))
+    if not new:
+        return (address, raw), raw
+    require(raw.startswith(b"OCHK"), "no further block")
+    check_sum(raw)
+    return (address, raw), raw[4:-CHECKSUM]
 
 
 @lru_cache(512)

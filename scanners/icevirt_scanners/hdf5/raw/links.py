@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -53,7 +54,7 @@ def links_of(messages: Sequence[Message], space: Space) -> list[Link]:
         heap, tree = number(data, at, wide), number(data, at + wide, wide)
         inside = [message for message in messages if message.kind == LINK]
         if heap == _nowhere(space):
-            found = [_link(message.data, space) for message in inside]
+            found = [_link(message.data, space.address_width) for message in inside]
         else:
             require(not inside, "links in two places")
             found = _of_heap(heap, tree, space)
@@ -66,7 +67,8 @@ def _nowhere(space: Space) -> int:
     return (1 << 8 * space.address_width) - 1
 
 
-def _link(data: bytes, space: Space) -> Link:
+@lru_cache(1024)  # most files of an archive have the same ones
+def _link(data: bytes, address_width: int) -> Link:
     require(number(data, 0, 1) == 1, "a newer link")
     flags, at = number(data, 1, 1), 2
     kind = HARD
@@ -82,13 +84,14 @@ def _link(data: bytes, space: Space) -> Link:
     require(len(name) == length > 0, "a link cut short")
     if kind != HARD:
         return Link(name, _OTHER, 0, order)
-    return Link(name, HARD, number(data, at + length, space.address_width), order)
+    return Link(name, HARD, number(data, at + length, address_width), order)
 
 
 def _of_heap(heap_at: int, tree: int, space: Space) -> list[Link]:
     heap = FractalHeap.at(space, heap_at)
     records = btree2.records(space, tree, _BY_NAME)
-    return [_link(heap.item(record[_HASH:]), space) for record in records]
+    wide = space.address_width
+    return [_link(heap.item(record[_HASH:]), wide) for record in records]
 
 
 def _of_table(data: bytes, space: Space) -> list[Link]:

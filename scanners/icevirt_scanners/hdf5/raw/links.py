@@ -100,9 +100,10 @@ def _of_table(data: bytes, space: Space) -> list[Link]:
     space.soon((number(data, at, wide), _SOME) for at in (0, wide))
     head = space.block(number(data, wide, wide), 8 + 2 * long + wide)
     require(head.startswith(b"HEAP\0"), "no local heap")
-    names = space.block(number(head, 8 + 2 * long, wide), number(head, 8, long))
     nodes = _nodes(number(data, 0, wide), space)
-    space.soon((node, _SOME) for node in nodes)
+    stored = number(head, 8 + 2 * long, wide), number(head, 8, long)
+    space.soon([stored, *((node, _SOME) for node in nodes)])  # names and nodes in one wait
+    names = space.block(*stored)
     return [link for node in nodes for link in _symbols(node, names, space)]
 
 

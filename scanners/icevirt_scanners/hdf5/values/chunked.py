@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 from math import prod
 from typing import Any
@@ -240,9 +241,17 @@ def stored_chunks(variable: HDF5Variable, context: FileContext) -> ChunkEntries:
 
 
 def _inside(found: ChunkEntries, variable: HDF5Variable) -> ChunkEntries:
-    shape, chunk = np.array(variable.own_shape, np.int64), np.array(variable.own_chunk, np.int64)
-    inside = (found.index * chunk < shape).all(axis=1)
+    shape, chunk = variable.own_shape, variable.own_chunk
+    if len(found.index) <= _FEW and _all_inside(found.index.tobytes(), shape, chunk):
+        return found
+    inside = (found.index * np.array(chunk, np.int64) < np.array(shape, np.int64)).all(axis=1)
     return found if inside.all() else found.take(inside)
+
+
+@lru_cache(256)
+def _all_inside(index: bytes, shape: tuple[int, ...], chunk: tuple[int, ...]) -> bool:
+    corner = np.frombuffer(index, np.int64).reshape(-1, len(chunk)) * np.array(chunk, np.int64)
+    return bool((corner < np.array(shape, np.int64)).all())
 
 
 def _in_run(variable: HDF5Variable, context: FileContext, run: tuple[int, int]) -> ChunkEntries:

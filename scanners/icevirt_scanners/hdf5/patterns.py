@@ -3,8 +3,9 @@
 Files of an archive mostly differ in values, in places of chunks and in the attributes of the root
 group. Then types, fill values, filters, attributes and dimensions of all variables are those of an
 earlier file. Everything on which they depend is compared: names, all messages of all headers but
-the address in a layout, values of attributes in the heap, and the options. Addresses of other
-objects are compared as numbers of datasets, since they move with the lengths of what stands before.
+the address in a layout, values of attributes in the heap wherever they stand there, and the
+options. Addresses of datasets are compared as their numbers in the file, since they move with the
+lengths of what stands before.
 
 What is said of a file beside its variables (findings, libhdf5's answers) belongs to no pattern, so
 files with anything unusual are described each by itself.
@@ -23,7 +24,7 @@ from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.hdf5.files import FileContext, Handle
 from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, Walk
 from icevirt_scanners.hdf5.index.chunks import without_address
-from icevirt_scanners.hdf5.raw.attributes import FixedStrings, References, in_heap
+from icevirt_scanners.hdf5.raw.attributes import FixedStrings, References, in_heap, without_places
 from icevirt_scanners.hdf5.raw.dataset import placed
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, require
 from icevirt_scanners.hdf5.variable import HDF5Variable
@@ -115,7 +116,7 @@ def _key(found: FoundDataset, numbers: dict[int, int], context: FileContext) -> 
     values = in_heap(header)
     require(values is not None, "attributes beside the header")
     beside = tuple(_numbered(value, numbers) for value in values or ())
-    return found.path, found.link, header.shared, layout, beside
+    return found.path, found.link, header.shared.once(without_places), layout, beside
 
 
 def _numbered(value: FixedStrings | References, numbers: dict[int, int]) -> Hashable:

@@ -205,6 +205,30 @@ def in_heap(header: ObjectHeader) -> tuple[FixedStrings | References, ...] | Non
     return tuple(one.value(header.heap) for one in listing.entries if isinstance(one, _InHeap))
 
 
+def without_places(shared: SharedMessages) -> object:
+    """Return one object for all headers whose messages only differ in places in the heap.
+
+    Values of attributes in `UNREAD` do not count either.
+
+    Raises:
+        NotUnderstoodError: A message is odd.
+    """
+    parts: list[Hashable] = []
+    for message in shared.messages:
+        if message.kind != ATTRIBUTE or message.flags & SHARED:
+            parts.append(message)
+            continue
+        one = _attribute(message.data, shared.length_width, UNREAD, order=message.order)
+        said = one.data[: one.begin] if isinstance(one, _InHeap) else one.key
+        parts.append((message.flags, message.order, said))
+    return _one_of((tuple(parts), shared.address_width, shared.length_width))
+
+
+@lru_cache(1024)
+def _one_of(_: Hashable) -> object:
+    return object()
+
+
 def _listing(shared: SharedMessages, unread: Collection[bytes]) -> Listing:
     entries: list[_Attribute | _InHeap] = []
     ordered, dense = False, None

@@ -240,6 +240,8 @@ def _fills(found: ChunkEntries, counts: tuple[int, ...]) -> bool:
     """Say whether each chunk of the grid is there, once."""
     if len(found.index) != prod(counts):
         return False
+    if len(found.index) == 1:
+        return not found.index.any()
     places = np.ravel_multi_index(tuple(found.index.T), counts)
     return bool((np.sort(places) == np.arange(len(places))).all())
 

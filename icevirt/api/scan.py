@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
@@ -38,6 +39,7 @@ from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning import reader_support
 from icevirt.planning.combine.options import CombineOptions
 from icevirt.scan import registry
+from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import ScanOptions, bad_files_allowed
 from icevirt.storage.constructors import StorageLike
 from icevirt.tasks.scan_subprocess import Containment
@@ -73,7 +75,10 @@ def scan_file(
         <icevirt.ScannedFile file:///.../archive/tas_2001.nc 4 arrays, 15 references>
     """
     scan = ScanOptions.of(scan_options)
-    options = Choices.of(concat_dim, scan, None).scanner
+    if scan_options is None and (concat_dim is None or isinstance(concat_dim, str)):
+        options = _usual(concat_dim)
+    else:
+        options = Choices.of(concat_dim, scan, None).scanner
     with granted(SourceAccess.of(access)), open_source(url) as source:
         if scan.file_timeout is None and scan.file_memory is None:
             scanned = registry.scan(source, options)
@@ -86,6 +91,12 @@ def scan_file(
             scanned = outcome.scanned
     registry.refuse_unknown(options, scanned)
     return replace(scanned, findings=(*scanned.findings, *reader_support.findings(scanned)))
+
+
+@lru_cache(64)
+def _usual(concat_dim: str | None) -> ScannerOptions:
+    """Return what scanners are given where no options are."""
+    return Choices.of(concat_dim, None, None).scanner
 
 
 @names_replacements

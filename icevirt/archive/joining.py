@@ -68,6 +68,8 @@ def fixed_dtype(data_type: object) -> np.dtype[Any] | None:
 
 def is_character(data_type: object) -> bool:
     """Say whether values are single characters."""
+    if isinstance(data_type, str):
+        return False  # numbers, or strings of any length
     dtype = fixed_dtype(data_type)
     return dtype is not None and dtype.str == "|S1"
 

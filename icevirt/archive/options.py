@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import MISSING, Field, fields
+from functools import cache
 from numbers import Integral
 from types import NoneType
 from typing import (
@@ -131,7 +132,10 @@ class Options:
             InvalidInputError: It is something else, or a name or value is unknown.
         """
         if given is None:
-            return cls()
+            if cls not in _DEFAULTS:
+                _DEFAULTS[cls] = cls()
+            default: Self = _DEFAULTS[cls]
+            return default
         if isinstance(given, cls):
             return given
         if not isinstance(given, Mapping):
@@ -159,6 +163,7 @@ class Options:
         }
 
 
+_DEFAULTS: dict[type[Options], Any] = {}
 _DECLARED: dict[type[Options], tuple[DeclaredOption, ...]] = {}
 
 
@@ -187,6 +192,7 @@ def choices_of(kind: Any) -> tuple[str, ...]:
     return get_args(meant) if get_origin(meant) is Literal else ()
 
 
+@cache
 def check_of(kind: Any) -> Check:
     """Return the check that a type implies."""
     if words := choices_of(kind):

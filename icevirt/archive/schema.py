@@ -81,22 +81,6 @@ class ArraySchema:
             allow_nan=False,
         )
 
-    @property
-    def key(self) -> Hashable:
-        """A cache key for `dumps`; equal for schemas that share their parts, which stay alive.
-
-        Numbers differ by their spelling: as keys 0, 0.0, -0.0 and False are one.
-        """
-        return (
-            self.dimension_names,
-            self.chunk_shape,
-            id(self.data_type),
-            tuple(map(id, self.codecs)),
-            repr(self.fill_value),
-            id(self.attributes),
-            self.contiguous,
-        )
-
     @staticmethod
     @lru_cache(_REMEMBERED)
     def loads(text: str) -> ArraySchema:
@@ -149,13 +133,24 @@ class SchemaTexts:
     def __init__(self) -> None:
         self._known: dict[Hashable, tuple[ArraySchema, str]] = {}
 
-    def of(self, schema: ArraySchema) -> str:
-        """Return the JSON of a schema."""
-        key = schema.key
+    def of(self, array: ScannedArray) -> str:
+        """Return the JSON of an array's schema."""
+        # equal for arrays that share their parts, which stay alive; numbers differ by their
+        # spelling: as keys 0, 0.0, -0.0 and False are one
+        key = (
+            array.dimension_names,
+            None if array.whole else array.chunk_shape,
+            id(array.data_type),
+            tuple(map(id, array.codecs)),
+            repr(array.fill_value),
+            id(array.attributes),
+            array.contiguous,
+        )
         known = self._known.get(key)
         if known is None:
             if len(self._known) == _REMEMBERED:
                 self._known.clear()
+            schema = ArraySchema.of(array)
             # it holds the parts, so that no others get their ids
             known = self._known[key] = schema, schema.dumps()
         return known[1]

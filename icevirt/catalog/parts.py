@@ -12,6 +12,7 @@ import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from icevirt.archive import catalog
 from icevirt.archive.blocks.packing import PackedBlock, pack
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, Finding, ScannedArray, ScannedFile, ScanOutcome
-from icevirt.archive.schema import ArraySchema, SchemaTexts, file_signature
+from icevirt.archive.schema import SchemaTexts, file_signature
 from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.catalog import references as refs
 from icevirt.catalog.facts_beside import fact_row, write_facts
@@ -229,7 +230,7 @@ def _file_row(row: int, outcome: ScanOutcome, limits: ScanLimits) -> dict[str, A
         ),
         "findings": findings_json(scanned.findings if scanned else ()),
         "places": _places(scanned) if scanned else "",
-        "left_out": json.dumps(sorted({*scanned.left_out}) if scanned else []),
+        "left_out": json.dumps(sorted({*scanned.left_out})) if scanned else "[]",
     }
 
 
@@ -243,19 +244,23 @@ def _places(scanned: ScannedFile) -> str:
     return json.dumps(sorted({url.rsplit("/", 1)[0] + "/" for url in urls}))
 
 
+@lru_cache(1024)
+def _shape_text(shape: tuple[int, ...]) -> str:
+    return json.dumps(shape)
+
+
 def _array_row(row: int, array: ScannedArray, schemas: SchemaTexts) -> dict[str, Any]:
     table = array.references
-    virtual = table.kind == ChunkType.virtual
-    count, nbytes = int(np.count_nonzero(virtual)), int(table.length.sum())
+    count, nbytes = table.count(ChunkType.virtual), int(table.length.sum())
     if 0 < count < len(table):
-        referenced = int(table.length[virtual].sum())
+        referenced = int(table.length[table.kind == ChunkType.virtual].sum())
     else:
         referenced = nbytes if count else 0
     return {
         "row": row,
         "path": array.path,
-        "schema": schemas.of(ArraySchema.of(array)),
-        "shape": json.dumps(array.shape),
+        "schema": schemas.of(array),
+        "shape": _shape_text(array.shape),
         "labels": array.labels,
         "labels_dtype": array.labels_dtype,
         "digest": array.digest,

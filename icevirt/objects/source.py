@@ -26,7 +26,7 @@ class LocalSource(OpenedSource):
 
     def __init__(self, path: str) -> None:
         self._path = os.path.realpath(path)
-        url = urls.file_url(self._path)
+        url = urls.url_of_absolute(self._path)
         self._descriptor = _open(self._path, url)
         self._close = weakref.finalize(self, os.close, self._descriptor)
         self._status = os.fstat(self._descriptor)

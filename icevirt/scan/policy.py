@@ -7,7 +7,7 @@ variables by name, path or pattern; the first matching pattern counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any
@@ -55,8 +55,10 @@ def rules_of(given: Any) -> tuple[tuple[str, str], ...]:
     return () if rules == ((EVERY, Policy.fail.value),) else rules
 
 
-def policy_of(path: str, rules: Iterable[tuple[str, str]]) -> Policy:
+def policy_of(path: str, rules: Collection[tuple[str, str]]) -> Policy:
     """Return the policy for the variable at a path."""
+    if not rules:
+        return Policy.fail
     return next((Policy(what) for pattern, what in rules if fits(path, pattern)), Policy.fail)
 
 

@@ -8,8 +8,9 @@ to other files, second names of groups, attributes without a JSON form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import h5py
@@ -39,12 +40,13 @@ from icevirt_scanners.hdf5.hierarchy.walk import (
 )
 from icevirt_scanners.hdf5.index.chunks import layout_of
 from icevirt_scanners.hdf5.oracle import read_values
-from icevirt_scanners.hdf5.raw.attributes import heaps_of
-from icevirt_scanners.hdf5.raw.dataset import DATATYPE, placed
+from icevirt_scanners.hdf5.patterns import Recording, key_of, variables_like
+from icevirt_scanners.hdf5.raw.attributes import UNREAD, heaps_of
+from icevirt_scanners.hdf5.raw.dataset import placed
 from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
-from icevirt_scanners.hdf5.raw.header import LAYOUT, only
+from icevirt_scanners.hdf5.raw.header import DATATYPE, SharedMessages, only
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, Space
-from icevirt_scanners.hdf5.types.attributes import UNREAD, FoundAttributes, attributes_of
+from icevirt_scanners.hdf5.types.attributes import FoundAttributes, attributes_of
 from icevirt_scanners.hdf5.types.datatypes import (
     Element,
     NoDataTypeError,
@@ -167,6 +169,29 @@ def _variables[T](
 ) -> Iterator[tuple[str, T]]:
     """Yield what is made of each variable, but for those that may be left out and cannot be."""
     announce([found for found in walk.datasets if context.options.wants(found.path)], context)
+    key = key_of(walk, context)
+    known = variables_like(key, walk, context)
+    described = _described(walk, context, key) if known is None else known
+    for path, describe in described:
+
+        def made(path: str = path, describe: Callable[[], HDF5Variable] = describe) -> T:
+            try:
+                with explained(context.source.file.url, path):
+                    return make(describe(), context)
+            except UnfaithfulError as error:
+                what = "zarr cannot represent these values exactly"
+                raise context.refusal(path, what, cause=str(error)) from error
+
+        one = context.represented(path, made)
+        if one is not None:
+            yield path, one
+
+
+def _described(
+    walk: Walk, context: FileContext, key: Hashable | None
+) -> Iterator[tuple[str, Callable[[], HDF5Variable]]]:
+    """Yield what describes each variable; all that is found goes into a pattern under ``key``."""
+    recording = Recording(key, walk, context)
     attributes = {found: _attributes(found, context) for found in walk.datasets}
     dimensions = Dimensions(context.file)
     for found in walk.datasets:
@@ -185,29 +210,26 @@ def _variables[T](
         for found in walk.datasets
         if found in elements and found in axes and not is_bare_dimension(attributes[found])
     ]
+    recording.begin()
+
+    def describe(found: FoundDataset) -> HDF5Variable:
+        element, placed = elements[found], axes[found]
+        findings = len(context.findings)
+        shape = netcdf_shape(found, element, placed, dimensions, context)
+        variable = variable_of(
+            found,
+            attributes[found],
+            element=element,
+            axes=placed,
+            shape=shape,
+            context=context,
+        )
+        recording.add(found, variable, is_plain=len(context.findings) == findings)
+        return variable
+
     for found in wanted:
-
-        def made(found: FoundDataset = found) -> T:
-            try:
-                with explained(context.source.file.url, found.path):
-                    element, placed = elements[found], axes[found]
-                    shape = netcdf_shape(found, element, placed, dimensions, context)
-                    variable = variable_of(
-                        found,
-                        attributes[found],
-                        element=element,
-                        axes=placed,
-                        shape=shape,
-                        context=context,
-                    )
-                    return make(variable, context)
-            except UnfaithfulError as error:
-                what = "zarr cannot represent these values exactly"
-                raise context.refusal(found.path, what, cause=str(error)) from error
-
-        one = context.represented(found.path, made)
-        if one is not None:
-            yield found.path, one
+        yield found.path, partial(describe, found)
+    recording.end(len(wanted))
 
 
 def _equal(
@@ -269,8 +291,12 @@ def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundD
 def _element(found: FoundDataset) -> Element:
     with suppress(NotUnderstoodError):
         if found.header is not None:
-            return encoded_element(only(found.header.messages, DATATYPE))
+            return found.header.shared.once(_encoded)
     return element_of(found.dsid.get_type())
+
+
+def _encoded(shared: SharedMessages) -> Element:
+    return encoded_element(only(shared.messages, DATATYPE))
 
 
 def _axes(
@@ -325,7 +351,7 @@ def _places(header: ObjectHeader, space: Space) -> Iterator[tuple[int, int]]:
     with suppress(NotUnderstoodError):
         yield from ((heap, _HEAP) for heap in set(heaps_of(header.messages, UNREAD)))
     with suppress(NotUnderstoodError):
-        message = only(header.messages, LAYOUT)
+        message = header.layout
         with suppress(NotUnderstoodError):
             layout = layout_of(message, space)
             if layout.address is not None:

@@ -21,13 +21,21 @@ from icevirt_scanners.cf import default_fill
 from icevirt_scanners.hdf5.files import FileContext, Handle, beside, check_elsewhere
 from icevirt_scanners.hdf5.hierarchy.dimensions import Dimensions, VariableAxis
 from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset
-from icevirt_scanners.hdf5.index.chunks import layout_of
-from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, StorageLayout
+from icevirt_scanners.hdf5.index.chunks import layout_of, without_address
+from icevirt_scanners.hdf5.raw.dataset import StorageLayout
 from icevirt_scanners.hdf5.raw.dataset import fill_of as fill_in
 from icevirt_scanners.hdf5.raw.dataset import filters_of as filters_in
 from icevirt_scanners.hdf5.raw.dataset import placed as placed_by
 from icevirt_scanners.hdf5.raw.file import ObjectHeader
-from icevirt_scanners.hdf5.raw.header import EXTERNAL_FILES, FILL, FILTERS, LAYOUT, only
+from icevirt_scanners.hdf5.raw.header import (
+    DATASPACE,
+    DATATYPE,
+    EXTERNAL_FILES,
+    FILL,
+    FILTERS,
+    SHARED,
+    SharedMessages,
+)
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, number, require
 from icevirt_scanners.hdf5.types.attributes import FoundAttributes
 from icevirt_scanners.hdf5.types.datatypes import Element
@@ -82,7 +90,7 @@ class HDF5Variable:
         """Bytes of an element as stored."""
         with suppress(NotUnderstoodError):
             if self.header is not None:
-                return number(only(self.header.messages, DATATYPE), 4, 4)
+                return number(self.header.datatype, 4, 4)
         size: int = self.dsid.get_type().get_size()
         return size
 
@@ -168,8 +176,7 @@ class _StorageFacts(NamedTuple):
 
 _known: dict[Hashable, tuple[Element, _StorageFacts]] = {}
 _REMEMBERED = 1024
-_DECIDING = (DATASPACE, DATATYPE, LAYOUT, EXTERNAL_FILES, *FILL, *FILTERS)
-_SMALL = 1024  # bytes of messages that are remembered
+_DECIDING = {DATASPACE, DATATYPE, EXTERNAL_FILES, *FILL, *FILTERS}
 
 
 def _stored(found: FoundDataset, element: Element, context: FileContext) -> _StorageFacts:
@@ -180,8 +187,9 @@ def _stored(found: FoundDataset, element: Element, context: FileContext) -> _Sto
     """
     key = _key(found, element, context)
     known = _known.get(key) if key is not None else None
-    if known is not None and _is_inside(known[1].placed, context):
-        return known[1]
+    if known is not None:
+        with suppress(NotUnderstoodError):
+            return _here(known[1], found, context)
     made = _as_stored(found, element, context)
     if key is not None and not found.handle.is_open:
         if len(_known) == _REMEMBERED:
@@ -193,19 +201,34 @@ def _stored(found: FoundDataset, element: Element, context: FileContext) -> _Sto
 
 def _key(found: FoundDataset, element: Element, context: FileContext) -> Hashable | None:
     """Return all that decides the storage properties, None where the header has only a part."""
-    messages = found.header.key(_DECIDING) if found.header is not None else None
-    if messages is None or context.raw is None or sum(len(data) for _, data in messages) > _SMALL:
+    if found.header is None or context.raw is None:
         return None
-    space = context.raw.space
-    return messages, found.shape, space.address_width, space.length_width, id(element)
+    shared, space = found.header.shared, context.raw.space
+    if not (shared.is_kept and shared.once(_stand_here)):
+        return None
+    try:
+        layout = without_address(found.header.layout, space.address_width)
+    except NotUnderstoodError:
+        return None
+    return shared, layout, found.shape, space.address_width, id(element)
 
 
-def _is_inside(placed: StorageLayout | None, context: FileContext) -> bool:
-    """Say whether values without chunks are inside this file, too."""
-    if placed is None or placed.address is None or context.raw is None:
-        return True
-    space = context.raw.space
-    return space.base + placed.address + placed.nbytes <= space.size
+def _stand_here(shared: SharedMessages) -> bool:
+    """Say whether none of the deciding messages stands elsewhere."""
+    return not any(one.flags & SHARED for one in shared.messages if one.kind in _DECIDING)
+
+
+def _here(known: _StorageFacts, found: FoundDataset, context: FileContext) -> _StorageFacts:
+    """Return the properties of a dataset like another one, whose values have another place.
+
+    Raises:
+        NotUnderstoodError: They would not be inside the file.
+    """
+    if known.placed is None or known.placed.inside is not None:
+        return known
+    assert found.header is not None
+    assert context.raw is not None
+    return known._replace(placed=placed_by(found.header.layout, context.raw.space))
 
 
 def _as_stored(found: FoundDataset, element: Element, context: FileContext) -> _StorageFacts:
@@ -254,8 +277,8 @@ def _chunk_in_header(found: FoundDataset, context: FileContext) -> tuple[int, ..
     if found.header is None or context.raw is None:
         return None
     try:
-        layout = layout_of(only(found.header.messages, LAYOUT), context.raw.space)
-        size = number(only(found.header.messages, DATATYPE), 4, 4)
+        layout = layout_of(found.header.layout, context.raw.space)
+        size = number(found.header.datatype, 4, 4)
         require(layout.edges[-1] == size, "chunks of other elements")
     except NotUnderstoodError:
         return None
@@ -270,12 +293,11 @@ def _place_in_header(found: FoundDataset, context: FileContext) -> StorageLayout
     """
     if found.header is None or context.raw is None:
         return None
-    messages = found.header.messages
-    if any(message.kind == EXTERNAL_FILES for message in messages):
+    if any(message.kind == EXTERNAL_FILES for message in found.header.messages):
         return None
     try:
-        placed = placed_by(only(messages, LAYOUT), context.raw.space)
-        wanted = prod(found.shape or ()) * number(only(messages, DATATYPE), 4, 4)
+        placed = placed_by(found.header.layout, context.raw.space)
+        wanted = prod(found.shape or ()) * number(found.header.datatype, 4, 4)
     except NotUnderstoodError:
         return None
     if placed.nbytes < wanted and (placed.address is not None or placed.inside is not None):

@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
+from icevirt.objects.remote_source import RemoteSource
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import scan
@@ -82,6 +83,23 @@ def test_a_scan_takes_few_requests_and_no_byte_twice(name, http_server, tmp_path
         for column in ("index", "kind", "offset", "length", "inline"):
             found, wanted = (getattr(each.references, column) for each in (one, other))
             np.testing.assert_array_equal(found, wanted)
+
+
+def test_what_describes_a_large_file_is_fetched_in_four_waits(http_server, tmp_path, monkeypatch):
+    """The beginning; names and nodes of the root group; headers; indices. Each is side by side."""
+    path = tmp_path / "file.h5"
+    large(path)
+    http_server.files.put("data/file.h5", path.read_bytes())
+    waits = []
+    fetch = RemoteSource._bodies
+    monkeypatch.setattr(
+        RemoteSource, "_bodies", lambda self, ranges: waits.append(ranges) or fetch(self, ranges)
+    )
+    with open_source(http_server.url + "/data/file.h5") as source:
+        scan(source, ScannerOptions())
+    assert 1 + len(waits) <= 4  # the first opens it
+    assert source.requests == 1 + sum(map(len, waits))
+    assert source.bytes_fetched < 2 << 20
 
 
 @pytest.mark.parametrize("megabytes", [2, 20])

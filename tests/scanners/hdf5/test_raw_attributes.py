@@ -169,7 +169,7 @@ def test_damage_is_reported_and_never_another_error(intact, random, sealed):
         header = raw.header(address) if raw is not None else None
         if header is not None:
             with suppress(NotUnderstoodError):
-                listed(header.messages, header.heap)
+                listed(header, unread=())
 
 
 def test_a_name_or_heap_of_another_length_is_libhdf5s_to_judge(tmp_path):
@@ -188,5 +188,5 @@ def test_a_name_or_heap_of_another_length_is_libhdf5s_to_judge(tmp_path):
             header = raw.header(raw.root)
             found = {}
             with suppress(NotUnderstoodError):
-                found = listed(header.messages, header.heap).values
+                found = listed(header, unread=()).values
             assert not any(found.values())

@@ -4,16 +4,21 @@ from dataclasses import replace
 
 import pytest
 
+from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import ArraySchema, SchemaTexts
 from icevirt.model.attributes import Attributes
+from icevirt.model.chunks import ChunkTable
 
-SCHEMA = ArraySchema(
+ARRAY = ScannedArray(
+    path="/v",
     dimension_names=("time", None),
+    shape=(4, 8),
     chunk_shape=(1, 8),
     data_type="float32",
     codecs=({"name": "bytes", "configuration": {"endian": "little"}},),
     fill_value=0,
     attributes=Attributes(values={"units": "K"}),
+    references=ChunkTable.empty(2),
 )
 ALIKE = {
     "zero as a float": {"fill_value": 0.0},
@@ -22,7 +27,9 @@ ALIKE = {
     "zero as text": {"fill_value": "0"},
     "a list": {"fill_value": [0.0, 0]},
     "no fill value": {"fill_value": None},
-    "whole": {"chunk_shape": None},
+    "whole": {"whole": True},
+    "other chunks": {"chunk_shape": (2, 8)},
+    "contiguous": {"contiguous": True},
     "names": {"dimension_names": ("time", "lat")},
     "another type": {"data_type": "float64"},
     "another codec": {"codecs": ({"name": "bytes", "configuration": {"endian": "big"}},)},
@@ -35,15 +42,15 @@ ALIKE = {
 
 @pytest.mark.parametrize("odd", ALIKE)
 def test_schemas_that_compare_alike_have_texts_of_their_own(odd):
-    texts, other = SchemaTexts(), replace(SCHEMA, **ALIKE[odd])
-    for schema in (SCHEMA, other, SCHEMA, other):
-        assert texts.of(schema) == schema.dumps()
+    texts, other = SchemaTexts(), replace(ARRAY, **ALIKE[odd])
+    for array in (ARRAY, other, ARRAY, other):
+        assert texts.of(array) == ArraySchema.of(array).dumps()
 
 
 def test_more_schemas_than_are_remembered_are_reported_right():
     """Parts that are gone leave their ids to others; what holds their text holds them, too."""
     texts = SchemaTexts()
     for number in range(3000):
-        schema = replace(SCHEMA, attributes=Attributes(values={"number": number % 1700}))
-        assert texts.of(schema) == schema.dumps()
+        array = replace(ARRAY, attributes=Attributes(values={"number": number % 1700}))
+        assert texts.of(array) == ArraySchema.of(array).dumps()
     assert len(texts._known) <= 1024

@@ -23,9 +23,17 @@ from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.paths import node_name
 from icevirt_scanners.hdf5.files import Handle, HeldFile, explained
-from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, extent_of
+from icevirt_scanners.hdf5.raw.dataset import extent_of
 from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
-from icevirt_scanners.hdf5.raw.header import GUESS, LAYOUT, LINK_INFO, NEWEST, SYMBOL_TABLE, only
+from icevirt_scanners.hdf5.raw.header import (
+    DATASPACE,
+    DATATYPE,
+    GUESS,
+    LINK_INFO,
+    NEWEST,
+    SYMBOL_TABLE,
+    SharedMessages,
+)
 from icevirt_scanners.hdf5.raw.links import HARD, links_of
 from icevirt_scanners.hdf5.raw.space import require
 
@@ -236,7 +244,7 @@ def plain_walk(raw: RawFile, file: HeldFile, url: str) -> Walk:
             if kind == _GROUP:
                 inner.append((FoundGroup(path=path, handle=handle, address=link.address), spelt))
             elif kind == _DATASET:
-                shape, limits = extent_of(found.messages, raw.space)
+                shape, limits = found.shared.once(extent_of)
                 walk.datasets.append(
                     FoundDataset(
                         path=path,
@@ -260,17 +268,21 @@ def _header(raw: RawFile, address: int) -> ObjectHeader:
 
 def _kind_of(header: ObjectHeader) -> str:
     """Say what an object is, by libhdf5's rules."""
-    kinds = {message.kind for message in header.messages}
+    kind = header.shared.once(_kind)
+    if kind == _DATASET:
+        # the shape of one without limit is not in its header: it depends on its sources
+        layout = header.layout
+        require(layout[:1] < _NEW or layout[1:2] != _VIRTUAL, "a virtual dataset")
+    return kind
+
+
+def _kind(shared: SharedMessages) -> str:
+    kinds = {message.kind for message in shared.messages}
     require(kinds and max(kinds) <= NEWEST, "messages of another version")
     if kinds & {LINK_INFO, SYMBOL_TABLE}:
         return _GROUP
     require(DATATYPE in kinds, "an object of another kind")
-    if DATASPACE not in kinds:
-        return _TYPE
-    # the shape of one without limit is not in its header: it depends on its sources
-    layout = only(header.messages, LAYOUT)
-    require(layout[:1] < _NEW or layout[1:2] != _VIRTUAL, "a virtual dataset")
-    return _DATASET
+    return _DATASET if DATASPACE in kinds else _TYPE
 
 
 def variable_name(raw: bytes) -> tuple[str, bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,17 +84,26 @@ class _Node:
 
     def found(self, entries: NDArray[np.void]) -> ChunkEntries:
         """Return the chunks that leaf entries stand for."""
-        corner = entries["corner"].view(np.int64)
-        within, child = corner[:, :-1], entries["child"].astype(np.int64)
-        beyond = min(int(corner.min(initial=0)), int(child.min(initial=0))) < 0
-        require(not beyond, "a number beyond 63 bits")
-        require(not corner[:, -1].any(), "a corner inside an element")
-        edges = np.array(self.grid.chunk, np.int64)
-        index = within // edges
-        require(np.array_equal(index * edges, within), "a corner off the grid")
+        child = entries["child"].astype(np.int64)
+        require(int(child.min(initial=0)) >= 0, "a number beyond 63 bits")
+        # files of an archive have the same chunks, elsewhere
+        indexed = _indexed if len(entries) <= _ENTRIES else _indexed.__wrapped__
         return ChunkEntries(
-            index=index,
+            index=indexed(entries["corner"].tobytes(), self.grid.chunk),
             offset=child,
             length=entries["length"].astype(np.int64),
             mask=entries["mask"].astype(np.uint32),
         )
+
+
+@lru_cache(256)
+def _indexed(corners: bytes, chunk: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the coordinates of chunks by their corners; read-only, since files share it."""
+    corner = np.frombuffer(corners, "<i8").reshape(-1, len(chunk) + 1)
+    require(int(corner.min(initial=0)) >= 0, "a number beyond 63 bits")
+    require(not corner[:, -1].any(), "a corner inside an element")
+    edges = np.array(chunk, np.int64)
+    index: NDArray[np.int64] = corner[:, :-1] // edges
+    require(np.array_equal(index * edges, corner[:, :-1]), "a corner off the grid")
+    index.flags.writeable = False
+    return index

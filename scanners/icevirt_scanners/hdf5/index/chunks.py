@@ -56,6 +56,7 @@ def found_chunks(
 
 
 _CHUNKED = 2
+_CONTIGUOUS, _IN_CHUNKS = b"\1", b"\2"
 _INDEX_KINDS = {1: "single", 2: "implicit", 3: "fixed", 4: "extensible", 5: "btree2"}
 _PARAMETERS = {"implicit": 0, "fixed": 1, "extensible": 5, "btree2": 6}  # their bytes
 
@@ -96,6 +97,32 @@ def _new(message: bytes, wide: int) -> IndexLayout:
     kind = _INDEX_KINDS.get(number(message, at, 1), "")
     require(kind in _PARAMETERS, "an index that only libhdf5 reads")
     return IndexLayout(kind, edges, _address(message, at + 1 + _PARAMETERS[kind], wide))
+
+
+def without_address(message: bytes, wide: int) -> tuple[bytes, bool]:
+    """Return what a layout message says beside an address, and whether that leads anywhere.
+
+    It is all of the message where values stand in it, or where only libhdf5 reads it.
+    """
+    at = _address_at(message)
+    address = message[at : at + wide] if at else b""
+    if len(address) < wide:
+        return message, True
+    return message[:at] + message[at + wide :], address != b"\xff" * wide
+
+
+def _address_at(message: bytes) -> int:
+    """Return where in a layout message the address stands; 0 where it has none."""
+    version, kind = message[:1], message[1:2]
+    if version not in (b"\3", b"\4", b"\5") or kind not in (_CONTIGUOUS, _IN_CHUNKS):
+        return 0
+    if kind == _CONTIGUOUS:
+        return 2
+    if version == b"\3":
+        return 3
+    index = 5 + number(message, 3, 1) * number(message, 4, 1)
+    name = _INDEX_KINDS.get(number(message, index, 1), "")
+    return index + 1 + _PARAMETERS[name] if name in _PARAMETERS else 0
 
 
 def _address(message: bytes, at: int, wide: int) -> int | None:

@@ -7,11 +7,11 @@ repeat in the files of an archive, so small ones are cached by their bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from math import prod
-from operator import itemgetter
+from operator import attrgetter
 from struct import Struct, error
 from typing import Any, NamedTuple
 
@@ -19,9 +19,30 @@ import numpy as np
 from h5py import h5t
 
 from icevirt_scanners.hdf5.raw import btree2
-from icevirt_scanners.hdf5.raw.header import ATTRIBUTE, ATTRIBUTE_INFO, SHARED, Message
+from icevirt_scanners.hdf5.raw.file import ObjectHeader
+from icevirt_scanners.hdf5.raw.header import (
+    ATTRIBUTE,
+    ATTRIBUTE_INFO,
+    SHARED,
+    Message,
+    SharedMessages,
+)
 from icevirt_scanners.hdf5.raw.heaps import FractalHeap, Heap
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, number, require
+
+UNREAD = frozenset(
+    {
+        b"REFERENCE_LIST",
+        b"_ARRAY_DIMENSIONS",
+        b"_Codecs",
+        b"_Format",
+        b"_IsNetcdf4",
+        b"_NCProperties",
+        b"_SuperblockVersion",
+        b"_nc3_strict",
+    }
+)
+"""Names of bookkeeping that netCDF-C hides, and that dimensions do not need."""
 
 _BY_NAME = 8  # kind of records in a tree of attributes
 _RECORD = Struct("<BII")  # of such a record's end: flags, order, hash of the name
@@ -88,6 +109,34 @@ class _Attribute(NamedTuple):
     value: Value | None
     key: Hashable
     nbytes: int  # about what it takes to hold them
+    order: int  # in which attributes were made
+
+
+class _InHeap(NamedTuple):
+    """An attribute whose value stands in the heap."""
+
+    name: bytes
+    data: bytes  # of the message
+    begin: int  # where in it begins what leads to the value
+    reader: Callable[[bytes, Heap], FixedStrings | References]
+    order: int
+
+    def value(self, heap: Heap) -> FixedStrings | References:
+        """Read the value. Raises `NotUnderstoodError`."""
+        try:
+            return self.reader(self.data[self.begin :], heap)
+        except error as cause:
+            raise NotUnderstoodError("a value cut short") from cause
+
+    def read(self, heap: Heap) -> _Attribute:
+        """Return the attribute, without a value where libhdf5 is to read it."""
+        name, data = self.name, self.data
+        try:
+            found = self.value(heap)
+        except NotUnderstoodError:
+            return _Attribute(name, None, data, len(data), self.order)
+        key = data[: self.begin], found
+        return _Attribute(name, found, key, len(data) + found.nbytes, self.order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,55 +148,133 @@ class StoredAttributes:
     key: Hashable
 
 
-def listed(
-    messages: list[Message], heap: Heap, *, unread: Collection[bytes] = ()
-) -> StoredAttributes:
-    """Read the attributes of an object from its messages; those named ``unread`` are only listed.
+class Listing(NamedTuple):
+    """The attributes of an object as its header says them, in their order.
+
+    Values in the heap are missing; so are attributes that are too many for the header.
+    """
+
+    entries: tuple[_Attribute | _InHeap, ...]
+    stored: StoredAttributes | None  # all of them, where no value stands in the heap
+    dense: tuple[int, int] | None  # addresses of heap and tree of attributes beside the header
+    is_ordered: bool  # whether the file keeps the order in which attributes were made
+
+
+def listing_of(shared: SharedMessages) -> Listing:
+    """Read the attributes of a header; those in `UNREAD` are only listed.
+
+    Raises:
+        NotUnderstoodError: A message is odd.
+    """
+    return _listing(shared, UNREAD)
+
+
+def listed(header: ObjectHeader, *, unread: Collection[bytes] = UNREAD) -> StoredAttributes:
+    """Read the attributes of an object; those named ``unread`` are only listed.
 
     They are in the order in which they were made where the file keeps it, else as they stand.
 
     Raises:
-        NotUnderstoodError: Not all of them stand in the header.
+        NotUnderstoodError: Not all of them can be read.
     """
-    found: list[tuple[int, _Attribute]] = []
-    ordered = False
-    for message in messages:
+    shared, heap = header.shared, header.heap
+    listing = shared.once(listing_of) if unread is UNREAD else _listing(shared, unread)
+    if listing.stored is not None:
+        return listing.stored
+    found = [one.read(heap) if isinstance(one, _InHeap) else one for one in listing.entries]
+    if listing.dense is not None:
+        found += _dense(*listing.dense, heap, unread)
+    if listing.is_ordered:
+        found.sort(key=attrgetter("order"))
+    return _stored(found, shared.length_width)
+
+
+def in_heap(header: ObjectHeader) -> tuple[FixedStrings | References, ...] | None:
+    """Return the values of attributes that stand in the heap, None where more is beside the header.
+
+    With the messages of the header, they are all that its attributes depend on.
+
+    Raises:
+        NotUnderstoodError: A value cannot be read.
+    """
+    listing = header.shared.once(listing_of)
+    if listing.dense is not None:
+        return None
+    if listing.stored is not None:
+        return ()
+    return tuple(one.value(header.heap) for one in listing.entries if isinstance(one, _InHeap))
+
+
+def without_places(shared: SharedMessages) -> object:
+    """Return one object for all headers whose messages only differ in places in the heap.
+
+    Values of attributes in `UNREAD` do not count either.
+
+    Raises:
+        NotUnderstoodError: A message is odd.
+    """
+    parts: list[Hashable] = []
+    for message in shared.messages:
+        if message.kind != ATTRIBUTE or message.flags & SHARED:
+            parts.append(message)
+            continue
+        one = _attribute(message.data, shared.length_width, UNREAD, order=message.order)
+        said = one.data[: one.begin] if isinstance(one, _InHeap) else one.key
+        parts.append((message.flags, message.order, said))
+    return _one_of((tuple(parts), shared.address_width, shared.length_width))
+
+
+@lru_cache(1024)
+def _one_of(_: Hashable) -> object:
+    return object()
+
+
+def _listing(shared: SharedMessages, unread: Collection[bytes]) -> Listing:
+    entries: list[_Attribute | _InHeap] = []
+    ordered, dense = False, None
+    wide = shared.address_width
+    for message in shared.messages:
         if message.kind == ATTRIBUTE:
             require(not message.flags & SHARED, "a shared attribute")
-            found.append((message.order, _attribute(message.data, heap, unread)))
+            entries.append(
+                _attribute(message.data, shared.length_width, unread, order=message.order)
+            )
         elif message.kind == ATTRIBUTE_INFO:
             require(len(message.data) > 2, "no room for flags")
             ordered = bool(message.data[1] & 1)
             at = 4 if ordered else 2  # a counter stands between
-            wide = heap.space.address_width
             store, tree = (number(message.data, at + n * wide, wide) for n in (0, 1))
             if store != (1 << 8 * wide) - 1:
-                found += _dense(store, tree, heap, unread)
+                dense = store, tree
     if ordered:
-        found.sort(key=itemgetter(0))
-    values = {one.name: one.value for _, one in found}
+        entries.sort(key=attrgetter("order"))
+    known = [one for one in entries if isinstance(one, _Attribute)]
+    is_complete = dense is None and len(known) == len(entries)
+    stored = _stored(known, shared.length_width) if is_complete else None
+    return Listing(tuple(entries), stored, dense, ordered)
+
+
+def _stored(found: list[_Attribute], length_width: int) -> StoredAttributes:
+    values = {one.name: one.value for one in found}
     require(len(values) == len(found), "two attributes of one name")
-    nbytes = sum(one.nbytes for _, one in found)
-    return StoredAttributes(
-        values, nbytes, (heap.space.length_width, tuple(one.key for _, one in found))
-    )
+    nbytes = sum(one.nbytes for one in found)
+    return StoredAttributes(values, nbytes, (length_width, tuple(one.key for one in found)))
 
 
-def _dense(
-    store: int, tree: int, heap: Heap, unread: Collection[bytes]
-) -> list[tuple[int, _Attribute]]:
+def _dense(store: int, tree: int, heap: Heap, unread: Collection[bytes]) -> list[_Attribute]:
     """Read attributes that are too many for the header, in the order of their names' hashes."""
     space = heap.space.begin()
     objects = FractalHeap.at(space, store)
-    found: list[tuple[int, _Attribute]] = []
+    found: list[_Attribute] = []
     for record in btree2.records(space, tree, _BY_NAME):
         identity, (flags, order, _) = record[: objects.id_length], _RECORD.unpack(record[-9:])
         require(not flags & SHARED, "a shared attribute")
-        found.append((order, _attribute(objects.item(identity), heap, unread)))
+        one = _attribute(objects.item(identity), space.length_width, unread, order=order)
+        found.append(one.read(heap) if isinstance(one, _InHeap) else one)
     return found
 
 
-def heaps_of(messages: list[Message], unread: Collection[bytes]) -> Iterator[int]:
+def heaps_of(messages: Sequence[Message], unread: Collection[bytes]) -> Iterator[int]:
     """Yield the addresses of heaps that values of attributes stand in.
 
     Raises:
@@ -164,27 +291,25 @@ def heaps_of(messages: list[Message], unread: Collection[bytes]) -> Iterator[int
                     yield number(value, at, 8)
 
 
-def _attribute(data: bytes, heap: Heap, unread: Collection[bytes]) -> _Attribute:
+def _attribute(
+    data: bytes, length_width: int, unread: Collection[bytes], *, order: int
+) -> _Attribute | _InHeap:
     """Split a message into the attribute's name and its value."""
     known = _understood if len(data) <= _REMEMBERED else _understood.__wrapped__
-    name, value, in_heap = known(data, heap.space.length_width)
+    name, value, beyond = known(data, length_width)
     if name in unread:
-        return _Attribute(name, None, name, len(name))
-    if in_heap is None:
-        return _Attribute(name, value, data, len(data))
-    begin, read = in_heap
-    try:
-        found = read(data[begin:], heap)
-    except (NotUnderstoodError, error):
-        return _Attribute(name, None, data, len(data))
-    return _Attribute(name, found, (data[:begin], found), len(data) + found.nbytes)
+        return _Attribute(name, None, name, len(name), order)
+    if beyond is None:
+        return _Attribute(name, value, data, len(data), order)
+    begin, read = beyond
+    return _InHeap(name, data, begin, read, order)
 
 
-type _InHeap = tuple[int, Callable[[bytes, Heap], FixedStrings | References]]
+type _Beyond = tuple[int, Callable[[bytes, Heap], FixedStrings | References]]
 
 
 @lru_cache(4096)
-def _understood(data: bytes, width: int) -> tuple[bytes, Value | None, _InHeap | None]:
+def _understood(data: bytes, width: int) -> tuple[bytes, Value | None, _Beyond | None]:
     """Return name and value of a message, or where in it begins what leads to a value in the heap.
 
     ``width`` is that of lengths. No value means that libhdf5 is to read it.

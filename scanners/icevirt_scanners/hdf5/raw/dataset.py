@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from icevirt_scanners.hdf5.raw.header import Message, only
+from icevirt_scanners.hdf5.raw.header import DATASPACE, Message, SharedMessages, only
 from icevirt_scanners.hdf5.raw.space import Space, number, require
 
-DATASPACE, DATATYPE, FILL_VALUE, FILTER_PIPELINE = 0x01, 0x03, 0x05, 0x0B
+FILL_VALUE, FILTER_PIPELINE = 0x05, 0x0B
 _SCALAR, _SIMPLE, _NULL = 0, 1, 2
 _LIMITED = 1  # flag of a dataspace: it says how far axes may grow
 _MOST_AXES = 32
@@ -35,16 +36,16 @@ class StorageLayout(NamedTuple):
     nbytes: int
 
 
-def extent_of(messages: list[Message], space: Space) -> Extent:
+def extent_of(shared: SharedMessages) -> Extent:
     """Read the shape of a dataset. Raises `NotUnderstoodError`."""
-    data = only(messages, DATASPACE)
+    data = only(shared.messages, DATASPACE)
     version, rank, flags = number(data, 0, 1), number(data, 1, 1), number(data, 2, 1)
     require(version in (1, 2) and rank <= _MOST_AXES and not flags & ~_LIMITED, "an odd dataspace")
     kind = number(data, 3, 1) if version == 2 else (_SIMPLE if rank else _SCALAR)
     require(kind <= _NULL and (kind == _SIMPLE) == (rank > 0), "an odd dataspace")
     if kind == _NULL:
         return Extent(None, ())
-    long = space.length_width
+    long = shared.length_width
     at = 4 if version == 2 else 8
     count = 2 * rank if flags & _LIMITED else rank
     require(at + long * count <= len(data), "a dataspace cut short")
@@ -56,7 +57,7 @@ def extent_of(messages: list[Message], space: Space) -> Extent:
     return Extent(shape, limits)
 
 
-def fill_of(messages: list[Message]) -> bytes | None:
+def fill_of(messages: Sequence[Message]) -> bytes | None:
     """Return the fill value as stored, None where none is given or ever written.
 
     Raises:
@@ -81,7 +82,7 @@ def fill_of(messages: list[Message]) -> bytes | None:
     return value if size and when != _NEVER else None
 
 
-def filters_of(messages: list[Message]) -> tuple[Filter, ...]:
+def filters_of(messages: Sequence[Message]) -> tuple[Filter, ...]:
     """Read the filter pipeline. Raises `NotUnderstoodError`."""
     if not any(message.kind == FILTER_PIPELINE for message in messages):
         return ()

@@ -8,7 +8,17 @@ from functools import partial
 from typing import NamedTuple, Self
 
 from icevirt.scan.contract import ByteSource, prefetch
-from icevirt_scanners.hdf5.raw.header import SHARED, Message, messages, space_of
+from icevirt_scanners.hdf5.raw.header import (
+    DATATYPE,
+    LAYOUT,
+    SHARED,
+    Message,
+    SharedMessages,
+    header_at,
+    messages,
+    only,
+    space_of,
+)
 from icevirt_scanners.hdf5.raw.heaps import Heap
 from icevirt_scanners.hdf5.raw.space import (
     CHECKSUM,
@@ -28,8 +38,20 @@ _SHARED_TABLE, _DRIVER = 0x0F, 0x14  # messages of an extension that change how 
 class ObjectHeader(NamedTuple):
     """The messages of one object."""
 
-    messages: list[Message]
+    messages: tuple[Message, ...]
+    layouts: tuple[Message, ...]  # those that are layouts
+    shared: SharedMessages  # all others
     heap: Heap
+
+    @property
+    def layout(self) -> bytes:
+        """The layout message. Raises `NotUnderstoodError` where it does not stand here."""
+        return only(self.layouts, LAYOUT)
+
+    @property
+    def datatype(self) -> bytes:
+        """The message of the type. Raises `NotUnderstoodError` where it does not stand here."""
+        return self.shared.once(_datatype)
 
     def key(self, kinds: tuple[int, ...]) -> tuple[tuple[int, bytes], ...] | None:
         """Return the messages of some kinds: equal ones, or none at all, mean equal things.
@@ -40,6 +62,10 @@ class ObjectHeader(NamedTuple):
         if any(message.flags & SHARED for message in found):
             return None
         return tuple((message.kind, message.data) for message in found)
+
+
+def _datatype(shared: SharedMessages) -> bytes:
+    return only(shared.messages, DATATYPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +103,7 @@ class RawFile:
             return self._headers[address]
         found = None
         with suppress(NotUnderstoodError):
-            found = ObjectHeader(messages(self.space.begin(), address), self.heap)
+            found = ObjectHeader(*header_at(self.space.begin(), address), self.heap)
         self._headers[address] = found
         return found
 

@@ -1,19 +1,19 @@
 """Read the object headers of HDF5 as lists of messages.
 
-Objects of one name mostly have the same header in all files of an archive, except for a few
-messages, so the most recently split blocks are cached by their bytes.
+Objects of one name mostly have the same header in all files of an archive, except for the address
+of their chunk index. So headers are split once for equal bytes, and what follows from all messages
+but the layout is held beside them, for all files: see `SharedMessages`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from icevirt_scanners.hdf5.raw.space import (
     CHECKSUM,
-    NotUnderstoodError,
     Space,
     check_sum,
     number,
@@ -22,6 +22,7 @@ from icevirt_scanners.hdf5.raw.space import (
 
 SHARED = 2  # flag of a message that stands elsewhere
 LAYOUT, ATTRIBUTE, ATTRIBUTE_INFO = 0x08, 0x0C, 0x15  # kinds of messages
+DATASPACE, DATATYPE = 0x01, 0x03
 LINK_INFO, LINK, SYMBOL_TABLE, EXTERNAL_FILES = 0x02, 0x06, 0x11, 0x07
 NEWEST = 0x18  # the last kind that is known
 FILL, FILTERS = (0x04, 0x05), (0x0B,)  # all kinds that say it
@@ -46,6 +47,44 @@ class Message(NamedTuple):
     data: bytes
 
 
+class SharedMessages:
+    """All messages of a header but its layout, with what was made of them.
+
+    Headers with equal ones share it, in all files of a process, as long as it is among the most
+    recent.
+    """
+
+    __slots__ = ("_made", "address_width", "is_kept", "length_width", "messages")
+
+    def __init__(
+        self, messages: tuple[Message, ...], widths: tuple[int, int], *, is_kept: bool
+    ) -> None:
+        self.messages = messages
+        self.address_width, self.length_width = widths
+        self.is_kept = is_kept
+        """Whether headers of other files may get it; it is too large otherwise."""
+        self._made: dict[Callable[[SharedMessages], Any], Any] = {}
+
+    def once[T](self, make: Callable[[SharedMessages], T]) -> T:
+        """Return what a function of a module makes of the messages; it runs once.
+
+        Raises:
+            NotUnderstoodError: The function does, each time.
+        """
+        if make not in self._made:
+            self._made[make] = make(self)
+        found: T = self._made[make]
+        return found
+
+
+class SplitHeader(NamedTuple):
+    """The messages of an object header."""
+
+    messages: tuple[Message, ...]
+    layouts: tuple[Message, ...]  # those that are layouts
+    shared: SharedMessages  # all others
+
+
 def space_of(read: Callable[[int, int], bytes], *, base: int, size: int) -> Space:
     """Read the superblock, which stands behind a user block of ``base`` bytes.
 
@@ -67,7 +106,7 @@ def space_of(read: Callable[[int, int], bytes], *, base: int, size: int) -> Spac
     return space.begin()
 
 
-def _page_of(extension: list[Message], space: Space) -> int:
+def _page_of(extension: Sequence[Message], space: Space) -> int:
     """Return the size of the file's pages, 0 where it has none."""
     for message in extension:
         if message.kind == _FILE_SPACE and message.data[:2] == _PAGED:
@@ -75,59 +114,124 @@ def _page_of(extension: list[Message], space: Space) -> int:
     return 0
 
 
-def only(messages: list[Message], kind: int) -> bytes:
+def only(messages: Sequence[Message], kind: int) -> bytes:
     """Return the one message of a kind that stands here. Raises `NotUnderstoodError`."""
     found = [message for message in messages if message.kind == kind]
     require(len(found) == 1 and not found[0].flags & SHARED, "no such message, or elsewhere")
     return found[0].data
 
 
-def messages(space: Space, address: int) -> list[Message]:
-    """Return all messages of an object header, those of its further blocks included."""
+_latest: dict[tuple[int, int, int], tuple[list[_Place], SplitHeader]] = {}
+_HEADERS = 1024  # in it
+
+
+def header_at(space: Space, address: int) -> SplitHeader:
+    """Return all messages of an object header, of its further blocks too.
+
+    Most headers of an archive stand at the same address in all its files. Where all bytes are those
+    of the latest header at this address, they are not parsed again.
+
+    Raises:
+        NotUnderstoodError: It is not as expected.
+    """
+    key = address, space.address_width, space.length_width
+    latest = _latest.get(key)
+    if latest is not None and all(space.holds(*place) for place in latest[0]):
+        return latest[1]
     start = space.at_most(address, GUESS)
     require(len(start) >= 16, "no object header")
     new = start.startswith(b"OHDR")
     require(new or start[0] == 1, "no object header")
-    first, split = (_first_new, _split_new) if new else (_first_old, _split_old)
-    flags, block = first(space, address, start)
-    pending, found = [block], list[Message]()
-    for _ in range(_MOST):
-        if not pending:
-            return found
-        block = pending.pop(0)
-        known = split if len(block) <= _REMEMBERED else split.__wrapped__
-        for message in known(block, flags):
-            if message.kind == _CONTINUATION:
-                pending.append(_further(space, message.data, new=new))
-            else:
-                found.append(message)
-    raise NotUnderstoodError("a header of too many blocks")
+    flags, raw, block = (_first_new if new else _first_old)(space, address, start)
+    split = _split_new if new else _split_old
+    blocks, places = [block], [(address, raw)]
+    for each in blocks:  # it grows meanwhile
+        known = split if len(each) <= _REMEMBERED else split.__wrapped__
+        for further in known(each, flags).further:
+            require(len(blocks) < _MOST, "a header of too many blocks")
+            place, block = _further(space, further, new=new)
+            places.append(place)
+            blocks.append(block)
+    is_kept = sum(map(len, blocks)) <= _REMEMBERED
+    joined = _joined if is_kept else _joined.__wrapped__
+    found = joined(tuple(blocks), flags, key[1:], new=new, is_kept=is_kept)
+    if is_kept:
+        if len(_latest) >= _HEADERS:
+            _latest.clear()
+        _latest[key] = places, found
+    return found
 
 
-def _first_old(space: Space, address: int, start: bytes) -> tuple[int, bytes]:
+def messages(space: Space, address: int) -> tuple[Message, ...]:
+    """Return all messages of an object header. Raises as `header_at`."""
+    return header_at(space, address).messages
+
+
+class _Block(NamedTuple):
+    """The messages of one block of a header, and those that lead to further blocks."""
+
+    messages: tuple[Message, ...]
+    further: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, found: list[Message]) -> _Block:
+        further = tuple(each.data for each in found if each.kind == _CONTINUATION)
+        return cls(tuple(each for each in found if each.kind != _CONTINUATION), further)
+
+
+@lru_cache(512)
+def _joined(
+    blocks: tuple[bytes, ...], flags: int, widths: tuple[int, int], *, new: bool, is_kept: bool
+) -> SplitHeader:
+    split = _split_new if new else _split_old
+    known = split if is_kept else split.__wrapped__
+    found = tuple(message for block in blocks for message in known(block, flags).messages)
+    shared = _shared if is_kept else _shared.__wrapped__
+    rest = tuple(message for message in found if message.kind != LAYOUT)
+    layouts = tuple(message for message in found if message.kind == LAYOUT)
+    return SplitHeader(found, layouts, shared(rest, widths, is_kept=is_kept))
+
+
+@lru_cache(512)
+def _shared(
+    messages: tuple[Message, ...], widths: tuple[int, int], *, is_kept: bool
+) -> SharedMessages:
+    return SharedMessages(messages, widths, is_kept=is_kept)
+
+
+type _Place = tuple[int, bytes]
+"""Address of a block, and all its bytes."""
+
+
+def _first_old(space: Space, address: int, start: bytes) -> tuple[int, bytes, bytes]:
     end = 16 + number(start, 8, 4)  # the prefix is padded to a multiple of 8
-    return 0, (start if end <= len(start) else space.block(address, end))[16:end]
+    raw = start[:end] if end <= len(start) else space.block(address, end)
+    return 0, raw, raw[16:]
 
 
-def _first_new(space: Space, address: int, start: bytes) -> tuple[int, bytes]:
+def _first_new(space: Space, address: int, start: bytes) -> tuple[int, bytes, bytes]:
     require(start[4] == 2, "a newer object header")
     flags = start[5]
     at = 6 + (16 if flags & _TIMES else 0) + (4 if flags & _PHASES else 0)
     width = 1 << (flags & 3)
     end = at + width + number(start, at, width) + CHECKSUM
-    block = start[:end] if end <= len(start) else space.block(address, end)
-    check_sum(block)
-    return flags, block[at + width : -CHECKSUM]
+    raw = start[:end] if end <= len(start) else space.block(address, end)
+    check_sum(raw)
+    return flags, raw, raw[at + width : -CHECKSUM]
 
 
-def _further(space: Space, data: bytes, *, new: bool) -> bytes:
+def _further(space: Space, data: bytes, *, new: bool) -> tuple[_Place, bytes]:
     address = number(data, 0, space.address_width)
-    length = number(data, space.address_width, space.length_width)
-    return space.sealed(address, length, b"OCHK")[4:] if new else space.block(address, length)
+    raw = space.block(address, number(data, space.address_width, space.length_width))
+    if not new:
+        return (address, raw), raw
+    require(raw.startswith(b"OCHK"), "no further block")
+    check_sum(raw)
+    return (address, raw), raw[4:-CHECKSUM]
 
 
 @lru_cache(512)
-def _split_old(block: bytes, _: int) -> tuple[Message, ...]:
+def _split_old(block: bytes, _: int) -> _Block:
     at, end = 0, len(block)
     found: list[Message] = []
     while at + 8 <= end:
@@ -136,11 +240,11 @@ def _split_old(block: bytes, _: int) -> tuple[Message, ...]:
         if kind != _GAP:
             found.append(Message(kind, flags, 0, block[at - size : at]))
     require(at <= end, "a message that leaves its block")
-    return tuple(found)
+    return _Block.of(found)
 
 
 @lru_cache(512)
-def _split_new(block: bytes, header_flags: int) -> tuple[Message, ...]:
+def _split_new(block: bytes, header_flags: int) -> _Block:
     prefix = _NEW_ORDERED if header_flags & _ORDER else _NEW
     at, end = 0, len(block)
     found: list[Message] = []
@@ -149,4 +253,4 @@ def _split_new(block: bytes, header_flags: int) -> tuple[Message, ...]:
         at += prefix.size + size
         found.append(Message(kind, flags, order[0] if order else 0, block[at - size : at]))
     require(at <= end, "a message that leaves its block")
-    return tuple(found)
+    return _Block.of(found)

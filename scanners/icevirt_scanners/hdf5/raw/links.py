@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -30,7 +32,7 @@ class Link(NamedTuple):
     order: int  # in which links were made; 0 where the file does not keep it
 
 
-def links_of(messages: list[Message], space: Space) -> list[Link]:
+def links_of(messages: Sequence[Message], space: Space) -> list[Link]:
     """List the links of a group, in creation order where the file keeps it, else by name.
 
     Raises:
@@ -52,7 +54,7 @@ def links_of(messages: list[Message], space: Space) -> list[Link]:
         heap, tree = number(data, at, wide), number(data, at + wide, wide)
         inside = [message for message in messages if message.kind == LINK]
         if heap == _nowhere(space):
-            found = [_link(message.data, space) for message in inside]
+            found = [_link(message.data, space.address_width) for message in inside]
         else:
             require(not inside, "links in two places")
             found = _of_heap(heap, tree, space)
@@ -65,7 +67,8 @@ def _nowhere(space: Space) -> int:
     return (1 << 8 * space.address_width) - 1
 
 
-def _link(data: bytes, space: Space) -> Link:
+@lru_cache(1024)  # most files of an archive have the same ones
+def _link(data: bytes, address_width: int) -> Link:
     require(number(data, 0, 1) == 1, "a newer link")
     flags, at = number(data, 1, 1), 2
     kind = HARD
@@ -81,13 +84,14 @@ def _link(data: bytes, space: Space) -> Link:
     require(len(name) == length > 0, "a link cut short")
     if kind != HARD:
         return Link(name, _OTHER, 0, order)
-    return Link(name, HARD, number(data, at + length, space.address_width), order)
+    return Link(name, HARD, number(data, at + length, address_width), order)
 
 
 def _of_heap(heap_at: int, tree: int, space: Space) -> list[Link]:
     heap = FractalHeap.at(space, heap_at)
     records = btree2.records(space, tree, _BY_NAME)
-    return [_link(heap.item(record[_HASH:]), space) for record in records]
+    wide = space.address_width
+    return [_link(heap.item(record[_HASH:]), wide) for record in records]
 
 
 def _of_table(data: bytes, space: Space) -> list[Link]:
@@ -96,9 +100,10 @@ def _of_table(data: bytes, space: Space) -> list[Link]:
     space.soon((number(data, at, wide), _SOME) for at in (0, wide))
     head = space.block(number(data, wide, wide), 8 + 2 * long + wide)
     require(head.startswith(b"HEAP\0"), "no local heap")
-    names = space.block(number(head, 8 + 2 * long, wide), number(head, 8, long))
     nodes = _nodes(number(data, 0, wide), space)
-    space.soon((node, _SOME) for node in nodes)
+    stored = number(head, 8 + 2 * long, wide), number(head, 8, long)
+    space.soon([stored, *((node, _SOME) for node in nodes)])  # names and nodes in one wait
+    names = space.block(*stored)
     return [link for node in nodes for link in _symbols(node, names, space)]
 
 

@@ -88,6 +88,11 @@ class Space:
         require(len(data) == length, "a block cut short")
         return data
 
+    def holds(self, address: int, data: bytes) -> bool:
+        """Say whether these bytes stand at an address."""
+        begin = self.base + address
+        return begin + len(data) <= self.size and self.read(begin, len(data)) == data
+
     def sealed(self, address: int, length: int, head: bytes) -> bytes:
         """Return a block that begins with ``head`` and ends with its checksum, without that."""
         data = self.block(address, length)

@@ -21,6 +21,7 @@ from h5py import h5, h5a, h5g, h5s, h5t
 from icevirt.model.attributes import Attributes
 from icevirt_scanners.cf import with_fit_fill
 from icevirt_scanners.hdf5.raw.attributes import (
+    UNREAD,
     FixedStrings,
     References,
     StoredAttributes,
@@ -33,21 +34,7 @@ from icevirt_scanners.hdf5.types.datatypes import element_of
 
 # bookkeeping that netCDF-C hides wherever it stands: read where the dimensions need it, never shown
 _NEEDED = frozenset({"CLASS", "NAME", "_Netcdf4Dimid", "_Netcdf4Coordinates"})
-_HIDDEN = frozenset(
-    {
-        *_NEEDED,
-        "DIMENSION_LIST",
-        "REFERENCE_LIST",
-        "_ARRAY_DIMENSIONS",
-        "_Codecs",
-        "_Format",
-        "_IsNetcdf4",
-        "_NCProperties",
-        "_SuperblockVersion",
-        "_nc3_strict",
-    }
-)
-UNREAD = frozenset(name.encode() for name in _HIDDEN - _NEEDED - {"DIMENSION_LIST"})
+_HIDDEN = frozenset({*_NEEDED, "DIMENSION_LIST", *(name.decode() for name in UNREAD)})
 _NATIVE = {
     (h5t.INTEGER, size, sign): (np.dtype(f"{kind}{size}"), getattr(h5t, f"NATIVE_{c}INT{8 * size}"))
     for size in (1, 2, 4, 8)
@@ -163,7 +150,7 @@ def _plainly(header: ObjectHeader | None) -> StoredAttributes | None:
     if header is None:
         return None
     try:
-        return listed(header.messages, header.heap, unread=UNREAD)
+        return listed(header)
     except NotUnderstoodError:
         return None
 

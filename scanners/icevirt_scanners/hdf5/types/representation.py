@@ -29,7 +29,6 @@ from icevirt_scanners.given import digest_of
 from icevirt_scanners.hdf5.files import CLOSE_IT, FileContext
 from icevirt_scanners.hdf5.index.chunks import layout_of
 from icevirt_scanners.hdf5.index.entries import ChunkEntries
-from icevirt_scanners.hdf5.raw.header import LAYOUT, only
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 from icevirt_scanners.hdf5.types.datatypes import bytes_codec
 from icevirt_scanners.hdf5.values.chunked import (
@@ -218,6 +217,6 @@ def _has_runs(variable: HDF5Variable, context: FileContext) -> bool:
     """Say whether places in the index follow each other as those in the chunk grid do."""
     with suppress(NotUnderstoodError):
         if variable.header is not None and context.raw is not None:
-            kind = layout_of(only(variable.header.messages, LAYOUT), context.raw.space).kind
+            kind = layout_of(variable.header.layout, context.raw.space).kind
             return kind == "btree1" or (kind == "fixed" and variable.limits == variable.own_shape)
     return False

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 from math import prod
 from typing import Any
@@ -32,7 +33,6 @@ from icevirt_scanners.encoding import squeezed
 from icevirt_scanners.hdf5.files import REMEDY, FileContext
 from icevirt_scanners.hdf5.index.chunks import found_chunks
 from icevirt_scanners.hdf5.index.entries import ChunkEntries
-from icevirt_scanners.hdf5.raw.header import LAYOUT, only
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, number, require
 from icevirt_scanners.hdf5.values.libhdf5_values import encode, read
 from icevirt_scanners.hdf5.variable import HDF5Variable
@@ -115,7 +115,7 @@ def _may_leave_edges(variable: HDF5Variable) -> bool:
     if variable.header is None:
         return True
     try:
-        message = only(variable.header.messages, LAYOUT)
+        message = variable.header.layout
         version, flags = number(message, 0, 1), number(message, 2, 1)
     except NotUnderstoodError:
         return True
@@ -241,9 +241,17 @@ def stored_chunks(variable: HDF5Variable, context: FileContext) -> ChunkEntries:
 
 
 def _inside(found: ChunkEntries, variable: HDF5Variable) -> ChunkEntries:
-    shape, chunk = np.array(variable.own_shape, np.int64), np.array(variable.own_chunk, np.int64)
-    inside = (found.index * chunk < shape).all(axis=1)
+    shape, chunk = variable.own_shape, variable.own_chunk
+    if len(found.index) <= _FEW and _all_inside(found.index.tobytes(), shape, chunk):
+        return found
+    inside = (found.index * np.array(chunk, np.int64) < np.array(shape, np.int64)).all(axis=1)
     return found if inside.all() else found.take(inside)
+
+
+@lru_cache(256)
+def _all_inside(index: bytes, shape: tuple[int, ...], chunk: tuple[int, ...]) -> bool:
+    corner = np.frombuffer(index, np.int64).reshape(-1, len(chunk)) * np.array(chunk, np.int64)
+    return bool((corner < np.array(shape, np.int64)).all())
 
 
 def _in_run(variable: HDF5Variable, context: FileContext, run: tuple[int, int]) -> ChunkEntries:
@@ -305,7 +313,7 @@ def _decoded(
         require(raw is not None and header is not None, "an odd superblock or object header")
         assert raw is not None
         assert header is not None
-        message = only(header.messages, LAYOUT)
+        message = header.layout
         found = found_chunks(
             raw.space.begin(),
             message,

@@ -19,8 +19,7 @@ from icevirt.scan.contract import prefetch
 from icevirt_scanners.encoding import PIECE
 from icevirt_scanners.hdf5.files import FileContext
 from icevirt_scanners.hdf5.index.entries import ChunkEntries
-from icevirt_scanners.hdf5.raw.dataset import DATATYPE
-from icevirt_scanners.hdf5.raw.header import FILTERS
+from icevirt_scanners.hdf5.raw.header import DATATYPE, FILTERS
 from icevirt_scanners.hdf5.types.filters import filters_of_plist
 from icevirt_scanners.hdf5.values import libhdf5_values
 from icevirt_scanners.hdf5.values.libhdf5_values import fill_json

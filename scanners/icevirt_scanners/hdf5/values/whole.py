@@ -13,7 +13,7 @@ filters, damage) is left to libhdf5, for the values or for the error.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.joining import SMALL
 from icevirt.archive.scanned import ScannedArray
+from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.scan import values as values_by_zarr
@@ -31,7 +32,7 @@ from icevirt.scan.policy import Policy
 from icevirt_scanners.blocks import virtual
 from icevirt_scanners.hdf5.files import LACKS_FILTER, REMEDY, FileContext
 from icevirt_scanners.hdf5.index.entries import ChunkEntries
-from icevirt_scanners.hdf5.types.datatypes import bytes_codec
+from icevirt_scanners.hdf5.types.datatypes import Element, bytes_codec
 from icevirt_scanners.hdf5.values import libhdf5_values
 from icevirt_scanners.hdf5.values.chunked import odd_chunks, stored_chunks
 from icevirt_scanners.hdf5.variable import HDF5Variable
@@ -131,10 +132,40 @@ def _as_bytes(
     return replace(array, data_type="variable_length_bytes", fill_value="")
 
 
+_known: dict[Hashable, tuple[Element, Attributes, ScannedArray]] = {}
+_REMEMBERED = 128
+_SMALL = 16 * 1024  # bytes of values that are remembered
+
+
 def _one_chunk(
     variable: HDF5Variable,
     found: np.ndarray[Any, Any],
     codecs: tuple[Any, ...],
+) -> ScannedArray:
+    """Return the array of values that were read; one object for equal arrays of several files."""
+    if not variable.element.is_number or found.nbytes > _SMALL:
+        return _made_of(variable, found, codecs)
+    key = (
+        variable.path,
+        tuple(axis.name for axis in variable.axes),
+        id(variable.element),
+        id(variable.attributes),
+        variable.fill.tobytes(),
+        variable.shape,
+        found.tobytes(),
+    )
+    known = _known.get(key)
+    if known is None:
+        if len(_known) >= _REMEMBERED:
+            _known.clear()
+        # what is held leaves its id to no other
+        made = _made_of(variable, found, codecs)
+        known = _known[key] = variable.element, variable.attributes, made
+    return known[-1]
+
+
+def _made_of(
+    variable: HDF5Variable, found: np.ndarray[Any, Any], codecs: tuple[Any, ...]
 ) -> ScannedArray:
     ndim = len(variable.shape)
     table = ChunkTable.empty(ndim)
@@ -209,6 +240,8 @@ def _fills(found: ChunkEntries, counts: tuple[int, ...]) -> bool:
     """Say whether each chunk of the grid is there, once."""
     if len(found.index) != prod(counts):
         return False
+    if len(found.index) == 1:
+        return not found.index.any()
     places = np.ravel_multi_index(tuple(found.index.T), counts)
     return bool((np.sort(places) == np.arange(len(places))).all())
 

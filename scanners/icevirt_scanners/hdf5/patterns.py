@@ -1,0 +1,171 @@
+"""Describe the variables of files whose headers say the same only once.
+
+Files of an archive mostly differ in values, in places of chunks and in the attributes of the root
+group. Then types, fill values, filters, attributes and dimensions of all variables are those of an
+earlier file. Everything on which they depend is compared: names, all messages of all headers but
+the address in a layout, values of attributes in the heap wherever they stand there, and the
+options. Addresses of datasets are compared as their numbers in the file, since they move with the
+lengths of what stands before.
+
+What is said of a file beside its variables (findings, libhdf5's answers) belongs to no pattern, so
+files with anything unusual are described each by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from dataclasses import replace
+from typing import NamedTuple
+
+from h5py import h5d
+
+from icevirt.scan.contract import ScannerOptions
+from icevirt_scanners.hdf5.files import FileContext, Handle
+from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, Walk
+from icevirt_scanners.hdf5.index.chunks import without_address
+from icevirt_scanners.hdf5.raw.attributes import FixedStrings, References, in_heap, without_places
+from icevirt_scanners.hdf5.raw.dataset import placed
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, require
+from icevirt_scanners.hdf5.variable import HDF5Variable
+
+_MOST = 512  # datasets of a file that is remembered
+_REMEMBERED = 16  # patterns
+
+
+class Pattern(NamedTuple):
+    """The variables of a file, without anything that is of this file only."""
+
+    variables: tuple[tuple[int, HDF5Variable], ...]  # number of the dataset in the walk
+    left_out: tuple[str, ...]  # paths of datasets that the options do not want
+    equal: frozenset[str]  # paths of arrays that must be equal in all files
+
+
+type _Patterns = dict[Hashable, Pattern]
+
+_known: tuple[ScannerOptions, _Patterns] = (ScannerOptions(), {})
+
+
+def _patterns_of(options: ScannerOptions) -> _Patterns:
+    """Return the patterns of files that were scanned with some options, those of now only."""
+    global _known  # noqa: PLW0603 - one value, which threads replace as a whole
+    last, patterns = _known
+    if last is not options:
+        patterns = patterns if last == options else {}
+        _known = options, patterns
+    return patterns
+
+
+def variables_like(
+    key: Hashable | None, walk: Walk, context: FileContext
+) -> list[tuple[str, Callable[[], HDF5Variable]]] | None:
+    """Return path and description of the variables of a file like an earlier one.
+
+    None where there was none. ``key`` is that of `key_of`.
+    """
+    pattern = None if key is None else _patterns_of(context.options).get(key)
+    if pattern is None:
+        return None
+    try:
+        moved = [
+            (like.path, _moved(like, walk.datasets[number], context))
+            for number, like in pattern.variables
+        ]
+    except NotUnderstoodError:  # values that would not be inside the file
+        return None
+    context.left_out += pattern.left_out
+    context.equal = pattern.equal
+    return [(path, lambda variable=variable: variable) for path, variable in moved]  # type: ignore[misc]
+
+
+def _moved(like: HDF5Variable, found: FoundDataset, context: FileContext) -> HDF5Variable:
+    assert found.header is not None
+    assert context.raw is not None
+    chunked = like.layout == h5d.CHUNKED
+    return replace(
+        like,
+        handle=found.handle,
+        address=found.address,
+        header=found.header,
+        placed=None if chunked else placed(found.header.layout, context.raw.space),
+    )
+
+
+def key_of(walk: Walk, context: FileContext) -> Hashable | None:
+    """Return all on which the descriptions of a file's variables depend, beside the options.
+
+    None where they depend on more than bytes of headers. Headers of datasets are known afterwards.
+    """
+    if context.raw is None or context.options.stack or len(walk.datasets) > _MOST:
+        return None
+    numbers = {found.address: number for number, found in enumerate(walk.datasets)}
+    try:
+        parts = tuple(_key(found, numbers, context) for found in walk.datasets)
+    except NotUnderstoodError:
+        return None
+    return parts, tuple(group.path for group in walk.groups), context.raw.space.address_width
+
+
+def _key(found: FoundDataset, numbers: dict[int, int], context: FileContext) -> Hashable:
+    assert context.raw is not None
+    found.header = header = context.header(found.address)
+    require(header is not None and header.shared.is_kept, "an odd or large header")
+    assert header is not None
+    require(not found.handle.is_open, "a dataset that libhdf5 reads")
+    layout = without_address(header.layout, context.raw.space.address_width)
+    values = in_heap(header)
+    require(values is not None, "attributes beside the header")
+    beside = tuple(_numbered(value, numbers) for value in values or ())
+    return found.path, found.link, header.shared.once(without_places), layout, beside
+
+
+def _numbered(value: FixedStrings | References, numbers: dict[int, int]) -> Hashable:
+    if isinstance(value, FixedStrings):
+        return value
+    with suppress(KeyError):
+        return tuple(tuple(numbers[one] for one in some) for some in value.addresses)
+    raise NotUnderstoodError("an object that is no dataset of the file")
+
+
+class Recording:
+    """Gathers the pattern of a file while its variables are described.
+
+    Args:
+        key: Of `key_of`; None where nothing is to be kept.
+        walk: Of the file.
+        context: Of its scan.
+    """
+
+    def __init__(self, key: Hashable | None, walk: Walk, context: FileContext) -> None:
+        self._key, self._walk, self._context = key, walk, context
+        self._before = len(context.left_out), len(context.findings)
+        self._left_out: tuple[str, ...] = ()
+        self._variables: dict[int, HDF5Variable] = {}  # by address
+
+    def begin(self) -> None:
+        """Take note that all is known but the variables, which are described one by one."""
+        left_out, findings = self._before
+        opened = any(found.handle.is_open for found in self._walk.datasets)
+        if opened or len(self._context.findings) != findings:
+            self._key = None
+        self._left_out = tuple(self._context.left_out[left_out:])
+
+    def add(self, found: FoundDataset, variable: HDF5Variable, *, is_plain: bool) -> None:
+        """Add a variable that was just described; ``is_plain`` if nothing was said about it."""
+        if found.handle.is_open or not is_plain:
+            self._key = None
+        if self._key is not None:
+            nowhere = Handle()
+            bare = replace(variable, handle=nowhere, address=0, header=None, placed=None)
+            self._variables[found.address] = bare
+
+    def end(self, count: int) -> None:
+        """Keep the pattern, if all ``count`` variables were described from headers alone."""
+        if self._key is None or len(self._variables) != count:
+            return
+        known = _patterns_of(self._context.options)
+        if len(known) >= _REMEMBERED:
+            known.clear()
+        number = {found.address: at for at, found in enumerate(self._walk.datasets)}
+        variables = tuple((number[at], bare) for at, bare in self._variables.items())
+        known[self._key] = Pattern(variables, self._left_out, self._context.equal)

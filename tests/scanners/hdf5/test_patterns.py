@@ -1,0 +1,219 @@
+"""Variables of files whose headers say the same are described once, and just as if by themselves."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from icevirt.api.scan import scan_file
+from icevirt.errors import IcevirtError
+from icevirt_scanners.hdf5 import patterns, scanner, variable
+from icevirt_scanners.hdf5.raw import header
+from icevirt_scanners.hdf5.types import attributes
+from icevirt_scanners.hdf5.values import whole
+
+
+def forget():
+    """Forget all that earlier files left."""
+    header._latest.clear()
+    variable._known.clear()
+    whole._known.clear()
+    patterns._known = (patterns.ScannerOptions(), {})
+    for known in (header._joined, header._shared, header._split_new, header._split_old):
+        known.cache_clear()
+    attributes._known.cache_clear()
+
+
+def scanned(path, **how):
+    """Return what a scan says of a file, without its name and times."""
+    try:
+        found = scan_file(path, **how)
+    except IcevirtError as error:
+        return type(error), error.what
+    return repr((found.groups, found.arrays, found.findings, found.left_out, found.tally)).replace(
+        str(path), ""
+    )
+
+
+def by_itself(path, **how):
+    forget()
+    return scanned(path, **how)
+
+
+def day(path, number, *, history="", text="K", steps=4, names=("tas", "pr"), swapped=False):
+    """Write a day as netCDF-C does: all is defined before the first value."""
+    with netCDF4.Dataset(path, "w") as file:
+        file.history = history
+        for name, length in (("time", None), ("y", 6), ("x", 6)):
+            file.createDimension(name, length)
+        time = file.createVariable("time", "f8", ("time",), chunksizes=(4,))
+        time.units = "days since 2000-01-01"
+        axis = file.createVariable("y", "f4", ("y",))
+        for name in names:
+            order = ("time", "x", "y") if swapped else ("time", "y", "x")
+            made = file.createVariable(name, "f4", order, zlib=True, chunksizes=(1, 6, 6))
+            made.setncatts({"units": text, "valid_range": np.float32([0, 1])})
+        time[:] = np.arange(steps) + number
+        axis[:] = np.arange(6)
+        for name in names:
+            noise = np.random.default_rng(number).integers(0, 9, (steps, 6, 6))
+            file[name][:] = noise if number % 3 else 0
+    return path
+
+
+@pytest.fixture
+def described(monkeypatch):
+    """Count the variables that are described from their headers."""
+    forget()
+    paths = []
+    describe = scanner.variable_of
+
+    def counted(found, *rest, **more):
+        paths.append(found.path)
+        return describe(found, *rest, **more)
+
+    monkeypatch.setattr(scanner, "variable_of", counted)
+    return paths
+
+
+def test_variables_of_a_hundred_files_are_described_once(described, tmp_path):
+    """Chunks of other lengths stand elsewhere in each file, and so do their indices."""
+    for number in range(100):
+        path = day(tmp_path / f"{number}.nc", number)
+        assert scan_file(path).array("tas").references.count(2) in (0, 4)
+    assert sorted(described) == ["/pr", "/tas", "/time", "/y"]
+
+
+def test_headers_that_moved_are_known_again(described, tmp_path):
+    """An attribute of the root group that is longer moves all that stands behind it."""
+    places = set()
+    for number in range(20):
+        path = day(tmp_path / f"{number}.nc", number, history="a" * 150 * (number + 1))
+        with h5py.File(path) as file:
+            places.add(h5py.h5o.get_info(file["tas"].id).addr)
+        scan_file(path)
+    assert len(places) > 1
+    assert sorted(described) == ["/pr", "/tas", "/time", "/y"]
+
+
+@pytest.mark.ci
+@settings(
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "number": st.integers(0, 5),
+                "history": st.sampled_from(["", "a", "b" * 300]),
+                "text": st.sampled_from(["K", "C"]),
+                "steps": st.sampled_from([1, 4, 5]),
+                "names": st.sampled_from([("tas", "pr"), ("pr", "tas"), ("tas",)]),
+                "swapped": st.booleans(),
+            }
+        ),
+        min_size=2,
+        max_size=5,
+    ),
+    st.lists(
+        st.sampled_from(
+            [
+                {},
+                {"concat_dim": "time"},
+                {"scan_options": {"drop_variables": ["pr"]}},
+                {"scan_options": {"variables": ["tas", "time"]}},
+                {"scan_options": {"variable_policy": {"y": "reference"}}},
+            ]
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+)
+def test_files_are_described_as_each_by_itself(tmp_path_factory, files, options):
+    """In any order, with options that change between them."""
+    folder = tmp_path_factory.mktemp("days")
+    paths = [day(folder / f"{at}.nc", **how) for at, how in enumerate(files)]
+    wanted = [[by_itself(path, **how) for how in options] for path in paths]
+    forget()
+    for _ in range(2):
+        for path, texts in zip(paths, wanted, strict=True):
+            assert [scanned(path, **how) for how in options] == texts
+    for how, texts in zip(options, zip(*wanted, strict=True), strict=True):
+        assert tuple(scanned(path, **how) for path in paths) == texts
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_dimensions_that_only_the_heap_tells_apart_are_told_apart(libver, tmp_path):
+    """The headers of both files are equal, byte by byte; the lists of scales are not."""
+    headers = []
+    for at, order in enumerate(["yx", "xy"]):
+        path = tmp_path / f"{at}.h5"
+        with h5py.File(path, "w", libver=libver) as file:
+            made = file.create_dataset("v", data=np.zeros((4, 4)))
+            for name in "yx":
+                file[name] = np.arange(4.0)
+                file[name].make_scale(name)
+            for axis, name in enumerate(order):
+                made.dims[axis].attach_scale(file[name])
+            address = h5py.h5o.get_info(made.id).addr
+        with open(path, "rb") as file:
+            file.seek(address)
+            headers.append((address, file.read(512)))
+    assert headers[0][0] == headers[1][0]
+    forget()
+    for _ in range(2):
+        found = [scan_file(tmp_path / f"{at}.h5").array("v").dimension_names for at in (0, 1)]
+        assert found == [("y", "x"), ("x", "y")]
+
+
+def test_findings_belong_to_their_file(tmp_path):
+    """A file about whose variables something is said is no pattern for others, nor has it one."""
+    for number in range(3):
+        with netCDF4.Dataset(tmp_path / f"{number}.nc", "w") as file:
+            file.createDimension("time", None)
+            for name, length in (("a", 3), ("b", 1)):  # b is shorter than its dimension
+                file.createVariable(name, "f4", ("time",))[:length] = number
+    texts = [by_itself(tmp_path / f"{number}.nc") for number in range(3)]
+    assert all("shorter-than-dimension" in text for text in texts)
+    forget()
+    assert [scanned(tmp_path / f"{number}.nc") for number in range(3)] == texts
+
+
+def test_no_more_is_kept_than_may_be_and_no_file_stays_open(tmp_path):
+    forget()
+    for number in range(3 * patterns._REMEMBERED):
+        names = [f"v{number}{letter}" for letter in "ab"]
+        scan_file(day(tmp_path / "day.nc", number, names=names))
+    _, known = patterns._known
+    assert 0 < len(known) <= patterns._REMEMBERED
+    for pattern in known.values():
+        for _, like in pattern.variables:
+            assert (like.header, like.placed, like.handle._file) == (None, None, None)
+    assert len(whole._known) <= whole._REMEMBERED
+    assert len(header._latest) <= header._HEADERS
+
+
+def test_threads_with_other_options_share_nothing_wrong(tmp_path):
+    paths = [day(tmp_path / f"{number}.nc", number) for number in range(6)]
+    ways = [{}, {"concat_dim": "time"}, {"scan_options": {"drop_variables": ["pr"]}}]
+    wanted = {(path, at): by_itself(path, **how) for path in paths for at, how in enumerate(ways)}
+    forget()
+    jobs = [*wanted] * 5
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda job: scanned(job[0], **ways[job[1]]), jobs)
+    assert list(found) == [wanted[job] for job in jobs]
+
+
+def test_values_behind_the_end_of_a_file_are_noticed_where_its_headers_are_known(tmp_path):
+    path = tmp_path / "file.h5"
+    with h5py.File(path, "w") as file:
+        file["v"] = np.arange(1000.0)
+    forget()
+    whole_one = scanned(path)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 8)
+    assert scanned(path) == by_itself(path) != whole_one

@@ -336,8 +336,8 @@ def test_a_silent_server_is_given_up(server):
     CONNECTIONS.forget(at.origin)
     warm(at)
     server.answers[:] = [[regular()[:40]]]
-    told = outcome(lambda: in_loop(at))
-    assert told[2]["reason"] == "timed out"
+    output = outcome(lambda: in_loop(at))
+    assert output[2]["reason"] == "timed out"
 
 
 def test_a_cancelled_read_leaves_no_answer_for_the_next(server):

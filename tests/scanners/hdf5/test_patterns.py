@@ -147,7 +147,7 @@ def test_files_are_described_as_each_by_itself(tmp_path_factory, files, options)
 
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
-def test_dimensions_that_only_the_heap_tells_apart_are_told_apart(libver, tmp_path):
+def test_dimensions_that_only_the_heap_tells_apart_are_distinguished(libver, tmp_path):
     """The headers of both files are equal, byte by byte; the lists of scales are not."""
     headers = []
     for at, order in enumerate(["yx", "xy"]):

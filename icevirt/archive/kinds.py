@@ -6,12 +6,14 @@ differ in path, schema, shape, digest or counts; which one a row is takes a byte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+_TABLE = 1 << 22  # combinations that are looked up rather than sorted
 _BLOCK = 1 << 16  # rows that are looked up at a time: indices are widened, block by block
 
 type NumberColumn = NDArray[np.integer] | KindColumn
@@ -144,17 +146,34 @@ def joint(
         of_kind = np.zeros(len(rows[0]), np.min_scalar_type(len(distinct)))
         of_kind[used] = number.reshape(-1)
         return _parts(distinct, sizes), KindColumn(kind, of_kind)
-    count = len(columns[0])
-    blocks = range(0, count, _BLOCK)
-    found = [
-        np.unique(_key([each[low : low + _BLOCK] for each in columns], sizes)) for low in blocks
-    ]
-    distinct = np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
-    number = np.empty(count, np.min_scalar_type(len(distinct)))
-    for low in blocks:
-        key = _key([each[low : low + _BLOCK] for each in columns], sizes)
-        number[low : low + _BLOCK] = np.searchsorted(distinct, key)
+    distinct = _combinations(columns, sizes)
+    number = np.empty(len(columns[0]), np.min_scalar_type(len(distinct)))
+    table = None
+    if math.prod(sizes) <= _TABLE:
+        table = np.zeros(math.prod(sizes), number.dtype)
+        table[distinct] = np.arange(len(distinct))
+    for low, key in _keys(columns, sizes):
+        found = np.searchsorted(distinct, key) if table is None else table[key]
+        number[low : low + _BLOCK] = found
     return _parts(distinct, sizes), KindColumn(number, np.arange(len(distinct), dtype=number.dtype))
+
+
+def _combinations(columns: Sequence[NumberColumn], sizes: Sequence[int]) -> NDArray[np.int64]:
+    """Return the keys that occur, ascending; of few possible ones nothing is sorted."""
+    if math.prod(sizes) <= _TABLE:
+        there = np.zeros(math.prod(sizes), np.bool_)
+        for _, key in _keys(columns, sizes):
+            there[key] = True
+        return np.flatnonzero(there)
+    found = [np.unique(key) for _, key in _keys(columns, sizes)]
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
+
+
+def _keys(
+    columns: Sequence[NumberColumn], sizes: Sequence[int]
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    for low in range(0, len(columns[0]), _BLOCK):
+        yield low, _key([each[low : low + _BLOCK] for each in columns], sizes)
 
 
 def _key(columns: Sequence[NDArray[np.integer]], sizes: Sequence[int]) -> NDArray[np.int64]:

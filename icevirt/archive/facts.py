@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.kinds import KindColumn, NumberColumn, occurring, spread
+from icevirt.archive.kinds import KindColumn, NumberColumn, RunColumn, occurring, spread
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.deferred_dataclass import dataclass
 from icevirt.model.strings import Strings, gather
@@ -188,6 +188,9 @@ class Labels:
     def flat(self, places: NDArray[np.integer]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Return the bytes of values end to end, and where each begins, and the last ends."""
         value = self.value[places].astype(np.int64)
+        if len(value) and (value[1:] - value[:-1] == 1).all():  # nothing is copied
+            starts = self.starts[value[0] : value[-1] + 2]
+            return self.data[starts[0] : starts[-1]], starts - starts[0]
         start = self.starts[value]
         return gather(self.data, start, self.starts[value + 1] - start)
 
@@ -266,7 +269,7 @@ class FileColumns:
 class ArrayColumns:
     """Arrays of the files, a row each."""
 
-    file: NDArray[np.int32]  # (n,) row in the file columns
+    file: RunColumn  # (n,) row in the file columns
     path: Coded
     schema: Coded  # JSON of `ArraySchema`
     shape: Coded  # JSON lists
@@ -283,7 +286,7 @@ class ArrayColumns:
         """Return the arrays of some files, which are numbered anew in the order given."""
         place = np.full(count, -1, np.int32)
         place[files] = np.arange(len(files))
-        rows = np.flatnonzero(place[self.file] >= 0)
+        rows = np.flatnonzero(spread(place >= 0, self.file))
         return replace(self.take(rows), file=place[self.file[rows]])
 
     def take(self, rows: NDArray[np.int64]) -> ArrayColumns:

@@ -19,6 +19,9 @@ _BLOCK = 1 << 16  # rows that are looked up at a time: indices are widened, bloc
 type NumberColumn = NDArray[np.integer] | KindColumn
 """Whole numbers of rows, as an array or by kind."""
 
+type RunColumn = NDArray[np.int32] | EvenRuns
+"""The number of each row's run, as an array or by arithmetic."""
+
 
 class KindColumn:
     """A column of numbers with one for each kind of row; numpy takes it for an array.
@@ -75,7 +78,9 @@ class KindColumn:
         return found
 
 
-def spread[Value: np.generic](of_kind: NDArray[Value], kind: NumberColumn) -> NDArray[Value]:
+def spread[Value: np.generic](
+    of_kind: NDArray[Value], kind: NumberColumn | EvenRuns
+) -> NDArray[Value]:
     """Return what is said of kinds for each row."""
     if isinstance(kind, KindColumn):
         of_kind, kind = of_kind[kind.of_kind], kind.kind
@@ -85,6 +90,61 @@ def spread[Value: np.generic](of_kind: NDArray[Value], kind: NumberColumn) -> ND
     for low in range(0, len(kind), _BLOCK):
         found[low : low + _BLOCK] = of_kind[kind[low : low + _BLOCK]]
     return found
+
+
+class EvenRuns:
+    """The run of each row where all runs are of one length; numpy takes it for an array.
+
+    Args:
+        count: How many runs there are.
+        each: Rows of each.
+    """
+
+    __slots__ = ("count", "each")
+
+    def __init__(self, count: int, each: int) -> None:
+        self.count, self.each = count, each
+
+    @classmethod
+    def of(cls, runs: NDArray[np.int32], count: int) -> RunColumn:
+        """Return the same column, as arithmetic where ``count`` runs are of one length."""
+        found = cls(count, len(runs) // max(1, count))
+        if len(found) != len(runs):
+            return runs
+        for low in range(0, len(runs), _BLOCK):
+            if not np.array_equal(found[low : low + _BLOCK], runs[low : low + _BLOCK]):
+                return runs
+        return found
+
+    def __len__(self) -> int:
+        return self.count * self.each
+
+    def __getitem__(self, rows: Any) -> Any:
+        """Return the runs of some rows, or of one."""
+        if isinstance(rows, slice):
+            rows = np.arange(*rows.indices(len(self)))
+        elif isinstance(rows, np.ndarray) and rows.dtype == np.bool_:
+            rows = np.flatnonzero(rows)
+        return np.asarray(rows // self.each).astype(np.int32)[()]
+
+    def __array__(
+        self, dtype: DTypeLike | None = None, copy: bool | None = None
+    ) -> NDArray[np.integer]:
+        if copy is False:
+            raise ValueError("the runs of rows are computed")
+        return self.astype(np.int32 if dtype is None else dtype)
+
+    def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        return np.repeat(np.arange(self.count) == other, self.each)
+
+    def __ge__(self, other: Any) -> NDArray[np.bool_]:
+        return np.repeat(np.arange(self.count) >= other, self.each)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def astype(self, dtype: DTypeLike) -> NDArray[Any]:
+        """Return the run of each row."""
+        return np.repeat(np.arange(self.count, dtype=dtype), self.each)
 
 
 def narrow(values: NDArray[np.integer]) -> NDArray[np.integer]:

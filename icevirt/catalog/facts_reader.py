@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive import catalog
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, FileColumns
-from icevirt.archive.kinds import spread
+from icevirt.archive.kinds import EvenRuns, spread
 from icevirt.archive.reports.build import BadFile
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import file_signature
@@ -201,7 +201,7 @@ class _GatheredFacts:
             number[files] = np.arange(len(files))
             place = spread(number, place)
         return ArrayColumns(
-            file=place,
+            file=EvenRuns.of(place, len(files)),
             labels=labels if order is None else labels.of_rows(order, len(order)),
             **columns,
         )

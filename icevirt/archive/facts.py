@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.kinds import KindColumn, NumberColumn, RunColumn, occurring, spread
+from icevirt.archive.kinds import KindColumn, NumberColumn, RunColumn, counted, occurring, spread
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.deferred_dataclass import dataclass
 from icevirt.model.strings import Strings, gather
@@ -128,6 +128,15 @@ class Coded:
     ) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
         """Return which codes some rows have, ascending, and which of these each row has."""
         return renumbered(self.codes[rows], len(self.values))
+
+    def counts(self) -> NDArray[np.int64]:
+        """Return how many rows have each of the values."""
+        codes = self.codes
+        if isinstance(codes, KindColumn):
+            found = np.zeros(len(self.values), np.int64)
+            np.add.at(found, codes.of_kind, counted(codes.kind, len(codes.of_kind)))
+            return found
+        return counted(codes, len(self.values))
 
     def used(self, codes: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return which codes are among those given, ascending; nothing is sorted for it."""

@@ -87,6 +87,12 @@ def spread[Value: np.generic](
     if len(of_kind) and (of_kind == of_kind[0]).all():
         return np.full(len(kind), of_kind[0])
     found = np.empty(len(kind), of_kind.dtype)
+    if isinstance(kind, np.ndarray) and kind.itemsize == of_kind.itemsize == 1:
+        table = of_kind.tobytes().ljust(256, b"\0")  # several times as fast as an index
+        for low in range(0, len(kind), _BLOCK):
+            some = kind[low : low + _BLOCK].tobytes().translate(table)
+            found[low : low + _BLOCK] = np.frombuffer(some, found.dtype)
+        return found
     for low in range(0, len(kind), _BLOCK):
         found[low : low + _BLOCK] = of_kind[kind[low : low + _BLOCK]]
     return found
@@ -175,7 +181,17 @@ def occurring(codes: NDArray[np.integer], count: int) -> NDArray[np.int64]:
     occurs = np.zeros(count, np.bool_)
     for low in range(0, len(codes), _BLOCK):
         occurs[codes[low : low + _BLOCK]] = True
+        if occurs.all():
+            break
     return np.flatnonzero(occurs)
+
+
+def counted(codes: NDArray[np.integer], count: int) -> NDArray[np.int64]:
+    """Return how many rows have each of ``count`` codes."""
+    found = np.zeros(count, np.int64)
+    for low in range(0, len(codes), _BLOCK):
+        found += np.bincount(codes[low : low + _BLOCK], minlength=count)
+    return found
 
 
 def shared(columns: Sequence[NumberColumn]) -> NDArray[np.integer] | None:

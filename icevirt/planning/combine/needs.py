@@ -308,7 +308,7 @@ def _digests(
     own = np.array([number.setdefault(t, len(number)) for t in arrays.digest.values], np.int64)
     other = np.array([number.setdefault(t, len(number)) for t in beside.digest.values], np.int64)
     rows, at = found.digest
-    mine = np.isin(rows, stored) | (own[arrays.digest.codes[rows]] == 0)
+    mine = _among(rows, stored) | (own[arrays.digest.codes[rows]] == 0)
     mine &= (wanted[rows] & Fact.digest) > 0
     codes = mapped(
         [arrays.digest.codes, wanted],
@@ -316,6 +316,15 @@ def _digests(
     )
     codes = _with(codes, rows[mine], other[beside.digest.codes[at[mine]]])
     return Coded(codes, tuple(number)).compact()
+
+
+def _among(rows: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Say which rows are among others, which ascend."""
+    at = np.searchsorted(ascending, rows)
+    found = np.zeros(len(rows), np.bool_)
+    inside = at < len(ascending)
+    found[inside] = ascending[at[inside]] == rows[inside]
+    return found
 
 
 def _with(
@@ -334,7 +343,7 @@ def _labels(own: Labels, beside: Labels, found: _Beside, wanted: KindColumn) -> 
     """Return the labels that are wanted, of both columns."""
     mine = np.flatnonzero(wanted[own.row] & Fact.labels)
     rows, places = found.labels.only(
-        ((wanted[found.labels.rows] & Fact.labels) > 0) & ~np.isin(found.labels.rows, own.row)
+        ((wanted[found.labels.rows] & Fact.labels) > 0) & ~_among(found.labels.rows, own.row)
     )
     kept = own
     if len(mine) < len(own.row):

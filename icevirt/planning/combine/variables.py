@@ -150,9 +150,7 @@ def by_path(facts: CatalogFacts) -> Iterator[tuple[str, NDArray[np.integer]]]:
             at = int(np.flatnonzero(first == code)[0])
             yield name, np.arange(at, len(path), len(first), dtype=narrow)
         return
-    counts = np.zeros(len(path.values), np.int64)
-    for low in range(0, len(path), _ROWS):
-        counts += np.bincount(path.codes[low : low + _ROWS], minlength=len(counts))
+    counts = path.counts()
     ends = np.cumsum(counts)
     order: NDArray[np.integer] = np.empty(len(path), narrow)
     free = ends - counts

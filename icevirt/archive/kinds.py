@@ -129,9 +129,9 @@ class EvenRuns:
         """Return the runs of some rows, or of one."""
         if isinstance(rows, slice):
             rows = np.arange(*rows.indices(len(self)))
-        elif isinstance(rows, np.ndarray) and rows.dtype == np.bool_:
-            rows = np.flatnonzero(rows)
-        return np.asarray(rows // self.each).astype(np.int32)[()]
+        at = np.asarray(rows)
+        at = np.flatnonzero(at) if at.dtype == np.bool_ else at
+        return (at // max(1, self.each)).astype(np.int32)
 
     def __array__(
         self, dtype: DTypeLike | None = None, copy: bool | None = None

@@ -2,36 +2,46 @@
 
     python bench/plan_files.py                 # 10,000 and 100,000 files
     python bench/plan_files.py --large         # and 1,000,000
+    python bench/plan_files.py --files 10_000_000 --steps     # memory by step, too
+    python bench/plan_files.py --files 10_000_000 --arrays 2  # one variable and the time
 
-The catalog is synthetic: one small NetCDF file of ten variables is scanned for real, and its rows
-are repeated for every file with another URL and another time. A process of its own then does what
-the driver of a build does between scan and write: it looks the files up in the catalog, reads their
-facts, combines them, and deals the work to tasks. References are not in it; nobody reads them here.
+The catalog is synthetic: one small NetCDF file of ten arrays is scanned for real, and its rows are
+repeated for every file with another URL, etag and time, and chunks of other lengths. Parts are as
+large as a scan makes them. A process of its own then does what the driver of a build does between
+scan and write: it lists the files, looks them up in the catalog, reads their facts, resolves them
+for the way of combining, combines them, and deals the work to tasks. References are not in it;
+nobody reads them here.
 
 Printed are seconds of processor time by step, the peak of the process's memory beyond what it has
 after its imports (the list of files is part of it), and bytes of the catalog. `x` divides by the
 row above and by the ratio of files: 1.0 is linear. The last two steps stand beside the total and
 the peak: the same files with four eras and a deviating file in every thousand, refused with a
-report, and planned as four groups.
+report, and planned as four groups; files of fewer arrays than three are not planned so.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import hashlib
 import json
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import netCDF4
 import numpy as np
+import pyarrow as pa
 import pytest
 from part_tables import tables_of
 
 from icevirt import scan_file
+from icevirt.archive.catalog import ARRAYS, FILES, size_of_parts
 from icevirt.archive.facts import CatalogFacts, Coded
 from icevirt.archive.plan import FileRows
 from icevirt.archive.scanned import ScanOutcome, SourceFile
@@ -39,9 +49,11 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import settled
-from icevirt.catalog.parts import mark, write_part
+from icevirt.catalog.parts import PartTables, mark, write_part
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
+from icevirt.planning.combine.hints import CombineHints
+from icevirt.planning.combine.needs import resolved
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
 from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.manifest_units import drafts
@@ -49,33 +61,33 @@ from icevirt.planning.schedule.write_tasks import bundles, dealt
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks.write_manifests import PackedTasks
 
-PART = 256
 IDENTITY = "bench"
-STEPS = ("look up", "read facts", "combine", "deal", "refused", "grouped")
+STEPS = ("list", "look up", "read facts", "resolve", "combine", "deal")
+BESIDE = ("refused", "grouped")
+DIMENSIONS = {"time": None, "lat": 20, "lon": 30}
 
 
-def sources(count: int) -> SourceFiles:
-    """Return the files, as a listing would."""
-    return SourceFiles(
-        SourceFile(
+def listed(count: int) -> Iterator[SourceFile]:
+    """Yield the files, as a listing would."""
+    for n in range(count):
+        yield SourceFile(
             url=f"s3://archive/product/2024/{n // 1000:04d}/granule_{n:07d}.nc",
             size=1_000_000 + n % 1000,
-            etag=f"{n:032x}",
+            etag=hashlib.md5(b"%d" % n, usedforsecurity=False).hexdigest(),
         )
-        for n in range(count)
-    )
 
 
-def scanned(folder: str) -> ScanOutcome:
-    """Scan one file of ten variables."""
+def scanned(folder: str, arrays: int) -> ScanOutcome:
+    """Scan one file of some arrays, the last of which are coordinates."""
     path = Path(folder) / "one.nc"
+    coordinates = list(DIMENSIONS)[: arrays - 1]
     with netCDF4.Dataset(path, "w") as file:
-        for name, length in (("time", None), ("lat", 20), ("lon", 30)):
+        for name, length in DIMENSIONS.items():
             file.createDimension(name, length)
-        file.createVariable("time", "f8", ("time",))[:] = [0.0]
-        for name, length in (("lat", 20), ("lon", 30)):
-            file.createVariable(name, "f4", (name,))[:] = np.arange(length)
-        for number in range(7):
+        for name in coordinates:
+            values = np.arange(DIMENSIONS[name] or 1)
+            file.createVariable(name, "f8" if name == "time" else "f4", (name,))[:] = values
+        for number in range(arrays - len(coordinates)):
             data = file.createVariable(
                 f"v{number}", "f4", ("time", "lat", "lon"), zlib=True, chunksizes=(1, 20, 30)
             )
@@ -84,26 +96,35 @@ def scanned(folder: str) -> ScanOutcome:
     return ScanOutcome(file=found.source, scanned=found, error=None, seconds=0.01)
 
 
-def make(folder: str, files: list[SourceFile]) -> int:
+def make(folder: str, count: int, arrays: int) -> int:
     """Write the catalog; return its bytes."""
     storage = LocalStorage(Path(folder) / "catalog")
     mark(storage)
-    tables = tables_of([scanned(folder)] * PART)
-    is_time = [path == "/time" for path in tables.arrays["path"]]
-    for at in range(0, len(files), PART):
-        run = files[at : at + PART]
-        urls = {
-            name: [getattr(file, name) for file in run]
-            for name in ("url", "size", "etag", "last_modified")
-        }
-        rows = {name: list(column[: len(run)]) for name, column in tables.files.items()} | urls
-        kept = sum(row < len(run) for row in tables.arrays["row"])
-        arrays = {name: list(column[:kept]) for name, column in tables.arrays.items()}
-        arrays["labels"] = [
-            np.float64(at + row).tobytes() if timed else None
-            for row, timed in zip(arrays["row"], is_time, strict=False)
-        ]
-        part = type(tables)(files=rows, arrays=arrays, refs=[])
+    size = size_of_parts(count)
+    tables = tables_of([scanned(folder, arrays)] * size)
+    is_time = np.array([path == "/time" for path in tables.arrays["path"]])
+    is_data = np.array([path.startswith("/v") for path in tables.arrays["path"]])
+    kinds = {name: getattr(pa, kind)() for name, kind in (*FILES, *ARRAYS)}
+    held = {
+        table: {name: pa.array(column, kinds[name]) for name, column in columns.items()}
+        for table, columns in (("files", tables.files), ("arrays", tables.arrays))
+    }
+    rng, files = np.random.default_rng(1), listed(count)
+    for at in range(0, count, size):
+        run = list(islice(files, size))
+        rows = {name: column[: len(run)] for name, column in held["files"].items()}
+        for name in ("url", "size", "etag", "last_modified"):
+            rows[name] = pa.array([getattr(file, name) for file in run], kinds[name])
+        kept = arrays * len(run)
+        columns = {name: column[:kept] for name, column in held["arrays"].items()}
+        labels = np.full(kept, None, np.object_)
+        labels[is_time[:kept]] = [np.float64(at + row).tobytes() for row in range(len(run))]
+        columns["labels"] = pa.array(labels, pa.binary())
+        lengths = np.array(columns["virtual_bytes"])
+        columns["virtual_bytes"] = pa.array(
+            np.where(is_data[:kept], rng.integers(20_000, 40_000, kept), lengths)
+        )
+        part = PartTables(files=rows, arrays=columns, refs=[])
         write_part(storage, f"{IDENTITY}-{at:09d}", part)
     return sum(info.size for info in storage.list())
 
@@ -134,38 +155,71 @@ def with_eras(facts: CatalogFacts, count: int) -> list[float]:
     return marks
 
 
-def peak_memory() -> int:
-    """Return the most that this process held, in KiB; `getrusage` counts its parent's before it."""
+def memory(of: str) -> int:
+    """Return what this process holds or held at most, in MiB."""
     status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0])
+    return int(status.partition(f"{of}:")[2].split()[0]) // 1024
 
 
-def measure(folder: str, count: int) -> None:
+class Steps:
+    """Processor time and memory of each step."""
+
+    def __init__(self) -> None:
+        self._base, self._begin = memory("VmRSS"), time.process_time()
+        self.seconds: list[float] = []
+        self.peaks: list[int] = []
+        self.held: list[int] = []
+        self._again()
+
+    def done(self) -> None:
+        """End a step."""
+        self.seconds.append(round(time.process_time() - self._begin, 3))
+        self.peaks.append(memory("VmHWM") - self._base)
+        self.held.append(memory("VmRSS") - self._base)
+        self._again()
+
+    def _again(self) -> None:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak counts from now on
+        self._begin = time.process_time()
+
+
+def measure(folder: str, count: int, arrays: int) -> None:
     """Plan in this process, and print what it took."""
     storage = LocalStorage(Path(folder) / "catalog")
-    before = peak_memory()
-    files = sources(count)
-    marks = [time.process_time()]
+    gc.collect()
+    steps = Steps()
+    files = SourceFiles(listed(count))
+    steps.done()
     known = settled(storage, IDENTITY, files)
     assert not len(known.missing)
-    marks.append(time.process_time())
+    steps.done()
     closed = read_facts(storage, files, *known.chosen)
-    marks.append(time.process_time())
-    plan = combine_eras(closed.facts, CombineSpec(build_id="b", concat_dim=("time",)))
-    marks.append(time.process_time())
+    steps.done()
+    facts = resolved(
+        closed.facts,
+        closed.beside.read(closed.facts.files),
+        CombineHints(concat_dim="time"),
+        lambda _: True,
+        affordable=1 << 20,
+    )
+    assert isinstance(facts, CatalogFacts)
+    steps.done()
+    plan = combine_eras(facts, CombineSpec(build_id="b", concat_dim=("time",)))
+    steps.done()
     items = list(drafts(plan))
-    files = FileRows.of(plan.files)
+    rows = FileRows.of(plan.files)
     for pile in dealt(plan, items, 2):
-        list(map(PackedTasks.of, bundles(plan, pile, files)))
-    marks.append(time.process_time())
+        list(map(PackedTasks.of, bundles(plan, pile, rows)))
+    steps.done()
     assert {array.shape[0] for array in plan.arrays if array.path.startswith("/v")} == {count}
-    peak = peak_memory()
-    eras = with_eras(closed.facts, count)
+    eras = np.diff(with_eras(facts, count)).round(3).tolist() if arrays > len(DIMENSIONS) else []
     print(
         json.dumps(
             {
-                "seconds": [*np.diff(marks).round(3).tolist(), *np.diff(eras).round(3).tolist()],
-                "mib": (peak - before) // 1024,
+                "seconds": steps.seconds,
+                "eras": eras,
+                "peaks": steps.peaks,
+                "held": steps.held,
                 "items": len(items),
             }
         )
@@ -176,29 +230,47 @@ def main() -> None:
     """Measure each size in a process of its own."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--steps", action="store_true", help="print memory by step")
     parser.add_argument("--files", type=int, nargs="*")
-    parser.add_argument("--measure", nargs=2)
+    parser.add_argument("--arrays", type=int, default=10, help="of each file, at least two")
+    parser.add_argument("--catalog", help="a directory that keeps the catalog, for one size")
+    parser.add_argument("--measure", nargs=3)
     given = parser.parse_args()
     if given.measure:
-        measure(given.measure[0], int(given.measure[1]))
+        folder, count, arrays = given.measure
+        measure(folder, int(count), int(arrays))
         return
     sizes = given.files or [10_000, 100_000, *([1_000_000] if given.large else [])]
-    print(f"{'files':>9} {'catalog MiB':>12} " + " ".join(f"{s:>11}" for s in STEPS), end="")
-    print(f" {'total s':>9} {'x':>5} {'peak MiB':>9} {'items':>6}")
+    steps = " ".join(f"{step:>11}" for step in STEPS)
+    beside = " ".join(f"{step:>11}" for step in BESIDE)
+    print(
+        f"{'files':>10} {'catalog MiB':>12} {steps} {'total s':>9} {'x':>5} {'peak MiB':>9}", end=""
+    )
+    print(f" {'items':>6} {beside}")
     before = None
     for count in sizes:
-        with tempfile.TemporaryDirectory(prefix="icevirt-bench-") as folder:
-            size = make(folder, sources(count))
+        with tempfile.TemporaryDirectory(prefix="icevirt-bench-") as made:
+            folder = given.catalog or made
+            there = LocalStorage(Path(folder) / "catalog")
+            if there.exists():
+                size = sum(info.size for info in there.list())
+            else:
+                size = make(folder, count, given.arrays)
             command = [sys.executable, __file__, "--measure", folder, str(count)]
-            figures = json.loads(subprocess.check_output(command))
-        total = sum(figures["seconds"][:-2])
+            figures = json.loads(subprocess.check_output([*command, str(given.arrays)]))
+        total = sum(figures["seconds"])
         linear = "" if before is None else f"{total / before[1] / (count / before[0]):.2f}"
-        steps = " ".join(f"{each:>11.2f}" for each in figures["seconds"])
+        seconds = " ".join(f"{each:>11.2f}" for each in figures["seconds"])
+        eras = " ".join(f"{each:>11.2f}" for each in figures["eras"])
         print(
-            f"{count:>9,} {size / 2**20:>12.1f} {steps} {total:>9.2f} {linear:>5}"
-            f" {figures['mib']:>9} {figures['items']:>6}",
+            f"{count:>10,} {size / 2**20:>12.1f} {seconds} {total:>9.2f} {linear:>5}"
+            f" {max(figures['peaks']):>9} {figures['items']:>6} {eras}",
             flush=True,
         )
+        if given.steps:
+            for what in ("peaks", "held"):
+                cells = " ".join(f"{each:>11}" for each in figures[what])
+                print(f"{'':>10} {what + ' MiB':>12} {cells}", flush=True)
         before = (count, total)
 
 

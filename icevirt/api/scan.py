@@ -11,7 +11,6 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from icevirt.api.arguments import ConcatDim, checked_group, shared
 from icevirt.api.choices import Asked, Choices, CombineOptionsLike, ListedFiles, ScanOptionsLike
@@ -26,7 +25,8 @@ from icevirt.api.renamed import names_replacements
 from icevirt.api.sources.catalog_inputs import scans_alike
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.archive.catalog import VERSION
-from icevirt.archive.facts import ArrayColumns, Counts
+from icevirt.archive.facts import ArrayColumns, Coded, Counts
+from icevirt.archive.kinds import joint
 from icevirt.archive.reports.build import BadFiles, Progress, Readers, ReferenceCounts
 from icevirt.archive.reports.scan import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile
@@ -43,6 +43,8 @@ from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import ScanOptions, bad_files_allowed
 from icevirt.storage.constructors import StorageLike
 from icevirt.tasks.scan_subprocess import Containment
+
+_ROWS = 1 << 16  # arrays of files that are summed up together
 
 
 @names_replacements
@@ -268,23 +270,25 @@ def _paths(arrays: ArrayColumns) -> tuple[PathSummary, ...]:
 
     def total(column: Counts) -> list[int]:
         sums = np.zeros(count, np.int64)
-        np.add.at(sums, codes, column.held)
+        for low in range(0, len(codes), _ROWS):
+            some = slice(low, low + _ROWS)
+            np.add.at(sums, codes[some], column.held[some])
         return sums.tolist()
 
-    def distinct(column: NDArray[np.integer]) -> list[int]:
-        pairs = np.unique(np.stack([codes, column]), axis=1)
-        return np.bincount(pairs[0], minlength=count).tolist()
+    def distinct(column: Coded) -> list[int]:
+        pairs, _ = joint([codes, column.codes], [count, len(column.values)])
+        return np.bincount(pairs[:, 0], minlength=count).tolist()
 
     decoded_by = [Readers()] * count
-    schemas_of = np.unique(np.stack([codes, arrays.schema.codes]), axis=1).T
+    schemas_of, _ = joint([codes, arrays.schema.codes], [count, len(arrays.schema.values)])
     known = [reader_support.readers_of_schema(text) for text in arrays.schema.values]
     for path, schema in schemas_of.tolist():
         decoded_by[path] |= known[schema]
     found = zip(
         arrays.path.values,
         np.bincount(codes, minlength=count).tolist(),
-        distinct(arrays.shape.codes),
-        distinct(arrays.schema.codes),
+        distinct(arrays.shape),
+        distinct(arrays.schema),
         *map(total, (arrays.virtual, arrays.inline, arrays.virtual_bytes, arrays.inline_bytes)),
         decoded_by,
         strict=True,

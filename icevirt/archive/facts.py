@@ -1,8 +1,9 @@
 """Hold facts per file and per array of a closed catalog, in columns on the driver.
 
 Strings that repeat (paths, schemas, shapes, digests) are dictionary-encoded, and whole numbers take
-as few bytes as the largest needs, so that a file costs a few bytes for each of its arrays.
-References are not here; they never reach the driver.
+as few bytes as the largest needs. What repeats from file to file is held once, by kind of array, so
+that a file costs a few bytes for each of its arrays. References are not here; they never reach the
+driver.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.archive.kinds import KindColumn, NumberColumn, RunColumn, counted, occurring, spread
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.deferred_dataclass import dataclass
 from icevirt.model.strings import Strings, gather
@@ -21,7 +23,7 @@ from icevirt.model.strings import Strings, gather
 _BLOCK = 1 << 16  # rows that are looked at together
 
 
-def by_first_appearance(codes: NDArray[np.integer], count: int) -> NDArray[np.int64]:
+def by_first_appearance(codes: NumberColumn, count: int) -> NDArray[np.int64]:
     """Return which of ``count`` codes occur; in the order of their first rows."""
     found = [np.zeros(0, np.int64)]
     seen = np.zeros(count, np.bool_)
@@ -35,16 +37,52 @@ def by_first_appearance(codes: NDArray[np.integer], count: int) -> NDArray[np.in
     return np.concatenate(found)
 
 
+class Taken:
+    """Rows of several columns: what these share is looked up once, and shared again."""
+
+    def __init__(self, rows: NDArray[np.integer]) -> None:
+        self.rows = rows
+        self._kinds: dict[int, tuple[NDArray[np.integer], NDArray[np.integer]]] = {}
+
+    def of(self, column: NumberColumn) -> NumberColumn:
+        """Return the rows of a column, of the kinds that occur in them."""
+        if not isinstance(column, KindColumn):
+            taken: NDArray[np.integer] = column[self.rows]
+            return taken
+        held = column.kind
+        if id(held) not in self._kinds:
+            self._kinds[id(held)] = renumbered(held[self.rows], len(column.of_kind))
+        used, kind = self._kinds[id(held)]
+        return KindColumn(kind, column.of_kind[used])
+
+
+def renumbered(
+    codes: NDArray[np.integer], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
+    """Return which of ``count`` codes occur, ascending, and which of these each row has."""
+    used = occurring(codes, count)
+    if len(used) == count:
+        return used, codes
+    number = np.zeros(count, np.min_scalar_type(len(used)))
+    number[used] = np.arange(len(used))
+    return used, spread(number, codes)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Coded:
     """A dictionary-encoded column of strings."""
 
-    codes: NDArray[np.integer]  # (n,) in as few bytes as there are values for
+    codes: NumberColumn  # (n,) in as few bytes as there are values for
     values: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        narrow = self.codes.astype(np.min_scalar_type(len(self.values)), copy=False)
-        object.__setattr__(self, "codes", narrow)
+        narrow = np.min_scalar_type(len(self.values))
+        codes: NumberColumn
+        if isinstance(self.codes, KindColumn):
+            codes = KindColumn(self.codes.kind, self.codes.of_kind.astype(narrow, copy=False))
+        else:
+            codes = self.codes.astype(narrow, copy=False)
+        object.__setattr__(self, "codes", codes)
 
     @classmethod
     def of(cls, column: Sequence[str]) -> Coded:
@@ -61,39 +99,70 @@ class Coded:
 
     def take(self, rows: NDArray[np.integer]) -> Coded:
         """Return the given rows, with only the values that occur in them."""
-        used, codes = self.renumbered(rows)
-        return Coded(codes, tuple(self.values[code] for code in used.tolist()))
+        return self.taken(Taken(rows))
+
+    def taken(self, rows: Taken) -> Coded:
+        """Return some rows of this column and of others, as `take` does."""
+        codes = rows.of(self.codes)
+        of = codes.of_kind if isinstance(codes, KindColumn) else codes
+        used, number = renumbered(of, len(self.values))
+        made = KindColumn(codes.kind, number) if isinstance(codes, KindColumn) else number
+        return Coded(made, tuple(self.values[code] for code in used.tolist()))
+
+    def compact(self) -> Coded:
+        """Return the column with only the values that occur in it."""
+        codes = self.codes
+        held = codes.of_kind[codes.kinds()] if isinstance(codes, KindColumn) else codes
+        used = occurring(held, len(self.values))
+        if len(used) == len(self.values):
+            return self
+        number = np.zeros(len(self.values), np.min_scalar_type(len(used)))
+        number[used] = np.arange(len(used))
+        values = tuple(self.values[code] for code in used.tolist())
+        if isinstance(codes, KindColumn):
+            return Coded(KindColumn(codes.kind, number[codes.of_kind]), values)
+        return Coded(spread(number, codes), values)
 
     def renumbered(
         self, rows: NDArray[np.integer]
     ) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
         """Return which codes some rows have, ascending, and which of these each row has."""
-        codes = self.codes[rows]
-        used = self.used(codes)
-        number = np.zeros(len(self.values), np.min_scalar_type(len(used)))
-        number[used] = np.arange(len(used))
-        return used, number[codes]
+        return renumbered(self.codes[rows], len(self.values))
+
+    def counts(self) -> NDArray[np.int64]:
+        """Return how many rows have each of the values."""
+        codes = self.codes
+        if isinstance(codes, KindColumn):
+            found = np.zeros(len(self.values), np.int64)
+            np.add.at(found, codes.of_kind, counted(codes.kind, len(codes.of_kind)))
+            return found
+        return counted(codes, len(self.values))
 
     def used(self, codes: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return which codes are among those given, ascending; nothing is sorted for it."""
-        occurs = np.zeros(len(self.values), np.bool_)
-        occurs[codes] = True
-        return np.flatnonzero(occurs)
+        return occurring(codes, len(self.values))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counts:
     """A column of whole numbers that is held narrow and read wide, so that sums do not wrap."""
 
-    held: NDArray[np.integer]  # (n,)
+    held: NumberColumn  # (n,)
 
-    def __getitem__(self, rows: NDArray[np.integer]) -> NDArray[np.int64]:
+    def __getitem__(self, rows: NDArray[np.integer] | slice) -> NDArray[np.int64]:
         wide: NDArray[np.int64] = self.held[rows].astype(np.int64)
         return wide
 
-    def take(self, rows: NDArray[np.integer]) -> Counts:
-        """Return the given rows."""
-        return Counts(self.held[rows])
+    def sum(self, rows: NDArray[np.integer]) -> int:
+        """Return the sum of some rows."""
+        total = 0
+        for low in range(0, len(rows), _BLOCK):
+            total += int(self.held[rows[low : low + _BLOCK]].sum(dtype=np.int64))
+        return total
+
+    def taken(self, rows: Taken) -> Counts:
+        """Return some rows of this column and of others."""
+        return Counts(rows.of(self.held))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -128,6 +197,9 @@ class Labels:
     def flat(self, places: NDArray[np.integer]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Return the bytes of values end to end, and where each begins, and the last ends."""
         value = self.value[places].astype(np.int64)
+        if len(value) and (value[1:] - value[:-1] == 1).all():  # nothing is copied
+            starts = self.starts[value[0] : value[-1] + 2]
+            return self.data[starts[0] : starts[-1]], starts - starts[0]
         start = self.starts[value]
         return gather(self.data, start, self.starts[value + 1] - start)
 
@@ -206,7 +278,7 @@ class FileColumns:
 class ArrayColumns:
     """Arrays of the files, a row each."""
 
-    file: NDArray[np.int32]  # (n,) row in the file columns
+    file: RunColumn  # (n,) row in the file columns
     path: Coded
     schema: Coded  # JSON of `ArraySchema`
     shape: Coded  # JSON lists
@@ -217,30 +289,31 @@ class ArrayColumns:
     virtual_bytes: Counts  # (n,)
     inline_bytes: Counts  # (n,)
     own_path: Coded | None = None  # in the files, where arrays were renamed
-    form: NDArray[np.uint8] | None = None  # (n,) of `Form`; None: as the catalog holds them
+    form: NumberColumn | None = None  # (n,) of `Form`; None: as the catalog holds them
 
     def of_files(self, files: NDArray[np.int64], count: int) -> ArrayColumns:
         """Return the arrays of some files, which are numbered anew in the order given."""
         place = np.full(count, -1, np.int32)
         place[files] = np.arange(len(files))
-        rows = np.flatnonzero(place[self.file] >= 0)
+        rows = np.flatnonzero(spread(place >= 0, self.file))
         return replace(self.take(rows), file=place[self.file[rows]])
 
     def take(self, rows: NDArray[np.int64]) -> ArrayColumns:
         """Return some of the arrays, in the order given."""
+        some = Taken(rows)
         return ArrayColumns(
             file=self.file[rows],
-            path=self.path.take(rows),
-            schema=self.schema.take(rows),
-            shape=self.shape.take(rows),
-            digest=self.digest.take(rows),
+            path=self.path.taken(some),
+            schema=self.schema.taken(some),
+            shape=self.shape.taken(some),
+            digest=self.digest.taken(some),
             labels=self.labels.of_rows(rows, len(self.file)),
-            virtual=self.virtual.take(rows),
-            inline=self.inline.take(rows),
-            virtual_bytes=self.virtual_bytes.take(rows),
-            inline_bytes=self.inline_bytes.take(rows),
-            own_path=None if self.own_path is None else self.own_path.take(rows),
-            form=None if self.form is None else self.form[rows],
+            virtual=self.virtual.taken(some),
+            inline=self.inline.taken(some),
+            virtual_bytes=self.virtual_bytes.taken(some),
+            inline_bytes=self.inline_bytes.taken(some),
+            own_path=None if self.own_path is None else self.own_path.taken(some),
+            form=None if self.form is None else some.of(self.form),
         )
 
 

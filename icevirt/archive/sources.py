@@ -7,12 +7,9 @@ from itertools import batched
 from typing import overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.model.strings import FoldingStrings, Strings
-
-_AT_ONCE = 1 << 14  # files that are objects for a moment
 
 
 class SourceFiles(Sequence[SourceFile]):
@@ -23,12 +20,15 @@ class SourceFiles(Sequence[SourceFile]):
     """
 
     def __init__(self, files: Iterable[SourceFile] = ()) -> None:
-        pieces = [_columns(some) for some in batched(files, _AT_ONCE)]
-        empty = np.zeros(0, np.int64)
-        self.urls = FoldingStrings(Strings.joined([piece[0] for piece in pieces]))
-        self.etags = FoldingStrings(Strings.joined([piece[1] for piece in pieces]))
-        self.sizes = np.concatenate([empty, *(piece[2] for piece in pieces)])  # (n,) bytes
-        self.times = np.concatenate([empty, *(piece[3] for piece in pieces)])  # (n,) nanoseconds
+        self.urls, self.etags = FoldingStrings(()), FoldingStrings(())
+        sizes, times = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for some in batched(files, FoldingStrings.block_rows):
+            self.urls.add(Strings.of([file.url for file in some]))
+            self.etags.add(Strings.of([file.etag for file in some]))
+            sizes.append(np.array([file.size for file in some], np.int64))
+            times.append(np.array([file.last_modified for file in some], np.int64))
+        self.sizes = np.concatenate(sizes)  # (n,) bytes
+        self.times = np.concatenate(times)  # (n,) nanoseconds
         self.sizes.flags.writeable = self.times.flags.writeable = False
 
     def fold(self) -> None:
@@ -73,14 +73,3 @@ class SourceFiles(Sequence[SourceFile]):
             etag=self.etags[at],
             last_modified=int(self.times[at]),
         )
-
-
-def _columns(
-    files: Sequence[SourceFile],
-) -> tuple[Strings, Strings, NDArray[np.int64], NDArray[np.int64]]:
-    return (
-        Strings.of([file.url for file in files]),
-        Strings.of([file.etag for file in files]),
-        np.array([file.size for file in files], np.int64),
-        np.array([file.last_modified for file in files], np.int64),
-    )

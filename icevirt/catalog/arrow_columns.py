@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import Coded, Labels, by_first_appearance
+from icevirt.archive.kinds import narrow, spread
 from icevirt.catalog.row_checks import check_labels_dtype
 from icevirt.model.strings import gather
 
@@ -30,6 +31,15 @@ class GrowingColumns:
         for name, values in columns.items():
             self._held.setdefault(name, Column(values.dtype)).add(values)
 
+    def held(self, name: str) -> NDArray[Any]:
+        """Return a column as far as it has grown."""
+        return self._held[name].held
+
+    def put(self, name: str, values: NDArray[Any]) -> None:
+        """Let a column have other values, as many as there are rows."""
+        column = self._held[name] = Column(values.dtype)
+        column.add(values)
+
     def taken(self) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64] | None]:
         """Return the columns in order, and that order; None where they came in it."""
         columns = {name: held.taken() for name, held in self._held.items()}
@@ -47,6 +57,11 @@ class Column:
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._held = np.empty(_ROWS, dtype)
         self.rows = 0
+
+    @property
+    def held(self) -> NDArray[Any]:
+        """The values so far."""
+        return self._held[: self.rows]
 
     def add(self, values: NDArray[Any]) -> None:
         """Append values."""
@@ -151,6 +166,12 @@ class Codes:
 
     def numbered(self, column: Any) -> NDArray[np.integer]:
         """Return the number of each row's text."""
+        codes, at = self.distinct(column)
+        numbered: NDArray[np.integer] = codes.astype(np.min_scalar_type(len(self._numbers)))[at]
+        return numbered
+
+    def distinct(self, column: Any) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
+        """Return the numbers of the texts of a column, and which of these each row has."""
         one = column.combine_chunks()
         numbers = self._numbers
         texts = one.dictionary.to_pylist() + [None] * bool(one.null_count)  # what is null, last
@@ -160,9 +181,7 @@ class Codes:
                     self._check(text)
         codes = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
         at = numbers_of(one.indices)
-        at = np.where(known(one), at, len(texts) - 1) if one.null_count else at
-        numbered: NDArray[np.integer] = codes.astype(np.min_scalar_type(len(numbers)))[at]
-        return numbered
+        return codes, np.where(known(one), at, len(texts) - 1) if one.null_count else at
 
     def coded(self, codes: NDArray[np.integer]) -> Coded:
         """Return the column with only the texts that occur, by first appearance."""
@@ -170,12 +189,7 @@ class Codes:
         rank = np.zeros(len(self._numbers), np.min_scalar_type(len(used)))
         rank[used] = np.arange(len(used))
         texts = list(self._numbers)
-        return Coded(rank[codes], tuple(texts[number] or "" for number in used.tolist()))
-
-
-def narrow(values: NDArray[np.int64]) -> NDArray[np.integer]:
-    """Return whole numbers in as few bytes as the largest needs."""
-    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
+        return Coded(spread(rank, codes), tuple(texts[number] or "" for number in used.tolist()))
 
 
 def are(column: Any, text: str) -> NDArray[np.bool_]:

@@ -109,7 +109,7 @@ def read_beside(
     """
     objects = objects_of(storage, parts)
     named = [(number, path) for number, name in enumerate(parts) for path in objects.get(name, ())]
-    files = places_by_part(part, len(parts))
+    files = places_by_part(part, len(parts)) if named else []
     coded = {"path": Codes(CHECKS["path"]), "digest": Codes(), "schema": Codes(_check_schema)}
     columns = {name: Column(np.dtype(np.int64)) for name in ("file", "asked", "nbytes", *coded)}
     labels = LabelColumns()

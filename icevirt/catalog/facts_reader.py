@@ -16,27 +16,26 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
-from icevirt.archive.facts import ArrayColumns, CatalogFacts, Counts, FileColumns
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, FileColumns
+from icevirt.archive.kinds import EvenRuns, spread
 from icevirt.archive.reports.build import BadFile
 from icevirt.archive.reports.card import plural
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import file_signature
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.arrow_columns import (
-    Codes,
-    GrowingColumns,
     LabelColumns,
     are,
     first_unlike,
-    narrow,
     numbers_of,
     place_of,
     places_by_part,
     rows_of,
 )
 from icevirt.catalog.facts_beside import BesideReader
+from icevirt.catalog.gathered_arrays import TEXTS, GatheredArrays
 from icevirt.catalog.parquet import read_table, read_tables, telling_damage
-from icevirt.catalog.row_checks import CHECKS, check_alike, finding_of, group_of, places_of, texts
+from icevirt.catalog.row_checks import finding_of, group_of, places_of, texts
 from icevirt.model.strings import Strings
 from icevirt.redaction import without_secrets
 from icevirt.storage.protocol import Storage
@@ -44,10 +43,8 @@ from icevirt.storage.protocol import Storage
 _REMARKS = ("code", "error", "findings", "places", "left_out")  # alike in most files
 _FILES = ["row", "status", "signature", *_REMARKS]
 _ARRAYS = [name for name, _ in catalog.ARRAYS]
-_CODED = ("path", "schema", "shape", "digest")
-_NUMBERED = (*_CODED, "labels_dtype", "status", "signature", *_REMARKS)
+_NUMBERED = (*TEXTS, "labels_dtype", "status", "signature", *_REMARKS)
 _WITHOUT_ARRAYS = file_signature(())
-_COUNTS = ("virtual", "inline", "virtual_bytes", "inline_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -124,9 +121,7 @@ class _GatheredFacts:
     def __init__(self, files: SourceFiles, chosen: Chosen) -> None:
         self._sources = files
         self._chosen = chosen
-        self._arrays = GrowingColumns()
-        self._coded = {name: Codes(CHECKS.get(name)) for name in _CODED}
-        self._alike: set[tuple[int, int]] = set()  # numbers of shapes and schemas that go together
+        self._arrays = GatheredArrays()
         self._labels = LabelColumns()
         self._bad: list[tuple[int, BadFile]] = []  # place, file
         self._findings: dict[str, tuple[int, int]] = {}  # text -> first place, number of files
@@ -172,24 +167,7 @@ class _GatheredFacts:
         if not kept.all():
             arrays, file = rows_of(arrays, np.flatnonzero(kept)), file[kept]
         self._labels.add(self._arrays.rows, arrays["labels"], arrays["labels_dtype"])
-        self._arrays.add(
-            place=file,
-            **{name: narrow(numbers_of(arrays[name])) for name in _COUNTS},
-            **self._numbered(arrays),
-        )
-
-    def _numbered(self, arrays: Any) -> dict[str, NDArray[np.integer]]:
-        """Number the texts of some arrays, and look at shapes and schemas that are new together."""
-        numbered = {name: codes.numbered(arrays[name]) for name, codes in self._coded.items()}
-        shape, schema = (numbered[name].astype(np.int64) for name in ("shape", "schema"))
-        for pair in np.unique(shape << 32 | schema).tolist():
-            both = pair >> 32, pair & 0xFFFFFFFF
-            if both not in self._alike:
-                check_alike(
-                    self._coded["shape"].texts[both[0]], self._coded["schema"].texts[both[1]]
-                )
-                self._alike.add(both)
-        return numbered
+        self._arrays.add(arrays, file)
 
     def closed(self, storage: Storage, parts: Sequence[str]) -> ClosedCatalog:
         """Return all of it, in the order of the files."""
@@ -223,20 +201,16 @@ class _GatheredFacts:
 
     def _array_columns(self, files: NDArray[np.int64]) -> ArrayColumns:
         """Return the arrays in the order of their files, which are numbered by it."""
-        columns, order = self._arrays.taken()
+        place, columns, order = self._arrays.taken()
         labels = self._labels.taken()
-        coded: dict[str, Any] = {
-            name: codes.coded(columns.pop(name)) for name, codes in self._coded.items()
-        }
-        counts: dict[str, Any] = {name: Counts(columns.pop(name)) for name in _COUNTS}
-        number = np.full(len(self._sources), -1, np.int32)
-        number[files] = np.arange(len(files))
-        file = number[columns.pop("place")]
+        if len(files) < len(self._sources):
+            number = np.full(len(self._sources), -1, np.int32)
+            number[files] = np.arange(len(files))
+            place = spread(number, place)
         return ArrayColumns(
-            file=file,
+            file=EvenRuns.of(place, len(files)),
             labels=labels if order is None else labels.of_rows(order, len(order)),
-            **coded,
-            **counts,
+            **columns,
         )
 
     def _places(self, files: FileColumns, places: NDArray[np.int64]) -> Strings:

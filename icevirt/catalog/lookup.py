@@ -122,7 +122,8 @@ class _Wanted:
 
     def __init__(self, files: SourceFiles) -> None:
         self._files = files
-        numbers = files.urls.hashes()
+        self._urls, self._etags = files.urls.opened(), files.etags.opened()
+        numbers = self._urls.hashes()
         self._order = np.argsort(numbers, kind="stable")
         self._numbers = numbers[self._order]
 
@@ -135,7 +136,7 @@ class _Wanted:
         at = self._order[np.arange(len(found)) + np.repeat(low - np.cumsum(count) + count, count)]
         same = files.sizes[at] == rows.size[found]
         same &= files.times[at] == rows.last_modified[found]
-        same &= files.urls[at].same(rows.url[found]) & files.etags[at].same(rows.etag[found])
+        same &= self._urls[at].same(rows.url[found]) & self._etags[at].same(rows.etag[found])
         return at[same], found[same]
 
 

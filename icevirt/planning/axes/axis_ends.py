@@ -23,7 +23,7 @@ from icevirt.planning.axes.coordinates import coordinate_of
 from icevirt.planning.axes.dates import counted_times, written
 from icevirt.planning.axes.file_order import decoded
 from icevirt.planning.axes.new_dimensions import NewDimension
-from icevirt.planning.axes.placement import NOWHERE, AxisPlacement, files_along
+from icevirt.planning.axes.placement import NOWHERE, AxisPlacement, distinct_firsts, files_along
 from icevirt.planning.remedies import choose
 from icevirt.planning.times.steps import Spacing, spacing_of_numbers, spacing_of_times
 from icevirt.planning.times.units import units_of
@@ -95,7 +95,7 @@ def summary_of_axis(
     held = coordinate_of(facts, axis.dimension, there)
     if held is None:
         return None
-    cells, first = np.unique(axis.cell[there], return_index=True)
+    cells, first = distinct_firsts(axis.cell[there])
     values = held.values.take(first[cells != NOWHERE])
     is_plain = held.counts_alike and not held.shifted and not held.missing.any()
     return _summary(

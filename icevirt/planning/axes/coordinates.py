@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, Labels
+from icevirt.archive.kinds import occurring
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
@@ -82,19 +83,20 @@ def coordinate_of(
     arrays, labels = facts.arrays, facts.arrays.labels
     path_of = arrays.path.codes[labels.row]
     kinds = np.array([np.dtype(kind).kind for kind in labels.dtype.values])
-    found: dict[str, NDArray[np.int64]] = {}
+    found: dict[str, NDArray[np.integer]] = {}
     for code in arrays.path.used(path_of).tolist() if len(files) else ():
         path = arrays.path.values[code]
         if paths.name(path) != dimension:
             continue
         places = np.flatnonzero(path_of == code)
-        place = np.full(len(facts.files), -1, np.int64)
+        place = np.full(len(facts.files), -1, np.min_scalar_type(-len(labels.row) - 1))
         place[arrays.file[labels.row[places]]] = places
-        if (place[files] < 0).any():
+        mine = place[files]
+        if (mine < 0).any():
             continue
-        held = set(kinds[labels.dtype.used(labels.dtype.codes[place[files]])].tolist())
+        held = set(kinds[labels.dtype.used(labels.dtype.codes[mine])].tolist())
         if held <= set(_NUMBERS) or held <= set(_TEXTS):
-            found[path] = place[files]
+            found[path] = mine
     if not found:
         return None
     path = min(found, key=lambda path: (path.count("/"), path))
@@ -133,7 +135,7 @@ def _meaning(attributes: Attributes) -> tuple[Any, ...]:
 
 def _decoded(
     labels: Labels,
-    places: NDArray[np.int64],
+    places: NDArray[np.integer],
     schemas: NDArray[np.integer],
     attributes: Mapping[int, Attributes],
     *,
@@ -145,14 +147,16 @@ def _decoded(
     """
     ways = {code: decoding(each.values) for code, each in attributes.items()}
     number = {way: at for at, way in enumerate(dict.fromkeys(ways.values()))}
-    way_of = np.zeros(max(ways) + 1, np.int64)
+    kinds = len(labels.dtype.values) * len(number)
+    way_of = np.zeros(max(ways) + 1, np.min_scalar_type(kinds))
     for code, way in ways.items():
         way_of[code] = number[way]
-    kind = labels.dtype.codes[places].astype(np.int64) * len(number) + way_of[schemas]
+    kind = way_of[schemas]
+    kind += labels.dtype.codes[places].astype(kind.dtype) * kind.dtype.type(len(number))
     pieces, gone = [], []
-    for each in np.unique(kind).tolist():
+    for each in occurring(kind, kinds).tolist():
         mine = np.flatnonzero(kind == each)
-        data, starts = labels.flat(places[mine])
+        data, starts = labels.flat(places if len(mine) == len(places) else places[mine])
         dtype = np.dtype(labels.dtype.values[each // len(number)])
         raw = data.view(dtype)
         attrs = attributes[int(schemas[mine[0]])]

@@ -71,8 +71,21 @@ class Runs:
         """How many values each file has."""
         return np.diff(self.starts)
 
+    @property
+    def _one_each(self) -> bool:
+        return len(self.flat) == len(self) and bool((self.starts[1:] > self.starts[:-1]).all())
+
+    @property
+    def ascends(self) -> bool:
+        """Whether each file has one number, which is larger than that of the file before."""
+        if self.flat.dtype.kind not in "iuf" or not self._one_each:
+            return False
+        return bool((self.flat[1:] > self.flat[:-1]).all())
+
     def take(self, rows: NDArray[np.integer]) -> Runs:
         """Return the values of some files, in the order given."""
+        if len(rows) == len(self) and np.array_equal(rows, np.arange(len(rows))):
+            return self
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths[rows])])
         return Runs(self.flat[self.places(rows)], starts, self.kind[rows])
 
@@ -86,8 +99,9 @@ class Runs:
 
     def numbers(self) -> NDArray[np.int64]:
         """Number equal ones alike, by first appearance; an empty one is like no other."""
-        one_each = len(self.flat) == len(self) and bool((self.lengths == 1).all())
-        if one_each and self.flat.itemsize <= 8 and not self.kind.any():
+        if self.ascends and not self.kind.any():  # as nearly always: nothing is sorted
+            return np.arange(len(self))
+        if self._one_each and self.flat.itemsize <= 8 and not self.kind.any():
             values = self.flat.view(f"u{self.flat.itemsize}")
             _, first, number = np.unique(values, return_index=True, return_inverse=True)
             rank = np.empty(len(first), np.int64)

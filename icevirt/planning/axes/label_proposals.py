@@ -185,7 +185,7 @@ class _Look:
     def merging(self) -> Iterator[Fix]:
         """Yield a dimension along which files hold different variables of the same steps."""
         arrays = self._facts.arrays
-        held = np.bincount(arrays.path.codes, minlength=len(arrays.path.values))
+        held = arrays.path.counts()
         everywhere = {
             paths.name(path)
             for path, count in zip(arrays.path.values, held.tolist(), strict=True)

@@ -99,6 +99,8 @@ def _runs(labels: FileLabels) -> _Runs | None:
 
     Labels that are not sorted, repeat, or count other things are not cut: no order tells where.
     """
+    if labels.keys.runs.ascends:
+        return None
     there = np.flatnonzero(labels.row >= 0)
     column = labels.column[there]
     if labels.keys.runs.kind.any() or (column < 0).any() or not len(there):

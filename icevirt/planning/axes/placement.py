@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.kinds import spread
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.model import paths
@@ -26,6 +27,8 @@ from icevirt.planning.axes.file_order import Runs, order_files
 from icevirt.planning.axes.regular_axes import AxisSteps, steps_of, without_spacing
 from icevirt.planning.remedies import choose
 from icevirt.planning.times.units import bounds_of
+
+_ROWS = 1 << 16  # of the arrays that are looked at together
 
 NOWHERE = -1
 """The cell of a file that has no array with the dimension."""
@@ -195,7 +198,7 @@ def _by_labels(
         raise _unknown_positions(dimension)
     keys = None if found is None else found.keys()
     groups = np.arange(len(there)) if keys is None else keys.runs.numbers()
-    firsts = np.unique(groups, return_index=True)[1]
+    firsts = distinct_firsts(groups)[1]
     held = None if found is None else found.values.take(firsts)
     urls = facts.files.url[there[firsts]]
     order = order_files(
@@ -233,16 +236,23 @@ def _firsts(labels: Runs, rows: NDArray[np.int64]) -> NDArray[Any]:
 
 def files_along(facts: CatalogFacts, dimension: str) -> NDArray[np.int64]:
     """Return the rows of the files that have an array with the dimension."""
-    there = np.zeros(len(facts.files), np.bool_)
-    there[facts.arrays.file[along(facts, dimension)]] = True
+    arrays, there = facts.arrays, np.zeros(len(facts.files), np.bool_)
+    has = _schemas_with(facts, dimension)
+    for low in range(0, len(arrays.file), _ROWS):
+        some = slice(low, low + _ROWS)
+        there[arrays.file[some][has[arrays.schema.codes[some]]]] = True
     return np.flatnonzero(there)
+
+
+def _schemas_with(facts: CatalogFacts, dimension: str) -> NDArray[np.bool_]:
+    """Say which of the schemas of arrays have the dimension."""
+    texts = facts.arrays.schema.values
+    return np.array([dimension in ArraySchema.loads(e).dimension_names for e in texts], np.bool_)
 
 
 def along(facts: CatalogFacts, dimension: str) -> NDArray[np.bool_]:
     """Say which arrays have the dimension."""
-    texts = facts.arrays.schema.values
-    has = np.array([dimension in ArraySchema.loads(text).dimension_names for text in texts])
-    return has[facts.arrays.schema.codes] if len(texts) else np.zeros(0, np.bool_)
+    return spread(_schemas_with(facts, dimension), facts.arrays.schema.codes)
 
 
 def data_along(facts: CatalogFacts, dimension: str) -> NDArray[np.bool_]:
@@ -263,8 +273,18 @@ def data_along(facts: CatalogFacts, dimension: str) -> NDArray[np.bool_]:
                 repeated.add(number.get(bounds, code))
     is_data = np.ones(len(arrays.path.values), np.bool_)
     is_data[list(repeated)] = False
-    found: NDArray[np.bool_] = along(facts, dimension) & is_data[arrays.path.codes]
+    found = along(facts, dimension)
+    found &= spread(is_data, arrays.path.codes)
     return found
+
+
+def distinct_firsts(
+    values: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return distinct numbers, ascending, and the first place of each."""
+    if (values[1:] > values[:-1]).all():  # as nearly always: nothing is sorted
+        return values, np.arange(len(values))
+    return np.unique(values, return_index=True)
 
 
 def numbered(columns: Iterable[NDArray[np.integer]], rows: int) -> NDArray[np.int64]:

@@ -190,8 +190,8 @@ def _describe_padding(members: Sequence[CombinedVariable]) -> list[str]:
 
 def _describe_static(facts: CatalogFacts, arrays: tuple[PlannedArray, ...]) -> list[str]:
     """Return a line for each array that is stored once though some files lack it."""
-    counts = np.bincount(facts.arrays.path.codes, minlength=len(facts.arrays.path.values))
-    held = dict(zip(facts.arrays.path.values, counts.tolist(), strict=True))
+    path = facts.arrays.path
+    held = dict(zip(path.values, path.counts().tolist(), strict=True))
     return [
         f"{array.path} is in {held[array.source_path]} of {len(facts.files)} files and stored once"
         for array in arrays

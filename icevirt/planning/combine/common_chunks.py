@@ -10,7 +10,7 @@ The fill value of chunks that were never written does not matter in files that w
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from math import gcd, prod
 
@@ -19,9 +19,12 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns
 from icevirt.archive.joining import STEP, cut_along
+from icevirt.archive.kinds import KindColumn
 from icevirt.archive.schema import ArraySchema
 from icevirt.model.json import JSON
 from icevirt.planning.combine.hints import CombineHints, Recorded
+
+_ROWS = 1 << 16  # that are looked at together
 
 type Kind = tuple[Recorded, ArraySchema]
 """Arrays of one path, schema and shape."""
@@ -30,7 +33,7 @@ type Kind = tuple[Recorded, ArraySchema]
 def common_edges(
     arrays: ArrayColumns,
     kinds: Sequence[Kind],
-    kind: NDArray[np.int64],
+    kind: KindColumn,
     joined: NDArray[np.bool_],
     hints: CombineHints,
 ) -> dict[int, int]:
@@ -63,9 +66,7 @@ def common_edges(
     return found
 
 
-def common_fills(
-    arrays: ArrayColumns, kinds: Sequence[Kind], kind: NDArray[np.int64]
-) -> dict[int, JSON]:
+def common_fills(arrays: ArrayColumns, kinds: Sequence[Kind], kind: KindColumn) -> dict[int, JSON]:
     """Return the fill values of kinds that can have another one, because it is never read.
 
     It is that of files with chunks that were never written, else that of the first file.
@@ -97,55 +98,56 @@ def common_fills(
 class _Rows:
     """What is known of the rows of each kind; looked up once, where a variable asks for it."""
 
-    def __init__(
-        self, arrays: ArrayColumns, kinds: Sequence[Kind], kind: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, arrays: ArrayColumns, kinds: Sequence[Kind], kind: KindColumn) -> None:
         self._arrays, self._kinds, self._kind = arrays, kinds, kind
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
         """How many there are."""
-        return np.bincount(self._kind, minlength=len(self._kinds))
+        found = np.zeros(len(self._kinds), np.int64)
+        for some in self._blocks():
+            found += np.bincount(self._kind[some], minlength=len(found))
+        return found
 
     @cached_property
     def last(self) -> NDArray[np.int64]:
         """The last file."""
         found = np.full(len(self._kinds), -1, np.int64)
-        np.maximum.at(found, self._kind, self._arrays.file)
+        for some in self._blocks():
+            np.maximum.at(found, self._kind[some], self._arrays.file[some])
         return found
 
     @cached_property
     def first(self) -> NDArray[np.int64]:
         """The first file."""
         found = np.full(len(self._kinds), np.iinfo(np.int64).max)
-        np.minimum.at(found, self._kind, self._arrays.file)
+        for some in self._blocks():
+            np.minimum.at(found, self._kind[some], self._arrays.file[some])
         return found
 
     @cached_property
     def there(self) -> NDArray[np.bool_]:
         """Whether all chunks were written."""
-        everything = np.arange(len(self._kind))
-        held = self._arrays.virtual[everything] + self._arrays.inline[everything]
-        return self._of_all(held == self._grid)
+        return self._of_all(lambda virtual, inline, grid: virtual + inline == grid)
 
     @cached_property
     def full(self) -> NDArray[np.bool_]:
         """Whether all chunks are references."""
-        everything = np.arange(len(self._kind))
-        is_full = self._arrays.virtual[everything] == self._grid
-        return self._of_all(is_full & (self._arrays.inline[everything] == 0))
+        return self._of_all(lambda virtual, inline, grid: (virtual == grid) & (inline == 0))
 
-    @cached_property
-    def _grid(self) -> NDArray[np.int64]:
+    def _of_all(self, says: Callable[..., NDArray[np.bool_]]) -> NDArray[np.bool_]:
+        """Say of which kinds something is so in all rows, given counts of references and chunks."""
         grid = np.array([_chunks(array) for array, _ in self._kinds], np.int64)
-        of_row: NDArray[np.int64] = grid[self._kind]
-        return of_row
-
-    def _of_all(self, said: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Say of which kinds something is said of all rows."""
         found = np.ones(len(self._kinds), np.bool_)
-        found[self._kind[~said]] = False
+        for some in self._blocks():
+            kind = self._kind[some]
+            is_so = says(self._arrays.virtual[some], self._arrays.inline[some], grid[kind])
+            found[kind[~is_so]] = False
         return found
+
+    def _blocks(self) -> Iterator[slice]:
+        for low in range(0, len(self._kind), _ROWS):
+            yield slice(low, low + _ROWS)
 
 
 def _chunks(array: Recorded) -> int:

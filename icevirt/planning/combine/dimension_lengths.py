@@ -8,7 +8,6 @@ for the longest name of each. Such dimensions are padded without a word, with NU
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -18,11 +17,9 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded
 from icevirt.archive.joining import is_character
+from icevirt.archive.kinds import joint
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
-
-_TABLE = 1 << 26  # combinations that are looked up rather than sorted
-_ROWS = 1 << 20  # at a time
 
 
 def _of_texts(schemas: Iterable[ArraySchema]) -> frozenset[str]:
@@ -48,22 +45,8 @@ def kinds_of(arrays: ArrayColumns) -> list[ArrayKind]:
 
 def distinct(columns: Sequence[Coded]) -> list[NDArray[np.int64]]:
     """Return the combinations of codes that occur in some columns, each once."""
-    sizes = [max(1, len(each.values)) for each in columns]
-    total = math.prod(sizes)
-    is_small = total <= _TABLE  # nothing is sorted, then
-    there = np.zeros(total if is_small else 0, np.bool_)
-    found = []
-    for low in range(0, len(columns[0]), _ROWS):
-        key = np.zeros(len(columns[0].codes[low : low + _ROWS]), np.int64)
-        for column, size in zip(columns, sizes, strict=True):
-            key *= size
-            key += column.codes[low : low + _ROWS]
-        if is_small:
-            there[key] = True
-        else:
-            found.append(np.unique(key))
-    keys = np.flatnonzero(there) if is_small else np.unique(np.concatenate(found))
-    return [each.astype(np.int64) for each in np.unravel_index(keys, sizes)]
+    found, _ = joint([e.codes for e in columns], [max(1, len(e.values)) for e in columns])
+    return [*found.T]
 
 
 def dimensions_of_texts(arrays: Iterable[tuple[Sequence[str | None], bool]]) -> frozenset[str]:

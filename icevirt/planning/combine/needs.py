@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, BesideColumns, CatalogFacts, Coded, Counts, Labels
 from icevirt.archive.joining import Fact, Form, cut_along
+from icevirt.archive.kinds import KindColumn, NumberColumn, joint, mapped, narrow, spread
 from icevirt.archive.schema import ArraySchema
 from icevirt.planning.combine.common_chunks import common_edges, common_fills
 from icevirt.planning.combine.data_vars import listing_groups, variables_of
@@ -104,9 +105,9 @@ def resolved(
         ],
         np.uint8,
     )
-    wanted: NDArray[np.uint8] = of_kind[kind]
     found = _Beside.of(arrays, beside)
-    lacking = wanted & ~(found.asked | _recorded(arrays))
+    lacking = spread(of_kind, kind)
+    lacking &= ~found.asked_or(_recorded(arrays))
     if lacking.any():
         rows = np.flatnonzero(lacking)
         return LackingFacts(
@@ -116,29 +117,33 @@ def resolved(
             equal=tuple(sorted(equal)),
             tolerant=hints.tolerant,
         )
+    wanted = KindColumn(kind.kind, of_kind[kind.of_kind])
     if not hints.concat_dims:  # labels of variables with one value, which may become a dimension's
-        wanted |= _recorded(arrays) & np.uint8(Fact.labels)
+        wanted = _with_labels(arrays, wanted)
     return replace(facts, arrays=_made(arrays, beside, found, wanted, (kinds, kind), hints))
 
 
-def _kinds(arrays: ArrayColumns) -> tuple[list[_ArrayKind], NDArray[np.int64]]:
+def _with_labels(arrays: ArrayColumns, wanted: KindColumn) -> KindColumn:
+    """Return what is wanted of each row, and the labels that were recorded."""
+    rows: NDArray[np.uint8] = wanted.astype(np.uint8)
+    rows[arrays.labels.row] |= np.uint8(Fact.labels)
+    return KindColumn(rows, np.arange(int(rows.max(initial=0)) + 1, dtype=np.uint8))
+
+
+def _kinds(arrays: ArrayColumns) -> tuple[list[_ArrayKind], KindColumn]:
     """Return the kinds of arrays, and which each row is."""
-    schemas, shapes = len(arrays.schema.values), len(arrays.shape.values)
-    key = arrays.path.codes.astype(np.int64) * schemas + arrays.schema.codes
-    key = key * shapes + arrays.shape.codes
-    distinct, kind = np.unique(key, return_inverse=True)
+    columns = (arrays.path, arrays.schema, arrays.shape)
+    distinct, kind = joint([e.codes for e in columns], [len(e.values) for e in columns])
     loaded: dict[int, ArraySchema] = {}
     kinds = []
-    for each in distinct.tolist():
-        rest, shape = divmod(each, shapes)
-        path, schema = divmod(rest, schemas)
+    for path, schema, shape in distinct.tolist():
         if schema not in loaded:
             loaded[schema] = ArraySchema.loads(arrays.schema.values[schema])
         name, edges = arrays.path.values[path], json.loads(arrays.shape.values[shape])
         chunk = loaded[schema].chunk_shape or tuple(max(1, length) for length in edges)
         array = Recorded.of(name, tuple(edges), chunk, loaded[schema])
         kinds.append(_ArrayKind(array, loaded[schema]))
-    return kinds, kind.reshape(-1)
+    return kinds, kind
 
 
 def _equal(facts: CatalogFacts, hints: CombineHints) -> frozenset[str]:
@@ -166,40 +171,62 @@ def _covering(facts: CatalogFacts, hints: CombineHints) -> CombineHints:
 
 def _recorded(arrays: ArrayColumns) -> NDArray[np.uint8]:
     """Say which facts the scan recorded with each array."""
-    has_digest = np.array([bool(text) for text in arrays.digest.values], np.bool_)
-    found: NDArray[np.uint8] = has_digest[arrays.digest.codes].astype(np.uint8) * np.uint8(
-        Fact.digest
-    )
+    has_digest = np.array([bool(text) for text in arrays.digest.values], np.uint8)
+    found = spread(has_digest * np.uint8(Fact.digest), arrays.digest.codes)
     found[arrays.labels.row] |= np.uint8(Fact.labels)
     return found
 
 
+class _Facts(NamedTuple):
+    """Facts beside some rows of the arrays."""
+
+    rows: NDArray[np.int64]  # (k,) ascending
+    at: NDArray[np.int64]  # (k,) in the columns beside the catalog, or in their labels
+
+    @classmethod
+    def of(cls, rows: NDArray[np.int64], at: NDArray[np.int64]) -> _Facts:
+        """Return the facts of each row once: the last ones."""
+        order = np.argsort(rows, kind="stable")
+        last = order[np.flatnonzero(np.diff(rows[order], append=-1))]
+        return cls(rows[last], at[last])
+
+    def only(self, kept: NDArray[np.bool_]) -> _Facts:
+        """Return the facts of some of the rows."""
+        return _Facts(self.rows[kept], self.at[kept])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Beside:
-    """Rows of facts in the columns beside the catalog, by row of the arrays; -1: none."""
+    """Which facts beside the catalog are of which rows of the arrays."""
 
-    asked: NDArray[np.uint8]
-    digest: NDArray[np.int64]
-    values: NDArray[np.int64]
-    labels: NDArray[np.int64]  # place in the column of labels
+    asked: _Facts
+    digest: _Facts
+    values: _Facts
+    labels: _Facts
 
     @classmethod
     def of(cls, arrays: ArrayColumns, beside: BesideColumns) -> _Beside:
-        count = len(arrays.file)
-        asked = np.zeros(count, np.uint8)
-        at = {name: np.full(count, -1, np.int64) for name in ("digest", "values", "labels")}
-        if len(beside.file):
-            row = _rows_of(arrays, beside)
-            kept = np.flatnonzero(row >= 0)
-            np.bitwise_or.at(asked, row[kept], beside.asked[kept])
-            for name, column in (("digest", beside.digest), ("values", beside.schema)):
-                there = np.array([bool(text) for text in column.values], np.bool_)
-                mine = kept[there[column.codes[kept]]]
-                at[name][row[mine]] = mine
-            own = row[beside.labels.row]
-            mine = np.flatnonzero(own >= 0)
-            at["labels"][own[mine]] = mine
-        return cls(asked=asked, **at)
+        none = np.zeros(0, np.int64)
+        row = _rows_of(arrays, beside) if len(beside.file) else none
+        kept = np.flatnonzero(row >= 0)
+        found = {}
+        for name, column in (("digest", beside.digest), ("values", beside.schema)):
+            there = np.array([bool(text) for text in column.values], np.bool_)
+            mine = kept[spread(there, column.codes)[kept]]
+            found[name] = _Facts.of(row[mine], mine)
+        own = row[beside.labels.row] if len(row) else none
+        mine = np.flatnonzero(own >= 0)
+        asked = beside.asked[kept].astype(np.int64)
+        return cls(
+            asked=_Facts(row[kept], asked),  # what, in the place of where it stands
+            labels=_Facts.of(own[mine], mine),
+            **found,
+        )
+
+    def asked_or(self, recorded: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Add what was looked for to what the scan recorded, in place."""
+        np.bitwise_or.at(recorded, self.asked.rows, self.asked.at.astype(np.uint8))
+        return recorded
 
 
 def _rows_of(arrays: ArrayColumns, beside: BesideColumns) -> NDArray[np.int64]:
@@ -220,46 +247,52 @@ def _made(  # noqa: PLR0917 - what is known of the arrays
     arrays: ArrayColumns,
     beside: BesideColumns,
     found: _Beside,
-    wanted: NDArray[np.uint8],
-    kinds: tuple[list[_ArrayKind], NDArray[np.int64]],
+    wanted: KindColumn,
+    kinds: tuple[list[_ArrayKind], KindColumn],
     hints: CombineHints,
 ) -> ArrayColumns:
     """Return the arrays with what is wanted of them, and nothing else."""
-    everything = np.arange(len(arrays.file))
-    has_values = ((wanted & Fact.values) > 0) & (found.values >= 0)
+    kind = kinds[1]
+    values = found.values.only((wanted[found.values.rows] & Fact.values) > 0)
     joined = np.zeros(len(kinds[0]), np.bool_)
-    joined[kinds[1][has_values]] = True
-    common = common_edges(arrays, kinds[0], kinds[1], joined, hints)
+    joined[kind[values.rows]] = True
+    common = common_edges(arrays, kinds[0], kind, joined, hints)
     cuts = [each.cut(hints, common.get(at)) for at, each in enumerate(kinds[0])]
     number: dict[str, int] = {}
-    of_kind = np.array([number.setdefault(text, len(number)) for text, *_ in cuts], np.int64)
+    of_kind = narrow(np.array([number.setdefault(text, len(number)) for text, *_ in cuts]))
     of_beside = np.array(
         [number.setdefault(text, len(number)) for text in beside.schema.values], np.int64
     )
-    schema = of_kind[kinds[1]]
-    times = np.array([count for _, count, _ in cuts], np.int64)[kinds[1]]
-    among = np.array([count for *_, count in cuts], np.int64)[kinds[1]]
+    times = np.array([count for _, count, _ in cuts], np.int64)
+    among = np.array([count for *_, count in cuts], np.int64)
     form = np.where(times > 1, Form.cut, Form.recorded).astype(np.uint8)
-    at = found.values[has_values]
-    schema[has_values] = of_beside[beside.schema.codes[at]]
-    form[has_values] = Form.beside
-    nbytes = np.zeros(len(everything), np.int64)
-    nbytes[has_values] = beside.nbytes[at]
+    nbytes = beside.nbytes[values.at]
+    none = np.zeros_like(nbytes)
 
-    def counted(column: Counts, values: NDArray[np.int64], times: NDArray[np.int64]) -> Counts:
-        return Counts(np.where(has_values, values, column[everything] * times // among))
+    def replaced(column: Counts, stored: NDArray[np.int64]) -> Counts:
+        return Counts(_with(column.held, values.rows, stored))
 
-    none, once = np.zeros_like(nbytes), among
+    def counted(column: Counts, stored: NDArray[np.int64]) -> Counts:
+        if (times == among).all():
+            return replaced(column, stored)
+        cut = mapped([column.held, kind], lambda count, at: count * times[at] // among[at])
+        return replaced(Counts(cut), stored)
+
+    schema = KindColumn(kind.kind, of_kind[kind.of_kind])
+    forms = KindColumn(kind.kind, form[kind.of_kind])
+    stored_there = np.full(len(values.rows), Form.beside)
     return replace(
         arrays,
-        schema=Coded(schema, tuple(number)).take(everything),
-        digest=_digests(arrays, beside, found, wanted, has_values=has_values),
+        schema=Coded(
+            _with(schema, values.rows, of_beside[beside.schema.codes[values.at]]), tuple(number)
+        ).compact(),
+        digest=_digests(arrays, beside, found, wanted, values.rows),
         labels=_labels(arrays.labels, beside.labels, found, wanted),
-        virtual=counted(arrays.virtual, none, times),
-        inline=counted(arrays.inline, (nbytes > 0).astype(np.int64), times),
-        virtual_bytes=counted(arrays.virtual_bytes, none, once),
-        inline_bytes=counted(arrays.inline_bytes, nbytes, once),
-        form=form if form.any() else None,
+        virtual=counted(arrays.virtual, none),
+        inline=counted(arrays.inline, (nbytes > 0).astype(np.int64)),
+        virtual_bytes=replaced(arrays.virtual_bytes, none),
+        inline_bytes=replaced(arrays.inline_bytes, nbytes),
+        form=_with(forms, values.rows, stored_there) if len(values.rows) or form.any() else None,
     )
 
 
@@ -267,37 +300,62 @@ def _digests(
     arrays: ArrayColumns,
     beside: BesideColumns,
     found: _Beside,
-    wanted: NDArray[np.uint8],
-    *,
-    has_values: NDArray[np.bool_],
+    wanted: KindColumn,
+    stored: NDArray[np.int64],
 ) -> Coded:
+    """Return the digests that are wanted; of rows whose values are stored, those of the values."""
     number = {"": 0}
     own = np.array([number.setdefault(t, len(number)) for t in arrays.digest.values], np.int64)
     other = np.array([number.setdefault(t, len(number)) for t in beside.digest.values], np.int64)
-    codes = own[arrays.digest.codes]
-    mine = np.flatnonzero((found.digest >= 0) & (has_values | (codes == 0)))
-    codes[mine] = other[beside.digest.codes[found.digest[mine]]]
-    codes[(wanted & Fact.digest) == 0] = 0
-    return Coded(codes, tuple(number)).take(np.arange(len(codes)))
-
-
-def _labels(own: Labels, beside: Labels, found: _Beside, wanted: NDArray[np.uint8]) -> Labels:
-    """Return the labels that are wanted, of both columns."""
-    is_wanted = (wanted & Fact.labels) > 0
-    mine = np.flatnonzero(is_wanted[own.row])
-    there = np.zeros(len(wanted), np.bool_)
-    there[own.row] = True
-    rows = np.flatnonzero(is_wanted & ~there & (found.labels >= 0))
-    kept = Labels(
-        row=own.row[mine],
-        value=own.value[mine],
-        data=own.data,
-        starts=own.starts,
-        dtype=own.dtype.take(mine),
+    rows, at = found.digest
+    mine = _among(rows, stored) | (own[arrays.digest.codes[rows]] == 0)
+    mine &= (wanted[rows] & Fact.digest) > 0
+    codes = mapped(
+        [arrays.digest.codes, wanted],
+        lambda code, facts: np.where((facts & Fact.digest) > 0, own[code], 0),
     )
+    codes = _with(codes, rows[mine], other[beside.digest.codes[at[mine]]])
+    return Coded(codes, tuple(number)).compact()
+
+
+def _among(rows: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Say which rows are among others, which ascend."""
+    at = np.searchsorted(ascending, rows)
+    found = np.zeros(len(rows), np.bool_)
+    inside = at < len(ascending)
+    found[inside] = ascending[at[inside]] == rows[inside]
+    return found
+
+
+def _with(
+    column: NumberColumn, rows: NDArray[np.int64], values: NDArray[np.integer]
+) -> NumberColumn:
+    """Return a column with other values in some rows."""
+    if not len(rows):
+        return column
+    wide = np.promote_types(column.dtype, np.min_scalar_type(int(values.max())))
+    found: NDArray[np.integer] = column.astype(wide)
+    found[rows] = values
+    return found
+
+
+def _labels(own: Labels, beside: Labels, found: _Beside, wanted: KindColumn) -> Labels:
+    """Return the labels that are wanted, of both columns."""
+    mine = np.flatnonzero(wanted[own.row] & Fact.labels)
+    rows, places = found.labels.only(
+        ((wanted[found.labels.rows] & Fact.labels) > 0) & ~_among(found.labels.rows, own.row)
+    )
+    kept = own
+    if len(mine) < len(own.row):
+        kept = Labels(
+            row=own.row[mine],
+            value=own.value[mine],
+            data=own.data,
+            starts=own.starts,
+            dtype=own.dtype.take(mine),
+        )
     if not len(rows):
         return kept
-    places = found.labels[rows]
     dtype = beside.dtype.take(places)
     row = np.concatenate([kept.row, rows])
     order = np.argsort(row, kind="stable")

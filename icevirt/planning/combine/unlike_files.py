@@ -165,7 +165,7 @@ def _arrays(facts: CatalogFacts) -> Iterator[_Array]:
     held: dict[int, list[tuple[int, int, int]]] = {}
     for path, *kind in zip(*(each.tolist() for each in distinct(columns)), strict=True):
         held.setdefault(path, []).append((kind[0], kind[1], kind[2]))
-    alone = np.bincount(arrays.path.codes, minlength=len(arrays.path.values)) < 2
+    alone = arrays.path.counts() < 2
     for path, found in held.items():
         names = ArraySchema.loads(arrays.schema.values[found[0][0]]).dimension_names
         shapes = [json.loads(arrays.shape.values[shape]) for _, shape, _ in found]

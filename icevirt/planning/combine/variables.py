@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, by_first_appearance
 from icevirt.archive.joining import fixed_dtype
+from icevirt.archive.kinds import NumberColumn
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError, OverlapError
 from icevirt.model import paths
@@ -39,7 +40,7 @@ class CombinedVariable:
     """An array with one row per file that has it, in the order of their cells."""
 
     path: str
-    rows: NDArray[np.integer]  # (files,) rows of the array columns
+    held: NDArray[np.integer] | range  # (files,) rows of the array columns
     schema: ArraySchema  # of the first file that keeps its chunks and decodes as most values do
     sizes: NDArray[np.int64]  # (m, ndim) the shapes that occur
     size: NDArray[np.integer]  # (files,) which of them a file has
@@ -54,6 +55,14 @@ class CombinedVariable:
     spells: bool  # whether the last axis counts the characters of texts
     alike: NDArray[np.bool_]  # (files,) whether the values mean what the schema says
     as_floats: bool  # whether it is to be stored as decoded floats
+
+    @property
+    def rows(self) -> NDArray[np.integer]:
+        """Rows of the array columns, shape (files,)."""
+        if not isinstance(self.held, range):
+            return self.held
+        narrow = np.int32 if self.held.stop <= np.iinfo(np.int32).max else np.int64
+        return np.arange(self.held.start, self.held.stop, self.held.step, dtype=narrow)
 
     @property
     def shapes(self) -> NDArray[np.int64]:
@@ -131,13 +140,19 @@ def _sharing(before: CombinedVariable | None, member: CombinedVariable) -> Combi
     return replace(member, cell=before.cell) if same else member
 
 
-def by_path(facts: CatalogFacts) -> list[tuple[str, NDArray[np.integer]]]:
-    """Return the rows of each array, in their order."""
+def by_path(facts: CatalogFacts) -> Iterator[tuple[str, NDArray[np.integer]]]:
+    """Yield the rows of each array, in their order."""
     path = facts.arrays.path
-    counts = np.bincount(path.codes, minlength=len(path.values))
+    narrow = np.int32 if len(path) <= np.iinfo(np.int32).max else np.int64
+    first = path.codes[: len(path.values)]
+    if _repeats(path.codes, first):  # all files hold the same arrays in the same order
+        for code, name in enumerate(path.values):
+            at = int(np.flatnonzero(first == code)[0])
+            yield name, np.arange(at, len(path), len(first), dtype=narrow)
+        return
+    counts = path.counts()
     ends = np.cumsum(counts)
-    narrow = len(path.codes) <= np.iinfo(np.int32).max
-    order: NDArray[np.integer] = np.empty(len(path.codes), np.int32 if narrow else np.int64)
+    order: NDArray[np.integer] = np.empty(len(path), narrow)
     free = ends - counts
     for low in range(0, len(order), _ROWS):
         codes = path.codes[low : low + _ROWS]
@@ -146,8 +161,29 @@ def by_path(facts: CatalogFacts) -> list[tuple[str, NDArray[np.integer]]]:
         before = np.cumsum(taken) - taken
         order[np.arange(len(codes)) + np.repeat(free - before, taken)] = rows + low
         free += taken
-    found = zip(path.values, counts.tolist(), ends.tolist(), strict=True)
-    return [(name, order[end - count : end]) for name, count, end in found]
+    for name, count, end in zip(path.values, counts.tolist(), ends.tolist(), strict=True):
+        yield name, order[end - count : end]
+
+
+def _repeats(codes: NumberColumn, first: NDArray[np.integer]) -> bool:
+    """Say whether a column is nothing but repetitions of some different codes."""
+    if not len(first) or len(codes) % len(first) or len(np.unique(first)) < len(first):
+        return False
+    rows = max(1, _ROWS // len(first)) * len(first)
+    return all(
+        bool((codes[low : low + rows].reshape(-1, len(first)) == first).all())
+        for low in range(0, len(codes), rows)
+    )
+
+
+def _spaced(rows: NDArray[np.integer]) -> range | NDArray[np.integer]:
+    """Return rows that are evenly spaced as what they are, else themselves."""
+    if len(rows) < 2:
+        return rows
+    step = int(rows[1]) - int(rows[0])
+    if step < 1 or not (np.diff(rows) == step).all():
+        return rows
+    return range(int(rows[0]), int(rows[-1]) + 1, step)
 
 
 def _member(  # noqa: PLR0917 - the facts of one array
@@ -192,7 +228,7 @@ def _member(  # noqa: PLR0917 - the facts of one array
     }
     return CombinedVariable(
         path=path,
-        rows=rows,
+        held=_spaced(rows),
         schema=schema,
         sizes=sizes,
         size=size,

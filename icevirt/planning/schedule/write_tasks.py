@@ -244,6 +244,6 @@ def _reads(
     takes: NDArray[np.bool_],
 ) -> tuple[tuple[str, NDArray[np.bool_]], ...]:
     """Return under which paths an array is read, and of which of the items' files."""
-    codes = spread.column(sources.codes, *where)
+    codes = spread.column(np.asarray(sources.codes), *where)
     found = ((path, takes & (codes == code)) for code, path in enumerate(sources.values))
     return tuple((path, spread.shared(mine)) for path, mine in found if mine.any())

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.kinds import joint
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import TimeStorage, TimeUnits
 from icevirt.model import paths
@@ -50,17 +51,33 @@ class Declarations:
         self._dimensions = frozenset(dimensions)
         self._said: dict[tuple[int, str], _Said] = {}
         self._alike: dict[tuple[str, str], _Said] = {}  # by schema without units
-        self.rows = {
-            path: np.flatnonzero(facts.arrays.path.codes == code)
-            for code, path in enumerate(facts.arrays.path.values)
-        }
+        columns = facts.arrays.path, facts.arrays.schema
+        names = columns[0].values
+        self._number = {name: code for code, name in enumerate(names)}
+        self._rows: dict[str, NDArray[np.int64]] = {}
+        pairs, _ = joint([each.codes for each in columns], [len(each.values) for each in columns])
+        self._schemas: dict[str, list[int]] = {}
+        for code, schema in pairs.tolist():
+            self._schemas.setdefault(names[code], []).append(schema)
         self.owners: dict[str, str] = {}
         """The coordinate of each variable that holds bounds."""
-        for path in self.rows:
+        for path in self.paths:
             for said in self._all(path):
                 if not said.counting.keys().isdisjoint(("units", "calendar")):
-                    known = (each for each in said.bounds if each in self.rows)
+                    known = (each for each in said.bounds if each in self._schemas)
                     self.owners |= dict.fromkeys(known, path)
+
+    @property
+    def paths(self) -> list[str]:
+        """The variables that files have."""
+        return [*self._schemas]
+
+    def rows(self, path: str) -> NDArray[np.int64]:
+        """Return the rows of a variable, which few variables need."""
+        if path not in self._rows:
+            codes = self._arrays.path.codes
+            self._rows[path] = np.flatnonzero(codes == self._number[path])
+        return self._rows[path]
 
     def is_stored(self, path: str) -> bool:
         """Say whether all files hold a variable as plain numbers that the scan read."""
@@ -83,7 +100,7 @@ class Declarations:
         """
         if not self.is_stored(path):
             return None
-        rows = self.rows[path]
+        rows = self.rows(path)
         found, number = self._counted(path, rows)
         counts = [units for _, units in found if units is not None]
         if len(counts) < len(found):
@@ -98,7 +115,7 @@ class Declarations:
         codes, owner = self._arrays.schema.codes, self.owners.get(path)
         theirs = np.full(self._size, -1, np.int64)
         if owner is not None:
-            theirs[self._arrays.file[self.rows[owner]]] = codes[self.rows[owner]]
+            theirs[self._arrays.file[self.rows(owner)]] = codes[self.rows(owner)]
         count = len(self._arrays.schema.values) + 1
         pair = codes[rows].astype(np.int64) * count + theirs[self._arrays.file[rows]] + 1
         pairs, number = np.unique(pair, return_inverse=True)
@@ -111,7 +128,7 @@ class Declarations:
         return found, number.reshape(-1)
 
     def _all(self, path: str) -> Iterator[_Said]:
-        for code in np.unique(self._arrays.schema.codes[self.rows[path]]).tolist():
+        for code in self._schemas[path]:
             yield self._of(path, code)
 
     def _of(self, path: str, code: int) -> _Said:

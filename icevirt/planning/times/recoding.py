@@ -66,18 +66,18 @@ class _Pass:
         self._facts = facts
         self._declarations = Declarations(facts, dimensions)
         self._texts = {text: at for at, text in enumerate(facts.arrays.schema.values)}
-        self._codes = facts.arrays.schema.codes.astype(np.int32)
+        self._codes: NDArray[np.int32] | None = None  # of schemas, where some are others
         self._labels = facts.arrays.labels
         self._done: dict[str, Recoding] = {}
 
     def run(self) -> tuple[CatalogFacts, dict[str, Recoding]]:
         found = self._declarations
-        for path in found.rows:
+        for path in found.paths:
             if path not in found.owners:
                 self._recode(path)
         for path, owner in found.owners.items():
             self._recode_bounds(path, owner)
-        if not self._done:
+        if not self._done or self._codes is None:
             return self._facts, {}
         arrays = replace(
             self._facts.arrays,
@@ -125,7 +125,7 @@ class _Pass:
         Raises:
             CombineError: They would.
         """
-        files = self._facts.arrays.file[self._declarations.rows[path]]
+        files = self._facts.arrays.file[self._declarations.rows(path)]
         other = coordinate.step[files] != coordinate.target.step
         other |= coordinate.origin[files] != coordinate.target.origin
         if not other.any():
@@ -154,7 +154,7 @@ class _Pass:
     def _is_small(self, path: str) -> bool:
         """Say whether every file's values can be read as one chunk."""
         arrays = self._facts.arrays
-        rows = self._declarations.rows[path]
+        rows = self._declarations.rows(path)
         size = itemsize_of(ArraySchema.loads(arrays.schema[int(rows[0])]).data_type)
         shapes = {arrays.shape.values[code] for code in np.unique(arrays.shape.codes[rows])}
         return all(math.prod(json.loads(text)) * size <= SMALL for text in shapes)
@@ -176,7 +176,7 @@ class _Pass:
     def _rename(
         self, path: str, declared: DeclaredTimes, target: TimeTarget, *, names_units: bool
     ) -> None:
-        rows = self._declarations.rows[path]
+        rows = self._declarations.rows(path)
         codes = self._facts.arrays.schema.codes[rows]
         values = self._facts.arrays.schema.values
         first = ArraySchema.loads(values[int(codes[0])]).attributes
@@ -202,11 +202,13 @@ class _Pass:
             new.append(self._texts.setdefault(text, len(self._texts)))
             if "units" in schema.attributes.values and names_units:
                 known[rest] = new[-1]
+        if self._codes is None:
+            self._codes = self._facts.arrays.schema.codes.astype(np.int32)
         self._codes[rows] = np.array(new, np.int32)[number.reshape(-1)]
 
     def _label_groups(self, path: str, declared: DeclaredTimes) -> list[LabelGroup] | None:
         """Return the labels of a coordinate; None where a plan does not know all of them."""
-        rows, arrays = self._declarations.rows[path], self._facts.arrays
+        rows, arrays = self._declarations.rows(path), self._facts.arrays
         places = arrays.labels.places(rows)
         schema = ArraySchema.loads(arrays.schema[int(rows[0])])
         if not is_coordinate(schema, path) or (places < 0).any():
@@ -217,7 +219,7 @@ class _Pass:
             raise _inexact(path, self._facts.url_of(rows[0]), error) from error
 
     def _relabel(self, path: str, groups: Sequence[LabelGroup], target: TimeTarget) -> None:
-        rows = self._declarations.rows[path]
+        rows = self._declarations.rows(path)
         places = self._facts.arrays.labels.places(rows)
         for each in groups:
             new, lost = each.converted(target)

@@ -5,11 +5,11 @@ import pyarrow as pa
 import pytest
 
 from icevirt.archive.facts import Counts
+from icevirt.archive.kinds import narrow
 from icevirt.catalog.arrow_columns import (
     Codes,
     GrowingColumns,
     LabelColumns,
-    narrow,
     numbers_of,
     rows_of,
 )

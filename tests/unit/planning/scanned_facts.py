@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import xarray as xr
 
 from grouping import combine_spec
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, Counts, FileColumns, Labels
+from icevirt.archive.kinds import EvenRuns, KindColumn, narrow
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import ArraySchema
@@ -226,3 +227,35 @@ def _counting(array: PlannedArray, at: int) -> tuple[slice, ...]:
 def _fill(array: PlannedArray) -> Any:
     value = array.schema.fill_value
     return float(value) if isinstance(value, str) and value == "NaN" else value
+
+
+def by_kind(facts: CatalogFacts) -> CatalogFacts:
+    """Return the same facts as a catalog's reader holds them: once for each kind of array."""
+    arrays = facts.arrays
+    names = ("path", "schema", "shape", "digest")
+    counts = ("virtual", "inline", "virtual_bytes", "inline_bytes")
+    table = np.stack(
+        [
+            *(np.asarray(getattr(arrays, name).codes, np.int64) for name in names),
+            *(np.asarray(getattr(arrays, name).held, np.int64) for name in counts),
+        ],
+        axis=1,
+    )
+    kinds, kind = np.unique(table, axis=0, return_inverse=True)
+    kind = narrow(kind.reshape(-1))
+    columns = [KindColumn(kind, column) for column in kinds.T]
+    return replace(
+        facts,
+        arrays=replace(
+            arrays,
+            file=EvenRuns.of(np.asarray(arrays.file, np.int32), len(facts.files)),
+            **{
+                name: Coded(column, getattr(arrays, name).values)
+                for name, column in zip(names, columns[: len(names)], strict=True)
+            },
+            **{
+                name: Counts(column)
+                for name, column in zip(counts, columns[len(names) :], strict=True)
+            },
+        ),
+    )

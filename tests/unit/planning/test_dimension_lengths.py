@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from icevirt.archive import kinds
 from icevirt.errors import CombineError
 from icevirt.planning.combine.dimension_lengths import (
     FullLengths,
@@ -79,9 +80,7 @@ def test_what_is_stored_once_cannot_be_shorter_than_a_padded_dimension():
 
 @pytest.mark.parametrize("table", [1 << 26, 0], ids=["looked up", "sorted"])
 def test_kinds_are_found_once(monkeypatch, table):
-    from icevirt.planning.combine import dimension_lengths
-
-    monkeypatch.setattr(dimension_lengths, "_TABLE", table)
+    monkeypatch.setattr(kinds, "_TABLE", table)
     arrays = facts_of(
         step("a", 1.0, t=None), step("b", 2.0, 3.0, t=None), step("c", 4.0, t=None)
     ).arrays

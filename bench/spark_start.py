@@ -3,9 +3,9 @@
     python bench/spark_start.py                                   # five rounds, in turns
     JAVA_HOME=/usr/lib/jvm/temurin-25 python bench/spark_start.py --rounds 9
 
-Makes the archive first, in a cache of its own, as `icevirt spark-cds` does. Each round starts both
-kinds of session in a process of its own and runs a job on them. Processor time is that of Python,
-the JVM and their children.
+Runs `icevirt spark-classes` first, in a cache of its own. Each round starts both kinds of session in
+a process of its own and runs a job on them. Processor time is that of Python, the JVM and their
+children.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
         without, with_archive = Path(folder) / "without", Path(folder) / "with"
         begin = time.perf_counter()
         made = json.loads(
-            run("-m", "icevirt", "spark-cds", "--output", "json", cache=with_archive)
+            run("-m", "icevirt", "spark-classes", "--output", "json", cache=with_archive)
         )["archive"]
         print(
             f"Java {made['java_version']}, {made['size'] >> 20} MiB,"

@@ -102,7 +102,7 @@ _COMMANDS = {
     "explain": "icevirt.cli.explain:explain",
     "demo": "icevirt.cli.demo:demo",
     "spark-script": "icevirt.cli.spark:spark_script",
-    "spark-cds": "icevirt.cli.spark:spark_cds",
+    "spark-classes": "icevirt.cli.spark:spark_classes",
 }
 
 

@@ -1,4 +1,4 @@
-"""Implement ``icevirt spark-script``, what ``spark-submit`` runs, and ``icevirt spark-cds``."""
+"""Implement ``icevirt spark-script``, what ``spark-submit`` runs, and ``icevirt spark-classes``."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ class ClassArchiveChange:
         )
 
 
-def spark_cds(
+def spark_classes(
     *,
     remove: Annotated[
         bool, typer.Option("--remove", help="Remove what the command made earlier.")
     ] = False,
     output: OutputOption = Output.text,
 ) -> CommandResult:
-    """Let Spark sessions that icevirt starts begin sooner, by a CDS archive of Spark's classes.
+    """Store the classes that Spark loads, so that sessions that icevirt starts here begin sooner.
 
-    Takes a minute or two and 170 MiB in your cache directory, once for each Java and Spark. An
-    archive that was not used for 90 days is removed.
+    Takes a minute or two and 170 MiB in your cache directory, once for each Java and Spark. What
+    was not used for 90 days is removed. The file is Java's: class data sharing (CDS).
     """
     if remove:
         from icevirt.execution.class_archive import remove_archives

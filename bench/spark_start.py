@@ -3,8 +3,8 @@
     python bench/spark_start.py                                   # five rounds, in turns
     JAVA_HOME=/usr/lib/jvm/temurin-25 python bench/spark_start.py --rounds 9
 
-Runs `icevirt spark-classes` first, in a cache of its own. Each round starts both kinds of session in
-a process of its own and runs a job on them. Processor time is that of Python, the JVM and their
+Runs `icevirt spark-classes` first, in a cache of its own. Each round starts both kinds of session,
+each in a process of its own, and runs a job. Processor time is that of Python, the JVM and their
 children.
 """
 

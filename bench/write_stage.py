@@ -27,6 +27,7 @@ from build_references import IDENTITY, Archive, make
 
 from icevirt.api.pipeline.stages import Job, Scan, write_all
 from icevirt.api.pipeline.target import Target
+from icevirt.archive.plan import BuildPlan
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import settled
@@ -64,10 +65,19 @@ class Timed(InProcessExecutor):
         return super().run(timed, tasks, **how)
 
 
-def write(archive: Archive, plan: Any, files: SourceFiles, profile: cProfile.Profile | None) -> str:
+def planned(root: Path, files: SourceFiles) -> BuildPlan:
+    """Plan the files of a catalog."""
+    catalog = LocalStorage(root / "catalog")
+    closed = read_facts(catalog, files, *settled(catalog, IDENTITY, files).chosen)
+    return combine_eras(closed.facts, CombineSpec(build_id=BUILD, concat_dim=("time",)))
+
+
+def write(
+    root: Path, plan: BuildPlan, files: SourceFiles, profile: cProfile.Profile | None = None
+) -> str:
     """Write all manifests of a plan into a new repository; return what it took."""
-    catalog = LocalStorage(archive.root / "catalog")
-    repo = Path(tempfile.mkdtemp(dir=archive.root))
+    catalog = LocalStorage(root / "catalog")
+    repo = Path(tempfile.mkdtemp(dir=root))
     target = Target.look(LocalStorage(repo), branch="main", group="/", mode="w-")
     scan = Scan(
         files=files, options=ScannerOptions(), catalog=catalog, max_bad_files=0, progress=None
@@ -95,12 +105,11 @@ def main() -> None:
     archive = Archive(root, given.references, given.per_file, mixed=False)
     if not (root / "catalog").exists():
         make(archive)
-    files, catalog = SourceFiles(archive.sources()), LocalStorage(root / "catalog")
-    closed = read_facts(catalog, files, *settled(catalog, IDENTITY, files).chosen)
-    plan = combine_eras(closed.facts, CombineSpec(build_id=BUILD, concat_dim=("time",)))
+    files = SourceFiles(archive.sources())
+    plan = planned(root, files)
     profile = cProfile.Profile(time.process_time) if given.profile else None
     for _ in range(1 if given.profile else given.runs):
-        print(write(archive, plan, files, profile), flush=True)
+        print(write(root, plan, files, profile), flush=True)
     if profile is not None:
         pstats.Stats(profile).sort_stats("tottime").print_stats(40)
     if not given.root:

@@ -30,6 +30,16 @@ def scan_report(report: ScanReport) -> RenderableType:
         _table(report.arrays),
         *notes(report.findings),
         *listed("Bad", map(bad_file, report.bad_files), "bold red"),
+        *([] if report.ok else [words(_accepting(report))]),
+    )
+
+
+def _accepting(report: ScanReport) -> str:
+    """Say how the bad files can be accepted."""
+    number = len(report.bad_files)
+    return shown(
+        "To go on without them, scan and build with"
+        f' scan_options={{"max_bad_files": {number}}} (--max-bad-files {number}).'
     )
 
 

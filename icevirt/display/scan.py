@@ -62,7 +62,11 @@ def catalog_summary(summary: CatalogSummary) -> RenderableType:
 
 def _described(scan: Mapping[str, Any]) -> str:
     """Return the options of a scan that were set, and its scanners."""
-    options = [f"{name}={value}" for name, value in scan.get("options", {}).items() if value]
+    options = [
+        f"{name}={size(value) if 'bytes' in name and isinstance(value, int) else value}"
+        for name, value in scan.get("options", {}).items()
+        if value
+    ]
     scanners = [f"{name} {version}" for name, version in scan.get("scanners", {}).items()]
     return ", ".join([*options, *scanners])
 

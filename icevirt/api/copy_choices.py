@@ -117,6 +117,18 @@ def region_of(
     return tuple(region), tuple(box), is_widened
 
 
+def _shown(labels: Any) -> str:
+    return f"{labels.start}:{labels.stop}" if isinstance(labels, slice) else str(labels)
+
+
+def _ends(places: Any, name: str) -> dict[str, str]:
+    """Return the first and the last label of a coordinate, as facts."""
+    if name not in places.coords or not places.size:
+        return {}
+    first, last = (str(places[name].values[at]).removesuffix(".000000000") for at in (0, -1))
+    return {"begins": first, "ends": last}
+
+
 def _span(session: Session, node: ArrayNode, name: str, labels: Any) -> tuple[int, int]:
     """Return the first element with one of some labels, and the one after the last."""
     import xarray as xr
@@ -143,15 +155,16 @@ def _span(session: Session, node: ArrayNode, name: str, labels: Any) -> tuple[in
                 do='Pass labels of the coordinate: where={"time": "2024"} (--where time=2024), or a'
                 " slice (--where time=2020:2024).",
                 dimension=name,
-                label=str(labels),
-                cause=str(error)[:200],
+                label=_shown(labels),
+                **_ends(places, name),
             ) from error
     if not len(found):
         raise InvalidInputError(
             "no element has one of these labels",
             do="Pass labels between the first and the last of the coordinate.",
             dimension=name,
-            label=str(labels),
+            label=_shown(labels),
+            **_ends(places, name),
         )
     return int(found.min()), int(found.max()) + 1
 

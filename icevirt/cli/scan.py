@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from icevirt.archive.reports.card import counted
 from icevirt.archive.shares import DEFAULT
 from icevirt.cli import options
 from icevirt.cli.declared import asked, takes_options
@@ -89,9 +90,16 @@ def catalog(  # noqa: PLR0917 - each is an option of the command
         if table is not None:
             raise typer.BadParameter("give --forget alone")
         scans = icevirt.forget_scans(catalog, forget)
-        return CommandResult(value={"forgotten": scans, "files": len(forget)}, output=output)
+        what = f"{counted(scans, 'scan')} of {counted(len(forget), 'file')} forgotten"
+        return _done(output, what, forgotten=scans, files=len(forget))
     view = icevirt.catalog_view(catalog, scan=scan)
     if table is not None and to is not None:
         rows = view.write_parquet(table.value, to)
-        return CommandResult(value={"table": table.value, "rows": rows, "to": to}, output=output)
+        what = f"{counted(rows, 'row')} of the table {table.value} written to {to}"
+        return _done(output, what, table=table.value, rows=rows, to=to)
     return CommandResult(value=view.summary(), output=output)
+
+
+def _done(output: Output, what: str, **values: object) -> CommandResult:
+    """Return what was done in words, and for programs its values."""
+    return CommandResult(value=values if output is Output.json else what, output=output)

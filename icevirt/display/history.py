@@ -228,7 +228,7 @@ def _origin(chunk: ChunkOrigin) -> dict[str, str]:
     if chunk.etag:
         rows["etag"] = chunk.etag
     if chunk.last_modified is not None:
-        rows["modified"] = f"{when(chunk.last_modified)} at the latest"
+        rows["modified"] = f"no later than {when(chunk.last_modified)}"
     rows["written by"] = _writer(chunk.written_by)
     if chunk.written_by is not None and chunk.written_by.build_id is not None:
         rows["build"] = chunk.written_by.build_id

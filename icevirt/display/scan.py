@@ -30,6 +30,16 @@ def scan_report(report: ScanReport) -> RenderableType:
         _table(report.arrays),
         *notes(report.findings),
         *listed("Bad", map(bad_file, report.bad_files), "bold red"),
+        *([] if report.ok else [words(_accepting(report))]),
+    )
+
+
+def _accepting(report: ScanReport) -> str:
+    """Say how the bad files can be accepted."""
+    number = len(report.bad_files)
+    return shown(
+        "To go on without them, scan and build with"
+        f' scan_options={{"max_bad_files": {number}}} (--max-bad-files {number}).'
     )
 
 
@@ -52,7 +62,11 @@ def catalog_summary(summary: CatalogSummary) -> RenderableType:
 
 def _described(scan: Mapping[str, Any]) -> str:
     """Return the options of a scan that were set, and its scanners."""
-    options = [f"{name}={value}" for name, value in scan.get("options", {}).items() if value]
+    options = [
+        f"{name}={size(value) if 'bytes' in name and isinstance(value, int) else value}"
+        for name, value in scan.get("options", {}).items()
+        if value
+    ]
     scanners = [f"{name} {version}" for name, version in scan.get("scanners", {}).items()]
     return ", ".join([*options, *scanners])
 

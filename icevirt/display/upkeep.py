@@ -103,10 +103,13 @@ def excluded_files(found: ExcludedFiles) -> RenderableType:
     parts: list[RenderableType] = [
         words(f"{count(found.count, 'file')} excluded from {found.repo}")
     ]
+    urls_of: dict[tuple[str, str, str], list[str]] = {}
     for why, branch, group, urls in found.notes:
+        urls_of.setdefault((why, branch, group), []).extend(urls)
+    for (why, branch, group), all_urls in urls_of.items():
         title = f"{why}: {group or 'all groups'} on {branch or 'all branches'}"
-        more = [f"and {len(urls) - _FILES:,} more"] if len(urls) > _FILES else []
-        parts += listed(title, [*urls[:_FILES], *more])
+        more = [f"and {len(all_urls) - _FILES:,} more"] if len(all_urls) > _FILES else []
+        parts += listed(title, [*all_urls[:_FILES], *more])
     return Group(*parts)
 
 

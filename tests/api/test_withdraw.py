@@ -180,6 +180,9 @@ def test_commands_withdraw_exclude_and_forget(base, repo, tmp_path):
     assert "1 file excluded" in run("exclude", repo, late, "--group", "/").output
     assert icevirt.append(late, repo, authorize=folder(days)).files_excluded == 1
     assert icevirt.excluded(repo).notes == (("excluded", "", "/", (f"file://{late}",)),)
+    assert run("exclude", repo, f"{late}er", "--group", "/").exit_code == 0
+    assert run("exclude", repo).output.count("excluded: / on all branches") == 1
+    assert run("exclude", repo, f"{late}er", "--readmit").exit_code == 0
     assert run("exclude", repo, late, "--readmit").exit_code == 0
     assert icevirt.excluded(repo).count == 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator
+from shlex import quote
 
 import numpy as np
 
@@ -63,8 +64,8 @@ def forget_scans(
     if missing := sorted({*urls} - {url for *_, url in rows}):
         raise NotFoundError(
             "the catalog holds no scan of this file",
-            do="Name the file as it was scanned; `icevirt catalog CATALOG --table files --to"
-            " files.parquet` lists the names.",
+            do="Name the file as it was scanned; the names are in the table of"
+            f" `icevirt catalog {quote(storage.url)} --table files --to files.parquet`.",
             catalog=storage.url,
             files=missing[:5],
         )

@@ -127,15 +127,15 @@ def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension
                         (odd, "follows a step that is missing within the file")):  # fmt: skip
         if wrong.any():
             row = int(np.argmax(wrong))
+            label, first_label = written(raw[[row, 0]], held.attributes)
             raise CombineError(
                 f"a label of {dimension!r} {what}, so the axis is not regular",
                 fixes=[*other, without_spacing(dimension)],
                 do="You can also leave the file out.",
                 file=urls[int(np.searchsorted(begins, row, side="right")) - 1],
-                label=raw[row].item(),
-                first_label=raw[0].item(),
+                label=label,
+                first_label=first_label,
                 spacing=spacing,
-                units=str(attrs.get("units", "")),
             )
     return AxisSteps(
         path=held.path,

@@ -247,7 +247,7 @@ def _check_dimensions(facts: CatalogFacts, spec: CombineSpec, existing: Sequence
                 f"no variable has the dimension {name!r}",
                 fixes=(*_similar(name, there, spec), *labels, *_stacked_as_given(name, spec)),
                 do="You can also name another dimension that the files have. To stack them along a"
-                " new one, pass labels.",
+                ' new one, give its labels: combine_options={"labels": ...} (--labels).',
                 dimensions=there,
             )
 

@@ -71,6 +71,13 @@ def test_an_axis_that_is_not_regular_is_refused(spacing, labels, more, message):
         steps(spacing, *labels, **more)
 
 
+def test_labels_of_times_are_dates_in_errors():
+    with pytest.raises(CombineError) as caught:
+        steps("2D", [0.0], [2.0], [5.0], **DAYS)
+    assert caught.value.facts["label"].startswith("2000-01-06")
+    assert caught.value.facts["first_label"].startswith("2000-01-01")
+
+
 def test_a_spacing_far_too_small_is_refused():
     with pytest.raises(InvalidInputError, match="so small that time would have"):
         steps(1e-9, [0.0], [1.0])

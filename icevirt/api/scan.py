@@ -92,13 +92,14 @@ def scan_file(
             assert outcome.scanned is not None, "a file is scanned or bad"
             scanned = outcome.scanned
     registry.refuse_unknown(options, scanned)
-    return replace(scanned, findings=(*scanned.findings, *reader_support.findings(scanned)))
+    more = reader_support.findings(scanned)
+    return replace(scanned, findings=(*scanned.findings, *more)) if more else scanned
 
 
 @lru_cache(64)
 def _usual(concat_dim: str | None) -> ScannerOptions:
-    """Return what scanners are given where no options are."""
-    return Choices.of(concat_dim, None, None).scanner
+    """Return what scanners are given where no options are, for a description of one file."""
+    return replace(Choices.of(concat_dim, None, None).scanner, strict=True)
 
 
 @names_replacements

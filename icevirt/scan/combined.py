@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -28,14 +29,15 @@ def _combined(array: ScannedArray, options: ScannerOptions) -> ScannedArray:
     digest = array.digest or beside.digest
     if Fact.values in wanted and beside.values is not None:
         array = beside.values
-    shown = replace(
-        array,
-        digest="" if array.whole and Fact.digest not in wanted else digest,
-        labels=labels.labels if has_labels else None,
-        labels_dtype=labels.labels_dtype if has_labels else "",
-        beside=None,
-    )
-    return _cut(shown, options)
+    facts: dict[str, Any] = {
+        "digest": "" if array.whole and Fact.digest not in wanted else digest,
+        "labels": labels.labels if has_labels else None,
+        "labels_dtype": labels.labels_dtype if has_labels else "",
+        "beside": None,
+    }
+    if any(getattr(array, name) != value for name, value in facts.items()):
+        array = replace(array, **facts)
+    return _cut(array, options)
 
 
 def _cut(array: ScannedArray, options: ScannerOptions) -> ScannedArray:

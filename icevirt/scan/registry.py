@@ -159,7 +159,8 @@ def scan(source: ByteSource, options: ScannerOptions | None = None) -> ScannedFi
     Raises:
         ScanError: No scanner reads it, it is damaged, or it changed while it was scanned.
     """
-    options = replace(options or ScannerOptions(), strict=True)
+    if options is None or not options.strict:
+        options = replace(options or ScannerOptions(), strict=True)
     scanned = combined(record(source, options), options)
     enforce(scanned, options.policy)
     return scanned

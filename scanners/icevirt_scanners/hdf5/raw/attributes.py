@@ -148,7 +148,7 @@ class StoredAttributes:
     key: Hashable
 
 
-class Listing(NamedTuple):
+class HeaderAttributes(NamedTuple):
     """The attributes of an object as its header says them, in their order.
 
     Values in the heap are missing; so are attributes that are too many for the header.
@@ -160,7 +160,7 @@ class Listing(NamedTuple):
     is_ordered: bool  # whether the file keeps the order in which attributes were made
 
 
-def listing_of(shared: SharedMessages) -> Listing:
+def listing_of(shared: SharedMessages) -> HeaderAttributes:
     """Read the attributes of a header; those in `UNREAD` are only listed.
 
     Raises:
@@ -229,7 +229,7 @@ def _one_of(_: Hashable) -> object:
     return object()
 
 
-def _listing(shared: SharedMessages, unread: Collection[bytes]) -> Listing:
+def _listing(shared: SharedMessages, unread: Collection[bytes]) -> HeaderAttributes:
     entries: list[_Attribute | _InHeap] = []
     ordered, dense = False, None
     wide = shared.address_width
@@ -251,7 +251,7 @@ def _listing(shared: SharedMessages, unread: Collection[bytes]) -> Listing:
     known = [one for one in entries if isinstance(one, _Attribute)]
     is_complete = dense is None and len(known) == len(entries)
     stored = _stored(known, shared.length_width) if is_complete else None
-    return Listing(tuple(entries), stored, dense, ordered)
+    return HeaderAttributes(tuple(entries), stored, dense, ordered)
 
 
 def _stored(found: list[_Attribute], length_width: int) -> StoredAttributes:

@@ -167,14 +167,14 @@ def messages(space: Space, address: int) -> tuple[Message, ...]:
     return header_at(space, address).messages
 
 
-class _Block(NamedTuple):
+class _HeaderBlock(NamedTuple):
     """The messages of one block of a header, and those that lead to further blocks."""
 
     messages: tuple[Message, ...]
     further: tuple[bytes, ...]
 
     @classmethod
-    def of(cls, found: list[Message]) -> _Block:
+    def of(cls, found: list[Message]) -> _HeaderBlock:
         further = tuple(each.data for each in found if each.kind == _CONTINUATION)
         return cls(tuple(each for each in found if each.kind != _CONTINUATION), further)
 
@@ -231,7 +231,7 @@ def _further(space: Space, data: bytes, *, new: bool) -> tuple[_Place, bytes]:
 
 
 @lru_cache(512)
-def _split_old(block: bytes, _: int) -> _Block:
+def _split_old(block: bytes, _: int) -> _HeaderBlock:
     at, end = 0, len(block)
     found: list[Message] = []
     while at + 8 <= end:
@@ -240,11 +240,11 @@ def _split_old(block: bytes, _: int) -> _Block:
         if kind != _GAP:
             found.append(Message(kind, flags, 0, block[at - size : at]))
     require(at <= end, "a message that leaves its block")
-    return _Block.of(found)
+    return _HeaderBlock.of(found)
 
 
 @lru_cache(512)
-def _split_new(block: bytes, header_flags: int) -> _Block:
+def _split_new(block: bytes, header_flags: int) -> _HeaderBlock:
     prefix = _NEW_ORDERED if header_flags & _ORDER else _NEW
     at, end = 0, len(block)
     found: list[Message] = []
@@ -253,4 +253,4 @@ def _split_new(block: bytes, header_flags: int) -> _Block:
         at += prefix.size + size
         found.append(Message(kind, flags, order[0] if order else 0, block[at - size : at]))
     require(at <= end, "a message that leaves its block")
-    return _Block.of(found)
+    return _HeaderBlock.of(found)

@@ -139,7 +139,11 @@ def with_eras(facts: CatalogFacts, count: int) -> list[float]:
     codes = arrays.schema.codes.astype(np.int32)
     mine = arrays.path.codes == arrays.path.values.index("/v0")
     for number, chosen in enumerate(
-        (arrays.file >= count // 2, arrays.file >= count * 3 // 4, arrays.file % 1000 == 7)
+        (
+            arrays.file >= count // 2,
+            arrays.file >= count * 3 // 4,
+            np.asarray(arrays.file) % 1000 == 7,
+        )
     ):
         packed = {**plain.attributes.values, "scale_factor": 0.5 * (1 + number)}
         schemas.append(replace(plain, attributes=Attributes(values=packed)).dumps())

@@ -62,7 +62,7 @@ class GatheredArrays:
             if name not in self._common
         }
         self._columns.add(place=place, kind=narrow(np.array(number, np.int64))[local], **apart)
-        while len(self._kinds) > _MOST:
+        while len(self._kinds) > _MOST and len(self._common) > 1:
             self._set_apart()
 
     def _check_alike(self, distinct: dict[str, Distinct], first: NDArray[np.int64]) -> None:

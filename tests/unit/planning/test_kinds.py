@@ -4,6 +4,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,7 +44,8 @@ def archives(draw):
     return files
 
 
-@settings(max_examples=100)
+@pytest.mark.ci
+@settings(max_examples=50)
 @given(archives(), st.sampled_from(["refuse", "eras", "native"]))
 def test_plans_of_facts_by_kind_are_equal(files, on_mismatch):
     facts, asked = facts_of(*files), spec("time", on_mismatch=on_mismatch)

@@ -20,16 +20,17 @@ _DEFAULTS = {"init": True, "repr": True, "eq": True, "frozen": False}
 
 
 _SPECIAL = re.compile("ClassVar|InitVar|KW_ONLY")
-_USES = 10  # without compiling; each takes some microseconds more
+_USES = 6  # without compiling; each takes some microseconds more
 
 
 class _Deferred:
     """Stands in for a method; what looks it up often enough puts the method in its place."""
 
-    __slots__ = ("cls", "how", "left", "name")
+    __slots__ = ("cls", "fields", "how", "left", "name")
 
-    def __init__(self, cls: type, name: str, how: dict[str, bool]) -> None:
+    def __init__(self, cls: Any, name: str, how: dict[str, bool]) -> None:
         self.cls, self.name, self.how = cls, name, how
+        self.fields = dataclasses.fields(cls)
         self.left = 0 if name == "__repr__" else _USES
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -46,7 +47,7 @@ class _Deferred:
 
     def initialize(self, instance: Any, /, *args: Any, **named: Any) -> None:
         """Do what the compiled ``__init__`` does, which itself refuses wrong arguments."""
-        values = _bound(dataclasses.fields(self.cls), args, named)
+        values = _bound(self.fields, args, named)
         if values is None:
             self.method()(instance, *args, **named)
             return
@@ -62,7 +63,7 @@ class _Deferred:
             return True
         if other.__class__ is not instance.__class__:
             return NotImplemented
-        names = [each.name for each in dataclasses.fields(self.cls) if each.compare]
+        names = [each.name for each in self.fields if each.compare]
         return all(getattr(instance, name) == getattr(other, name) for name in names)
 
 

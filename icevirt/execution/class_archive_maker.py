@@ -118,8 +118,9 @@ def _run_java(java: Java, *options: str) -> None:
         said = [line for line in (ran.stdout + ran.stderr).splitlines() if line.strip()]
         raise BuildError(
             "Java made no archive of Spark's classes",
-            do="Java stores classes of JAR files only: SPARK_CONF_DIR and the class path must name"
-            " no directory that has files. Without an archive Spark starts as before.",
+            do="SPARK_CONF_DIR and the class path must name no directory that has files, as Java"
+            " stores classes of JARs only. Or try another Java: 17 and 25 can, 21 rejects an"
+            " archive of Spark's JARs. Without one Spark starts as before.",
             java=str(java.path),
             cause=said[-1] if said else f"exit status {ran.returncode}",
         )

@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
 
@@ -189,29 +189,33 @@ class IcechunkStore(IcevirtStore):
         Returns:
             The indices of chunks that were left out; None where there are none.
         """
-        refused: list[Index] = []
-        single = self._accepting.refuses or self._accepting.any_location
-        if validate_containers and len(locations) and not single:
-            known = self._is_covered(locations)
-            if not known.all():
-                first = arr_offset or (0,) * len(chunk_grid_shape)
-                places = np.argwhere(~known.reshape(tuple(chunk_grid_shape))) + np.array(first)
-                refused = [tuple(index) for index in places.tolist()]
-                locations = [
-                    url if fits else "" for url, fits in zip(locations, known, strict=True)
-                ]
         any_location = self._accepting.any_location or not validate_containers
-        with self._any_location(any_location):
-            super().set_virtual_refs_arr(
-                array_path,
-                chunk_grid_shape,
-                locations,
-                offsets,
-                lengths,
-                arr_offset=arr_offset,
-                checksum=checksum,
-            )
-        return refused or None
+
+        def set_all(urls: Sequence[str]) -> None:
+            with self._any_location(any_location):
+                super(IcechunkStore, self).set_virtual_refs_arr(
+                    array_path,
+                    chunk_grid_shape,
+                    urls,
+                    offsets,
+                    lengths,
+                    arr_offset=arr_offset,
+                    checksum=checksum,
+                )
+
+        try:  # mostly containers cover all, which is checked by column
+            set_all(locations)
+        except InvalidInputError:
+            if any_location or self._accepting.refuses:
+                raise
+            known = self._is_covered(locations)
+            if known.all():
+                raise
+            set_all([url if fits else "" for url, fits in zip(locations, known, strict=True)])
+            first = arr_offset or (0,) * len(chunk_grid_shape)
+            places = np.argwhere(~known.reshape(tuple(chunk_grid_shape))) + np.array(first)
+            return [tuple(index) for index in places.tolist()]
+        return None
 
     async def set_partial_values(self, key_start_values: Any) -> None:
         """Refuse: no version of the format can do it, and icechunk's fails too."""
@@ -232,14 +236,12 @@ class IcechunkStore(IcevirtStore):
             any_location = self._accepting.any_location
             self._session.set_chunks(array_path, table, any_location=any_location)
 
-    def _is_covered(self, locations: Sequence[str]) -> Any:
+    def _is_covered(self, locations: Sequence[str]) -> NDArray[np.bool_]:
         """Say which locations a container covers; an empty one needs none."""
         prefixes = prefixes_of(self._session.config.virtual_chunk_containers.values())
         distinct = dict.fromkeys(locations)
         known = dict(zip(distinct, map(str.startswith, distinct, repeat(prefixes)), strict=True))
         known[""] = True
-        if all(known.values()):
-            return np.ones(len(locations), np.bool_)
         return np.fromiter(map(known.__getitem__, locations), np.bool_, len(locations))
 
 

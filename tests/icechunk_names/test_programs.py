@@ -325,3 +325,52 @@ def test_functions_of_credentials_raise_what_programs_catch():
             call()
         assert isinstance(caught.value, ValueError)
         assert caught.value.message
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [(), (0,), (1, 4), (0, 1, 2, 3, 4, 5)],
+    ids=["none", "the first", "two", "all"],
+)
+def test_chunks_that_no_container_covers_are_left_out_and_returned(tmp_path, left_out):
+    (tmp_path / "data").mkdir()
+    prefix = (tmp_path / "data").as_uri() + "/"
+    foreign = "file:///elsewhere/"
+    locations = [f"{foreign if n in left_out else prefix}f{n}" for n in range(6)]
+    locations[2] = "" if 2 not in left_out else locations[2]
+    found = {}
+    for ice in (official, ours):
+        config = ice.RepositoryConfig.default()
+        store = ice.local_filesystem_store(str(tmp_path / "data"))
+        config.set_virtual_chunk_container(ice.VirtualChunkContainer(prefix, store))
+        repo = ice.Repository.create(ice.in_memory_storage(), config=config)
+        session = repo.writable_session("main")
+        zarr.create_array(session.store, name="v", shape=(4, 6), chunks=(1, 2), dtype="i4")
+        answer = session.store.set_virtual_refs_arr(
+            "v",
+            chunk_grid_shape=(2, 3),
+            arr_offset=(1, 0),
+            locations=locations,
+            offsets=np.arange(6, dtype=np.uint64),
+            lengths=np.full(6, 8, np.uint64),
+            validate_containers=True,
+        )
+        kept = sorted(session.all_virtual_chunk_locations())
+        found[ice.__name__] = answer and sorted(map(tuple, answer)), kept
+    assert found["icechunk"] == found["icevirt.icechunk"]
+    refused = [(1 + n // 3, n % 3) for n in left_out]
+    assert found["icechunk"][0] == (refused or None)
+
+
+def test_an_error_of_covered_locations_is_the_error(tmp_path):
+    prefix = tmp_path.as_uri() + "/"
+    config = ours.RepositoryConfig.default()
+    store = ours.local_filesystem_store(str(tmp_path))
+    config.set_virtual_chunk_container(ours.VirtualChunkContainer(prefix, store))
+    repo = ours.Repository.create(ours.in_memory_storage(), config=config)
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="v", shape=(2,), chunks=(1,), dtype="i4")
+    with pytest.raises(ours.IcechunkError, match="do not fill the box"):
+        session.store.set_virtual_refs_arr(
+            "v", chunk_grid_shape=(2,), locations=[prefix + "a"], offsets=[0], lengths=[4]
+        )

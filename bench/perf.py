@@ -125,17 +125,16 @@ def measured(name: str, side: str, folder: Path) -> tuple[float, float]:
     """Run one side of a row in a process of its own; return clock and processor time, seconds."""
     command = [sys.executable, __file__, "--child", name, side, str(folder)]
     begin = time.perf_counter()
-    said = tempfile.TemporaryFile()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said)
-    assert process.stdout is not None
-    printed = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    took = time.perf_counter() - begin
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        said.seek(0)
-        sys.exit(f"{name}, {side}: ended with {process.returncode}\n{said.read().decode()}")
-    said.close()
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said)
+        assert process.stdout is not None
+        printed = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        took = time.perf_counter() - begin
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            said.seek(0)
+            sys.exit(f"{name}, {side} ended with {process.returncode}\n{said.read().decode()}")
     if ROWS[name].whole:
         return took, usage.ru_utime + usage.ru_stime
     clock, processor = json.loads(printed)

@@ -247,8 +247,8 @@ def test_a_file_that_may_not_be_read_is_unreadable_and_not_corrupt(days, catalog
 def test_what_a_command_did_with_a_catalog_is_said_in_words(days, catalog, tmp_path, run):
     icevirt.scan_files(days, catalog)
     out = tmp_path / "files.parquet"
-    told = run("catalog", catalog, "--table", "files", "--to", out)[1]
-    assert told == f"3 rows of the table files written to {out}\n"
+    printed = run("catalog", catalog, "--table", "files", "--to", out)[1]
+    assert printed == f"3 rows of the table files written to {out}\n"
     assert run("catalog", catalog, "--forget", days[0])[1] == "1 scan of 1 file forgotten\n"
     status, _, error = run("catalog", catalog, "--forget", days[0])
     assert status == 1
@@ -257,9 +257,9 @@ def test_what_a_command_did_with_a_catalog_is_said_in_words(days, catalog, tmp_p
 
 def test_a_scan_with_too_many_bad_files_says_how_to_go_on(days, catalog, run):
     spoil(days[1])
-    status, told, _ = run("scan", *days, "--catalog", catalog)
+    status, printed, _ = run("scan", *days, "--catalog", catalog)
     assert status == 1
     advice = "To go on without them, scan and build with --max-bad-files 1."
-    assert told.endswith(f"{advice}\n")
-    status, told, _ = run("scan", *days, "--catalog", catalog, "--max-bad-files", 1)
-    assert (status, advice in told) == (0, False)
+    assert printed.endswith(f"{advice}\n")
+    status, printed, _ = run("scan", *days, "--catalog", catalog, "--max-bad-files", 1)
+    assert (status, advice in printed) == (0, False)

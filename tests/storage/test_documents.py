@@ -11,7 +11,8 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | r
 
 
 @pytest.mark.parametrize("at", range(len(BLOCKS)))
-def test_an_example_of_the_page_runs(at, s3_server, monkeypatch):
+def test_an_example_of_the_page_runs(at, s3_server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     for name, value in {
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",

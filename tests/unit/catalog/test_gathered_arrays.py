@@ -38,7 +38,12 @@ ROWS = st.lists(
 )
 
 
-@given(st.lists(ROWS, min_size=1, max_size=5), st.integers(1, 6), st.sampled_from([1, 1 << 40]), st.randoms())
+@given(
+    st.lists(ROWS, min_size=1, max_size=5),
+    st.integers(1, 6),
+    st.sampled_from([1, 1 << 40]),
+    st.randoms(),
+)
 def test_they_are_the_rows_of_all_parts(parts, most, wide, random):
     """However many kinds may be, and in whichever order parts come."""
     order = [*range(len(parts))]

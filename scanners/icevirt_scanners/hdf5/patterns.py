@@ -124,7 +124,7 @@ def _numbered(value: FixedStrings | References, numbers: dict[int, int]) -> Hash
         return value
     with suppress(KeyError):
         return tuple(tuple(numbers[one] for one in some) for some in value.addresses)
-    raise NotUnderstoodError("an object that is no dataset of the file")
+    raise NotUnderstoodError("an object that is not a dataset of the file")
 
 
 class Recording:

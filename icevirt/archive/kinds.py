@@ -53,7 +53,7 @@ class KindColumn:
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> NDArray[np.integer]:
         if copy is False:
-            raise ValueError("rows are numbered by spreading the numbers of kinds, which copies them")
+            raise ValueError("the numbers of rows are computed from kinds, as a copy")
         return self.astype(self.dtype if dtype is None else dtype)
 
     def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]

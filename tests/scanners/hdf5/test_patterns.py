@@ -217,3 +217,19 @@ def test_values_behind_the_end_of_a_file_are_noticed_where_its_headers_are_known
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - 8)
     assert scanned(path) == by_itself(path) != whole_one
+
+
+def test_types_that_stand_elsewhere_in_the_file_are_compared(tmp_path):
+    """The headers of the variables are equal: only the types differ to which they point."""
+    paths = []
+    for name in ("<f4", "<i4", ">f4", "<u4"):
+        paths.append(tmp_path / f"{len(paths)}.h5")
+        with h5py.File(paths[-1], "w") as file:
+            file["type"] = np.dtype(name)
+            made = file.create_dataset("x", (10,), dtype=file["type"], chunks=(5,))
+            made[:] = np.arange(10)
+            made.attrs.create("limit", np.array(3), dtype=file["type"])
+    forget()
+    in_a_row = [scanned(path) for path in paths]
+    assert in_a_row == [by_itself(path) for path in paths]
+    assert len({text.partition("fill_value")[0] for text in in_a_row}) == 4

@@ -311,7 +311,7 @@ def _ref(refs: Mapping[str, ObjectId12], name: str, kind: str) -> ObjectId12:
             f"no such {kind}",
             do=f"The repository has {there or f'no {kind}'}."
             f" To create it: repo.create_{kind}({name!r}, snapshot_id)"
-            f" (icevirt {kind} create REPO {quote(name)}).",
+            f" (icevirt {kind} create REPO {quote(str(name))}).",
             **{kind: name},
         )
     return target

@@ -168,7 +168,7 @@ def test_unlike_coordinates_are_refused(tmp_path, repo_path):
 
 def test_without_labels_the_way_to_stack_is_reported(tmp_path, repo_path):
     files = [write_run(tmp_path / f"{n}.nc", n) for n in (1, 2)]
-    with pytest.raises(CombineError, match="pass labels"):
+    with pytest.raises(CombineError, match=r"give its labels: combine_options=\{\"labels\""):
         icevirt.build(files, repo_path, concat_dim="run")
 
 

@@ -287,14 +287,14 @@ def test_without_authorisation_nothing_is_asked_of_the_server(archive, tmp_path,
     remote = named(tmp_path, archive, authorize=None)
     with pytest.raises(UnauthorizedError) as caught:
         read(remote)
-    assert archive.prefix in caught.value.do
+    assert archive.prefix in caught.value.fixes[0].python
 
 
 def test_the_refusal_holds_what_to_pass(archive, tmp_path):
     remote = archive.refer(tmp_path, authorize=None)
     with pytest.raises(UnauthorizedError) as caught:
         remote.array()[:]
-    _, _, argument = caught.value.do.partition("authorize_virtual_chunk_access=")
+    _, _, argument = caught.value.fixes[0].python.partition("authorize_virtual_chunk_access=")
     (entry,) = eval(argument)
     assert entry in archive.authorize
 

@@ -72,7 +72,7 @@ PROGRAM = """
     if route == "shuffle":
         routes._FEW_READS = routes._FACTOR = -1
     settings = session._settings
-    session._settings = lambda cores: settings(cores) | {
+    session._settings = lambda *given: settings(*given) | {
         "spark.master": master, "spark.executor.memory": "512m"
     } | json.loads(os.environ["SETTINGS"])
     with default_executor("processes" if master == "processes" else "spark"):

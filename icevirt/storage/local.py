@@ -40,6 +40,7 @@ from icevirt.storage.protocol import (
 
 _PATIENCE = 300.0  # seconds that a writer waits for the lock
 _TRIES = 20  # to open a file that is there
+_REPLACING = (0.001, 0.004, 0.016, 0.064)  # seconds that FUSE may take to replace a file
 _LOCK = "lock#0"  # a file that no listing shows, and that stays
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _REMEDIES = {
@@ -421,11 +422,15 @@ def _holds_something(directory: str) -> bool:
 
 def _open(full: str) -> int:
     """Open a file; of FUSE, one that is replaced at that moment seems not to be there."""
+    waits = iter(_REPLACING)
     for _ in range(_TRIES):
         with suppress(FileNotFoundError):
             return os.open(full, os.O_RDONLY | os.O_CLOEXEC)
         if not os.path.lexists(full):
-            break
+            mount = mount_of(full)
+            if mount is None or not mount.is_fuse or (wait := next(waits, None)) is None:
+                break
+            time.sleep(wait)
     return os.open(full, os.O_RDONLY | os.O_CLOEXEC)
 
 

@@ -40,7 +40,7 @@ from icevirt.storage.protocol import (
 
 _PATIENCE = 300.0  # seconds that a writer waits for the lock
 _TRIES = 20  # to open a file that is there
-_REPLACING = (0.001, 0.004, 0.016, 0.064)  # seconds that FUSE may take to replace a file
+_REPLACING = (0.001, 0.004, 0.016, 0.064, 0.2)  # seconds that FUSE may take to replace a file
 _LOCK = "lock#0"  # a file that no listing shows, and that stays
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _REMEDIES = {

@@ -82,32 +82,3 @@ def test_a_repository_has_writers_of_one_mount_at_a_time(mounts):
     repo = icevirt.Repository.open(first)
     with pytest.raises(StorageError, match="remove the file"):
         repo.create_branch("late", repo.lookup_branch("main"))
-
-
-REPLACER = """
-import os, sys
-print(flush=True)
-while True:
-    with open(sys.argv[1] + ".new", "w") as file:
-        file.write("1")
-    os.replace(sys.argv[1] + ".new", sys.argv[1])
-"""
-READER = """
-import sys
-from icevirt.storage.local import LocalStorage
-
-for _ in range(3000):
-    assert LocalStorage(sys.argv[1]).get("count") == b"1"
-"""
-
-
-def test_a_file_that_is_replaced_all_the_time_is_always_there(mounts):
-    """FUSE moves a file that someone reads out of the way before another takes its place."""
-    LocalStorage(mounts[0]).put_if("count", b"1", was=None)
-    command = [sys.executable, "-c", REPLACER, str(mounts[0] / "count")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as replacing:
-        replacing.stdout.readline()
-        readers = [subprocess.Popen([sys.executable, "-c", READER, mounts[0]]) for _ in range(3)]
-        failed = [each.wait() for each in readers]
-        replacing.kill()
-    assert failed == [0, 0, 0]

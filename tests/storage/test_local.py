@@ -14,7 +14,7 @@ import pytest
 
 import icevirt
 from builds.support import write_days
-from icevirt.errors import InvalidInputError, StorageError
+from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.execution.selection import default_executor
 from icevirt.storage import claims, durable, local, mounts, probe
 from icevirt.storage.constructors import storage_of
@@ -522,3 +522,23 @@ def test_a_writer_that_asks_for_no_lock_is_noticed_when_it_was_quicker(tmp_path,
     outcome = storage.put_if("repo", b"ours", was=storage.get_versioned("repo")[1])
     assert outcome == LostRace()
     assert storage.get("repo") == b"theirs"
+
+
+@pytest.mark.parametrize("kind", ["fuse.bindfs", "ext4"])
+def test_a_file_that_fuse_replaces_at_that_moment_is_waited_for(tmp_path, kind, monkeypatch):
+    """FUSE moves a file that someone reads out of the way before another takes its place."""
+    waits = []
+
+    def sleep(seconds):
+        waits.append(seconds)
+        if len(waits) == 3:
+            (tmp_path / "a").write_bytes(b"new")
+
+    monkeypatch.setattr(local, "mount_of", lambda _: mounts.Mount(kind))
+    monkeypatch.setattr(local.time, "sleep", sleep)
+    if kind == "ext4":
+        with pytest.raises(ObjectNotFoundError):
+            LocalStorage(tmp_path).get("a")
+    else:
+        assert LocalStorage(tmp_path).get("a") == b"new"
+    assert len(waits) == (0 if kind == "ext4" else 3)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perf_inputs import (
     LOOKED_UP,
@@ -22,6 +23,10 @@ from perf_inputs import (
     opened,
     staged,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Clock:
@@ -157,40 +162,43 @@ def one_of_many(client: str) -> Callable[[Path], None]:
     return work
 
 
-def scattered(client: str) -> Callable[[Path], None]:
-    """Read chunks of an array here and there."""
+def some(client: str, name: str, choose: Callable[[], NDArray[np.int64]]) -> Callable[[Path], None]:
+    """Read the chosen chunks of an array."""
 
     def work(folder: Path) -> None:
-        import numpy as np
         import zarr
 
         prefix = folder.as_uri() + "/"
-        repo = opened(client, folder / "many", authorized=prefix)
+        repo = opened(client, folder / name, authorized=prefix)
         array = zarr.open_array(repo.readonly_session("main").store, path="v", mode="r")
-        at = np.sort(np.random.default_rng(0).choice(LOOKED_UP, READS, replace=False))
+        at = choose()
         with CLOCK.running():
             found = array.oindex[at]
         assert (found == at % 1000).all()
 
     return work
+
+
+def scattered(client: str) -> Callable[[Path], None]:
+    """Read chunks of an array here and there."""
+
+    def choose() -> NDArray[np.int64]:
+        import numpy as np
+
+        return np.sort(np.random.default_rng(0).choice(LOOKED_UP, READS, replace=False))
+
+    return some(client, "many", choose)
 
 
 def one_of_each(client: str) -> Callable[[Path], None]:
     """Read a chunk of each of forty manifests."""
 
-    def work(folder: Path) -> None:
+    def choose() -> NDArray[np.int64]:
         import numpy as np
-        import zarr
 
-        prefix = folder.as_uri() + "/"
-        repo = opened(client, folder / "split", authorized=prefix)
-        array = zarr.open_array(repo.readonly_session("main").store, path="v", mode="r")
-        at = np.arange(SPLIT // 2, LOOKED_UP, SPLIT)
-        with CLOCK.running():
-            found = array.oindex[at]
-        assert (found == at % 1000).all()
+        return np.arange(SPLIT // 2, LOOKED_UP, SPLIT)
 
-    return work
+    return some(client, "split", choose)
 
 
 def over_http(client: str) -> Callable[[Path], None]:

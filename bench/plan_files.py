@@ -9,8 +9,7 @@ The catalog is synthetic: one small NetCDF file of ten arrays is scanned for rea
 repeated for every file with another URL, etag and time, and chunks of other lengths. Parts are as
 large as a scan makes them. A process of its own then does what the driver of a build does between
 scan and write: it lists the files, looks them up in the catalog, reads their facts, resolves them
-for the way of combining, combines them, and deals the work to tasks. References are not in it;
-nobody reads them here.
+for the way of combining, combines them, and deals the work to tasks. References are not in it.
 
 Printed are seconds of processor time by step, the peak of the process's memory beyond what it has
 after its imports (the list of files is part of it), and bytes of the catalog. `x` divides by the

@@ -1,7 +1,7 @@
 """Make the archive of Spark's classes: see which classes a session loads, and let Java store them.
 
-The archive holds all of them, those of Java itself too: a trimmed runtime has no archive of its own
-on which another could be based.
+The archive holds all of them, also the classes of Java itself: a trimmed runtime has no archive of
+its own on which another could be based.
 """
 
 from __future__ import annotations

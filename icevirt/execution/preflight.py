@@ -237,7 +237,7 @@ def _places(sources: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_readable(access: SourceAccess, url: str) -> bool:
-    """Say whether the driver reads a source; a file that nobody reads is the scan's to judge."""
+    """Say whether the driver reads a source; the scan judges a file that cannot be read."""
     try:
         with granted(access), open_source(url) as source:
             source.read(0, 1)

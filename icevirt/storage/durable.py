@@ -163,7 +163,7 @@ class UnnamedFiles:
         self._sync = sync
         self._fds: list[int] = []
         self._folders: dict[str, int] = {}  # that are open, by path
-        self._changed: dict[str, int] = {}  # those of them that got a name
+        self._changed: dict[str, int] = {}  # directories in which a name was made
 
     def __enter__(self) -> Self:
         return self

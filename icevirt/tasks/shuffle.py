@@ -59,7 +59,7 @@ class Bound:
 class _Need:
     """What an item needs of a part: some files of some arrays."""
 
-    item: int  # its place among those that are to be written
+    item: int  # its place among the items to write
     boxes: Mapping[str, tuple[Bound, ...]]  # by array
     rows: NDArray[np.int32]  # of the files in the part
     places: NDArray[np.int32]  # of the same files in the item

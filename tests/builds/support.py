@@ -121,6 +121,14 @@ def opened(repo, **options):
     )
 
 
+def verified(repo, containers):
+    """Compare every chunk of a repository with its file; return what was checked."""
+    checked = icevirt.verify(repo, full=True, authorize_virtual_chunk_access=containers).checked
+    assert not checked.differences
+    assert not checked.not_compared
+    return checked
+
+
 def official(repo):
     """Open a repository with the official client, everything in it authorised."""
     storage = icechunk.local_filesystem_storage(repo)

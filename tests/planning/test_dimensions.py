@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import official
+from builds.support import official, verified
 from fixtures import archives
 from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError
@@ -21,11 +21,7 @@ pytestmark = pytest.mark.usefixtures("in_process")
 
 def opened(repo, report, **how):
     """Open with icevirt, every chunk verified, and compare with what the official client reads."""
-    checked = icevirt.verify(
-        repo, full=True, authorize_virtual_chunk_access=report.containers
-    ).checked
-    assert not checked.differences
-    assert not checked.not_compared
+    verified(repo, report.containers)
     ours = xr.open_dataset(
         repo, engine="icevirt", authorize_virtual_chunk_access=report.containers, **how
     ).load()

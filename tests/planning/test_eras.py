@@ -18,7 +18,7 @@ import zarr
 from typer.testing import CliRunner
 
 import icevirt
-from builds.support import official, write_day
+from builds.support import official, verified, write_day
 from builds.xarray_answer import combined
 from fixtures import archives
 from grouping import grouped
@@ -34,11 +34,7 @@ pytestmark = pytest.mark.usefixtures("in_process")
 
 def as_one(repo, report, **how):
     """Open all eras as one dataset, after every chunk was held against its file."""
-    checked = icevirt.verify(
-        repo, full=True, authorize_virtual_chunk_access=report.containers
-    ).checked
-    assert not checked.differences
-    assert not checked.not_compared
+    verified(repo, report.containers)
     return xr.open_dataset(
         repo,
         engine="icevirt",

@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 import icevirt
+from builds.support import verified
 from fixtures import archives
 from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError
@@ -17,10 +18,7 @@ pytestmark = pytest.mark.usefixtures("in_process")
 
 def opened(repo, report, **how):
     """Open with icevirt, every chunk verified."""
-    checked = icevirt.verify(
-        repo, full=True, authorize_virtual_chunk_access=report.containers
-    ).checked
-    assert not checked.differences
+    checked = verified(repo, report.containers)
     assert checked.chunks == report.references.virtual
     return xr.open_dataset(
         repo, engine="icevirt", authorize_virtual_chunk_access=report.containers, **how

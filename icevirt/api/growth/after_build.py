@@ -39,7 +39,7 @@ def ends_of(plan: BuildPlan, files: FileColumns, arrays: ArrayColumns) -> NDArra
 
 
 def _row_of(planned: FileColumns, files: FileColumns, at: int) -> NDArray[np.int64]:
-    """Return where a file of the facts stands among those of the plan, if it is there."""
+    """Return the row that a file of the facts has in the plan, if it has one."""
     name = files.parts[int(files.part[at])]
     if name not in planned.parts:
         return np.zeros(0, np.int64)

@@ -17,7 +17,7 @@ from icevirt.planning.remedies import fix
 def decoded(raw: NDArray[np.generic], attributes: Mapping[str, object]) -> NDArray[np.generic]:
     """Return labels as numbers in their order: unsigned where the file says so, and scaled.
 
-    An offset moves all of them alike and is left out.
+    An offset moves all of them by the same amount and is left out.
     """
     unsigned = str(attributes.get("_Unsigned", "")).lower()
     if unsigned in ("true", "false") and raw.dtype.kind in "iu":

@@ -303,7 +303,7 @@ def _digests(
     wanted: KindColumn,
     stored: NDArray[np.int64],
 ) -> Coded:
-    """Return the digests that are wanted; of rows whose values are stored, those of the values."""
+    """Return the wanted digests: of a row whose values are stored, the digest of these values."""
     number = {"": 0}
     own = np.array([number.setdefault(t, len(number)) for t in arrays.digest.values], np.int64)
     other = np.array([number.setdefault(t, len(number)) for t in beside.digest.values], np.int64)

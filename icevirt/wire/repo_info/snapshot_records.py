@@ -2,7 +2,7 @@
 
 Spec: "Repo Info File", SnapshotInfo. Each record is followed by its message: the distance to the
 message is then constant, and so is the distance to an empty list of metadata, which zstd compresses
-to almost nothing. A commit adds one record among those of the file before (`SnapshotRecords`).
+to almost nothing. A commit adds one record to the bytes of the file before (`SnapshotRecords`).
 """
 
 from __future__ import annotations

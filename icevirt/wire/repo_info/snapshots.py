@@ -145,7 +145,7 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
         )
 
     def _with_few(self) -> SnapshotInfos | None:
-        """Put new snapshots among those of the file; None if more than that changed."""
+        """Add new snapshots to the records of the file; None if more than that changed."""
         index, records = self._index, self._records
         if not index.is_sorted:
             return None

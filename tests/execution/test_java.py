@@ -122,3 +122,25 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(tmp_path, clean_env):
     clean_env.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     found = java.Java(path=Path(sys.executable), version=21, origin="PATH")
     assert (java.java_home(found) / "bin" / "java").is_file()
+
+
+@pytest.mark.parametrize("fault", ["above", "link"])
+def test_a_cache_that_others_can_write_gives_spark_no_program(tmp_path, clean_env, fault):
+    """Spark runs the script with the rights of the user."""
+    cache, mine = tmp_path / "cache", tmp_path / "mine"
+    clean_env.setenv("XDG_CACHE_HOME", str(cache))
+    found = java.Java(path=Path(sys.executable), version=21, origin="PATH")
+    home = java.java_home(found)
+    assert (home.parent.parent, home.stat().st_mode & 0o777) == (cache, 0o700)
+    home.chmod(0o755)  # as older versions made it
+    assert java.java_home(found) == home
+    assert home.stat().st_mode & 0o077 == 0
+    if fault == "above":
+        cache.chmod(0o777)
+    else:
+        home.rename(mine)
+        home.symlink_to(mine)
+    elsewhere = java.java_home(found)
+    assert elsewhere.parent != home.parent
+    assert (elsewhere / "bin" / "java").read_text() == (home / "bin" / "java").read_text()
+    assert elsewhere.stat().st_mode & 0o777 == 0o700

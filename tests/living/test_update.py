@@ -98,11 +98,16 @@ def test_files_delivered_twice_hold_back_no_file_between_them(repo, archive):
 
 
 def test_files_alone_that_are_held_back_are_recorded_without_another_commit_each_time(
-    repo, archive
+    repo, archive, run
 ):
     (archive / "bad.nc").write_bytes(b"not yet" * 400)
     report = icevirt.update(repo)
     assert report.already_built
+    said = run("update", repo)[1]
+    assert said.startswith("Unchanged ")
+    assert "bad.nc" in said
+    assert "no file is new" not in said
+    assert run("update", repo, "--dry-run")[1].startswith("Unchanged ")
     assert (held(repo), report.snapshot_id) == ({"bad.nc": "scan"}, tip(repo))
     assert icevirt.update(repo).snapshot_id == report.snapshot_id
     session = official(repo).writable_session("main")

@@ -146,20 +146,17 @@ def _opened(
         return None
     if hashlib.blake2b(head, digest_size=16).hexdigest() != digest:
         raise damaged(info.path, "its head has another checksum")
-    try:
-        magic, version, rows, count, parts = _HEAD.unpack_from(head)
-        if magic != _MAGIC:
-            raise ValueError("it is no index")
-        if version != _VERSION:
-            return None
-        blocks = -(-count // _ROWS)
-        tables = np.frombuffer(head, _PART, parts, _HEAD.size)
-        held = np.frombuffer(head, _BLOCK, blocks, _HEAD.size + tables.nbytes)
-        is_whole = len(head) == _HEAD.size + tables.nbytes + held.nbytes
-        if rows != _ROWS or not is_whole or info.size != len(head) + count * _ENTRY.itemsize:
-            raise ValueError("its sizes do not agree")
-    except (struct.error, ValueError) as error:
-        raise damaged(info.path, str(error)) from error
+    if len(head) < _HEAD.size or not head.startswith(_MAGIC):
+        raise damaged(info.path, "it is no index")
+    _, version, rows, count, parts = _HEAD.unpack_from(head)
+    if version != _VERSION:
+        return None
+    sizes = parts * _PART.itemsize, -(-count // _ROWS) * _BLOCK.itemsize
+    is_whole = length == _HEAD.size + sum(sizes)
+    if rows != _ROWS or not is_whole or info.size != length + count * _ENTRY.itemsize:
+        raise damaged(info.path, "its sizes do not agree")
+    tables = np.frombuffer(head[_HEAD.size :][: sizes[0]], _PART)
+    held = np.frombuffer(head[_HEAD.size + sizes[0] :], _BLOCK)
     return PartIndex(
         storage=storage,
         path=info.path,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from icevirt.archive.kinds import KindColumn, NumberColumn, RunColumn, counted, occurring, spread
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.deferred_dataclass import dataclass
+from icevirt.model.indices import are_all
 from icevirt.model.strings import Strings, gather
 
 _BLOCK = 1 << 16  # rows that are looked at together
@@ -260,7 +261,7 @@ class FileColumns:
 
     def take(self, rows: NDArray[np.integer]) -> FileColumns:
         """Return the given rows, in their order, with only the parts they need."""
-        if len(rows) == len(self) and np.array_equal(rows, np.arange(len(rows))):
+        if are_all(rows, len(self)):
             return self
         used, part = np.unique(self.part[rows], return_inverse=True)
         return FileColumns(

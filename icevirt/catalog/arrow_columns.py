@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import Coded, Labels, by_first_appearance
 from icevirt.archive.kinds import narrow, spread
 from icevirt.catalog.row_checks import check_labels_dtype
+from icevirt.model.indices import are_all
 from icevirt.model.strings import gather
 
 _SHORT = 64  # bytes of labels that are not looked up among others
@@ -248,7 +249,7 @@ def place_of(
 
 def rows_of(table: Any, rows: NDArray[np.int64]) -> Any:
     """Return some rows of an Arrow table, itself where these are all."""
-    if len(rows) == len(table) and np.array_equal(rows, np.arange(len(rows))):
+    if are_all(rows, len(table)):
         return table
     return table.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)]))
 

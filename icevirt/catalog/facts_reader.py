@@ -84,8 +84,8 @@ def read_facts(
         strict=True,
     )
     for (part, places), table, arrays in both:
-        rows = _rows_at(numbers_of(table["row"]), chosen.row[places])
         with telling_damage(catalog.path_of("files", parts[part])):
+            rows = _rows_at(numbers_of(table["row"]), chosen.row[places])
             found.add(rows_of(table, rows), arrays, places)
     pa.default_memory_pool().release_unused()
     return found.closed(storage, parts)

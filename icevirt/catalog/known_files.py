@@ -8,7 +8,6 @@ be looked up in the list itself.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFiles
+from icevirt.catalog.file_hashes import HASHES, hashes_of
 from icevirt.errors import FormatError
 from icevirt.storage.protocol import Storage
 
 _FOLDER = "known"
-_ENTRY = np.dtype([("url", "<u8"), ("state", "<u8")])
 _WHOLE = 1 << 14  # entries that are read at once
 _SPREAD = 8  # standard deviations that a hash lies from its place at most
 _AT_ONCE = 16  # requests
@@ -43,7 +43,7 @@ def index_path(piece: str) -> str:
 
 def index_of(files: Iterable[SourceFile]) -> bytes:
     """Return the index of a piece of the list."""
-    raw: bytes = np.sort(_entries(files), order="url").tobytes()
+    raw: bytes = np.sort(hashes_of(SourceFiles(files)), order="url").tobytes()
     return raw
 
 
@@ -61,7 +61,7 @@ def look_up(
         ObjectNotFoundError: A piece has no index.
         FormatError: An index is damaged.
     """
-    wanted = _entries(files)
+    wanted = hashes_of(SourceFiles(files))
     listed, same = np.zeros(len(files), np.bool_), np.zeros(len(files), np.bool_)
     ranges = [
         (piece, count, low, high)
@@ -81,18 +81,6 @@ def look_up(
     ]
 
 
-def _entries(files: Iterable[SourceFile]) -> NDArray[np.void]:
-    rows = [
-        (_hash(file.url), _hash(f"{file.size} {file.last_modified} {file.etag} {file.url}"))
-        for file in files
-    ]
-    return np.array(rows, _ENTRY)
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
-
-
 def _ranges(count: int, urls: NDArray[np.uint64]) -> list[tuple[int, int]]:
     """Return which entries of an index hold some URLs if any do: few ranges, or all of it."""
     around = _SPREAD * math.isqrt(count) + _SPREAD
@@ -110,9 +98,9 @@ def _ranges(count: int, urls: NDArray[np.uint64]) -> list[tuple[int, int]]:
 
 
 def _read(storage: Storage, piece: str, count: int, low: int, high: int) -> NDArray[np.void]:
-    size = _ENTRY.itemsize
+    size = HASHES.itemsize
     raw = storage.get_range(index_path(piece), offset=low * size, length=(high - low) * size)
-    held = np.frombuffer(raw, _ENTRY)
+    held = np.frombuffer(raw, HASHES)
     if (held["url"][1:] < held["url"][:-1]).any():
         raise FormatError(
             "the index of a list of files is damaged",

@@ -1,13 +1,17 @@
 """Find which files a catalog already describes, and in which rows, without objects per file.
 
-A file is found by URL, size and checksum: a changed file is another file.
+A file is found by hashes of URL, size, checksum and time: a changed file is another file. Hashes
+are looked up in indexes of many parts (`icevirt.catalog.part_index`); the tables of a part are read
+where no index covers it, and where limits may have stopped a file that is found.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,15 +23,19 @@ from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.arrow_columns import are, bytes_of, numbers_of
 from icevirt.catalog.facts_reader import Chosen
+from icevirt.catalog.file_hashes import WantedFiles, hash_of_url, hashes_by_column
 from icevirt.catalog.parquet import read_tables, telling_damage
-from icevirt.catalog.parts import complete_parts
-from icevirt.errors import ScanMemoryError, ScanTimeoutError
+from icevirt.catalog.part_index import FEWEST, IndexWriter, PartIndex, read_indexes, table_of
+from icevirt.catalog.parts import tables_of_files
+from icevirt.errors import ObjectNotFoundError, ScanMemoryError, ScanTimeoutError
 from icevirt.model.strings import Strings
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import ObjectInfo, Storage
 
 _KEY = ["url", "etag", "size", "last_modified"]
 _STOPPED = ["code", "time_limit", "memory_limit"]
 _FORGOTTEN = "forgotten"
+_NOWHERE = (1 << 63) - 1
+_ROW = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,6 +70,8 @@ def settled(
     files: SourceFiles,
     limits: ScanLimits = DEFAULT,
     also: Sequence[str] = (),
+    *,
+    writer: IndexWriter | None = None,
 ) -> CatalogLookup:
     """Look files up in the catalog. Those that lower ``limits`` stopped are not described by it.
 
@@ -71,73 +81,139 @@ def settled(
         files: To be looked up.
         limits: Of the scan of a file.
         also: Identities of other scans, which count for files that this one does not describe.
+        writer: Writes an index of parts that have none, where these are many.
     """
     order = {name: at for at, name in enumerate(dict.fromkeys((identity, *also)))}
-    mine = (part for part in complete_parts(storage) if catalog.scan_of(part) in order)
+    tables = tables_of_files(storage)
+    mine = (part for part in tables if catalog.scan_of(part) in order)
     parts = tuple(sorted(mine, key=lambda part: (order[catalog.scan_of(part)], part)))
     forgotten = rows_forgotten(storage)
-    gone: dict[str, list[int]] = {}
-    for name, bad in (each for note in forgotten for each in note):
-        gone.setdefault(name, []).append(bad)
-    wanted = _Wanted(files) if parts else None
-    part, row = np.full(len(files), -1, np.int32), np.zeros(len(files), np.int32)
-    outgrown: list[tuple[int, int]] = []
-    paths = (catalog.path_of("files", name) for name in parts)
-    tables = read_tables(storage, paths, [*_KEY, "row", *_STOPPED], coded=["code"])
-    for number, (name, table) in enumerate(zip(parts, tables, strict=True)):
-        assert wanted is not None
-        with telling_damage(catalog.path_of("files", name)):
-            rows = _rows(table, limits)
-        at, found = wanted.among(rows)
-        if name in gone:
-            kept = ~np.isin(rows.row[found], gone[name])
-            at, found = at[kept], found[kept]
-        stopped = rows.stopped[found]
-        outgrown += [(number, each) for each in rows.row[found[stopped]].tolist()]
-        # files that two scans described at once are taken from the part whose name comes first
-        free = ~stopped & (part[at] < 0)
-        at, found = at[free][::-1], found[free][::-1]  # of a file's rows the first is set last
-        part[at], row[at] = number, rows.row[found]
-    columns = np.array(outgrown, np.int32).reshape(-1, 2)
-    stopped_rows = Chosen(part=columns[:, 0], row=columns[:, 1])
-    return CatalogLookup(
-        parts=parts, part=part, row=row, attempt=len(forgotten), outgrown=stopped_rows
-    )
+    search = _Search(files, parts, [tables[name] for name in parts])
+    search.leave_out(each for note in forgotten for each in note)
+    if len(parts) >= FEWEST:
+        search.look_into_indexes(read_indexes(storage, order))
+    search.read_tables(storage, limits, writer)
+    return search.done(len(forgotten))
+
+
+def parts_with(storage: Storage, urls: Collection[str]) -> list[str]:
+    """Return the parts that may describe files of these URLs, however they were listed."""
+    names = {table_of(info): name for name, info in tables_of_files(storage).items()}
+    left = {*names.values()}
+    found = set[str]()
+    wanted = WantedFiles(np.array([*map(hash_of_url, urls)], np.uint64))
+    for index in read_indexes(storage) if len(names) >= FEWEST else ():
+        with suppress(ObjectNotFoundError):  # another scan merged it meanwhile: tables are read
+            tables = np.unique(
+                np.concatenate([np.zeros(0, np.uint32), *(e[1] for e in index.found(wanted))])
+            )
+            found |= {names.get(index.tables[at], "") for at in tables.tolist()}
+            left -= {names.get(table, "") for table in index.tables}
+    return sorted((found | left) - {""})
+
+
+class _Search:
+    """Files that are looked for in some parts: the first part that has one counts.
+
+    Files that two scans described at once are taken from the part whose name comes first.
+    """
+
+    def __init__(
+        self, files: SourceFiles, parts: tuple[str, ...], tables: Sequence[ObjectInfo]
+    ) -> None:
+        self._parts, self._tables = parts, tables
+        self._wanted = WantedFiles.of(files if parts else SourceFiles())
+        self._best = np.full(len(files), _NOWHERE, np.int64)  # (files,) part << 32 | row
+        self._gone = np.zeros(0, np.int64)
+        self._indexed = np.zeros(len(parts), np.bool_)
+        self._read = np.ones(len(parts), np.bool_)  # parts whose tables have to be read
+        self._outgrown: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+        self._indexes: Sequence[PartIndex] = ()
+
+    def leave_out(self, rows: Iterable[tuple[str, int]]) -> None:
+        """Let rows of parts not count."""
+        number = {name: at for at, name in enumerate(self._parts)}
+        gone = [number[name] << 32 | row for name, row in rows if name in number]
+        self._gone = np.array(gone, np.int64)
+
+    def look_into_indexes(self, indexes: Sequence[PartIndex]) -> None:
+        """Look for files in indexes of parts."""
+        self._indexes = indexes
+        number = {table_of(info): at for at, info in enumerate(self._tables)}
+        for index in indexes:
+            part = np.array([number.get(table, -1) for table in index.tables], np.int64)
+            part[self._indexed[part]] = -1
+            if (part < 0).all():
+                continue
+            judged = np.zeros(len(self._parts), np.bool_)  # in tables, which say what stopped
+            try:
+                for at, table, row in index.found(self._wanted):
+                    there = part[table] >= 0
+                    judged[part[table[there & index.may_stop[table]]]] = True
+                    there &= ~index.may_stop[table]
+                    self._add(at[there], part[table[there]] << 32 | row[there])
+            except ObjectNotFoundError:  # another scan merged it meanwhile: tables are read
+                continue
+            covered = part[part >= 0]
+            self._indexed[covered] = True
+            self._read[covered] = judged[covered]
+
+    def read_tables(self, storage: Storage, limits: ScanLimits, writer: IndexWriter | None) -> None:
+        """Look for files in the tables that no index stands for."""
+        left = np.flatnonzero(self._read).tolist()
+        worth = self._worth_an_index() if writer is not None else frozenset()
+        paths = [self._tables[number].path for number in left]
+        columns = [*_KEY, "row", *_STOPPED]
+        tables = read_tables(storage, paths, columns, coded=["code"])
+        for number, path, table in zip(left, paths, tables, strict=True):
+            with telling_damage(path):
+                rows = _rows(table, limits)
+            at, found = self._wanted.among(rows.hashes)
+            code = number << 32 | rows.row[found].astype(np.int64)
+            stopped = rows.stopped[found]
+            self._outgrown.append(code[stopped][~np.isin(code[stopped], self._gone)])
+            self._add(at[~stopped], code[~stopped])
+            if writer is not None and number in worth:
+                writer.add(self._tables[number], rows.hashes, rows.row, may_stop=rows.may_stop)
+        if writer is not None:
+            writer.close(self._indexes, {table_of(info) for info in self._tables})
+
+    def _worth_an_index(self) -> frozenset[int]:
+        """Return the parts that no index covers, of scans that have many of them."""
+        left = np.flatnonzero(~self._indexed).tolist()
+        scans = Counter(catalog.scan_of(self._parts[number]) for number in left)
+        return frozenset(
+            number for number in left if scans[catalog.scan_of(self._parts[number])] >= FEWEST
+        )
+
+    def _add(self, at: NDArray[np.int32], code: NDArray[np.int64]) -> None:
+        if len(self._gone):
+            kept = ~np.isin(code, self._gone)
+            at, code = at[kept], code[kept]
+        np.minimum.at(self._best, at, code)
+
+    def done(self, attempt: int) -> CatalogLookup:
+        """Return what was found."""
+        is_found, outgrown = self._best != _NOWHERE, np.concatenate(self._outgrown)
+        return CatalogLookup(
+            parts=self._parts,
+            part=np.where(is_found, self._best >> 32, -1).astype(np.int32),
+            row=np.where(is_found, self._best & _ROW, 0).astype(np.int32),
+            attempt=attempt,
+            outgrown=Chosen(
+                part=(outgrown >> 32).astype(np.int32), row=(outgrown & _ROW).astype(np.int32)
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _FileRows:
     """Files of a part."""
 
-    url: Strings
-    etag: Strings
-    size: NDArray[np.int64]
-    last_modified: NDArray[np.int64]
+    hashes: NDArray[np.void]
     row: NDArray[np.int32]
     stopped: NDArray[np.bool_]  # by limits that were lower
-
-
-class _Wanted:
-    """The files that are looked for, by a hash of their URL that is nearly always unique."""
-
-    def __init__(self, files: SourceFiles) -> None:
-        self._files = files
-        self._urls, self._etags = files.urls.opened(), files.etags.opened()
-        numbers = self._urls.hashes()
-        self._order = np.argsort(numbers, kind="stable")
-        self._numbers = numbers[self._order]
-
-    def among(self, rows: _FileRows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the files that are among the rows, and which of these each one is."""
-        numbers, files = rows.url.hashes(), self._files
-        low = np.searchsorted(self._numbers, numbers, side="left")
-        count = np.searchsorted(self._numbers, numbers, side="right") - low
-        found = np.repeat(np.arange(len(numbers)), count)
-        at = self._order[np.arange(len(found)) + np.repeat(low - np.cumsum(count) + count, count)]
-        same = files.sizes[at] == rows.size[found]
-        same &= files.times[at] == rows.last_modified[found]
-        same &= self._urls[at].same(rows.url[found]) & self._etags[at].same(rows.etag[found])
-        return at[same], found[same]
+    may_stop: bool  # limits stopped some, whichever those were
 
 
 def forget(storage: Storage, parts: Sequence[str], rows: Chosen) -> str:
@@ -169,12 +245,16 @@ def _rows(table: Any, limits: ScanLimits) -> _FileRows:
     row = numbers_of(table["row"])
     if (np.sort(row) != np.arange(len(row))).any():
         raise ValueError("its rows are not numbered from 0")
+    slow, large = are(code, ScanTimeoutError.code), are(code, ScanMemoryError.code)
     return _FileRows(
-        url=Strings(*bytes_of(table["url"])),
-        etag=Strings(*bytes_of(table["etag"])),
-        size=numbers_of(table["size"]),
-        last_modified=numbers_of(table["last_modified"]),
+        hashes=hashes_by_column(
+            Strings(*bytes_of(table["url"])),
+            Strings(*bytes_of(table["etag"])),
+            numbers_of(table["size"]),
+            numbers_of(table["last_modified"]),
+        ),
         row=row.astype(np.int32),
-        stopped=(are(code, ScanTimeoutError.code) & (numbers_of(seconds) < limits.seconds))
-        | (are(code, ScanMemoryError.code) & (numbers_of(memory) < limits.memory)),
+        stopped=(slow & (numbers_of(seconds) < limits.seconds))
+        | (large & (numbers_of(memory) < limits.memory)),
+        may_stop=bool(slow.any() or large.any()),
     )

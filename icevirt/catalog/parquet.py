@@ -202,7 +202,7 @@ def damaged(path: str, cause: str) -> FormatError:
     folder, _, name = path.rpartition("/")
     if folder in ("files", "arrays", "refs"):
         do = rewritten(name.removesuffix(".parquet"))
-    elif folder in ("forgotten", "more", "scans"):
+    elif folder in ("forgotten", "known", "more", "scans"):
         do = f"Delete {path} from the catalog; the next scan writes it again if needed."
     else:
         do = "Pass the sources, or choose another directory for the catalog."

@@ -30,7 +30,7 @@ from icevirt.catalog.parquet import encode_table
 from icevirt.errors import AlreadyExistsError, FormatError, NotFoundError, ObjectNotFoundError
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import loads
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import ObjectInfo, Storage
 
 MARK = "catalog.json"
 """The object that makes a storage a catalog."""
@@ -105,8 +105,13 @@ def _version(storage: Storage) -> Any:
 
 def complete_parts(storage: Storage) -> dict[str, int]:
     """Return when the parts whose three tables are there were written, by name."""
+    return {name: info.last_modified for name, info in tables_of_files(storage).items()}
+
+
+def tables_of_files(storage: Storage) -> dict[str, ObjectInfo]:
+    """Return the tables of files, by the name of their part, which is complete."""
     return {
-        info.path.removeprefix("files/").removesuffix(".parquet"): info.last_modified
+        info.path.removeprefix("files/").removesuffix(".parquet"): info
         for info in storage.list("files")
         if info.path.endswith(".parquet")
     }

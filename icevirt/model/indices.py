@@ -14,6 +14,16 @@ from numpy.typing import NDArray
 _ROWS_AT_ONCE = 1 << 13  # which stay in the processor's cache, with the records around them
 
 
+def are_all(rows: NDArray[np.integer], count: int) -> bool:
+    """Say whether rows are all of ``count`` rows, in their order."""
+    return len(rows) == count and all(
+        np.array_equal(
+            rows[low : low + _ROWS_AT_ONCE], np.arange(low, min(low + _ROWS_AT_ONCE, count))
+        )
+        for low in range(0, count, _ROWS_AT_ONCE)
+    )
+
+
 def ascends(index: NDArray[np.integer]) -> bool:
     """Say whether rows are in strictly ascending lexicographic order."""
     return least_step(index) > 0

@@ -12,6 +12,7 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import NDArray
 
 from icevirt.deferred_dataclass import dataclass
+from icevirt.model.indices import are_all
 
 _ROWS_AT_ONCE = 1 << 14
 _OPEN_BLOCKS = 8  # of so many rows, that are not compressed by themselves
@@ -108,7 +109,7 @@ class Strings:
         return self.data[self.starts[row] : self.starts[row + 1]].tobytes().decode()
 
     def _take(self, rows: NDArray[np.int64]) -> Strings:
-        if len(rows) == len(self) and np.array_equal(rows, np.arange(len(rows))):
+        if are_all(rows, len(self)):
             return self
         return self._gathered(np.where(rows < 0, rows + len(self), rows))
 

@@ -26,6 +26,7 @@ from icevirt.catalog.facts_beside import BesideReader
 from icevirt.catalog.facts_reader import ClosedCatalog, read_facts
 from icevirt.catalog.lookup import CatalogLookup, forget, settled
 from icevirt.catalog.parquet import damaged
+from icevirt.catalog.part_index import IndexWriter
 from icevirt.catalog.scan_notes import describe_scan, note_asked
 from icevirt.errors import (
     BuildError,
@@ -102,7 +103,10 @@ class Scan:
 
     def settled(self) -> CatalogLookup:
         """Look up which of the files the catalog describes already."""
-        return settled(self.catalog, self.identity, self.files, self.limits, self.also)
+        writer = IndexWriter(self.catalog)
+        return settled(
+            self.catalog, self.identity, self.files, self.limits, self.also, writer=writer
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from icevirt.archive.reports.upkeep import Deleted, UnfinishedBuild
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.listings import ListPiece, pieces_of
 from icevirt.catalog.lookup import settled
+from icevirt.catalog.part_index import FOLDER as INDEXES
 from icevirt.catalog.parts import complete_parts
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
@@ -188,12 +189,16 @@ def _scans(
         return
     stay = _parts_needed(Below(storage, CATALOG), pieces, older_than)
     infos += [info for folder in _PASSING for info in storage.list(f"{CATALOG}{folder}")]
+    is_less = False
     for info in infos:
         table, _, name = info.path.removeprefix(CATALOG).partition("/")
         name = name.removesuffix(".parquet")
         part = schema.run_of(name) if table == "more" else name
         if is_old(info.last_modified, older_than) and part not in stay:
+            is_less |= table == "files"
             yield info
+    if is_less:  # the next scan writes an index of what stays
+        yield from storage.list(f"{CATALOG}{INDEXES}")
 
 
 def _parts_needed(catalog: Below, pieces: Mapping[str, ListPiece], older_than: int) -> set[str]:

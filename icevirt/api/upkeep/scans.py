@@ -10,9 +10,10 @@ import numpy as np
 
 from icevirt.archive import catalog as schema
 from icevirt.catalog.facts_reader import Chosen
-from icevirt.catalog.lookup import forget, rows_forgotten
+from icevirt.catalog.lookup import forget, parts_with, rows_forgotten
 from icevirt.catalog.parquet import read_tables
-from icevirt.catalog.parts import check_mark, complete_parts
+from icevirt.catalog.part_index import FOLDER as INDEXES
+from icevirt.catalog.parts import check_mark
 from icevirt.connect.spelling import is_url, spelled
 from icevirt.connect.urls import Address, as_local_path, file_url
 from icevirt.errors import InvalidInputError, NotFoundError
@@ -82,7 +83,7 @@ def forget_scans(
 def rows_of_files(storage: Storage, urls: Collection[str]) -> Iterator[tuple[str, int, str]]:
     """Yield part, row and URL of the scans of files."""
     wanted = frozenset(urls)
-    parts = sorted(complete_parts(storage))
+    parts = parts_with(storage, wanted)
     tables = read_tables(storage, (schema.path_of("files", part) for part in parts), ["url", "row"])
     for part, table in zip(parts, tables, strict=True):
         for url, row in zip(table["url"].to_pylist(), table["row"].to_pylist(), strict=True):
@@ -92,7 +93,7 @@ def rows_of_files(storage: Storage, urls: Collection[str]) -> Iterator[tuple[str
 
 def objects_of_parts(storage: Storage, parts: Collection[str]) -> list[str]:
     """Return the objects of parts of a catalog, in the order in which they are deleted."""
-    found = []
+    found = [info.path for info in storage.list(INDEXES)] if parts else []
     for folder in _FOLDERS:
         for info in storage.list(folder):
             name = info.path.removeprefix(f"{folder}/").removesuffix(".parquet")

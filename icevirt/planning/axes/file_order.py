@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import CombineError, Fix, OverlapError
+from icevirt.model.indices import are_all
 from icevirt.model.strings import Strings
 from icevirt.planning.remedies import fix
 
@@ -75,16 +76,27 @@ class Runs:
     def _one_each(self) -> bool:
         return len(self.flat) == len(self) and bool((self.starts[1:] > self.starts[:-1]).all())
 
+    def firsts(self) -> NDArray[Any]:
+        """Return the first value of each file; of a file without any, 0 or an empty text."""
+        if self._one_each:
+            return self.flat
+        flat: NDArray[Any] = np.concatenate([self.flat, np.zeros(1, self.flat.dtype)])
+        return flat[np.where(self.lengths > 0, self.starts[:-1], len(flat) - 1)]
+
+    @property
+    def rises(self) -> bool:
+        """Whether each file has values, and each value is larger than the one before."""
+        flat, starts = self.flat, self.starts
+        return bool((starts[1:] > starts[:-1]).all()) and bool((flat[1:] > flat[:-1]).all())
+
     @property
     def ascends(self) -> bool:
         """Whether each file has one number, which is larger than that of the file before."""
-        if self.flat.dtype.kind not in "iuf" or not self._one_each:
-            return False
-        return bool((self.flat[1:] > self.flat[:-1]).all())
+        return self.flat.dtype.kind in "iuf" and len(self.flat) == len(self) and self.rises
 
     def take(self, rows: NDArray[np.integer]) -> Runs:
         """Return the values of some files, in the order given."""
-        if len(rows) == len(self) and np.array_equal(rows, np.arange(len(rows))):
+        if are_all(rows, len(self)):
             return self
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths[rows])])
         return Runs(self.flat[self.places(rows)], starts, self.kind[rows])
@@ -134,6 +146,8 @@ class Keys:
 
     def take(self, rows: NDArray[np.integer]) -> Keys:
         """Return the values of some files, in the order given."""
+        if are_all(rows, len(self.runs)):
+            return self
         places = self.runs.places(rows)
         return Keys(
             runs=self.runs.take(rows),
@@ -173,6 +187,8 @@ def order_files(
 def _by_labels(
     urls: Sequence[str] | Strings, keys: Keys, dimension: str, *, alone: bool
 ) -> NDArray[np.int64]:
+    if keys.runs.rises and not keys.missing.any():  # as nearly always: nothing is sorted
+        return np.arange(len(keys.runs))
     lengths, flat = keys.runs.lengths, keys.runs.flat
     filled, empty = np.flatnonzero(lengths), np.flatnonzero(lengths == 0)
     if len(filled) < 2:  # nothing follows anything

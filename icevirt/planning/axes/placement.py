@@ -21,9 +21,10 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
+from icevirt.model.indices import are_all
 from icevirt.planning.axes.coordinates import coordinate_of
 from icevirt.planning.axes.date_labels import shown_labels
-from icevirt.planning.axes.file_order import Runs, order_files
+from icevirt.planning.axes.file_order import order_files
 from icevirt.planning.axes.regular_axes import AxisSteps, steps_of, without_spacing
 from icevirt.planning.remedies import choose
 from icevirt.planning.times.units import bounds_of
@@ -71,8 +72,10 @@ class Placement:
     def of(cls, axes: Sequence[AxisPlacement], files: int) -> Placement:
         """Order the files by their cells, the first dimension counting most."""
         keys = [np.where(axis.cell == NOWHERE, axis.count, axis.cell) for axis in axes]
+        if len(keys) == 1 and (keys[0][1:] >= keys[0][:-1]).all():  # nothing is sorted
+            keys = []
         rows = np.lexsort(keys[::-1]) if keys else np.arange(files)
-        return cls(axes=tuple(axes), rows=rows.astype(np.int64))
+        return cls(axes=tuple(axes), rows=rows.astype(np.int64, copy=False))
 
     @property
     def place(self) -> NDArray[np.int64]:
@@ -204,8 +207,13 @@ def _by_labels(
     order = order_files(
         urls, None if keys is None else keys.take(firsts), dimension=dimension, alone=alone
     )
-    rank = np.empty(len(firsts), np.int64)
-    rank[order.rows] = np.arange(len(firsts))
+    names: NDArray[Any] | tuple[()] = () if held is None else held.firsts()
+    cells = groups
+    if not are_all(order.rows, len(firsts)):
+        names = names[order.rows] if len(names) else ()
+        rank = np.empty(len(firsts), np.int64)
+        rank[order.rows] = np.arange(len(firsts))
+        cells = rank[groups]
     steps = None
     if spacing is not None:
         if found is None or held is None or found.is_text:
@@ -218,20 +226,13 @@ def _by_labels(
         steps = steps_of(ordered, urls[order.rows], spacing, dimension=dimension)
     return AxisPlacement(
         dimension=dimension,
-        cell=_spread(len(facts.files), there, rank[groups]),
+        cell=_spread(len(facts.files), there, cells),
         count=len(firsts),
         reason=order.reason,
-        names=() if held is None else _firsts(held, order.rows),
+        names=names,
         attributes=None if found is None else found.attributes,
         steps=steps,
     )
-
-
-def _firsts(labels: Runs, rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the first label of each; of a file without any, 0 or an empty text."""
-    flat: NDArray[Any] = np.concatenate([labels.flat, np.zeros(1, labels.flat.dtype)])
-    first = np.where(labels.lengths > 0, labels.starts[:-1], len(flat) - 1)
-    return flat[first[rows]]
 
 
 def files_along(facts: CatalogFacts, dimension: str) -> NDArray[np.int64]:
@@ -283,7 +284,7 @@ def distinct_firsts(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return distinct numbers, ascending, and the first place of each."""
     if (values[1:] > values[:-1]).all():  # as nearly always: nothing is sorted
-        return values, np.arange(len(values))
+        return values, values if are_all(values, len(values)) else np.arange(len(values))
     return np.unique(values, return_index=True)
 
 
@@ -299,6 +300,8 @@ def numbered(columns: Iterable[NDArray[np.integer]], rows: int) -> NDArray[np.in
 
 
 def _spread(files: int, there: NDArray[np.int64], cells: NDArray[np.int64]) -> NDArray[np.int64]:
+    if are_all(there, files):
+        return cells
     cell = np.full(files, NOWHERE, np.int64)
     cell[there] = cells
     return cell

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from icevirt.deferred_dataclass import dataclass
 
 _ROWS_AT_ONCE = 1 << 14
+_FEW_RANGES = 16  # that are copied one by one
 _OPEN_BLOCKS = 8  # of so many rows, that are not compressed by themselves
 type Bytes = NDArray[np.uint8]
 type Places = NDArray[np.int64]
@@ -372,7 +373,9 @@ def copy_ranges(source: Bytes, start: Places, into: Bytes, at: Places, length: P
     All ranges must lie inside. Rows of one length are copied together: as many steps as there are
     lengths, never as many as there are rows, and no index for each byte.
     """
-    if not len(length):
+    if len(length) <= _FEW_RANGES:
+        for here, there, size in zip(start.tolist(), at.tolist(), length.tolist(), strict=True):
+            into[there : there + size] = source[here : here + size]
         return
     if (length == length[0]).all():
         _copy_equal(source, start, into, at, int(length[0]))

@@ -258,8 +258,9 @@ def compress(parts: Iterable[NDArray[np.uint8]], size: int, level: int, *, check
     decoder of zstd compares a checksum. `with_raw_start` needs a frame without one.
     """
     if size < _BLOCK:  # the frame is the same, however its content comes
-        compressor = _COMPRESSORS.of(level, checksum=checksum)
-        return compressor.compress(b"".join([part.tobytes() for part in parts]))
+        return _COMPRESSORS.of(level, checksum=checksum).compress(
+            b"".join([part.tobytes() for part in parts])
+        )
     compressor = zstandard.ZstdCompressor(level=level, write_checksum=checksum).compressobj(
         size=size
     )

@@ -17,7 +17,6 @@ from icevirt.deferred_dataclass import dataclass
 from icevirt.wire.flatbuffer.schema import (
     OFFSET,
     U8,
-    Field,
     Kind,
     Scalar,
     Struct,

@@ -28,10 +28,11 @@ class Strings:
     starts: NDArray[np.int64]  # (n + 1,) row i is data[starts[i]:starts[i + 1]]
 
     def __post_init__(self) -> None:
-        if len(self.starts) == 0 or self.starts[0] != 0 or self.starts[-1] != len(self.data):
+        starts = self.starts
+        if len(starts) == 0 or starts.item(0) != 0 or starts.item(-1) != len(self.data):
             raise ValueError("starts do not cover the data")
-        self.data.flags.writeable = False
-        self.starts.flags.writeable = False
+        self.data.setflags(write=False)
+        starts.setflags(write=False)
 
     @classmethod
     def of(cls, values: Iterable[str]) -> Strings:

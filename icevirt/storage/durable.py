@@ -99,7 +99,7 @@ def make_directory(path: str, sync: Sync = sync) -> None:
 
 
 def within[T](folder: str, act: Callable[[int], T], sync: Sync = sync) -> T:
-    """Act in a directory that is made if it is not there, and again if another process removes it meanwhile.
+    """Act in a directory that is made if need be, and again if another process removes it.
 
     Empty directories are removed when what was in them is deleted; a writer may just want them.
     """

@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from icevirt.connect import urls
@@ -67,7 +67,7 @@ class LocalStorage:
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_last": (b"", "")}
 
-    @property
+    @cached_property
     def url(self) -> str:
         """The root as a ``file://`` URL."""
         return urls.file_url(self._root)

@@ -89,6 +89,8 @@ class Locations:
 
     def has_two_checksums(self) -> bool:
         """Say whether an object has an etag and a time, of which a manifest holds the etag."""
+        if not len(self.etag.data):
+            return False
         return bool(self.last_modified[self.etag.lengths > 0].any())
 
     def take(self, rows: NDArray[np.integer]) -> Locations:

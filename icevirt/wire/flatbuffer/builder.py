@@ -58,9 +58,9 @@ class Builder:
         entry = start - back + 4 + 2 * table.slots[name]
         return int(start + struct.unpack_from("<H", self.out, entry)[0])
 
-    def align(self, to: int, ahead: int = 0) -> int:
-        """Pad until a multiple of ``to`` lies ``ahead`` bytes further on; return the end."""
-        if padding := -(len(self.out) + ahead) % to:
+    def align(self, to: int) -> int:
+        """Pad to a multiple of ``to``; return the end."""
+        if padding := -len(self.out) % to:
             self.out += bytes(padding)
         return len(self.out)
 
@@ -116,8 +116,12 @@ class Builder:
 
     def _counted(self, raw: bytes | memoryview, size: int, align: int = 4) -> int:
         """Write a count of elements of ``size`` bytes and the elements; return where."""
-        start = self.align(max(4, align), ahead=4)
-        self.out += _U32.pack(len(raw) // size) + raw
+        out = self.out
+        if padding := -(len(out) + 4) % max(4, align):
+            out += bytes(padding)
+        start = len(out)
+        out += _U32.pack(len(raw) // size)
+        out += raw
         return start
 
     def _vector(self, kind: Vector, place: int, value: Sequence[Any]) -> None:

@@ -65,6 +65,9 @@ class Locations:
     @classmethod
     def joined(cls, parts: Sequence[Locations]) -> Locations:
         """Return several sets of locations, one behind the other."""
+        filled = [part for part in parts if len(part)]
+        if len(filled) < 2:
+            return filled[0] if filled else _NO_LOCATIONS
         return cls(
             url=Strings.joined([part.url for part in parts]),
             etag=Strings.joined([part.etag for part in parts]),
@@ -86,6 +89,8 @@ class Locations:
 
     def has_two_checksums(self) -> bool:
         """Say whether an object has an etag and a time, of which a manifest holds the etag."""
+        if not len(self.etag.data):
+            return False
         return bool(self.last_modified[self.etag.lengths > 0].any())
 
     def take(self, rows: NDArray[np.integer]) -> Locations:
@@ -128,14 +133,13 @@ class ChunkTable:
         n = len(self.index)
         if self.index.ndim != 2:
             raise ValueError(f"index has {self.index.ndim} dimensions, not 2")
-        for name in ("kind", "source", "offset", "length"):
-            if len(getattr(self, name)) != n:
-                raise ValueError(f"{name} has {len(getattr(self, name))} rows, index has {n}")
         for name, dtype in _DTYPES.items():
             column = getattr(self, name)
             if column.dtype != dtype:
                 raise ValueError(f"{name} is {column.dtype}, not {dtype}")
-            column.flags.writeable = False
+            if name in _ROWS and len(column) != n:
+                raise ValueError(f"{name} has {len(column)} rows, index has {n}")
+            column.setflags(write=False)
 
     # -- making ------------------------------------------------------------------------------
 
@@ -309,6 +313,7 @@ class ChunkTable:
         return replace(self, index=moved.astype(np.uint32))
 
 
+_ROWS = frozenset({"kind", "source", "offset", "length"})
 _DTYPES = {
     "index": np.dtype(np.uint32),
     "kind": np.dtype(np.uint8),

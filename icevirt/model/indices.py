@@ -56,7 +56,8 @@ def extents(index: NDArray[np.integer]) -> tuple[tuple[int, int], ...]:
     """Return the tight bounding box of the rows: (first, last + 1) for each axis."""
     if not len(index):
         return tuple((0, 0) for _ in index.T)
-    return tuple((int(column.min()), int(column.max()) + 1) for column in index.T)
+    least, most = np.minimum.reduce, np.maximum.reduce  # methods of arrays call these, later
+    return tuple([(int(least(column)), int(most(column)) + 1) for column in index.T])
 
 
 def inside(

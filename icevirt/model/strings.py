@@ -15,6 +15,7 @@ from icevirt.deferred_dataclass import dataclass
 from icevirt.model.indices import are_all
 
 _ROWS_AT_ONCE = 1 << 14
+_FEW_RANGES = 16  # that are copied one by one
 _OPEN_BLOCKS = 8  # of so many rows, that are not compressed by themselves
 type Bytes = NDArray[np.uint8]
 type Places = NDArray[np.int64]
@@ -28,10 +29,11 @@ class Strings:
     starts: NDArray[np.int64]  # (n + 1,) row i is data[starts[i]:starts[i + 1]]
 
     def __post_init__(self) -> None:
-        if len(self.starts) == 0 or self.starts[0] != 0 or self.starts[-1] != len(self.data):
+        starts = self.starts
+        if len(starts) == 0 or starts.item(0) != 0 or starts.item(-1) != len(self.data):
             raise ValueError("starts do not cover the data")
-        self.data.flags.writeable = False
-        self.starts.flags.writeable = False
+        self.data.setflags(write=False)
+        starts.setflags(write=False)
 
     @classmethod
     def of(cls, values: Iterable[str]) -> Strings:
@@ -373,7 +375,9 @@ def copy_ranges(source: Bytes, start: Places, into: Bytes, at: Places, length: P
     All ranges must lie inside. Rows of one length are copied together: as many steps as there are
     lengths, never as many as there are rows, and no index for each byte.
     """
-    if not len(length):
+    if len(length) <= _FEW_RANGES:
+        for here, there, size in zip(start.tolist(), at.tolist(), length.tolist(), strict=True):
+            into[there : there + size] = source[here : here + size]
         return
     if (length == length[0]).all():
         _copy_equal(source, start, into, at, int(length[0]))

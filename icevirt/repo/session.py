@@ -248,7 +248,7 @@ class Session(Editing):
         from icevirt.repo.commits.commit import PendingCommit
 
         checked("message", message, str)
-        merged = {**self._context.commit_metadata, **as_json(metadata or {})}
+        merged = {**self._context.commit_metadata, **(as_json(metadata) if metadata else {})}
         if own:
             given = merged.get("__icechunk")
             merged["__icechunk"] = {**(given if isinstance(given, Mapping) else {}), **own}

@@ -99,13 +99,14 @@ def make_directory(path: str, sync: Sync = sync) -> None:
 
 
 def within[T](folder: str, act: Callable[[int], T], sync: Sync = sync) -> T:
-    """Act in a directory that is made first, and again if another process removes it meanwhile.
+    """Act in a directory that is made if need be, and again if another process removes it.
 
     Empty directories are removed when what was in them is deleted; a writer may just want them.
     """
     for attempt in range(_TRIES):
         with suppress(FileNotFoundError):
-            make_directory(folder, sync)
+            if attempt:
+                make_directory(folder, sync)
             with directory(folder) as at, _gone(at):
                 return act(at)
         time.sleep(attempt * _PAUSE)
@@ -217,9 +218,12 @@ def replace_by_unnamed(fd: int, at: int, name: str, *, staged: str, sync: Sync =
 
     Who calls it holds a lock: nobody else uses the name ``staged``.
     """
-    with suppress(FileNotFoundError):  # of a writer that was killed
-        os.unlink(staged, dir_fd=at)
-    if not _link_unnamed(fd, at, staged):
+    is_new = _link_unnamed(fd, at, staged)
+    if is_new is False:  # of a writer that was killed
+        with suppress(FileNotFoundError):
+            os.unlink(staged, dir_fd=at)
+        is_new = _link_unnamed(fd, at, staged)
+    if not is_new:
         return False
     os.rename(staged, name, src_dir_fd=at, dst_dir_fd=at)
     sync([at])

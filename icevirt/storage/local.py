@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from icevirt.connect import urls
@@ -60,13 +60,14 @@ class LocalStorage:
 
     def __init__(self, path: str | os.PathLike[str], *, wait_for_disk: bool = True) -> None:
         self._root = urls.as_local_path(path)
+        self._below = os.path.join(self._root, "")
         self._sync = durable.sync if wait_for_disk else durable.no_sync
         self._last = b"", ""  # the object whose version was asked for last, and its digest
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_last": (b"", "")}
 
-    @property
+    @cached_property
     def url(self) -> str:
         """The root as a ``file://`` URL."""
         return urls.file_url(self._root)
@@ -88,7 +89,7 @@ class LocalStorage:
 
         A write that failed on a full disk leaves the directory of its object.
         """
-        with _as_storage_errors(self._root):
+        with _StorageErrors(self._root):
             try:
                 return _holds_something(self._root)
             except NotADirectoryError:
@@ -103,7 +104,7 @@ class LocalStorage:
     def get_range(self, path: str, *, offset: int, length: int) -> bytes:
         """Return exactly ``length`` bytes."""
         full = self._full(path)
-        with _as_storage_errors(full), _opened(full) as fd:
+        with _StorageErrors(full), _opened(full) as fd:
             available = os.fstat(fd).st_size - offset
             # a length from a file of others must not allocate that much
             body = _read_exactly(fd, offset, length) if length <= available else b""
@@ -114,6 +115,9 @@ class LocalStorage:
     def get_versioned(self, path: str) -> tuple[bytes, Version]:
         """Return the object and its version."""
         body, facts = self._read(self._full(path))
+        return self._versioned(body, facts)
+
+    def _versioned(self, body: bytes, facts: os.stat_result) -> tuple[bytes, Version]:
         last, digest = self._last  # a commit reads the same object several times
         if last == body:
             body = last
@@ -133,7 +137,7 @@ class LocalStorage:
     def _listed(self, prefix: str) -> Iterator[ObjectInfo]:
         prefix = prefix.strip("/")
         start = self._full(prefix) if prefix else self._root
-        with _as_storage_errors(start):
+        with _StorageErrors(start):
             if os.path.isfile(start) and prefix:
                 yield _info(prefix, os.stat(start))
             else:
@@ -156,7 +160,7 @@ class LocalStorage:
             staged = durable.unfinished(name)
             durable.replace(at, name, body, staged=staged, sync=self._sync)
 
-        with _as_storage_errors(full):
+        with _StorageErrors(full):
             durable.within(folder, act, self._sync)
 
     def put_if(
@@ -177,7 +181,7 @@ class LocalStorage:
         unnamed: int | None = None
 
         def act(at: int) -> Written | LostRace:
-            with self._locked():
+            with self._locked(at if folder == self._root else None):
                 if was is None:
                     won = _create(at, name, body, self._sync)
                 elif won := self._is_at(path, was):
@@ -186,11 +190,14 @@ class LocalStorage:
                         durable.replace(at, name, body, **how)
                 if not won:
                     return LostRace()
-                found, version = self.get_versioned(path)
                 # a writer that asks for no lock, as the official client's, may have been quicker
+                facts = os.stat(name, dir_fd=at, follow_symlinks=False)
+                if unnamed is not None and os.path.samestat(facts, os.fstat(unnamed)):
+                    return Written(self._versioned(body, facts)[1])
+                found, version = self.get_versioned(path)
                 return Written(version) if found == body else LostRace()
 
-        with _as_storage_errors(full), durable.UnnamedFiles(self._sync) as files:
+        with _StorageErrors(full), durable.UnnamedFiles(self._sync) as files:
             if after:
                 unnamed = self._put_together(files, after, None if was is None else (folder, body))
             return durable.within(folder, act, self._sync)
@@ -202,17 +209,19 @@ class LocalStorage:
         last: tuple[str, bytes] | None,
     ) -> int | None:
         """Put objects, and write a last file, which is returned without a name if that can be."""
-        found = {
-            path: self._written(files, os.path.dirname(self._full(path)), body)
-            for path, body in objects.items()
-        }
+        written = []
+        for path, body in objects.items():
+            folder, name = os.path.split(self._full(path))
+            written.append((path, folder, name, self._written(files, folder, body)))
         unnamed = None if last is None else self._written(files, *last)
         files.sync()
-        named = [
-            path for path, fd in found.items() if fd is not None and self._named(files, fd, path)
-        ]
+        named = {
+            path
+            for path, folder, name, fd in written
+            if fd is not None and self._named(files, fd, folder, name)
+        }
         files.sync_names()
-        for path in objects.keys() - set(named):
+        for path in objects.keys() - named:
             self.put(path, objects[path])
         return unnamed
 
@@ -221,15 +230,15 @@ class LocalStorage:
             return files.write(folder, body)
         return None
 
-    def _named(self, files: durable.UnnamedFiles, fd: int, path: str) -> bool:
+    def _named(self, files: durable.UnnamedFiles, fd: int, folder: str, name: str) -> bool:
         with suppress(FileNotFoundError):
-            return bool(files.name(fd, *os.path.split(self._full(path))))
+            return bool(files.name(fd, folder, name))
         return False
 
     def delete(self, path: str) -> None:
         """Remove an object, and the directories below the root that are empty then."""
         full = self._full(path)
-        with _as_storage_errors(full):
+        with _StorageErrors(full):
             try:
                 os.unlink(full)
             except (FileNotFoundError, NotADirectoryError):
@@ -246,7 +255,7 @@ class LocalStorage:
     def delete_below(self, prefix: str) -> None:
         """Remove every object below ``prefix``, and the directories that are empty then."""
         full = self._full(prefix)
-        with _as_storage_errors(full):
+        with _StorageErrors(full):
             for folder, _, names in os.walk(full, topdown=False):
                 for name in names:
                     with suppress(FileNotFoundError):
@@ -269,19 +278,24 @@ class LocalStorage:
         if mount is not None and os.path.isdir(self._root):
             from icevirt.storage import claims
 
-            with _as_storage_errors(self._root), durable.directory(self._root) as root:
+            with _StorageErrors(self._root), durable.directory(self._root) as root:
                 claims.look(root, self._root, mount.kind)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self, root: int | None = None) -> Iterator[None]:
+        """Hold the lock of the root, which may be open already."""
+        if root is None:
+            with durable.directory(self._root) as opened, self._locked(opened):
+                yield
+            return
         mount = _look_at(self._root)
-        with durable.directory(self._root) as root, _held(root, self.url):
+        with _held(root, self._root):
             if mount is None:
                 yield
                 return
             # directories are locked on this machine only, whatever the server can do: of NFS, SMB
             # and FUSE the kernel passes on locks of files
-            with _lock_file(self._root) as file, _held(file, self.url):
+            with _lock_file(self._root) as file, _held(file, self._root):
                 from icevirt.storage import claims
 
                 if mount.keeps_locks or (mount.is_fuse and is_kept_by_kernel(file)):
@@ -295,13 +309,13 @@ class LocalStorage:
             return False
 
     def _read(self, full: str) -> tuple[bytes, os.stat_result]:
-        with _as_storage_errors(full), _opened(full) as fd:
+        with _StorageErrors(full), _opened(full) as fd:
             facts = os.fstat(fd)
             refuse_huge(full, facts.st_size)
             return _read_exactly(fd, 0, facts.st_size), facts
 
     def _full(self, path: str) -> str:
-        return os.path.join(self._root, checked_path(path))
+        return self._below + checked_path(path)
 
 
 def local_filesystem_storage(
@@ -319,7 +333,7 @@ def local_filesystem_storage(
     return LocalStorage(path, wait_for_disk=wait_for_disk)
 
 
-def _lock(descriptor: int, url: str) -> None:
+def _lock(descriptor: int, root: str) -> None:
     """Take the lock; fail after a while if another process does not release it.
 
     It is held for as long as a small file takes to be written, so no writer waits long for one that
@@ -338,14 +352,14 @@ def _lock(descriptor: int, url: str) -> None:
                 f"another process has held the lock of the repository for {_PATIENCE:.0f} s",
                 do="Find a stopped or hanging writer with `fuser -v DIRECTORY`, and resume or end "
                 "it.",
-                url=url,
+                url=urls.file_url(root),
             )
         time.sleep(jitter(0.0005, 0.01))
 
 
 @contextmanager
-def _held(descriptor: int, url: str) -> Iterator[None]:
-    _lock(descriptor, url)
+def _held(descriptor: int, root: str) -> Iterator[None]:
+    _lock(descriptor, root)
     try:
         yield
     finally:
@@ -391,23 +405,29 @@ def _look_at(root: str) -> Mount | None:
         )
     from icevirt.storage.probe import probe
 
-    with _as_storage_errors(root):
+    with _StorageErrors(root):
         probe(existing(root), mount.kind)
     return mount
 
 
-@contextmanager
-def _opened(full: str) -> Iterator[int]:
-    try:
-        fd = _open(full)
-    except OSError as error:
-        if error.errno in _ABSENT:
-            raise ObjectNotFoundError("no such object", path=full) from error
-        raise
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+class _opened:  # noqa: N801 - as `open`
+    """Opens a file for reading, and closes it."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, full: str) -> None:
+        try:
+            self._fd = _open(full)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                raise ObjectNotFoundError("no such object", path=full) from error
+            raise
+
+    def __enter__(self) -> int:
+        return self._fd
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
 
 
 def _holds_something(directory: str) -> bool:
@@ -434,19 +454,26 @@ def _open(full: str) -> int:
     return os.open(full, os.O_RDONLY | os.O_CLOEXEC)
 
 
-@contextmanager
-def _as_storage_errors(full: str) -> Iterator[None]:
-    """Convert errors of the operating system to errors with the path and a remedy."""
-    try:
-        yield
-    except IsADirectoryError as error:
-        raise ObjectNotFoundError("no such object", path=full) from error
-    except OSError as error:
-        raise StorageError(
-            f"cannot use the repository's storage: {os.strerror(error.errno or 0)}",
-            do=_REMEDIES.get(error.errno or 0, "Check the disk and the path."),
-            path=full,
-        ) from error
+class _StorageErrors:
+    """Converts errors of the operating system to errors with the path and a remedy."""
+
+    __slots__ = ("_full",)
+
+    def __init__(self, full: str) -> None:
+        self._full = full
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, IsADirectoryError):
+            raise ObjectNotFoundError("no such object", path=self._full) from error
+        if isinstance(error, OSError):
+            raise StorageError(
+                f"cannot use the repository's storage: {os.strerror(error.errno or 0)}",
+                do=_REMEDIES.get(error.errno or 0, "Check the disk and the path."),
+                path=self._full,
+            ) from error
 
 
 def _version(digest: str, facts: os.stat_result) -> Version:

@@ -112,13 +112,16 @@ class Storage(Protocol):
         """Remove every object below ``prefix``, with the directories that held them."""
 
 
+_NO_NAMES = frozenset({"", ".", ".."})
+
+
 def checked_path(path: str) -> str:
     """Return ``path`` if it names an object below the root.
 
     Raises:
         InvalidInputError: It is empty, absolute, or has an empty, ``.`` or ``..`` segment.
     """
-    if not path or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+    if not path or "\0" in path or not _NO_NAMES.isdisjoint(path.split("/")):
         raise InvalidInputError("this is not a valid object path of a repository", path=path)
     return path
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,7 @@ class RowFinder:
             return cls(low, high, np.zeros(len(size), np.int64), None, packed, len(table))
         strides = np.array([math.prod(size[axis + 1 :]) for axis in range(len(size))], np.int64)
         full = len(table) == math.prod(size)
-        keys = None if full else ((table.index.astype(np.int64) - low) * strides).sum(axis=1)
+        keys = None if full else (table.index.astype(np.int64) - low) @ strides
         return cls(low, high, strides, keys, None, len(table))
 
     def find(self, index: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -56,8 +57,8 @@ class RowFinder:
         wanted = np.asarray(index, np.int64).reshape(len(index), len(self.low))
         if self.packed is not None:
             return self.packed.find(wanted)
-        inside = np.all((wanted >= self.low) & (wanted < self.high), axis=1)
-        key = ((wanted - self.low) * self.strides).sum(axis=1)
+        inside = ((wanted >= self.low) & (wanted < self.high)).all(axis=1)
+        key = (wanted - self.low) @ self.strides
         if self.keys is None:
             return np.where(inside, key, -1)
         return np.where(inside, places(self.keys, key), -1)
@@ -189,25 +190,29 @@ def stored(table: ChunkTable) -> ChunkTable:
 
 def compact(table: ChunkTable) -> ChunkTable:
     """Return the same references, with only the locations, ids and inline bytes they use."""
-    virtual = table.kind == ChunkType.virtual
-    if virtual.all() and not len(table.chunk_ids) and not len(table.inline):
-        used, source = _used(table.source, len(table.locations))
+    changed: dict[str, Any] = {}
+    for kind, name in ((ChunkType.virtual, "locations"), (ChunkType.native, "chunk_ids")):
+        shared = getattr(table, name)
+        if not len(shared):
+            continue
+        rows = table.kind == kind
+        every = bool(rows.all())
+        used, numbers = _used(table.source if every else table.source[rows], len(shared))
         if used is None:
-            return table
-        return replace(table, source=source, locations=table.locations.take(used))
-    native = table.kind == ChunkType.native
-    source = np.zeros_like(table.source)
-    used, source[virtual] = _used(table.source[virtual], len(table.locations))
-    ids, source[native] = _used(table.source[native], len(table.chunk_ids))
-    offset, inline = _inline(table)
-    return replace(
-        table,
-        source=source,
-        offset=offset,
-        locations=table.locations if used is None else table.locations.take(used),
-        chunk_ids=table.chunk_ids if ids is None else table.chunk_ids[ids],
-        inline=inline,
-    )
+            continue
+        if not every:
+            source = changed["source"] if changed else table.source.copy()
+            source[rows] = numbers
+            numbers = source
+        changed |= {
+            "source": numbers,
+            name: shared.take(used) if kind is ChunkType.virtual else shared[used],
+        }
+    if len(table.inline):
+        offset, inline = _inline(table)
+        if inline is not table.inline:
+            changed |= {"offset": offset, "inline": inline}
+    return replace(table, **changed) if changed else table
 
 
 def _used(

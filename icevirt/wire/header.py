@@ -49,6 +49,7 @@ ALWAYS_ALLOWED = 16 << 20
 
 # of zstd frames
 _MAGIC_SIZE = 4
+_BLOCK = 128 << 10  # bytes; less than that is one block
 _SINGLE_SEGMENT = 1 << 5
 _EIGHT_BYTE_SIZE = 3 << 6
 _SIZE_WIDTHS = (1, 2, 4, 8)  # a single segment always declares its size
@@ -68,7 +69,15 @@ class _Compressors(threading.local):
     """The compressors of a thread: memory that is used again need not be cleared again."""
 
     def __init__(self) -> None:
-        self.of_level: dict[int, zstandard.ZstdCompressor] = {}
+        self.made: dict[tuple[int, bool], zstandard.ZstdCompressor] = {}
+
+    def of(self, level: int, *, checksum: bool) -> zstandard.ZstdCompressor:
+        """Return the compressor of this level."""
+        found = self.made.get((level, checksum))
+        if found is None:
+            found = zstandard.ZstdCompressor(level=level, write_checksum=checksum)
+            self.made[level, checksum] = found
+        return found
 
 
 _COMPRESSORS = _Compressors()
@@ -85,10 +94,7 @@ def pack(
 
     The frame ends with a checksum, which every decoder of zstd compares.
     """
-    compressor = _COMPRESSORS.of_level.get(level)
-    if compressor is None:
-        compressor = zstandard.ZstdCompressor(level=level, write_checksum=True)
-        _COMPRESSORS.of_level[level] = compressor
+    compressor = _COMPRESSORS.of(level, checksum=True)
     return head(kind, spec_version) + compressor.compress(payload)
 
 
@@ -248,8 +254,13 @@ def described(raw: bytes) -> dict[str, str]:
 def compress(parts: Iterable[NDArray[np.uint8]], size: int, level: int, *, checksum: bool) -> bytes:
     """Return one frame of ``size`` bytes that come in parts; none is held beyond its turn.
 
-    Every decoder of zstd compares a checksum. `with_raw_start` needs a frame without one.
+    Few bytes are compressed in memory that the thread keeps, which makes the same frame. Every
+    decoder of zstd compares a checksum. `with_raw_start` needs a frame without one.
     """
+    if size < _BLOCK:  # the frame is the same, however its content comes
+        return _COMPRESSORS.of(level, checksum=checksum).compress(
+            b"".join([part.tobytes() for part in parts])
+        )
     compressor = zstandard.ZstdCompressor(level=level, write_checksum=checksum).compressobj(
         size=size
     )

@@ -18,12 +18,12 @@ from icevirt.wire.repo_info.snapshot_records import SnapshotRecords
 from repo.support import array_json
 
 OPERATIONS = {  # files: manifest, log, snapshot, backup, repo; directories: one for each
-    "open": 17,
+    "open": 15,
     "write": 5,
     "fsync": 10,
     "link": 5,
     "rename": 1,
-    "unlink": 1,  # what a killed writer may have left
+    "unlink": 0,
     "mkdir": 0,
 }
 

@@ -257,7 +257,7 @@ class RepositoryConfig:
     @classmethod
     def from_document(cls, document: Mapping[str, Any] | None) -> RepositoryConfig:
         """Wrap a persisted document, without copying it."""
-        config = cls()
+        config = cls.__new__(cls)
         config.document = document if isinstance(document, dict) else dict(document or {})
         return config
 

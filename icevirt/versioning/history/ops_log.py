@@ -42,7 +42,8 @@ def checked_backup(name: str) -> str:
 
 def newest_at(info: RepoInfo) -> int:
     """Return the time of the newest entry."""
-    return info.latest_updates[0].updated_at if info.latest_updates else 0
+    log = OpsLog.of(info.latest_updates)
+    return int(log.updated_at[0]) if len(log) else 0
 
 
 def logged(

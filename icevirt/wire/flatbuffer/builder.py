@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.wire.flatbuffer.schema import (
     OFFSET,
     U8,
-    Field,
     Kind,
     Scalar,
     Struct,
@@ -30,6 +29,8 @@ from icevirt.wire.flatbuffer.schema import (
 )
 
 FILE_IDENTIFIER = b"Ichk"
+_U32 = struct.Struct("<I")
+_FORMS = 512  # sets of fields that are remembered
 
 
 def build(table: Table, values: Values) -> bytes:
@@ -57,66 +58,70 @@ class Builder:
         entry = start - back + 4 + 2 * table.slots[name]
         return int(start + struct.unpack_from("<H", self.out, entry)[0])
 
-    def align(self, to: int, ahead: int = 0) -> int:
-        """Pad until a multiple of ``to`` lies ``ahead`` bytes further on; return the end."""
-        self.out += bytes(-(len(self.out) + ahead) % to)
+    def align(self, to: int) -> int:
+        """Pad to a multiple of ``to``; return the end."""
+        if padding := -len(self.out) % to:
+            self.out += bytes(padding)
         return len(self.out)
 
     def link(self, place: int, target: int) -> None:
         """Make the reference at ``place`` point to ``target``."""
-        struct.pack_into("<I", self.out, place, target - place)
+        _U32.pack_into(self.out, place, target - place)
 
     def table(self, table: Table, values: Values) -> int:
         """Write a table and everything below it; return where it stands."""
         stored = _stored(table, values)
-        shape = layout(table, frozenset([field.name for field, _ in stored]))
-        vtable = self._vtable(shape.vtable)
-        start = self.align(shape.align)
-        self.out += bytes(shape.size)
-        struct.pack_into("<i", self.out, start, start - vtable)
-        outside: list[tuple[Kind, int, Any]] = []
-        for field, value in stored:
-            place, kind = start + shape.at[field.name], field.kind
-            match kind:
-                case Scalar(code=code):
-                    struct.pack_into("<" + code, self.out, place, value)
-                case Struct(size=size):
-                    self.out[place : place + size] = _exactly(value, size)
-                case Union(members=members):
-                    tag, inside = value
-                    self.out[start + shape.at[field.name + "_type"]] = tag
-                    outside.append((members[tag - 1], place, inside))
-                case _:
-                    outside.append((kind, place, value))
-        for kind, place, value in outside:
-            self._outside(kind, place, value)
+        form = _form(table, tuple(stored))
+        vtable = self._vtable(form.vtable)
+        start = self.align(form.align)
+        inside: list[Any] = []
+        for name, size in form.inside:
+            value = stored[name]
+            if size is None:
+                inside.append(value)
+            elif size:
+                inside.append(_exactly(value, size))
+            else:
+                inside.append(value[0])  # the tag of a union
+        self.out += form.packed.pack(start - vtable, *inside)
+        for name, kind, at in form.outside:
+            value = stored[name]
+            if isinstance(kind, Union):
+                tag, value = value
+                self._outside(kind.members[tag - 1], start + at, value)
+            else:
+                self._outside(kind, start + at, value)
         return start
 
     def _vtable(self, raw: bytes) -> int:
         """Return the position of this vtable, written once per file."""
-        if raw not in self._vtables:
-            self._vtables[raw] = self.align(2)
+        found = self._vtables.get(raw)
+        if found is None:
+            found = self._vtables[raw] = self.align(2)
             self.out += raw
-        return self._vtables[raw]
+        return found
 
     def _outside(self, kind: Kind, place: int, value: Any) -> None:
-        match kind:
-            case Vector(columnar=True):
-                self.open.append((place, value))
-            case Table():
-                self.link(place, self.table(kind, value))
-            case Text():
-                self.link(place, self._counted(value.encode(), 1))
-                self.out += b"\0"
-            case Vector():
-                self._vector(kind, place, value)
-            case _:
-                raise TypeError(kind)
+        if isinstance(kind, Table):
+            self.link(place, self.table(kind, value))
+        elif isinstance(kind, Text):
+            self.link(place, self._counted(value.encode(), 1))
+            self.out += b"\0"
+        elif not isinstance(kind, Vector):
+            raise TypeError(kind)
+        elif kind.columnar:
+            self.open.append((place, value))
+        else:
+            self._vector(kind, place, value)
 
     def _counted(self, raw: bytes | memoryview, size: int, align: int = 4) -> int:
         """Write a count of elements of ``size`` bytes and the elements; return where."""
-        start = self.align(max(4, align), ahead=4)
-        self.out += struct.pack("<I", len(raw) // size) + raw
+        out = self.out
+        if padding := -(len(out) + 4) % max(4, align):
+            out += bytes(padding)
+        start = len(out)
+        out += _U32.pack(len(raw) // size)
+        out += raw
         return start
 
     def _vector(self, kind: Vector, place: int, value: Sequence[Any]) -> None:
@@ -136,18 +141,16 @@ class Builder:
                 self._outside(element, start + 4 + 4 * at, item)
 
 
-def _stored(table: Table, values: Values) -> list[tuple[Field, Any]]:
+def _stored(table: Table, values: Values) -> Values:
     """Return the fields that are written: scalars unless at their default, others unless None."""
-    found = []
+    found = {}
     for field in table.fields:
         value = values.get(field.name)
-        if isinstance(field.kind, Scalar):
-            if value is not None and int(value) != field.default:
-                found.append((field, value))
-        elif value is not None:
-            found.append((field, value))
-        elif field.required:
-            raise ValueError(f"{table.name}.{field.name} is required")
+        if value is None:
+            if field.required and not isinstance(field.kind, Scalar):
+                raise ValueError(f"{table.name}.{field.name} is required")
+        elif not isinstance(field.kind, Scalar) or int(value) != field.default:
+            found[field.name] = value
     return found
 
 
@@ -155,6 +158,45 @@ def _exactly(value: bytes, size: int) -> bytes:
     if len(value) != size:
         raise ValueError(f"a struct of {size} bytes, not {len(value)}")
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How tables with the same fields are written."""
+
+    vtable: bytes
+    align: int
+    packed: struct.Struct  # the whole table: distance of the vtable, `inside`, and zeros
+    inside: tuple[tuple[str, int | None], ...]  # (field, size of a struct, 0 of a tag), as packed
+    outside: tuple[tuple[str, Kind, int], ...]  # what references lead to, and where they stand
+
+
+@lru_cache(_FORMS)
+def _form(table: Table, present: tuple[str, ...]) -> _Form:
+    shape = layout(table, frozenset(present))
+    inside: list[tuple[int, int, str, str, int | None]] = []
+    outside = []
+    for name in present:
+        kind, at = table.by_name[name].kind, shape.at[name]
+        if isinstance(kind, Scalar):
+            inside.append((at, kind.size, kind.code, name, None))
+        elif isinstance(kind, Struct):
+            inside.append((at, kind.size, f"{kind.size}s", name, kind.size))
+        else:
+            if isinstance(kind, Union):
+                inside.append((shape.at[name + "_type"], 1, "B", name, 0))
+            outside.append((name, kind, at))
+    code, end = "<i", OFFSET
+    for at, size, each, _, _ in sorted(inside):
+        code += f"{at - end}x{each}"
+        end = at + size
+    return _Form(
+        shape.vtable,
+        shape.align,
+        struct.Struct(f"{code}{shape.size - end}x"),
+        tuple((name, size) for _, _, _, name, size in sorted(inside)),
+        tuple(outside),
+    )
 
 
 @dataclass(frozen=True, slots=True)

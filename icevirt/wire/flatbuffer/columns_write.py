@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -26,6 +27,7 @@ from icevirt.wire.header import MAX_PAYLOAD
 
 BLOCK = 1 << 13  # rows made at once
 _POOL_BLOCK = 1 << 19  # bytes
+_FORMS = 256  # kinds of records that are remembered
 
 type Blocks = Callable[[], Iterable[Bytes]]
 """Makes the bytes of a part; each block is valid until the next one is made."""
@@ -91,9 +93,9 @@ class Records:
     vector_at: int
     shape: TableLayout
 
-    @classmethod
+    @staticmethod
+    @lru_cache(_FORMS)
     def of(
-        cls,
         table: Table,
         present: frozenset[str],
         vector: str | None = None,
@@ -114,7 +116,8 @@ class Records:
             place = table_at + shape.at[vector]
             words[place // 4] = vector_at - place
             words[vector_at // 4] = ndim
-        return cls(template, table_at, vector_at, shape)
+        template.flags.writeable = False
+        return Records(template, table_at, vector_at, shape)
 
     @property
     def stride(self) -> int:
@@ -211,8 +214,10 @@ class Pool:
 
     def blocks(self) -> Iterator[Bytes]:
         """Yield the bytes of the pool."""
-        cuts = np.searchsorted(self.at, np.arange(_POOL_BLOCK, self.size, _POOL_BLOCK))
-        bounds = np.unique(np.concatenate([[0], cuts, [len(self.length)]])).tolist()
+        bounds = [0, len(self.length)]
+        if self.size > _POOL_BLOCK:
+            cuts = np.searchsorted(self.at, np.arange(_POOL_BLOCK, self.size, _POOL_BLOCK))
+            bounds = np.unique(np.concatenate([[0], cuts, [len(self.length)]])).tolist()
         sizes = np.diff(self.at[bounds])
         buffer = np.empty(int(sizes.max(initial=0)), np.uint8)
         for low, high in pairwise(bounds):

@@ -46,7 +46,8 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
             the newest entry of the ops log has a backup already, or the value comes from a newer
             client's file and would lose something.
     """
-    _check(info)
+    log = OpsLog.of(info.latest_updates)
+    _check(info, log)
     index, records = snapshots.infos_of(info.snapshots).written()
     values = {
         "spec_version": info.spec_version,
@@ -56,7 +57,7 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
         "snapshots": records,
         "status": ops_log.status_values(info.status),
         "metadata": _optional(info.metadata, metadata.to_items),
-        "latest_updates": OpsLog.of(info.latest_updates),
+        "latest_updates": log,
         "repo_before_updates": info.repo_before_updates,
         "config": _optional(info.config, flexbuffers.dumps),
         "enabled_feature_flags": _optional(info.enabled_feature_flags, sorted),
@@ -108,7 +109,7 @@ def _optional[T, R](value: T | None, convert: Callable[[T], R]) -> R | None:
 # -- writing --------------------------------------------------------------------------------------
 
 
-def _check(info: RepoInfo) -> None:
+def _check(info: RepoInfo, log: OpsLog) -> None:
     if info.newer_tables:
         raise InvalidInputError(
             "the repository holds fields of a newer client, which writing would lose",
@@ -122,7 +123,7 @@ def _check(info: RepoInfo) -> None:
         raise InvalidInputError(
             "a branch or tag points to an unknown snapshot", snapshots=sorted(map(str, unknown))
         )
-    if info.latest_updates and info.latest_updates[0].backup_path is not None:
+    if len(log) and log.backup.starts[1]:
         raise InvalidInputError(
             "the newest entry of the ops log cannot have a backup yet",
             do="Give the name of the backup to the entry that was the newest in it.",

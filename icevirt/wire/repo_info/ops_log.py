@@ -58,6 +58,7 @@ _NO_BACKUP = "not the name of a backup of the repo info"
 _REMEMBERED = 4096  # forms of entries; a log has a thousand entries, unless configured otherwise
 _ALIGN = 8
 _LENGTH_BITS = 32  # no payload holds a longer name
+_LONGEST = (1 << _LENGTH_BITS) - 1
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -180,18 +181,15 @@ class _Form:
 
 def write(tail: Tail, log: OpsLog) -> int:
     """Append the log and return where it stands."""
-    lengths = log.backup.lengths
-    _, group = np.unique(log.kind << _LENGTH_BITS | lengths, return_inverse=True)
+    group = log.kind << _LENGTH_BITS | log.backup.lengths
     places = np.zeros(len(log), np.int64)
     start = tail.add(4 + 4 * len(log), lambda: vector_blocks(start, len(log), [places]), align=4)
-    for number in range(int(group.max(initial=-1)) + 1):
-        rows = np.flatnonzero(group == number)
+    for each in sorted(set(group.tolist())):
+        rows = (group == each).nonzero()[0]
         first, last = int(rows[0]), int(rows[-1])
-        form = _form(log.kinds[int(log.kind[first])], int(lengths[first]))
-        if last - first + 1 == len(rows):
-            made = _copies(form, log[first : last + 1], slice(None))
-        else:
-            made = _copies(form, log, rows)
+        form = _form(log.kinds[each >> _LENGTH_BITS], each & _LONGEST)
+        follow = last - first + 1 == len(rows)
+        made = _copies(form, log, slice(first, last + 1) if follow else rows)
         block = tail.add(made.size, partial(list, [made.reshape(-1)]), align=_ALIGN)
         places[rows] = block + form.table_at + len(form.raw) * np.arange(len(rows))
     return start
@@ -199,14 +197,18 @@ def write(tail: Tail, log: OpsLog) -> int:
 
 def _copies(form: _Form, log: OpsLog, rows: Places | slice) -> Bytes:
     """Return the bytes of these entries, shape (n, size)."""
-    kind, backup = log.kind[rows], log.backup if isinstance(rows, slice) else log.backup[rows]
-    made = np.empty((len(kind), len(form.raw)), np.uint8)
+    if isinstance(rows, slice):
+        starts = log.backup.starts
+        backup = log.backup.data[starts[rows.start] : starts[rows.stop]]
+    else:
+        backup = log.backup[rows].data
+    made = np.empty((len(log.kind[rows]), len(form.raw)), np.uint8)
     made[:] = np.frombuffer(form.raw, np.uint8)
     for name, at in form.at.items():
         if name == "updated_at":
             column = log.updated_at[rows].astype("<u8").view(np.uint8).reshape(-1, 8)
         elif name == "backup":
-            column = backup.data.reshape(len(made), -1)
+            column = backup.reshape(len(made), -1)
         else:
             column = log.ids[rows, IDS.index(name)]
         made[:, at : at + column.shape[1]] = column

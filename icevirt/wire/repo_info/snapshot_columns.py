@@ -234,6 +234,8 @@ def _one_more(starts: Places, row: int, length: int) -> Places:
 
 def _with_rows(column: Strings, row: int, more: Strings) -> Strings:
     """Return a column with more strings before that row."""
+    if not len(more):
+        return column
     starts, begin = column.starts, int(column.starts[row])
     for at, length in enumerate(more.lengths.tolist()):
         starts = _one_more(starts, row + at, length)

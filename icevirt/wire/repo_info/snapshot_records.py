@@ -7,6 +7,7 @@ to almost nothing. A commit adds one record to the bytes of the file before (`Sn
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from functools import cache
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.deferred_dataclass import dataclass
+from icevirt.ids import ObjectId12
 from icevirt.model.strings import Bytes, Places, copy_ranges
 from icevirt.wire.flatbuffer.columns_write import (
     BLOCK,
@@ -100,11 +102,11 @@ class SnapshotRecords:
 
     def with_one(self, snapshot: SnapshotColumns, row: int, parent: Places) -> SnapshotRecords:
         """Return the records with one more, which becomes that row; all have new parents."""
-        one = SnapshotRecords.of(snapshot)
+        number, one = _record(snapshot)
         begin = self.starts[row]
-        starts = np.concatenate([self.starts[: row + 1], self.starts[row:] + len(one.raw)])
-        raw = np.concatenate([self.raw[:begin], one.raw, self.raw[begin:]])
-        kind = np.concatenate([self.kind[:row], one.kind, self.kind[row:]])
+        starts = np.concatenate([self.starts[: row + 1], self.starts[row:] + len(one)])
+        raw = np.concatenate([self.raw[:begin], one, self.raw[begin:]])
+        kind = np.concatenate([self.kind[:row], [number], self.kind[row:]])
         at = starts[:-1] + _by_kind(kind, "parent_offset")
         raw.view("<i4")[at // 4] = parent
         return SnapshotRecords(raw, starts, kind)
@@ -129,6 +131,20 @@ class SnapshotRecords:
             yield words[place : place + 1].view(np.uint8)
             end = slots[place] + words.itemsize
         yield self.raw[end:]
+
+
+def _record(snapshot: SnapshotColumns) -> tuple[int, Bytes]:
+    """Return the kind and the record of a single snapshot, its parent blank; see `of`."""
+    number = (len(snapshot.names) > 0) + 2 * (len(snapshot.pruned) > 0)
+    records, message = _records()[number], snapshot.message.data.tobytes()
+    at = {name: records.table_at + place for name, place in records.shape.at.items()}
+    made = bytearray(records.template.tobytes())
+    made[at["id"] : at["id"] + ObjectId12.SIZE] = snapshot.ids.tobytes()
+    struct.pack_into("<Q", made, at["flushed_at"], int(snapshot.flushed_at[0]))
+    struct.pack_into("<I", made, at["message"], records.stride - at["message"])
+    made += struct.pack("<I", len(message)) + message + b"\0"
+    made += bytes(-len(made) % _ALIGN)
+    return number, np.frombuffer(made, np.uint8)
 
 
 def write(tail: Tail, columns: SnapshotColumns, records: SnapshotRecords) -> int:

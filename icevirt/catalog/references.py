@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import batched, groupby
 from typing import Any, Protocol
 
@@ -152,7 +152,7 @@ class RefsReader:
             else:
                 name = left.pop(0)
                 for table in self._part(name).groups(path):
-                    yield BlockBatch.of({name: 0}, numbered(of_array(table, path), 0))
+                    yield BlockBatch.of({name: 0}, of_array(table, path))
 
     def _gathered(self, names: Sequence[str], path: str) -> tuple[int, BlockBatch]:
         """Read an array of the first parts, and keep what else is expected of these."""
@@ -204,19 +204,19 @@ class _Finder:
         spans = [self._taken[self._starts[code] : self._starts[code + 1]] for code, _ in wanted]
         number = np.repeat([at for _, at in wanted], [len(span) for span in spans])
         mine = np.concatenate(spans)
+        rows = files.row[mine]
         last = blocks.columns["files"].numbers("<i4").max(initial=0)
-        stride = 1 + max(int(last), int(files.row[mine].max()))
-        key = number * stride + files.row[mine]
+        stride = 1 + max(int(last), int(rows.max()))
+        key = number * stride + rows
         while len(mine):
             place = np.full(stride * len(batch.parts), -1, np.int32)
             place[key] = mine
             for low, high in blocks.runs(catalog.BLOCK_REFS):
-                block = unpack_all(blocks.part(low, high), stride * batch.part[low:high])
-                at = place[block.file]
-                if not len(at) or int(at.min()) >= 0:
-                    yield replace(block, file=at)
-                elif len(rows := np.flatnonzero(at >= 0)):
-                    yield part_of(block, rows, at[rows])
+                block = unpack_all(blocks.part(low, high), stride * batch.part[low:high], place)
+                if not len(block) or int(block.file.min()) >= 0:
+                    yield block
+                elif len(kept := np.flatnonzero(block.file >= 0)):
+                    yield part_of(block, kept, block.file[kept])
             again = place[key] != mine  # a file of which several boxes count has several places
             mine, key = mine[again], key[again]
 
@@ -300,13 +300,19 @@ class BlockBatch:
 
     @classmethod
     def of(cls, parts: Mapping[str, int], table: Any) -> BlockBatch:
-        """Make a batch of a table that `numbered` made."""
-        part, ndim = (numbers_of(table[name]).astype(np.int64) for name in (_PART, "ndim"))
-        columns = {
-            name: BinaryColumn(*bytes_of(table[name]), known(one_array(table[name])))
-            for name in COLUMNS
-        }
+        """Make a batch of a table of one part, or of several, whose numbers `numbered` added."""
+        part = np.zeros(len(table), np.int64)
+        if len(parts) > 1:
+            part = numbers_of(table[_PART]).astype(np.int64)
+        ndim = numbers_of(table["ndim"]).astype(np.int64)
+        columns = {name: _binary(table[name]) for name in COLUMNS}
         return cls(parts, part, PackedBlocks(ndim, columns))
+
+
+def _binary(column: Any) -> BinaryColumn:
+    if column.null_count == len(column):
+        return BinaryColumn.missing(len(column))
+    return BinaryColumn(*bytes_of(column), known(one_array(column)))
 
 
 def numbered(table: Any, part: int) -> Any:
@@ -317,8 +323,8 @@ def numbered(table: Any, part: int) -> Any:
 
 def of_array(table: Any, path: str) -> Any:
     """Return the blocks of one array; Arrow's own comparison would import pandas."""
-    rows = [row for row, each in enumerate(table["path"].to_pylist()) if each == path]
-    return rows_of(table, np.array(rows, np.int64))
+    rows = [row for row, each in enumerate(one_array(table["path"]).to_pylist()) if each == path]
+    return table if len(rows) == len(table) else rows_of(table, np.array(rows, np.int64))
 
 
 @dataclass(frozen=True, slots=True)

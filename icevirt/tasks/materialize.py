@@ -275,6 +275,8 @@ def _dtype(schema: ArraySchema) -> np.dtype[Any]:
 
 def stored(table: ChunkTable, sink: Sink) -> ChunkTable:
     """Put inline chunks above the threshold into chunk objects; ids cover their content."""
+    if not len(table.inline):
+        return table
     inline = table.kind == ChunkType.inline
     is_large = inline & (table.length > sink.inline_threshold)
     large, small = np.flatnonzero(is_large), np.flatnonzero(inline & ~is_large)

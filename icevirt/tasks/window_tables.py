@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.blocks.cutting import joined, part_of
+from icevirt.archive.blocks.cutting import part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.plan import ArrayMode, WindowTask
 from icevirt.archive.schema import ArraySchema
 from icevirt.catalog.parquet import naming
 from icevirt.catalog.task_inputs import TaskFiles, WindowBlocks
 from icevirt.errors import CombineError, FormatError
-from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.chunks import ChunkTable
 from icevirt.model.indices import inside
 from icevirt.model.strings import copy_ranges
 from icevirt.planning.equality import first_difference, same_values
@@ -29,6 +29,7 @@ from icevirt.planning.remedies import drop_window_fix
 from icevirt.planning.times.recoding import recoded_values
 from icevirt.tasks.chunk_encoding import decode_whole, encode_chunks, fill_of, plain_dtype
 from icevirt.tasks.shuffle import Bound, bounds_of, within
+from icevirt.tasks.window_columns import WindowColumns
 
 
 def window_table(
@@ -49,16 +50,26 @@ def window_table(
         if values is None:
             return ChunkTable.empty(len(window.chunk_shape)), 0
         return _clipped(_encoded(window, values), window), 0
-    block = _wanted(files, window, refs)
-    if block is None:
-        return ChunkTable.empty(len(window.chunk_shape)), 0
+    columns, encoded, dropped = WindowColumns(files, window), list[ChunkTable](), 0
+    bounds = bounds_of(window, np.arange(len(files)))
+    for found in refs.of(files.rows, window, window.takes):
+        for block in _inside(found, bounds):
+            with naming(files.rows.parts):
+                counts = _counting(window, block)
+                kept = block if counts is None else _some(block, counts)
+                dropped += len(block) - len(kept)
+                if not window.direct and (whole := window.whole[kept.file]).any():
+                    encoded += _encoded_rows(window, kept, np.flatnonzero(whole))
+                    kept = _some(kept, ~whole)
+                columns.add(kept)
     with naming(files.rows.parts):
-        counts = _counting(window, block)
-        dropped = 0 if counts is None else len(block) - int(np.count_nonzero(counts))
-        if counts is not None and dropped:
-            rows = np.flatnonzero(counts)
-            block = part_of(block, rows, block.file[rows])
-        return _clipped(ChunkTable.concatenate([*_shifted(files, window, block)]), window), dropped
+        table = ChunkTable.concatenate([*encoded, columns.table()])
+        return _clipped(table, window), dropped
+
+
+def _some(block: Block, chosen: NDArray[np.bool_]) -> Block:
+    rows = np.flatnonzero(chosen)
+    return block if len(rows) == len(block) else part_of(block, rows, block.file[rows])
 
 
 def _counting(window: WindowTask, block: Block) -> NDArray[np.bool_] | None:
@@ -72,14 +83,6 @@ def _counting(window: WindowTask, block: Block) -> NDArray[np.bool_] | None:
             index = block.index[:, axis - given].astype(np.int64)
             good &= (index >= own[0][block.file]) & (index <= own[1][block.file])
     return good | window.whole[block.file]
-
-
-def _wanted(files: TaskFiles, window: WindowTask, refs: WindowBlocks) -> Block | None:
-    """Return the references that a window wants of its files; None if there are none."""
-    bounds = bounds_of(window, np.arange(len(files)))
-    found = refs.of(files.rows, window, window.takes)
-    blocks = [kept for block in found for kept in _inside(block, bounds)]
-    return joined(blocks) if blocks else None
 
 
 def _inside(block: Block, bounds: Sequence[Bound]) -> Iterator[Block]:
@@ -102,123 +105,12 @@ def _clipped(table: ChunkTable, window: WindowTask) -> ChunkTable:
     return table.take(inside(table.index, high, low))
 
 
-def _shifted(files: TaskFiles, window: WindowTask, block: Block) -> Iterator[ChunkTable]:
-    """Yield the chunks where the plan puts their files, encoding those stored whole."""
-    whole = window.whole[block.file]
-    if not window.direct and whole.any():
-        for row in np.flatnonzero(whole).tolist():
-            yield _encoded(window, _decoded(window, block, row), int(block.file[row]))
-        rows = np.flatnonzero(~whole)
-        block = part_of(block, rows, block.file[rows])
-    yield _moved(files, window, block)
-
-
-def _moved(files: TaskFiles, window: WindowTask, block: Block) -> ChunkTable:
-    block, places = _placed(window, block)
-    source, locations = _sources(files, block)
-    return ChunkTable(
-        index=places,
-        kind=block.kind,
-        source=source,
-        offset=block.offset,
-        length=block.length,
-        locations=locations,
-        inline=block.data,
-    ).sorted()
-
-
-def _placed(window: WindowTask, block: Block) -> tuple[Block, NDArray[np.uint32]]:
-    """Return chunks and where they lie in the array, each once for every step of its file.
-
-    There are several along a dimension of the file which its variable does not have.
-    """
-    given = len(window.chunk_shape) - block.index.shape[1]  # new axes, before those of the file
-    index = np.zeros((len(block), len(window.chunk_shape)), np.uint32)
-    index[:, given:] = block.index
-    for at, axis in enumerate(window.axes):
-        begin = window.grids[axis].chunk_at(window.starts[:, at])
-        if axis >= given and (own := window.chunks_of_files(at)) is not None:
-            begin = begin - own[0]
-        if begin.any():  # sums wrap, and no chunk lies before the first
-            index[:, axis] += begin.astype(np.uint32)[block.file]
-    for at, axis in enumerate(window.axes):
-        if axis >= given or ((times := window.lengths[block.file, at]) == 1).all():
-            continue
-        # a file may have millions of steps, of which a window has a few
-        low, high = window.box[axis] if window.box else (0, window.shape[axis])
-        begins = index[:, axis].astype(np.int64)
-        first = np.maximum(begins, low)
-        times = np.maximum(np.minimum(begins + times, high) - first, 0)
-        rows = np.repeat(np.arange(len(index)), times)
-        index = index[rows]
-        index[:, axis] = first[rows] + np.arange(len(rows)) - (np.cumsum(times) - times)[rows]
-        block = part_of(block, rows, block.file[rows])
-    return block, index
-
-
-def _sources(files: TaskFiles, block: Block) -> tuple[NDArray[np.uint32], Locations]:
-    """Return the number of each chunk's location, and the locations that occur."""
-    _refuse_astray(files, block)
-    places: NDArray[np.integer] = block.file
-    if len(block.targets):
-        target = block.source.astype(np.int64)
-        places = np.where(target > 0, len(files) + target - 1, block.file)
-    occurs = np.zeros(len(files) + len(block.targets), np.bool_)
-    occurs[places] = True
-    used, source = np.flatnonzero(occurs), (np.cumsum(occurs) - 1).astype(np.uint32)[places]
-    own = used < len(files)
-    source[block.kind != ChunkType.virtual] = 0
-    return source, _locations(files, used[own], block.targets.take(used[~own] - len(files)))
-
-
-def _refuse_astray(files: TaskFiles, block: Block) -> None:
-    """Refuse references that lead out of their files to where they may not.
-
-    Raises:
-        FormatError: The catalog has references that no scan would find.
-    """
-    beyond = _beyond(files, block)
-    there = np.zeros(len(block.targets), np.bool_)
-    for prefix in files.led:
-        there |= block.targets.url.begin_with(prefix.encode())
-    row = int(beyond[0]) if len(beyond) else -1
-    if len(astray := np.flatnonzero(~there)):
-        found = np.flatnonzero(block.source == astray[0] + 1)
-        row = int(found[0]) if len(found) else row
-    if row >= 0:
-        place = int(block.file[row])
-        raise FormatError(
-            "a reference points beyond the end of its file, or to another file",
-            do=files.remedy(place),
-            file=files.url(place),
-            offset=int(block.offset[row]),
-            length=int(block.length[row]),
-        )
-
-
-def _beyond(files: TaskFiles, block: Block) -> NDArray[np.int64]:
-    """Return the references into the files themselves that end behind their file."""
-    end = block.offset + block.length
-    wrapped, sizes = end < block.offset, files.named().size.astype(np.uint64)
-    if not len(end) or (not wrapped.any() and end.max() <= sizes.min()):
-        return np.zeros(0, np.int64)
-    own = (block.kind == ChunkType.virtual) & (block.source == 0)
-    return np.flatnonzero(own & (wrapped | (end > sizes[block.file])))
-
-
-def _locations(files: TaskFiles, rows: NDArray[np.int64], targets: Locations) -> Locations:
-    """Return files with the checksum of their scan, in whole seconds rounded up, and others."""
-    if not len(rows):
-        return targets
-    named = files.named()
-    etag = named.etag[rows]
-    seconds = -(-named.last_modified[rows] // 1_000_000_000)
-    own = Locations(
-        url=named.url[rows],
-        etag=etag,
-        last_modified=np.where(etag.lengths > 0, 0, seconds).astype(np.uint32),
-    )
-    return own + targets if len(targets) else own
+def _encoded_rows(
+    window: WindowTask, block: Block, rows: NDArray[np.int64]
+) -> Iterator[ChunkTable]:
+    """Yield the chunks of some rows, which hold the values of whole files."""
+    for row in rows.tolist():
+        yield _encoded(window, _decoded(window, block, row), int(block.file[row]))
 
 
 def _file_shape(window: WindowTask, place: int) -> tuple[int, ...]:

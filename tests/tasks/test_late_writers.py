@@ -22,7 +22,8 @@ from icevirt.api.pipeline import build_steps as build_module
 from icevirt.errors import BuildError, ObjectNotFoundError, StorageError
 from icevirt.model.chunks import ChunkType
 from icevirt.storage import durable
-from icevirt.tasks import window_tables, write_manifests
+from icevirt.tasks import write_manifests
+from icevirt.tasks.window_columns import WindowColumns
 from long_forms import IS_LONG
 
 pytestmark = pytest.mark.ci
@@ -109,10 +110,10 @@ def test_a_zombie_that_read_something_else_writes_something_else(
 ):
     """The same window twice at once, with other references: other bytes have another name."""
     repo = tmp_path / "repo"
-    moved = window_tables._moved
+    taken = WindowColumns.table
 
-    def elsewhere(files, window, block):
-        table = moved(files, window, block)
+    def elsewhere(columns):
+        table = taken(columns)
         return table.__class__(
             **{name: getattr(table, name) for name in table.__dataclass_fields__}
             | {"offset": table.offset + 8 * (table.kind == ChunkType.virtual).astype(np.uint64)}
@@ -120,15 +121,15 @@ def test_a_zombie_that_read_something_else_writes_something_else(
 
     def run(task):
         tasks.append(task)
-        monkeypatch.setattr(window_tables, "_moved", elsewhere)
+        monkeypatch.setattr(WindowColumns, "table", elsewhere)
         write_manifests.run_write(task)  # an attempt that another one overtakes
         forget(task)
-        monkeypatch.setattr(window_tables, "_moved", moved)
+        monkeypatch.setattr(WindowColumns, "table", taken)
         results = write_manifests.run_write(task)
-        monkeypatch.setattr(window_tables, "_moved", elsewhere)
+        monkeypatch.setattr(WindowColumns, "table", elsewhere)
         forget(task)
         write_manifests.run_write(task)  # one that comes too late, and overwrites the record
-        monkeypatch.setattr(window_tables, "_moved", moved)
+        monkeypatch.setattr(WindowColumns, "table", taken)
         return results
 
     in_process.instead[write_manifests.run_write] = run

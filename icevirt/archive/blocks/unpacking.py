@@ -42,10 +42,15 @@ class BinaryColumn:
         there = np.array([value is not None for value in values], np.bool_)
         return cls(np.frombuffer(data, np.uint8), starts, there)
 
+    @classmethod
+    def missing(cls, rows: int) -> BinaryColumn:
+        """Return a column of which no row is there."""
+        return cls(np.zeros(0, np.uint8), np.zeros(rows + 1, np.int64), np.zeros(rows, np.bool_))
+
     @property
     def sizes(self) -> NDArray[np.int64]:
         """Bytes of each row."""
-        return np.diff(self.starts)
+        return self.starts[1:] - self.starts[:-1]
 
     def part(self, low: int, high: int) -> BinaryColumn:
         """Return some rows."""
@@ -82,6 +87,8 @@ class PackedBlocks:
 
     def part(self, low: int, high: int) -> PackedBlocks:
         """Return some rows."""
+        if high - low == len(self):
+            return self
         columns = {name: column.part(low, high) for name, column in self.columns.items()}
         return PackedBlocks(self.ndim[low:high], columns)
 
@@ -103,12 +110,17 @@ def unpack(packed: PackedBlock) -> Block:
     return unpack_all(PackedBlocks.of([packed]))
 
 
-def unpack_all(packed: PackedBlocks, first: NDArray[np.int64] | None = None) -> Block:
+def unpack_all(
+    packed: PackedBlocks,
+    first: NDArray[np.int64] | None = None,
+    place: NDArray[np.int32] | None = None,
+) -> Block:
     """Unpack blocks of as many axes, the rows of one behind those of the other.
 
     Args:
         packed: The blocks.
         first: (k,) Numbers that are added to those of the files of each block.
+        place: New numbers of the files, by what that makes.
 
     Raises:
         FormatError: The columns do not fit together.
@@ -119,16 +131,17 @@ def unpack_all(packed: PackedBlocks, first: NDArray[np.int64] | None = None) -> 
     _check_files(columns)
     if first is not None:
         files += np.repeat(first, columns["files"].sizes // 4)
+    file = files.astype(np.int32) if place is None else place[files]
     n = _sums(counts, columns["counts"].starts // 4)
-    length = _straight(columns["lengths"], n, "<u8").view(np.uint64)
+    length = _straight(columns["lengths"], n)
     kind = np.full(len(length), ChunkType.virtual, np.uint8)
     _spread(kind, columns["kinds"], n, "u1")
-    offset = _offsets(_straight(columns["gaps"], n, "<u8").view(np.uint64), length, n)
+    offset = _summed(_straight(columns["gaps"], n), length, n)
     if len(columns["data"].data):
         moved = np.repeat(columns["data"].starts[:-1], n)
         offset[kind == ChunkType.inline] += moved[kind == ChunkType.inline].astype(np.uint64)
     return Block(
-        file=np.repeat(files.astype(np.int32), counts),
+        file=np.repeat(file, counts),
         index=_indices(columns, counts, n, ndim),
         kind=kind,
         offset=offset,
@@ -166,23 +179,33 @@ def _check_sizes(column: BinaryColumn, wanted: NDArray[np.int64]) -> None:
         raise _cut_short(int(wanted[wrong[0]]), int(column.sizes[wrong[0]]))
 
 
-def _straight(column: BinaryColumn, n: NDArray[np.int64], dtype: str) -> NDArray[np.generic]:
-    """Put the bytes of each number together again; in a block, equal bytes of all stand so."""
+def _straight(column: BinaryColumn, n: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Put the bytes of each number together again; in a block, equal bytes of all stand so.
+
+    The upper bytes of most columns are zeros, which are not looked at one by one.
+    """
     _check_sizes(column, 8 * n)
     if not column.there.all():
         raise _cut_short(int(n.sum()), len(column.data))
-    distinct = np.unique(n)
-    if len(distinct) == 1:
-        turned = column.data.reshape(len(n), 8, int(n[0])).transpose(0, 2, 1)
-        return np.ascontiguousarray(turned).reshape(-1).view(dtype)
-    out = np.empty((len(column.data) // 8, 8), np.uint8)
+    out = np.zeros((len(column.data) // 8, 8), np.uint8)
     at = column.starts[:-1] // 8
-    for count in distinct.tolist():
-        mine = n == count
-        raw, _ = gather(column.data, column.starts[:-1][mine], 8 * n[mine])
-        rows = at[mine][:, None] + np.arange(count)
-        out[rows] = raw.reshape(len(rows), 8, count).transpose(0, 2, 1)
-    return out.reshape(-1).view(dtype)
+    for count in np.unique(n[n > 0]).tolist():
+        mine = np.flatnonzero(n == count)
+        if len(mine) == len(n):
+            _turn(column.data.reshape(len(n), 8, count), out.reshape(len(n), count, 8))
+        else:
+            raw, _ = gather(column.data, column.starts[:-1][mine], 8 * n[mine])
+            rows = np.zeros((len(mine), count, 8), np.uint8)
+            _turn(raw.reshape(len(mine), 8, count), rows)
+            out[at[mine][:, None] + np.arange(count)] = rows
+    return out.reshape(-1).view("<u8").view(np.uint64)
+
+
+def _turn(turned: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
+    """Put bytes of a number beside each other; ``out`` is zeros."""
+    for byte in range(8):
+        if (column := turned[:, byte]).any():
+            out[:, :, byte] = column
 
 
 def _spread(
@@ -196,23 +219,27 @@ def _spread(
     out[rows] = column.numbers(dtype).reshape(np.count_nonzero(rows), *out.shape[1:])
 
 
-def _offsets(
+def _summed(
     gaps: NDArray[np.uint64], length: NDArray[np.uint64], n: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Add up gaps and lengths, for each block anew; sums wrap as they did in `pack`."""
-    step = gaps.copy()
-    step[1:] += length[:-1]
+    """Return offsets, in the place of gaps: sums of gaps and lengths, for each block anew.
+
+    Sums wrap as they did in `pack`.
+    """
     begins = (np.cumsum(n) - n)[n > 0]
-    step[begins] = gaps[begins]
+    first = gaps[begins]
+    gaps[1:] += length[:-1]
+    gaps[begins] = first
     if len(begins) > 1:  # what a block adds up to is taken away where the next one begins
-        step[begins[1:]] -= np.add.reduceat(step, begins)[:-1]
-    return np.cumsum(step, dtype=np.uint64, out=step)
+        gaps[begins[1:]] -= np.add.reduceat(gaps, begins)[:-1]
+    return np.cumsum(gaps, dtype=np.uint64, out=gaps)
 
 
 def _indices(
     columns: Mapping[str, BinaryColumn], counts: NDArray[np.int64], n: NDArray[np.int64], ndim: int
 ) -> NDArray[np.uint32]:
-    out = np.empty((int(n.sum()), ndim), np.uint32)
+    """Return the indices, those of an axis side by side."""
+    out = np.empty((ndim, int(n.sum())), np.uint32).T
     sparse = columns["index"].there
     _spread(out, columns["index"], n, "<u4", ndim)
     if not sparse.all():
@@ -241,12 +268,13 @@ def _fill_boxes(
     if (boxes != distinct).any():  # seldom
         distinct, which = np.unique(boxes, axis=0, return_inverse=True)
     for number, box in enumerate(distinct):
-        grid = np.indices(tuple(box), np.uint32).reshape(ndim, math.prod(box.tolist())).T
-        if len(distinct) == 1 and len(out) == len(begins) * len(grid):  # as nearly always
-            out.reshape(len(begins), *grid.shape)[:] = grid
+        grid = np.indices(tuple(box), np.uint32).reshape(ndim, math.prod(box.tolist()))
+        if len(distinct) == 1 and len(out) == begins.size * grid[:1].size:  # as nearly always
+            for own, axis in zip(out.T, grid, strict=True):
+                own.reshape(len(begins), len(axis))[:] = axis
             return
         members = begins[which.reshape(-1) == number]
-        out[members[:, None] + np.arange(len(grid))] = grid
+        out[members[:, None] + np.arange(len(grid.T))] = grid.T
 
 
 def _of_rows(column: BinaryColumn, chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:

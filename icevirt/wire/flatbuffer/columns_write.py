@@ -151,7 +151,9 @@ class Records:
         """Put columns into copies of the template; ``tables`` is where the tables are to stand."""
         if part.index is not None:
             low = self.vector_at + 4
-            rows[:, low : low + 4 * part.index.shape[1]].view("<u4")[:] = part.index
+            vectors = rows[:, low : low + 4 * part.index.shape[1]].view("<u4")
+            for axis, column in enumerate(part.index.T):  # a third of the time of rows of three
+                vectors[:, axis] = column
         for name, column in part.columns.items():
             self._fill(rows, name, column)
         for name, target in part.targets.items():

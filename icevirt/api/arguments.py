@@ -228,7 +228,7 @@ def outside(repo: Storage, files: SourceFiles) -> SourceFiles:
         InvalidInputError: There are no others.
     """
     root = repo.url.rstrip("/") + "/"
-    if not any(file.url.startswith(root) for file in files):
+    if not files.urls.begin_with(root.encode()).any():
         return files
     kept = SourceFiles(file for file in files if not file.url.startswith(root))
     if not kept:

@@ -28,7 +28,7 @@ from icevirt.api.pipeline.made_here import remember, remember_containers
 from icevirt.api.renamed import names_replacements
 from icevirt.api.sources.inputs import Sources
 from icevirt.archive.reports.build import BuildReport, Progress
-from icevirt.execution.selection import ExecutorChoice
+from icevirt.execution.selection import ExecutorChoice, prepare_for
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.storage.constructors import StorageLike
 
@@ -136,6 +136,7 @@ def built(
         stack.enter_context(long_running("build", clock))
         stack.enter_context(granted(reach))
         starter = ExecutorStarter(stack, clock, asked.executor)
+        prepare_for(asked.executor, asked.sources)
         with clock.phase("list"):
             inputs, options, nest = asked.inputs()
         request = Request(

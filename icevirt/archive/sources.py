@@ -7,9 +7,12 @@ from itertools import batched
 from typing import overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.model.strings import FoldingStrings, Strings
+
+_ROWS_AT_ONCE = 4096  # of which files are made
 
 
 class SourceFiles(Sequence[SourceFile]):
@@ -46,14 +49,23 @@ class SourceFiles(Sequence[SourceFile]):
     def __getitem__(self, at: int | slice) -> SourceFile | tuple[SourceFile, ...]:
         """Return one file, or some."""
         if isinstance(at, slice):
-            return tuple(self._one(each) for each in range(*at.indices(len(self))))
+            return tuple(self.at(np.arange(*at.indices(len(self)))))
         at = int(at)
         if not -len(self) <= at < len(self):
             raise IndexError(at)
-        return self._one(at % len(self))
+        return next(self.at(np.array([at % len(self)])))
 
     def __iter__(self) -> Iterator[SourceFile]:
-        return map(self._one, range(len(self)))
+        return self.at(np.arange(len(self)))
+
+    def at(self, rows: NDArray[np.integer]) -> Iterator[SourceFile]:
+        """Yield the files of some rows, in their order."""
+        for low in range(0, len(rows), _ROWS_AT_ONCE):
+            some = rows[low : low + _ROWS_AT_ONCE]
+            columns = self.sizes[some].tolist(), self.times[some].tolist()
+            named = zip(self.urls[some], self.etags[some], *columns, strict=True)
+            for url, etag, size, time in named:
+                yield SourceFile(url=url, size=size, etag=etag, last_modified=time)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -65,11 +77,3 @@ class SourceFiles(Sequence[SourceFile]):
         )
 
     __hash__ = None  # type: ignore[assignment]
-
-    def _one(self, at: int) -> SourceFile:
-        return SourceFile(
-            url=self.urls[at],
-            size=int(self.sizes[at]),
-            etag=self.etags[at],
-            last_modified=int(self.times[at]),
-        )

@@ -217,6 +217,11 @@ def one_array(column: Any) -> Any:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def rows_column(rows: NDArray[np.int32]) -> Any:
+    """Return numbers of rows as an Arrow column; `pyarrow.array` would import pandas."""
+    return pa.Array.from_buffers(pa.int32(), len(rows), [None, pa.py_buffer(rows)])
+
+
 def numbers_of(column: Any) -> NDArray[Any]:
     """Return the numbers of an Arrow column; where something is missing, any number.
 

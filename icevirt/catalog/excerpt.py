@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive import catalog
 from icevirt.archive.facts import FileColumns
-from icevirt.catalog.arrow_columns import numbers_of, rows_of
+from icevirt.catalog.arrow_columns import numbers_of, rows_column, rows_of
 from icevirt.catalog.facts_beside import FOLDER, objects_of
 from icevirt.catalog.parquet import encode_table, read_table
 from icevirt.catalog.references import encode
@@ -78,7 +78,7 @@ def _numbered(table: Any, rows: NDArray[np.int32], places: NDArray[np.int64]) ->
     mine = np.flatnonzero(rows[order[at]] == held)
     kept = rows_of(table, mine)
     number = places[order[at[mine]]].astype(np.int32)
-    return kept.set_column(kept.column_names.index("row"), "row", pa.array(number))
+    return kept.set_column(kept.column_names.index("row"), "row", rows_column(number))
 
 
 def _encoded(tables: list[Any], kind: str, run: str) -> bytes:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from icevirt.archive import catalog
 from icevirt.archive.blocks.packing import PackedBlock
-from icevirt.catalog.arrow_columns import numbers_of
+from icevirt.catalog.arrow_columns import numbers_of, rows_column
 from icevirt.catalog.facts_beside import FOLDER, objects_of
 from icevirt.catalog.lookup import rows_forgotten
 from icevirt.catalog.parquet import encode_table, read_table
@@ -119,7 +119,7 @@ def _joined(
             table = read_table(storage, path, names)
             row = (numbers_of(table["row"]) + first).astype(np.int32)
             at = table.column_names.index("row")
-            found.append(table.set_column(at, "row", pa.array(row)))
+            found.append(table.set_column(at, "row", rows_column(row)))
         first += count
     held = pa.concat_tables(found) if found else None
     return {name: [] if held is None else held[name] for name in names}

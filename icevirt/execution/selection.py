@@ -7,17 +7,18 @@ neither configured nor stopped; what is started here ends with the block.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal
 
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFiles
 from icevirt.errors import InvalidInputError
 from icevirt.execution.executor import Executor
 from icevirt.execution.local_executors import InProcessExecutor, ProcessExecutor, usable_cores
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.execution.spark_session import is_submitted, local_session, running_session, stop
+from icevirt.tasks.forkserver import server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,9 +54,9 @@ def default_executor(choice: ExecutorChoice) -> Iterator[None]:
         _default.reset(before)
 
 
-def work_of(files: Sequence[SourceFile]) -> int:
+def work_of(files: SourceFiles) -> int:
     """Return how many usual files would be as much work as these."""
-    return sum(1 + file.size // LARGE for file in files)
+    return len(files) + int((files.sizes // LARGE).sum())
 
 
 @contextmanager
@@ -90,6 +91,17 @@ def executor_of(choice: ExecutorChoice = None, *, work: int | None = None) -> It
         yield made
     finally:
         made.close()
+
+
+def prepare_for(choice: ExecutorChoice, sources: object) -> None:
+    """Let child processes be prepared where they will probably run tasks of these sources.
+
+    What they import takes longer than listing the files, which happens meanwhile.
+    """
+    word = _default.get() if choice is None else choice
+    many = isinstance(sources, Sized) and not isinstance(sources, str) and len(sources) > FEW_FILES
+    if word == "processes" or (word is None and not many and not _may_be_running()):
+        server()
 
 
 def suitable(work: int | None, *, has_session: bool) -> str:

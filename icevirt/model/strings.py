@@ -83,7 +83,12 @@ class Strings:
         return len(self.starts) - 1
 
     def __iter__(self) -> Iterator[str]:
-        return (self[row] for row in range(len(self)))
+        for low in range(0, len(self), _ROWS_AT_ONCE):
+            starts = self.starts[low : low + _ROWS_AT_ONCE + 1].tolist()
+            first = starts[0]
+            held = self.data[first : starts[-1]].tobytes()
+            for begin, end in pairwise(starts):
+                yield held[begin - first : end - first].decode()
 
     def __eq__(self, other: object) -> bool:
         return (

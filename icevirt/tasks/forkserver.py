@@ -71,9 +71,7 @@ class Child:
         self._line.send(module)
         with line, status:
             for _ in range(2):
-                here = os.stat(".")
-                known = frozenset(environment(OMP_NUM_THREADS="1").items())  # no threads to fork
-                self._server = _server(known, (here.st_dev, here.st_ino))
+                self._server = server()
                 try:
                     socket.send_fds(self._server.requests, [b"f"], given)
                     break
@@ -144,6 +142,13 @@ class _ForkServer:
     process: subprocess.Popen[bytes]
 
 
+def server() -> _ForkServer:
+    """Return the server that suits this process as it is now; one that starts imports meanwhile."""
+    here = os.stat(".")
+    known = frozenset(environment(OMP_NUM_THREADS="1").items())  # no threads to fork
+    return _server(known, (here.st_dev, here.st_ino))
+
+
 @lru_cache(maxsize=1)
 def _server(variables: frozenset[tuple[str, str]], directory: tuple[int, int]) -> _ForkServer:
     del directory  # it is inherited
@@ -156,10 +161,10 @@ def _server(variables: frozenset[tuple[str, str]], directory: tuple[int, int]) -
             stdout=subprocess.DEVNULL,
             env=dict(variables),
         )
-    server = _ForkServer(ours, process)
-    weakref.finalize(server, _end, ours, process).atexit = False
+    made = _ForkServer(ours, process)
+    weakref.finalize(made, _end, ours, process).atexit = False
     atexit.register(_server.cache_clear)  # runs before `finalize` stops to work
-    return server
+    return made
 
 
 def _end(requests: socket.socket, process: subprocess.Popen[bytes]) -> None:

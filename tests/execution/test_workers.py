@@ -11,6 +11,7 @@ import pytest
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
 from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFiles
 from icevirt.errors import FormatError, InvalidInputError, SparkJobError
 from icevirt.execution.local_executors import ProcessExecutor, usable_cores
 from icevirt.execution.selection import (
@@ -165,9 +166,9 @@ def test_few_files_are_built_without_spark_and_the_same_way(tmp_path):
 def test_an_executor_suits_the_work():
     small, large = (SourceFile(url="file:///f", size=n, last_modified=0) for n in (9, LARGE))
     for files in ([small], [small] * FEW_FILES, [large] * (FEW_FILES // 2)):
-        assert suitable(work_of(files), has_session=False) == "processes"
+        assert suitable(work_of(SourceFiles(files)), has_session=False) == "processes"
     for files in ([small] * (FEW_FILES + 1), [large] * (FEW_FILES // 2 + 1)):
-        assert suitable(work_of(files), has_session=False) == "spark"
+        assert suitable(work_of(SourceFiles(files)), has_session=False) == "spark"
     assert suitable(None, has_session=False) == "spark"
     assert suitable(1, has_session=True) == "spark"
     assert suitable(0, has_session=True) == "in-process"

@@ -245,7 +245,7 @@ def _attempt(
         build_id=build_id,
         catalog=scan.catalog.url,
         files=len(files),
-        bytes=sum(file.size for file in files),
+        bytes=int(files.sizes.sum()),
         icevirt=__version__,
     )
     clock.kept = record.url

@@ -70,8 +70,11 @@ def outward(path: str, folder: Path) -> str:
     """Return a path relative to the folder of a recipe if it is below it, else absolute."""
 
     def place(bare: str) -> str:
-        there = Path(os.path.normpath(Path.cwd() / bare))
-        return (there.relative_to(folder) if there.is_relative_to(folder) else there).as_posix()
+        there = os.path.normpath(os.path.join(os.getcwd(), bare))
+        own = str(folder)  # text, as a `Path` for each of many files takes longer than listing it
+        if there == own:
+            return "."
+        return there.removeprefix(own.rstrip("/") + "/")
 
     return _replaced(path, place)
 

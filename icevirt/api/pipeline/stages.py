@@ -128,7 +128,7 @@ def begin_scan(job: Scan) -> CatalogLookup:
     if len(known.outgrown.row):
         forget(job.catalog, known.parts, known.outgrown)
         known = job.settled()
-    missing = [job.files[at] for at in known.missing.tolist()]
+    missing = [*job.files.at(known.missing)]
     note_asked(job.catalog, job.identity, missing)
     if found := len(job.files) - len(missing):
         tell("resumed", phase="scan", found=found, total=len(job.files), unit="files")
@@ -144,7 +144,7 @@ def scan_missing(
     were scanned then.
     """
     known = begin_scan(job) if known is None else known
-    missing = [job.files[at] for at in known.missing.tolist()]
+    missing = [*job.files.at(known.missing)]
     todo = schema.parts_of(
         missing, identity=job.identity, attempt=known.attempt, pieces=pieces_of(job.files)
     )
@@ -335,7 +335,7 @@ def _refuse_tampered(job: Scan, known: CatalogLookup) -> None:
     Raises:
         FormatError: There is one.
     """
-    missing = [job.files[at] for at in known.missing.tolist()]
+    missing = [*job.files.at(known.missing)]
     found = schema.parts_of(
         missing, identity=job.identity, attempt=known.attempt, pieces=pieces_of(job.files)
     )

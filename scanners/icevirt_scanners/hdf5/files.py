@@ -147,17 +147,17 @@ def _access(*, strong: bool) -> h5p.PropFAID:
 class Handle:
     """A group or dataset that libhdf5 opens at first use."""
 
-    __slots__ = ("_file", "_id", "_path")
+    __slots__ = ("_file", "_id", "path")
 
     def __init__(self, *, id: Any = None, file: HeldFile | None = None, path: bytes = b"") -> None:  # noqa: A002
-        self._id, self._file, self._path = id, file, path
+        self._id, self._file, self.path = id, file, path
 
     @property
     def id(self) -> Any:
         """The h5py id."""
         if self._id is None:
             assert self._file is not None, "an object has an id or a file"
-            self._id = h5o.open(self._file.fid, self._path)
+            self._id = h5o.open(self._file.fid, self.path)
         return self._id
 
     @property

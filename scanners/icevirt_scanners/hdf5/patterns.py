@@ -1,14 +1,15 @@
-"""Describe the variables of files whose headers say the same only once.
+"""Describe variables once for all files with the same headers.
 
-Files of an archive mostly differ in values, in places of chunks and in the attributes of the root
-group. Then types, fill values, filters, attributes and dimensions of all variables are those of an
-earlier file. Everything on which they depend is compared: names, all messages of all headers but
-the address in a layout, values of attributes in the heap wherever they stand there, and the
-options. Addresses of datasets are compared as their numbers in the file, since they move with the
-lengths of what stands before.
+Most files of an archive differ only in values, in the addresses of chunks and in the attributes of
+the root group. Then all variables have the types, fill values, filters, attributes and dimensions
+that they had in an earlier file, and that description (a pattern) is used again. It is found by a
+key, which holds everything that the description depends on: names, all messages of all headers
+without the address in a layout message, values of attributes that stand in the heap, and the
+options of the scan. In the key an address of a dataset is the number of that dataset in the file,
+since addresses move with the lengths of what stands before them.
 
-What is said of a file beside its variables (findings, libhdf5's answers) belongs to no pattern, so
-files with anything unusual are described each by itself.
+A pattern holds variables only. A file with findings, or about which libhdf5 was asked, makes no
+pattern and is described by itself.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from h5py import h5d
 
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.hdf5.files import FileContext, Handle
+from icevirt_scanners.hdf5.hierarchy.metadata_image import keep_image
 from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, Walk
 from icevirt_scanners.hdf5.index.chunks import without_address
 from icevirt_scanners.hdf5.raw.attributes import FixedStrings, References, in_heap, without_places
@@ -47,7 +50,7 @@ _known: tuple[ScannerOptions, _Patterns] = (ScannerOptions(), {})
 
 
 def _patterns_of(options: ScannerOptions) -> _Patterns:
-    """Return the patterns of files that were scanned with some options, those of now only."""
+    """Return the patterns of files that were scanned with these options; others are forgotten."""
     global _known  # noqa: PLW0603 - one value, which threads replace as a whole
     last, patterns = _known
     if last is not options:
@@ -59,9 +62,9 @@ def _patterns_of(options: ScannerOptions) -> _Patterns:
 def variables_like(
     key: Hashable | None, walk: Walk, context: FileContext
 ) -> list[tuple[str, Callable[[], HDF5Variable]]] | None:
-    """Return path and description of the variables of a file like an earlier one.
+    """Return path and description of each variable of a file whose pattern is known, else None.
 
-    None where there was none. ``key`` is that of `key_of`.
+    ``key`` is what `key_of` returned.
     """
     pattern = None if key is None else _patterns_of(context.options).get(key)
     if pattern is None:
@@ -98,12 +101,22 @@ def key_of(walk: Walk, context: FileContext) -> Hashable | None:
     """
     if context.raw is None or context.options.stack or len(walk.datasets) > _MOST:
         return None
+    if walk.key is not None:
+        return walk.key
     numbers = {found.address: number for number, found in enumerate(walk.datasets)}
     try:
         parts = tuple(_key(found, numbers, context) for found in walk.datasets)
     except NotUnderstoodError:
         return None
-    return parts, tuple(group.path for group in walk.groups), context.raw.space.address_width
+    key = _one_of((parts, tuple(g.path for g in walk.groups), context.raw.space.address_width))
+    keep_image(walk, context.raw, key)
+    return key
+
+
+@lru_cache(1024)
+def _one_of(_: Hashable) -> object:
+    """Return one object for equal keys, which are large."""
+    return object()
 
 
 def _key(found: FoundDataset, numbers: dict[int, int], context: FileContext) -> Hashable:

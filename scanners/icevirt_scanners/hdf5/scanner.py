@@ -31,6 +31,7 @@ from icevirt_scanners.hdf5.hierarchy.dimensions import (
     is_bare_dimension,
     is_scale,
 )
+from icevirt_scanners.hdf5.hierarchy.metadata_image import known_walk
 from icevirt_scanners.hdf5.hierarchy.walk import (
     FoundDataset,
     FoundGroup,
@@ -122,7 +123,8 @@ def _walked(source: ByteSource, file: HeldFile, group: str) -> tuple[RawFile | N
     raw = RawFile.of(source, base=0)
     if raw is not None and group == paths.ROOT:
         with suppress(NotUnderstoodError):
-            return raw, plain_walk(raw, file, source.file.url)
+            url = source.file.url
+            return raw, known_walk(raw, file, url) or plain_walk(raw, file, url)
     if raw is None:
         raw = RawFile.of(source, base=file.fid.get_create_plist().get_userblock())
     url = source.file.url

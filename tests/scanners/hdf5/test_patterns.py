@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError
 from icevirt_scanners.hdf5 import patterns, scanner, variable
+from icevirt_scanners.hdf5.hierarchy import metadata_image
 from icevirt_scanners.hdf5.raw import header
 from icevirt_scanners.hdf5.types import attributes
 from icevirt_scanners.hdf5.values import whole
@@ -23,6 +24,7 @@ def forget():
     variable._known.clear()
     whole._known.clear()
     patterns._known = (patterns.ScannerOptions(), {})
+    metadata_image._images = metadata_image._Images()
     for known in (header._joined, header._shared, header._split_new, header._split_old):
         known.cache_clear()
     attributes._known.cache_clear()
@@ -98,6 +100,85 @@ def test_headers_that_moved_are_known_again(described, tmp_path):
         scan_file(path)
     assert len(places) > 1
     assert sorted(described) == ["/pr", "/tas", "/time", "/y"]
+
+
+@pytest.fixture
+def walked(monkeypatch):
+    """Count the files that are walked object by object."""
+    forget()
+    urls = []
+    walk = scanner.plain_walk
+
+    def counted(raw, file, url):
+        urls.append(url)
+        return walk(raw, file, url)
+
+    monkeypatch.setattr(scanner, "plain_walk", counted)
+    return urls
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_files_with_the_metadata_of_earlier_ones_are_not_walked(walked, libver, tmp_path):
+    """Though their indices stand elsewhere, and an attribute of the root group differs."""
+    chunks = set()
+    for number in range(30):
+        path = tmp_path / f"{number}.h5"
+        with h5py.File(path, "w", libver=libver) as file:
+            file.attrs["history"] = np.bytes_(f"made on day {number:03}")
+            made = file.create_dataset("a/v", (40, 8), "i4", chunks=(2, 8), compression="gzip")
+            noise = np.random.default_rng(number).integers(0, 1 << 20, made.shape)
+            made[: 20 + number % 20] = noise[: 20 + number % 20]
+            chunks.add(made.id.get_chunk_info(1).byte_offset)
+            file["time"] = [number]
+        found = scan_file(path)
+        assert found.groups[0].attributes.values["history"].endswith(f"{number:03}")
+        with h5py.File(path) as file:
+            offsets = [file["a/v"].id.get_chunk_info(n).byte_offset for n in range(10)]
+        assert found.array("a/v").references.offset[:10].tolist() == offsets
+    assert len(chunks) > 1
+    assert len(walked) <= 2
+
+
+def test_no_images_are_made_of_files_that_are_all_different(walked, tmp_path):
+    for number in range(metadata_image._VAIN + 10):
+        with h5py.File(tmp_path / "file.h5", "w") as file:
+            file[f"v{number}"] = np.arange(4)
+        scan_file(tmp_path / "file.h5")
+    (images,) = metadata_image._images.known.values()
+    assert len(walked) == metadata_image._VAIN + 10
+    assert len(images) <= metadata_image._REMEMBERED
+    assert metadata_image._images.vain == metadata_image._VAIN
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_no_damaged_byte_hides_behind_the_metadata_of_another_file(libver, tmp_path):
+    """A file is read as by itself, whichever byte of its metadata is another one."""
+    path, other = tmp_path / "file.h5", tmp_path / "other.h5"
+    for number, where in enumerate((other, path)):
+        with h5py.File(where, "w", libver=libver) as file:
+            file.attrs["history"] = np.bytes_(f"{number}")
+            v = file.create_dataset("v", (4, 8), "f4", chunks=(2, 8), compression="gzip")
+            v[:] = np.random.default_rng(number).integers(0, 9, (4, 8))
+            file["x"] = np.arange(8.0)
+            file["x"].make_scale("x")
+            v.dims[1].attach_scale(file["x"])
+    good = path.read_bytes()
+    forget()
+    scanned(other)
+    image = next(iter(metadata_image._images.known.values()))[0]
+    places = {at for begin, data in image.pieces for at in range(begin, begin + len(data))}
+    places |= {at for begin, length in image.summed for at in range(begin, begin + length)}
+    places |= {at for known in image.datasets for at in range(known.hole, known.hole + 8)}
+    rng = np.random.default_rng(1)
+    for at in rng.permutation(sorted(places))[:400].tolist():
+        damaged = bytearray(good)
+        damaged[at] ^= int(rng.integers(1, 256))
+        path.write_bytes(damaged)
+        alone = by_itself(path)
+        forget()
+        scanned(other)
+        assert scanned(path) == alone, at
 
 
 @pytest.mark.ci
@@ -190,6 +271,7 @@ def test_no_more_is_kept_than_may_be_and_no_file_stays_open(tmp_path):
         scan_file(day(tmp_path / "day.nc", number, names=names))
     _, known = patterns._known
     assert 0 < len(known) <= patterns._REMEMBERED
+    assert len(next(iter(metadata_image._images.known.values()))) <= metadata_image._REMEMBERED
     for pattern in known.values():
         for _, like in pattern.variables:
             assert (like.header, like.placed, like.handle._file) == (None, None, None)

@@ -13,6 +13,7 @@ headers.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ from icevirt_scanners.hdf5.raw.header import (
 from icevirt_scanners.hdf5.raw.links import HARD, links_of
 from icevirt_scanners.hdf5.raw.space import require
 
-_GROUP, _DATASET, _TYPE = "group", "dataset", "named datatype"
+GROUP, _DATASET, _TYPE = "group", "dataset", "named datatype"
 _NEW, _VIRTUAL = b"\4", b"\3"  # version of layout messages that know virtual datasets, their class
 
 
@@ -94,6 +95,7 @@ class Walk:
     groups: list[FoundGroup] = field(default_factory=list)
     datasets: list[FoundDataset] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    key: Hashable | None = None  # of its pattern, where that was found by comparing bytes
     _seen: dict[int, str] = field(default_factory=dict)  # address of a group or dataset -> path
     _open: dict[int, Any] = field(default_factory=dict)  # address of a dataset -> its id
 
@@ -223,12 +225,13 @@ def plain_walk(raw: RawFile, file: HeldFile, url: str) -> Walk:
     """Walk a whole file. Raises `NotUnderstoodError`."""
     walk = Walk(url)
     root = FoundGroup(path=paths.ROOT, handle=Handle(file=file, path=b"/"), address=raw.root)
+    raw.space.seen = [] if raw.space.announce is None else None
     seen = {root.address}
     pending = deque([(root, b"")])
     while pending:
         group, above = pending.popleft()
         header = _header(raw, group.address)
-        require(_kind_of(header) == _GROUP, "no group")
+        require(kind_of(header) == GROUP, "no group")
         walk.groups.append(group)
         inner: list[tuple[FoundGroup, bytes]] = []
         links = links_of(header.messages, raw.space)
@@ -239,9 +242,9 @@ def plain_walk(raw: RawFile, file: HeldFile, url: str) -> Walk:
             seen.add(link.address)
             spelt = above + b"/" + link.name
             found, handle = _header(raw, link.address), Handle(file=file, path=spelt)
-            kind = _kind_of(found)
-            path = walk.path_of(group.path, link.name, is_group=kind == _GROUP)
-            if kind == _GROUP:
+            kind = kind_of(found)
+            path = walk.path_of(group.path, link.name, is_group=kind == GROUP)
+            if kind == GROUP:
                 inner.append((FoundGroup(path=path, handle=handle, address=link.address), spelt))
             elif kind == _DATASET:
                 shape, limits = found.shared.once(extent_of)
@@ -266,7 +269,7 @@ def _header(raw: RawFile, address: int) -> ObjectHeader:
     return header
 
 
-def _kind_of(header: ObjectHeader) -> str:
+def kind_of(header: ObjectHeader) -> str:
     """Say what an object is, by libhdf5's rules."""
     kind = header.shared.once(_kind)
     if kind == _DATASET:
@@ -280,7 +283,7 @@ def _kind(shared: SharedMessages) -> str:
     kinds = {message.kind for message in shared.messages}
     require(kinds and max(kinds) <= NEWEST, "messages of another version")
     if kinds & {LINK_INFO, SYMBOL_TABLE}:
-        return _GROUP
+        return GROUP
     require(DATATYPE in kinds, "an object of another kind")
     return _DATASET if DATASPACE in kinds else _TYPE
 

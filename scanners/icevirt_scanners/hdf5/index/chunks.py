@@ -104,14 +104,14 @@ def without_address(message: bytes, wide: int) -> tuple[bytes, bool]:
 
     It is all of the message where values stand in it, or where only libhdf5 reads it.
     """
-    at = _address_at(message)
+    at = address_at(message)
     address = message[at : at + wide] if at else b""
     if len(address) < wide:
         return message, True
     return message[:at] + message[at + wide :], address != b"\xff" * wide
 
 
-def _address_at(message: bytes) -> int:
+def address_at(message: bytes) -> int:
     """Return where in a layout message the address stands; 0 where it has none."""
     version, kind = message[:1], message[1:2]
     if version not in (b"\3", b"\4", b"\5") or kind not in (_CONTIGUOUS, _IN_CHUNKS):

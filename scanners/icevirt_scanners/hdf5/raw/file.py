@@ -24,6 +24,7 @@ from icevirt_scanners.hdf5.raw.space import (
     CHECKSUM,
     NotUnderstoodError,
     Pages,
+    Place,
     Space,
     check_sum,
     number,
@@ -42,6 +43,7 @@ class ObjectHeader(NamedTuple):
     layouts: tuple[Message, ...]  # those that are layouts
     shared: SharedMessages  # all others
     heap: Heap
+    places: tuple[Place, ...]  # its blocks
 
     @property
     def layout(self) -> bytes:
@@ -103,7 +105,16 @@ class RawFile:
             return self._headers[address]
         found = None
         with suppress(NotUnderstoodError):
-            found = ObjectHeader(*header_at(self.space.begin(), address), self.heap)
+            split, places = header_at(self.space.begin(), address)
+            found = ObjectHeader(*split, self.heap, places)
+        self._headers[address] = found
+        return found
+
+    def with_layout(self, address: int, like: ObjectHeader, layout: Message) -> ObjectHeader:
+        """Return, and keep, the header at an address: one like another, with its own layout."""
+        (old,) = like.layouts
+        messages = tuple(layout if each is old else each for each in like.messages)
+        found = ObjectHeader(messages, (layout,), like.shared, self.heap, ())
         self._headers[address] = found
         return found
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from icevirt_scanners.hdf5.raw.space import (
     CHECKSUM,
+    Place,
     Space,
     check_sum,
     number,
@@ -31,6 +32,9 @@ _PAGED = b"\1\1"  # how a file's space is managed: version, strategy
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _TIMES, _PHASES, _ORDER = 32, 16, 4  # flags of a header: optional fields
 _MOST = 256  # blocks of a header
+NEW_BLOCKS = (b"OHDR", b"OCHK")
+"""How blocks begin that end with a checksum."""
+
 GUESS = 1024  # bytes that hold most headers
 _REMEMBERED = 4096  # bytes of blocks whose messages are
 _OLD = Struct("<HHB3x")  # kind, size and flags of a message
@@ -121,12 +125,12 @@ def only(messages: Sequence[Message], kind: int) -> bytes:
     return found[0].data
 
 
-_latest: dict[tuple[int, int, int], tuple[list[_Place], SplitHeader]] = {}
+_latest: dict[tuple[int, int, int], tuple[SplitHeader, tuple[Place, ...]]] = {}
 _HEADERS = 1024  # in it
 
 
-def header_at(space: Space, address: int) -> SplitHeader:
-    """Return all messages of an object header, of its further blocks too.
+def header_at(space: Space, address: int) -> tuple[SplitHeader, tuple[Place, ...]]:
+    """Return all messages of an object header, of its further blocks too, and these blocks.
 
     Most headers of an archive stand at the same address in all its files. Where all bytes are those
     of the latest header at this address, they are not parsed again.
@@ -136,8 +140,10 @@ def header_at(space: Space, address: int) -> SplitHeader:
     """
     key = address, space.address_width, space.length_width
     latest = _latest.get(key)
-    if latest is not None and all(space.holds(*place) for place in latest[0]):
-        return latest[1]
+    if latest is not None and all(space.holds(*place) for place in latest[1]):
+        if space.seen is not None:
+            space.seen += latest[1]
+        return latest
     start = space.at_most(address, GUESS)
     require(len(start) >= 16, "no object header")
     new = start.startswith(b"OHDR")
@@ -145,6 +151,8 @@ def header_at(space: Space, address: int) -> SplitHeader:
     flags, raw, block = (_first_new if new else _first_old)(space, address, start)
     split = _split_new if new else _split_old
     blocks, places = [block], [(address, raw)]
+    if space.seen is not None:
+        space.seen.append((address, raw))
     for each in blocks:  # it grows meanwhile
         known = split if len(each) <= _REMEMBERED else split.__wrapped__
         for further in known(each, flags).further:
@@ -154,17 +162,18 @@ def header_at(space: Space, address: int) -> SplitHeader:
             blocks.append(block)
     is_kept = sum(map(len, blocks)) <= _REMEMBERED
     joined = _joined if is_kept else _joined.__wrapped__
-    found = joined(tuple(blocks), flags, key[1:], new=new, is_kept=is_kept)
+    split_all = joined(tuple(blocks), flags, key[1:], new=new, is_kept=is_kept)
+    found = split_all, tuple(places)
     if is_kept:
         if len(_latest) >= _HEADERS:
             _latest.clear()
-        _latest[key] = places, found
+        _latest[key] = found
     return found
 
 
 def messages(space: Space, address: int) -> tuple[Message, ...]:
     """Return all messages of an object header. Raises as `header_at`."""
-    return header_at(space, address).messages
+    return header_at(space, address)[0].messages
 
 
 class _HeaderBlock(NamedTuple):
@@ -199,10 +208,6 @@ def _shared(
     return SharedMessages(messages, widths, is_kept=is_kept)
 
 
-type _Place = tuple[int, bytes]
-"""Address of a block, and all its bytes."""
-
-
 def _first_old(space: Space, address: int, start: bytes) -> tuple[int, bytes, bytes]:
     end = 16 + number(start, 8, 4)  # the prefix is padded to a multiple of 8
     raw = start[:end] if end <= len(start) else space.block(address, end)
@@ -220,7 +225,7 @@ def _first_new(space: Space, address: int, start: bytes) -> tuple[int, bytes, by
     return flags, raw, raw[at + width : -CHECKSUM]
 
 
-def _further(space: Space, data: bytes, *, new: bool) -> tuple[_Place, bytes]:
+def _further(space: Space, data: bytes, *, new: bool) -> tuple[Place, bytes]:
     address = number(data, 0, space.address_width)
     raw = space.block(address, number(data, space.address_width, space.length_width))
     if not new:

@@ -166,7 +166,12 @@ class Heap:
             self._known.clear()
             self._held = 0
         self._held += size
-        data = data[:size] if size <= len(data) else space.block(address, size)
+        if size > len(data):
+            data = space.block(address, size)
+        else:
+            data = data[:size]
+            if space.seen is not None:
+                space.seen.append((address, data))
         require(data.startswith(b"GCOL\1"), "no heap")
         objects: dict[int, bytes] = {}
         head = _HEADS[long]

@@ -60,7 +60,8 @@ class Tables:
             vtable = array(vtable)[:1]
         self._entries = _condensed(read(vtable, 2))
         self._size = _condensed(read(moved(vtable, 2), 2))
-        if int(self._entries.min()) < 4 or int(self._size.min()) < 4:
+        odd = np.bitwise_or.reduce(_one_or_all(self._entries), axis=None) & 1
+        if odd or int(self._entries.min()) < 4 or int(self._size.min()) < 4:
             raise Damage("not a vtable", int(vtable[0]))
         self._payload.check(vtable, _one_or_all(self._entries))
         self._payload.check(self._at, _one_or_all(self._size))
@@ -315,7 +316,9 @@ def condensed(at: Places) -> Where:
 def _condensed(column: NDArray[np.unsignedinteger]) -> Places:
     """Return a column as whole numbers; where all are the same, one of them stands for all."""
     if len(column) and bool((column == column[0]).all()):
-        return np.broadcast_to(column[:1].astype(np.int64), len(column))
+        same = np.ndarray((len(column),), np.int64, column[:1].astype(np.int64), 0, (0,))
+        same.flags.writeable = False
+        return same
     return column.astype(np.int64)
 
 

@@ -1,18 +1,13 @@
 """Find references in a decompressed manifest, and decode only those that are found.
 
-Spec: "Chunk Manifest Files". References are ordered by index, so bisection finds them. That they
-are in order is checked once, for all references of an array; everything else about a reference is
-checked when it is decoded. So a lookup answers what decoding the whole manifest would, or raises;
-damage of references that are not asked for may stay unseen.
-
-The references of one kind that icevirt writes are records of one stride. Their indices are read
-where they stand. References of other layouts, as the official client writes them, are followed one
-field of all rows at a time; their indices are copied.
+Spec: "Chunk Manifest Files". References are ordered by index, so bisection finds them. All about a
+reference, its index too, is checked when it is decoded. A chunk is said to be absent only after the
+order of all references was checked. So a lookup answers what decoding the whole manifest would, or
+raises; damage of references that are not asked for may stay unseen.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -22,23 +17,15 @@ from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, Manifest
-from icevirt.model.indices import ascends
 from icevirt.model.strings import Places
 from icevirt.wire import header
-from icevirt.wire.flatbuffer.columns_read import Payload, Tables, moved
+from icevirt.wire.flatbuffer.columns_read import Payload, Tables
 from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, Span, reading
 from icevirt.wire.flatbuffer.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST
 from icevirt.wire.header import FileKind
-from icevirt.wire.manifests.references_read import (
-    LocationReader,
-    check_order,
-    read_rows,
-    read_table,
-)
+from icevirt.wire.manifests.index_search import IndexSearch
+from icevirt.wire.manifests.references_read import LocationReader, read_rows, read_table
 
-type Index = NDArray[np.uint32]
-
-_BLOCK = 1 << 13  # records that stay in the processor's cache
 _FILE = FileKind.manifest.name
 
 
@@ -77,7 +64,7 @@ class OpenManifest:
                 self._spans[node] = span
                 if each["extra"] is not None:
                     self._unkept.add(ARRAY_MANIFEST.name)
-        self._indices: dict[ObjectId8, Index] = {}
+        self._searches: dict[ObjectId8, IndexSearch] = {}
 
     @property
     def num_chunk_refs(self) -> int:
@@ -87,9 +74,7 @@ class OpenManifest:
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        return self._payload.size + sum(
-            index.nbytes for index in self._indices.values() if index.flags.owndata
-        )
+        return self._payload.size + sum(search.nbytes for search in self._searches.values())
 
     def decoded(self) -> Manifest:
         """Decode all references. Raises ``FormatError``."""
@@ -126,22 +111,37 @@ class OpenManifest:
             Which of the k were found, and a table with a row for each of those.
 
         Raises:
-            FormatError: The references are not in order, or one that was found is damaged.
+            FormatError: One is not found and the references are not in order, or one that was
+                found is damaged.
         """
         span = self._spans.get(node)
         if span is None or not span.count or not len(wanted):
             return np.zeros(0, np.int64), ChunkTable.empty(wanted.shape[1])
         with reading(_FILE):
-            if node not in self._indices:
-                self._indices[node] = _sorted_index(self._payload, span)
-            row = _bisect(self._indices[node], wanted)
+            search = self._searches.setdefault(node, IndexSearch(self._payload, span))
+            if not search.is_proven and (found := self._likely(search, span, wanted)) is not None:
+                return np.arange(len(wanted)), found
+            row = search.rows(wanted)
             there = np.flatnonzero(row >= 0)
             if not len(there):
                 return there, ChunkTable.empty(wanted.shape[1])
-            found = _in_order_of(row[there], lambda rows: read_rows(self._few, span, rows))
+            found = self._decoded_rows(span, row[there])
             if not np.array_equal(found.index, wanted[there]):
                 raise Damage("a reference has another number of dimensions than the others", 0)
             return there, found
+
+    def _likely(
+        self, search: IndexSearch, span: Span, wanted: NDArray[np.int64]
+    ) -> ChunkTable | None:
+        """Find chunks without a look at all references; None if that does not find all."""
+        with suppress(Damage):  # of those that were looked at: what it is shows by the proof
+            if (rows := search.likely_rows(wanted)) is not None:
+                found = self._decoded_rows(span, rows)
+                return found if np.array_equal(found.index, wanted) else None
+        return None
+
+    def _decoded_rows(self, span: Span, rows: Places) -> ChunkTable:
+        return _in_order_of(rows, lambda wanted: read_rows(self._few, span, wanted))
 
 
 def _in_order_of(rows: Places, read: Callable[[Places], ChunkTable]) -> ChunkTable:
@@ -150,87 +150,3 @@ def _in_order_of(rows: Places, read: Callable[[Places], ChunkTable]) -> ChunkTab
         return read(rows)
     distinct, number = np.unique(rows, return_inverse=True)
     return read(distinct).take(number)
-
-
-def _sorted_index(payload: Payload, span: Span) -> Index:
-    """Return the indices of all references, in ascending order. Raises ``Damage``."""
-    index = None
-    with suppress(Damage):  # of the first record, perhaps
-        index = _in_records(payload, span)
-    if index is None:
-        index = Tables(payload, span, CHUNK_REF).coordinates("index")
-        check_order(index)
-    return index
-
-
-def _in_records(payload: Payload, span: Span) -> Index | None:
-    """Return the indices of records of one stride; None if they are others, or not in order.
-
-    The first record is read as any table is. In the others, the numbers that lead to the index are
-    those of the first: a record that can be read at all has its index where the first has it.
-    """
-    tables = payload.targets(range(span.start, span.start + 4 * span.count, 4))
-    if not isinstance(tables, range):
-        return None
-    first = Tables(payload, Span(span.start, 1), CHUNK_REF)
-    place, vector = first.places("index"), first.vectors("index", 4)
-    assert place is not None
-    assert vector is not None
-    _, start, count = vector
-    ndim = int(count[0])
-    if 4 * span.count * ndim > payload.size:
-        return None
-    to_vtable = payload.numbers(tables, 4)
-    vtable = moved(tables, -int(to_vtable[:1].view("<i4")[0]))
-    leads = (
-        to_vtable,
-        payload.numbers(moved(vtable, 4 + 2 * CHUNK_REF.slots["index"]), 2),
-        payload.numbers(moved(tables, int(place[0]) - tables[0]), 4),
-    )
-    index = payload.vectors(moved(tables, int(start[0]) - tables[0]), ndim)
-    for low in range(0, span.count, _BLOCK):
-        rows = slice(low, low + _BLOCK)
-        if not all(bool((column[rows] == column[0]).all()) for column in leads):
-            return None
-        if not ascends(index[low : low + _BLOCK + 1]):
-            return None
-    return index
-
-
-def _bisect(index: Index, wanted: NDArray[np.int64]) -> Places:
-    """Return the row of each wanted index, shape (k, ndim); -1 where there is none."""
-    if index.shape[1] != wanted.shape[1]:
-        raise Damage("chunk indices have another number of dimensions than their array", 0)
-    count = len(index)
-    guess = _rows_of_full_box(index, wanted)
-    if guess is not None and bool((index[guess] == wanted).all()):
-        return guess
-    before = np.zeros(len(wanted), np.int64)  # rows known to come before the wanted one
-    for step in (1 << bit for bit in reversed(range(count.bit_length()))):
-        further = before + step
-        row = index[np.minimum(further, count) - 1]
-        before = np.where((further <= count) & _precedes(row, wanted), further, before)
-    at = np.minimum(before, count - 1)
-    found: Places = np.where((index[at] == wanted).all(axis=1), at, -1)
-    return found
-
-
-def _rows_of_full_box(index: Index, wanted: NDArray[np.int64]) -> Places | None:
-    """Return the rows if the references fill the box between the first and the last, else None."""
-    low, size = index[0].astype(np.int64), index[-1].astype(np.int64) - index[0] + 1
-    sides = size.tolist()
-    if min(sides, default=1) < 1 or math.prod(sides) != len(index):
-        return None
-    row: Places = np.zeros(len(wanted), np.int64)
-    for axis, side in enumerate(sides):
-        row = row * side + np.clip(wanted[:, axis] - low[axis], 0, side - 1)
-    return row
-
-
-def _precedes(one: NDArray[np.integer], other: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Say of each row whether it comes before that of the other, in lexicographic order."""
-    found = np.zeros(len(one), np.bool_)
-    for axis in reversed(range(one.shape[1])):
-        here, there = one[:, axis], other[:, axis]
-        found = (here < there) | ((here == there) & found)
-    return found

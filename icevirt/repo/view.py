@@ -29,7 +29,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import chunk_tables
 
 if TYPE_CHECKING:
-    from icevirt.model.config.document import RepositoryConfig
+    from icevirt.model.config.document import RepositoryConfig, VirtualChunkContainer
     from icevirt.repo.commits.change_set import ChangeSet
 
 
@@ -129,6 +129,11 @@ class View:
     def credentials(self) -> Mapping[str, Any]:
         """Credentials by authorized prefix."""
         return self._context.credentials
+
+    @property
+    def virtual_chunk_containers(self) -> dict[str, VirtualChunkContainer]:
+        """Virtual chunk containers of the configuration, by their url_prefix."""
+        return self._context.config.virtual_chunk_containers
 
     @property
     def on_stale(self) -> OnStale:

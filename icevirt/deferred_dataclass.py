@@ -7,9 +7,10 @@ times. This decorator makes the same classes, for modules that every reader impo
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,15 @@ _DEFAULTS = {"init": True, "repr": True, "eq": True, "frozen": False}
 
 
 _SPECIAL = re.compile("ClassVar|InitVar|KW_ONLY")
-_USES = 6  # without compiling; each takes some microseconds more
+_REPLACE: Any = getattr(  # of Python 3.13, for `copy.replace`
+    dataclasses.dataclass(init=False, repr=False, eq=False)(type("Any", (), {"__doc__": "Any."})),
+    "__replace__",
+    None,
+)
+_USES = 60  # without compiling, which takes as long as so many; each takes microseconds more
+
+
+type _Fields = Callable[[], Sequence[dataclasses.Field[Any]]]
 
 
 class _Deferred:
@@ -28,9 +37,8 @@ class _Deferred:
 
     __slots__ = ("cls", "fields", "how", "left", "name")
 
-    def __init__(self, cls: Any, name: str, how: dict[str, bool]) -> None:
-        self.cls, self.name, self.how = cls, name, how
-        self.fields = dataclasses.fields(cls)
+    def __init__(self, cls: Any, name: str, how: dict[str, bool], fields: _Fields) -> None:
+        self.cls, self.name, self.how, self.fields = cls, name, how, fields
         self.left = 0 if name == "__repr__" else _USES
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -47,7 +55,7 @@ class _Deferred:
 
     def initialize(self, instance: Any, /, *args: Any, **named: Any) -> None:
         """Do what the compiled ``__init__`` does, which itself refuses wrong arguments."""
-        values = _bound(self.fields, args, named)
+        values = _bound(self.fields(), args, named)
         if values is None:
             self.method()(instance, *args, **named)
             return
@@ -63,7 +71,7 @@ class _Deferred:
             return True
         if other.__class__ is not instance.__class__:
             return NotImplemented
-        names = [each.name for each in self.fields if each.compare]
+        names = [each.name for each in self.fields() if each.compare]
         return all(getattr(instance, name) == getattr(other, name) for name in names)
 
 
@@ -89,15 +97,22 @@ def _bound(
     return None if given else values
 
 
-def _hash_of(cls: type) -> Callable[[Any], int]:
+def _hash_of(fields: _Fields) -> Callable[[Any], int]:
     """Return the method that hashes all fields which are compared."""
-    fields = dataclasses.fields(cls)
-    names = [each.name for each in fields if (each.compare if each.hash is None else each.hash)]
+    names: list[str] = []
 
     def __hash__(self: Any) -> int:  # noqa: N807 - it becomes this method
+        if not names:
+            names.extend(_hashed(fields()))
         return hash(tuple([getattr(self, name) for name in names]))
 
     return __hash__
+
+
+def _hashed(fields: Sequence[dataclasses.Field[Any]]) -> Iterator[str]:
+    for each in fields:
+        if each.compare if each.hash is None else each.hash:
+            yield each.name
 
 
 def _dataclass(
@@ -116,35 +131,146 @@ def _dataclass(
 
 def _made(cls: type, how: dict[str, bool], *, slots: bool, kw_only: bool) -> type:
     own = dict(vars(cls))
-    is_frozen = how["frozen"]
-    # what makes a class frozen is compiled at once; only with a base is it checked, too
-    inherits = any(dataclasses.is_dataclass(base) for base in cls.__mro__[1:])
-    types = own.get("__annotations__", {})
+    types: dict[str, Any] = own.get("__annotations__", {})
+    is_simple = not any(hasattr(base, "__dataclass_fields__") for base in cls.__mro__[1:])
+    is_simple &= bool(cls.__doc__) and not any(map(_SPECIAL.search, map(str, types.values())))
+    make = _simple if is_simple else _general
+    given = {"slots": slots, "kw_only": kw_only, "frozen": how["frozen"]}
+    made, fields = make(cls, own, types, given)
+    for name in ("init", "repr", "eq"):
+        if how[name] and f"__{name}__" not in own:
+            setattr(made, f"__{name}__", _Deferred(made, f"__{name}__", how, fields))
+    # a class with a method for equality and none for hashes gets None for it from Python
+    if how["eq"] and (own.get("__hash__") is None and ("__eq__" in own or "__hash__" not in own)):
+        made.__hash__ = _hash_of(fields) if how["frozen"] else None
+    return made  # type: ignore[no-any-return]
+
+
+def _simple(
+    cls: type, own: dict[str, Any], types: dict[str, Any], given: dict[str, bool]
+) -> tuple[Any, _Fields]:
+    """Make a class whose fields, all its own, are described when somebody looks at them."""
+    defaults = {name: own.pop(name) for name in types if name in own}
+    made: Any = cls
+    if given["slots"]:
+        for name in ("__dict__", "__weakref__"):
+            own.pop(name, None)
+        own |= {"__slots__": tuple(types), "__qualname__": cls.__qualname__}
+        made = type(cls)(cls.__name__, cls.__bases__, own)
+    else:
+        for name, value in defaults.items():
+            if not isinstance(value, dataclasses.Field):
+                continue
+            if value.default is dataclasses.MISSING:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, value.default)
+    if "__match_args__" not in own:
+        made.__match_args__ = tuple(  # type: ignore[misc]
+            name for name in types if _is_positional(defaults.get(name), given["kw_only"])
+        )
+    if _REPLACE is not None:
+        made.__replace__ = _REPLACE
+    described = _Described(made, types, defaults, given)
+    for name in ("__dataclass_fields__", "__dataclass_params__"):
+        setattr(made, name, _Later(described, name))
+    return _frozen(made, own, given), described.fields
+
+
+def _is_positional(default: Any, kw_only: bool) -> bool:
+    if not isinstance(default, dataclasses.Field):
+        return not kw_only
+    return default.init and not (
+        kw_only if default.kw_only is dataclasses.MISSING else default.kw_only
+    )
+
+
+class _Described:
+    """What the standard library says of a class: found when it is looked up."""
+
+    __slots__ = ("defaults", "found", "given", "made", "types")
+
+    def __init__(
+        self, made: Any, types: dict[str, Any], defaults: dict[str, Any], given: dict[str, bool]
+    ) -> None:
+        self.made, self.types, self.defaults, self.given = made, types, defaults, given
+        self.found: list[dataclasses.Field[Any]] | None = None
+
+    def fields(self) -> Sequence[dataclasses.Field[Any]]:
+        """Return the fields, as far as this module needs them."""
+        if self.found is None:
+            self.found = [self._field(name) for name in self.types]
+        return self.found
+
+    def _field(self, name: str) -> dataclasses.Field[Any]:
+        default = self.defaults.get(name, dataclasses.MISSING)
+        if isinstance(default, dataclasses.Field):
+            found = copy.copy(default)
+        else:
+            found = dataclasses.field(default=default)
+        found.name = name
+        if found.kw_only is dataclasses.MISSING:
+            found.kw_only = self.given["kw_only"]
+        return found
+
+    def put(self) -> None:
+        """Let the standard library describe the class, and keep what it says."""
+        inside = {**self.defaults, "__annotations__": dict.fromkeys(self.types, object)}
+        inside |= {"__module__": self.made.__module__, "__doc__": self.made.__doc__}
+        same: Any = type(self.made.__name__, (), inside)
+        same = _described(same, self.types, {"kw_only": self.given["kw_only"]})
+        same.__dataclass_params__.frozen = self.given["frozen"]
+        self.made.__dataclass_fields__ = same.__dataclass_fields__
+        self.made.__dataclass_params__ = same.__dataclass_params__
+
+
+class _Later:
+    """Stands in for an attribute of a class that is looked up rarely."""
+
+    __slots__ = ("described", "name")
+
+    def __init__(self, described: _Described, name: str) -> None:
+        self.described, self.name = described, name
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        self.described.put()
+        return getattr(self.described.made, self.name)
+
+
+def _general(
+    cls: type, own: dict[str, Any], types: dict[str, Any], given: dict[str, bool]
+) -> tuple[Any, _Fields]:
+    """Make a class with fields of other classes, or with annotations that are no fields."""
     # text is searched for `ClassVar` by regular expressions, several for each field
     cls.__annotations__ = {
         name: each if _SPECIAL.search(str(each)) else object for name, each in types.items()
     }
-    made: Any = dataclasses.dataclass(
-        init=False, repr=False, eq=False, frozen=is_frozen and inherits, slots=slots,
-        kw_only=kw_only,
-    )(cls)  # fmt: skip
+    inherits = any(map(dataclasses.is_dataclass, cls.__mro__[1:]))
+    # what makes a class frozen is compiled at once; only with a base is it checked, too
+    made = _described(cls, types, {**given, "frozen": given["frozen"] and inherits})
+    if given["frozen"] and not inherits:
+        made.__dataclass_params__.frozen = True
+        made = _frozen(made, own, given)
+    return made, partial(dataclasses.fields, made)
+
+
+def _described(cls: type, types: dict[str, Any], given: dict[str, bool]) -> Any:
+    """Return the class with descriptions of its fields, and without methods."""
+    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, **given)(cls)
     made.__annotations__ = types
     for name in types.keys() & made.__dataclass_fields__.keys():
         made.__dataclass_fields__[name].type = types[name]
-    deferred = [f"__{name}__" for name in ("init", "repr", "eq") if how[name]]
-    for name in deferred:
-        if name not in own:
-            setattr(made, name, _Deferred(made, name, how))
-    # a class with a method for equality and none for hashes gets None for it from Python
-    if how["eq"] and (own.get("__hash__") is None and ("__eq__" in own or "__hash__" not in own)):
-        made.__hash__ = _hash_of(made) if is_frozen else None
-    if is_frozen and not inherits:
-        made.__dataclass_params__.frozen = True
+    return made
+
+
+def _frozen(made: Any, own: dict[str, Any], given: dict[str, bool]) -> Any:
+    """Return the class, whose values cannot be changed if it is to be frozen."""
+    if given["frozen"]:
         made.__setattr__, made.__delattr__ = _set, _delete
-        if slots:
+        if given["slots"]:
             made.__getstate__ = own.get("__getstate__", _state)
             made.__setstate__ = own.get("__setstate__", _set_state)
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def _compiled(cls: type, name: str, how: dict[str, bool]) -> Any:

@@ -10,10 +10,11 @@ the facts, ``args``, the pickle, or what a traceback prints of library errors th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from shlex import quote
 from typing import Any
 
+from icevirt.deferred_dataclass import dataclass
 from icevirt.redaction import CAUSE, CONTEXT, redacted, replaced, without_secrets
 from icevirt.remedy_notation import COMMAND, shown
 

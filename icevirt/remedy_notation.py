@@ -12,18 +12,19 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from shlex import quote
 
-_FLAGS = re.compile(
+# patterns are compiled when a remedy is the first one to need them
+_FLAGS = (
     r" \((?:on the command line )?(?P<flags>(?:--|icevirt )[a-z]"
     r"(?:[^()\"']|\"[^\"]*\"|'[^']*'|\([^()]*\))*)\)"
 )
-_CALL = re.compile(r"[\w.]+\((?:[^()]|\([^()]*\))*\)")  # of Python, which stays as it is
+_CALL = r"[\w.]+\((?:[^()]|\([^()]*\))*\)"  # of Python, which stays as it is
 _OPENING = {")": "(", "]": "[", "}": "{"}
-_ARGUMENT = re.compile(
+_ARGUMENT = (
     r"(?<![\w.`{\"'-])(?P<tick>`?)(?P<name>[a-z][a-z0-9_]*)="
     r"(?P<value>\"[^\"]*\"|'[^']*'|\[[^\[\]]*\]|\.\.\.|[^\s,;:.`()]+(?:\.\d+)?)?(?P=tick)"
 )
 
-_PLACE = re.compile(r"\bREPO\b")
+_PLACE = r"\bREPO\b"
 
 REPOSITORY: ContextVar[str] = ContextVar("repository", default="")
 """The repository of the command that runs, as its user wrote it."""
@@ -39,12 +40,12 @@ def shown(text: str) -> str:
         return in_python(text)
     repo = REPOSITORY.get()
     found = in_flags(text, flags)
-    return _PLACE.sub(lambda _: quote(repo), found) if repo else found
+    return re.sub(_PLACE, lambda _: quote(repo), found) if repo else found
 
 
 def in_python(text: str) -> str:
     """Return a remedy without the flags of the command line."""
-    return _FLAGS.sub("", text)
+    return re.sub(_FLAGS, "", text)
 
 
 def in_flags(text: str, flags: Mapping[str, str]) -> str:
@@ -55,13 +56,14 @@ def in_flags(text: str, flags: Mapping[str, str]) -> str:
         flags: The flags of the command by the names of arguments.
     """
     made, at = [], 0
-    for found in _FLAGS.finditer(text):
+    for found in re.finditer(_FLAGS, text):
         start = _argument_before(text, found.start(), found["flags"])
         made += [text[at:start], found["flags"] if start < found.start() else found[0]]
         at = found.end()
     halves = "".join([*made, text[at:]])
-    code = [found.span() for found in _CALL.finditer(halves)]
-    return _ARGUMENT.sub(
+    code = [found.span() for found in re.finditer(_CALL, halves)]
+    return re.sub(
+        _ARGUMENT,
         lambda found: (
             found[0]
             if any(begin <= found.start() < end for begin, end in code)

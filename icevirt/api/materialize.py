@@ -34,7 +34,7 @@ from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.tasks.copy_chunks import Copied, CopyTask, copy_chunks, encode_chunks
 from icevirt.versioning import repo_updates
 from icevirt.versioning.v1_migration import refuse_v1
-from icevirt.wire.manifests.manifest import ManifestEncoding
+from icevirt.wire.manifests.encoding import ManifestEncoding
 
 _FEW = 200  # chunks, that are stored faster than Spark starts
 _TASKS_PER_SLOT = 4

@@ -52,7 +52,7 @@ from icevirt.tasks.relocate import RelocateTask
 from icevirt.tasks.relocate import relocate as run_relocate
 from icevirt.versioning import repo_updates
 from icevirt.versioning.config_merge import persistable
-from icevirt.wire.manifests.manifest import ManifestEncoding
+from icevirt.wire.manifests.encoding import ManifestEncoding
 
 SAMPLE = 1000
 """References whose bytes are compared by default."""

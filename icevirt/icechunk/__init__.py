@@ -47,15 +47,23 @@ _EXPORTS = {
         "AnyObjectStoreConfig ChecksumAlgorithm ChunkType ObjectStoreConfig S3Options Storage "
         "StorageConcurrencySettings StorageRetriesSettings StorageSettings StorageTimeoutSettings "
         "azure_storage azure_store gcs_storage gcs_store hf_storage http_storage http_store "
-        "in_memory_storage local_filesystem_storage local_filesystem_store r2_storage "
+        "in_memory_storage local_filesystem_store r2_storage "
         "redirect_storage s3_object_store_storage s3_storage s3_store tigris_storage"
     ),
+    "_shims.storages": "local_filesystem_storage",
     "store": "IcechunkStore",
     "types": "CommitMethod",
     "virtual": "VirtualChunkContainer VirtualChunkSpec",
 }
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names.split()}
-_MODULES = (*_EXPORTS, "dask", "distributed", "testing", "xarray", "_icechunk_python")
+_MODULES = (
+    *(name for name in _EXPORTS if "." not in name),
+    "dask",
+    "distributed",
+    "testing",
+    "xarray",
+    "_icechunk_python",
+)
 
 __version__ = "2.3.0"
 """The version of icechunk whose names these are."""

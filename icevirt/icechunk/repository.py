@@ -7,23 +7,23 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import datetime
 from enum import IntEnum
 from textwrap import indent
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from icevirt.api import repository as upgrades
 from icevirt.errors import InvalidInputError
 from icevirt.icechunk._shims import logs
 from icevirt.icechunk._shims.guard import guarded, raises_icechunks
-from icevirt.icechunk._shims.shown import Shown, as_html
+from icevirt.icechunk._shims.shown import as_html
 from icevirt.icechunk._shims.twins import AsyncTwin, each
-from icevirt.icechunk.config import FeatureFlag, RepositoryConfig
-from icevirt.icechunk.ops import GCSummary, Update
 from icevirt.icechunk.session import Session
-from icevirt.icechunk.snapshots import Diff, ManifestFileInfo, SnapshotInfo
 from icevirt.model.repo_info import RepoAvailability
 from icevirt.repo import repository as engine
-from icevirt.repo.history import types
-from icevirt.repo.maintenance import chunk_sizes
 from icevirt.storage.constructors import StorageLike
+
+if TYPE_CHECKING:
+    from icevirt.icechunk._shims.facts import ChunkStorageStats, RepoStatus
+    from icevirt.icechunk.config import FeatureFlag, RepositoryConfig
+    from icevirt.icechunk.ops import GCSummary, Update
+    from icevirt.icechunk.snapshots import Diff, ManifestFileInfo, SnapshotInfo
 
 __all__ = [
     "RepoAvailability",
@@ -50,22 +50,6 @@ class SpecVersion(IntEnum):
 
     def __str__(self) -> str:
         return str(self.value)
-
-
-class RepoStatus(Shown, types.RepoStatus):
-    """Whether the repository is writable, since when, and why."""
-
-    _home = "icechunk.repository"
-
-    def _shown(self) -> Mapping[str, Any]:
-        names = {"online": "Online", "read_only": "ReadOnly"}
-        return {**super()._shown(), "availability": names.get(self.availability.name, "Offline")}
-
-
-class ChunkStorageStats(Shown, chunk_sizes.ChunkStorageStats):
-    """Bytes of chunks, by storage kind."""
-
-    _home = "icechunk.stats"
 
 
 class Repository(engine.Repository):
@@ -216,12 +200,16 @@ class Repository(engine.Repository):
     @staticmethod
     def fetch_config(storage: StorageLike) -> RepositoryConfig | None:
         """Return the persisted configuration. Raises ``RepositoryNotFoundError``."""
+        from icevirt.icechunk.config import RepositoryConfig
+
         found = engine.Repository.fetch_config(storage)
         return None if found is None else RepositoryConfig.of(found)
 
     @property
     def config(self) -> RepositoryConfig:
         """A copy of the configuration that the repository was opened with."""
+        from icevirt.icechunk.config import RepositoryConfig
+
         return RepositoryConfig.of(super().config)
 
     @property
@@ -231,10 +219,14 @@ class Repository(engine.Repository):
 
     def get_status(self) -> RepoStatus:
         """Return whether the repository is writable."""
+        from icevirt.icechunk._shims.facts import RepoStatus
+
         return RepoStatus.of(super().get_status())
 
     def feature_flags(self) -> list[FeatureFlag]:  # type: ignore[override]
         """Return all features."""
+        from icevirt.icechunk.config import FeatureFlag
+
         return [FeatureFlag.of(each) for each in super().feature_flags()]
 
     def enabled_feature_flags(self) -> list[FeatureFlag]:  # type: ignore[override]
@@ -247,22 +239,32 @@ class Repository(engine.Repository):
 
     def ancestry(self, **version: str | None) -> Iterator[SnapshotInfo]:
         """Yield a version and its ancestors, newest first: branch, tag or snapshot_id."""
+        from icevirt.icechunk.snapshots import SnapshotInfo
+
         return map(SnapshotInfo.of, super().ancestry(**version))
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
         """Return a snapshot of the history."""
+        from icevirt.icechunk.snapshots import SnapshotInfo
+
         return SnapshotInfo.of(super().lookup_snapshot(snapshot_id))
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:  # type: ignore[override]
         """Return the manifest files of a snapshot."""
+        from icevirt.icechunk.snapshots import ManifestFileInfo
+
         return [ManifestFileInfo.of(each) for each in super().list_manifest_files(snapshot_id)]
 
     def ops_log(self) -> Iterator[Update]:
         """Yield every operation on the repository, newest first."""
+        from icevirt.icechunk.ops import Update
+
         return map(Update.of, super().ops_log())
 
     def diff(self, **versions: str | None) -> Diff:  # type: ignore[override]
         """Return what changed from one version to a later one; arguments as in icevirt."""
+        from icevirt.icechunk.snapshots import Diff
+
         return Diff(super().diff(**versions))
 
     @property
@@ -291,11 +293,15 @@ class Repository(engine.Repository):
         self, delete_object_older_than: datetime, *, dry_run: bool = False, **limits: Any
     ) -> GCSummary:
         """Delete files that are unreachable; memory and concurrency are bounded already."""
+        from icevirt.icechunk.ops import GCSummary
+
         del limits
         return GCSummary.of(super().garbage_collect(delete_object_older_than, dry_run=dry_run))
 
     def chunk_storage_stats(self, **limits: Any) -> ChunkStorageStats:
         """Return what chunks take; memory and concurrency are bounded already."""
+        from icevirt.icechunk._shims.facts import ChunkStorageStats
+
         del limits
         return ChunkStorageStats.of(super().chunk_storage_stats())
 
@@ -346,6 +352,8 @@ def upgrade_icechunk_repository(
     prefetch_concurrency: int | None = None,
 ) -> Repository:
     """Upgrade a V1 repository in place, and open it again."""
+    from icevirt.api import repository as upgrades
+
     upgraded = upgrades.upgrade_icechunk_repository(
         repo,
         dry_run=dry_run,
@@ -356,3 +364,12 @@ def upgrade_icechunk_repository(
     if not dry_run and upgraded is not repo:
         repo._invalidated_by = "upgrade_icechunk_repository"  # noqa: SLF001
     return upgraded
+
+
+def __getattr__(name: str) -> Any:
+    """Return what stands elsewhere, where icechunk has it here."""
+    if name == "RepoStatus":
+        from icevirt.icechunk._shims.facts import RepoStatus
+
+        return RepoStatus
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from itertools import batched
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icevirt.errors import InvalidInputError, ReadOnlyError
 from icevirt.icechunk._shims import logs
 from icevirt.icechunk._shims.guard import raises_icechunks
 from icevirt.icechunk._shims.shown import as_html
 from icevirt.icechunk._shims.twins import AsyncTwin
-from icevirt.icechunk.config import CachingConfig, RepositoryConfig
-from icevirt.icechunk.conflicts import ConflictSolver, as_lists
-from icevirt.icechunk.snapshots import Diff
 from icevirt.icechunk.store import IcechunkStore
 from icevirt.repo import session as engine
 from icevirt.repo.session import SessionMode
+
+if TYPE_CHECKING:
+    from icevirt.icechunk.config import RepositoryConfig
+    from icevirt.icechunk.conflicts import ConflictSolver
+    from icevirt.icechunk.snapshots import Diff
 
 __all__ = ["ForkSession", "Session", "SessionMode"]
 
@@ -66,10 +68,14 @@ class Session(engine.Session):
 
     def status(self) -> Diff:  # type: ignore[override]
         """Return what the session changed."""
+        from icevirt.icechunk.snapshots import Diff
+
         return Diff(super().status())
 
     def commit(self, *args: Any, **kwargs: Any) -> str:
         """Make the changes the new tip of the branch; arguments as in icevirt."""
+        from icevirt.icechunk.conflicts import as_lists
+
         if logs.is_on("warn"):
             self._warn_of_small_caches()
         with as_lists():
@@ -82,6 +88,8 @@ class Session(engine.Session):
 
     def _warn_of_small_caches(self) -> None:
         """Say where the configuration lets icechunk clients cache less than one commit has."""
+        from icevirt.icechunk.config import CachingConfig
+
         caching = self.config.caching or CachingConfig()
         refs = max(map(len, self.status().updated_chunks.values()), default=0)
         nodes = len(self.snapshot.nodes)
@@ -114,6 +122,8 @@ class Session(engine.Session):
 
     def rebase(self, solver: ConflictSolver) -> None:
         """Repeat the changes on top of commits that others made in the meantime."""
+        from icevirt.icechunk.conflicts import as_lists
+
         with as_lists():
             super().rebase(solver)
 
@@ -122,6 +132,8 @@ class Session(engine.Session):
     @property
     def config(self) -> RepositoryConfig:
         """A copy of the configuration."""
+        from icevirt.icechunk.config import RepositoryConfig
+
         return RepositoryConfig.of(super().config)
 
     @property

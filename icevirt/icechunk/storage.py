@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import wraps
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 from urllib.error import HTTPError
-from urllib.parse import parse_qs, unquote, urljoin, urlsplit
+from urllib.parse import parse_qs, urljoin, urlsplit
 from urllib.request import HTTPRedirectHandler, build_opener
 
 from icevirt.errors import InvalidInputError, StorageError
@@ -31,11 +30,11 @@ from icevirt.icechunk._shims.sections import (
     StorageSettings,
     StorageTimeoutSettings,
 )
-from icevirt.icechunk._shims.shown import Shown
+from icevirt.icechunk._shims.storages import NamedStorage, OnDisk, local_filesystem_storage, named
 from icevirt.model.chunks import ChunkType
 from icevirt.model.config.document import ObjectStoreConfig as AnyObjectStoreConfig
-from icevirt.storage import constructors, http, local, memory, object_store
-from icevirt.storage.protocol import NOTHING, LostRace, ObjectInfo, Version, Written
+from icevirt.storage import constructors, http, memory, object_store
+from icevirt.storage.protocol import NOTHING, LostRace, Version, Written
 
 __all__ = [
     "AnyObjectStoreConfig",
@@ -86,57 +85,13 @@ class _Kind(type):
     """Say that every storage of icevirt is a `Storage`, if none of a class below it."""
 
     def __instancecheck__(cls, instance: object) -> bool:
-        if cls.__bases__ != (Shown,):
+        if cls.__bases__ != (NamedStorage,):
             return super().__instancecheck__(instance)
         return hasattr(instance, "get_versioned") and hasattr(instance, "url")
 
 
-class Storage(Shown, metaclass=_Kind):
+class Storage(NamedStorage, metaclass=_Kind):
     """The root of a repository; functions make one."""
-
-    _home = "icechunk"
-    _type: ClassVar[str]
-    _settings: ClassVar[StorageSettings] = StorageSettings()
-
-    __repr__ = Shown.__repr__
-
-    def _title(self) -> str:
-        return "icechunk.Storage"
-
-    def _shown(self) -> Mapping[str, Any]:
-        url = self.url  # type: ignore[attr-defined] # of icevirt's class
-        scheme, _, path = url.partition("://")
-        bucket, _, prefix = path.partition("/")
-        fields = {
-            "memory": {},
-            "file": {"path": unquote(path)},
-            "http": {"url": url},
-            "https": {"url": url},
-        }.get(scheme, {"bucket": bucket, "prefix": prefix})
-        return {"type": self._type.format(scheme=scheme), **fields}
-
-    @property
-    def is_bucket_root(self) -> bool:
-        """Whether objects would lie at the root of a bucket."""
-        return False
-
-    def default_settings(self) -> StorageSettings:
-        """Return icechunk's settings of such a storage, to change and put into a configuration."""
-        return copy.deepcopy(self._settings)
-
-    def list_objects_metadata(
-        self, settings: StorageSettings | None = None, prefix: str | None = None
-    ) -> list[ObjectInfo]:
-        """Return the objects below the root, or of a folder of it."""
-        del settings
-        found: list[ObjectInfo] = list(self.list(prefix or ""))  # type: ignore[attr-defined]
-        return found
-
-    def list_objects(
-        self, settings: StorageSettings | None = None, prefix: str | None = None
-    ) -> list[tuple[str, int]]:
-        """Return path and size of the objects below the root, or of a folder of it."""
-        return [(each.path, each.size) for each in self.list_objects_metadata(settings, prefix)]
 
     # by options and credentials, see below
     new_s3: ClassVar[Callable[..., Storage]]
@@ -161,7 +116,7 @@ class Storage(Shown, metaclass=_Kind):
     @staticmethod
     def new_local_filesystem(path: str) -> Storage:
         """Return a storage on local disk."""
-        return local_filesystem_storage(path)
+        return cast("Storage", local_filesystem_storage(path))
 
     @staticmethod
     def new_http(
@@ -171,24 +126,17 @@ class Storage(Shown, metaclass=_Kind):
         return http_storage(base_url, config, headers)
 
 
-class _InMemory(Storage, memory.MemoryStorage):
+class _InMemory(NamedStorage, memory.MemoryStorage):
     _type = "in-memory"
-    _settings = StorageSettings(
-        concurrency=StorageConcurrencySettings(5, 1), retries=StorageRetriesSettings(1, 0, 0)
-    )
+
+    def default_settings(self) -> StorageSettings:
+        """Return icechunk's settings of such a storage, to change and put into a configuration."""
+        return StorageSettings(
+            concurrency=StorageConcurrencySettings(5, 1), retries=StorageRetriesSettings(1, 0, 0)
+        )
 
 
-class _OnDisk(Storage, local.LocalStorage):
-    _type = "local filesystem"
-    _settings = StorageSettings(
-        unsafe_use_conditional_update=False,
-        unsafe_use_metadata=False,
-        concurrency=StorageConcurrencySettings(5, 4096),
-        retries=StorageRetriesSettings(1, 0, 0),
-    )
-
-
-class _InBucket(Storage, object_store.ObjectStorage):
+class _InBucket(NamedStorage, object_store.ObjectStorage):
     _type = "{scheme}"
     writer: object_store.ObjectStorage | None = None  # with the headers of writes
 
@@ -218,27 +166,18 @@ class _InBucket(Storage, object_store.ObjectStorage):
         return super().put_if(path, body, was=was, after=after)
 
 
-class _OnServer(Storage, http.HttpStorage):
+class _OnServer(NamedStorage, http.HttpStorage):
     _type = "HTTP"
 
 
 def _named(storage: Any) -> Storage:
     """Return icevirt's storage as icechunk's."""
-    for kind in (_InMemory, _OnDisk, _OnServer, _InBucket):
-        if type(storage) is kind.__bases__[1]:
-            storage.__class__ = kind
-    named: Storage = storage
-    return named
+    return cast("Storage", named(storage, OnDisk, _InMemory, _OnServer, _InBucket))
 
 
 def in_memory_storage() -> Storage:
     """Return a storage in the memory of this process."""
     return _named(memory.in_memory_storage())
-
-
-def local_filesystem_storage(path: str) -> Storage:
-    """Return the storage of a repository on local disk."""
-    return _named(local.local_filesystem_storage(path))
 
 
 def http_storage(

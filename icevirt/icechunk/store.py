@@ -6,7 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import repeat
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,14 +14,15 @@ from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
 
 from icevirt.access.store.zarr_store import IcevirtStore
-from icevirt.access.virtual_refs import ChecksumLike, VirtualChunkSpec
 from icevirt.errors import InvalidInputError
 from icevirt.icechunk._shims.guard import raises_icechunks
 from icevirt.icechunk._shims.shown import as_html
 from icevirt.icechunk._shims.twins import AsyncTwin
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.config.document import prefixes_of
 from icevirt.model.snapshot import ArrayNode
+
+if TYPE_CHECKING:
+    from icevirt.access.virtual_refs import ChecksumLike, VirtualChunkSpec
 
 __all__ = ["IcechunkStore"]
 
@@ -238,6 +239,8 @@ class IcechunkStore(IcevirtStore):
 
     def _is_covered(self, locations: Sequence[str]) -> NDArray[np.bool_]:
         """Say which locations a container covers; an empty one needs none."""
+        from icevirt.model.config.document import prefixes_of
+
         prefixes = prefixes_of(self._session.config.virtual_chunk_containers.values())
         distinct = dict.fromkeys(locations)
         known = dict(zip(distinct, map(str.startswith, distinct, repeat(prefixes)), strict=True))

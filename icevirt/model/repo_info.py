@@ -11,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from enum import IntEnum
-from typing import Any, cast, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.ids import ObjectId12
-from icevirt.model.generation import OldFormat
 from icevirt.model.json import JSONObject
 from icevirt.model.strings import Strings
+
+if TYPE_CHECKING:
+    from icevirt.model.generation import OldFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

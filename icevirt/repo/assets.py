@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, Manifest
-from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ManifestFile, Snapshot
 from icevirt.model.strings import Strings
 from icevirt.repo import layout
@@ -25,13 +24,12 @@ from icevirt.repo.cache import Cache
 from icevirt.repo.manifest_lookup import IndexedManifest, ManifestLookup
 from icevirt.storage.protocol import ObjectInfo, Storage, Written
 from icevirt.versioning import chunk_tables
-from icevirt.versioning.id_columns import column
 from icevirt.wire import snapshot as snapshot_file
-from icevirt.wire.manifests import manifest as manifest_file
-from icevirt.wire.manifests.manifest import ManifestEncoding
+from icevirt.wire.manifests.encoding import ManifestEncoding
 from icevirt.wire.manifests.open_manifest import OpenManifest
 
 if TYPE_CHECKING:  # a reader of values reads none
+    from icevirt.model.repo_info import SnapshotSummary
     from icevirt.model.transaction_log import TransactionLog
 
 CACHE_BYTES = 256 * 1024 * 1024
@@ -123,6 +121,8 @@ class Assets:
 
     def decoded_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
         """Return the manifest in a file that was read. Raises ``FormatError``."""
+        from icevirt.wire.manifests import manifest as manifest_file
+
         with layout.naming(layout.manifest(key)):
             return _same(key, manifest_file.decode(raw))
 
@@ -195,6 +195,8 @@ class Assets:
 
     def encoded_manifest(self, arrays: dict[ObjectId8, ChunkTable]) -> tuple[ManifestFile, bytes]:
         """Return the manifest that `put_manifest` stores, and the facts about it."""
+        from icevirt.wire.manifests import manifest as manifest_file
+
         how = self.manifests
         encoded = manifest_file.encode(
             arrays, level=how.level, locations=how.locations, spec_version=self.spec_version
@@ -218,6 +220,8 @@ class Assets:
 
         This precedes everything that publishes references to them, or sends them to a process.
         """
+        from icevirt.versioning.id_columns import column
+
         if keys := list(self._unlisted):
             from icevirt.repo.maintenance import content_names
 

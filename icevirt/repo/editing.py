@@ -15,11 +15,11 @@ from icevirt.model import paths
 from icevirt.model.arguments import checked, index_row
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.snapshot import ArrayNode, Snapshot
-from icevirt.repo.commits.change_set import ChangeSet, check_grid
 from icevirt.repo.view import SessionMode, View
-from icevirt.versioning import chunk_tables, hierarchy
+from icevirt.versioning import chunk_tables
 
 if TYPE_CHECKING:  # readers share this module
+    from icevirt.repo.commits.change_set import ChangeSet
     from icevirt.versioning.diff import Diff
     from icevirt.versioning.move_and_reindex import Reindex
 
@@ -65,6 +65,8 @@ class Editing(View):
             InvalidInputError: The metadata is not that of the same kind of node.
             ReadOnlyError: The session is read-only.
         """
+        from icevirt.versioning import hierarchy
+
         node = self.node(path)
         kind = "array" if isinstance(node, ArrayNode) else "group"
         self._checked(path, zarr_json, kind)
@@ -102,6 +104,7 @@ class Editing(View):
             ReadOnlyError: The session is read-only.
         """
         from icevirt.repo.commits import validation
+        from icevirt.repo.commits.change_set import check_grid
 
         node = self.array(path)
         at = index_row("index", index, len(node.num_chunks), node.path)
@@ -122,6 +125,8 @@ class Editing(View):
 
     def delete_chunks(self, path: str, index: NDArray[np.integer]) -> None:
         """Make chunks of an array, shape (k, ndim), unwritten. Raises as `set_chunks` does."""
+        from icevirt.repo.commits.change_set import check_grid
+
         node = self.array(path)
         check_grid(node, np.asarray(index))
         self._changed().forget(node, np.asarray(index))
@@ -186,6 +191,8 @@ class Editing(View):
 
     def _area(self) -> ChangeSet:
         """Return the staging area, which is about to change or to be committed."""
+        from icevirt.repo.commits.change_set import ChangeSet
+
         if self.read_only:
             raise ReadOnlyError(
                 "this session is read-only",

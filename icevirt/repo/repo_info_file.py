@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from icevirt.connect.retry import jitter
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import (
     NotListableError,
@@ -21,21 +20,16 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.ids import ObjectId12
-from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotSummary
 from icevirt.repo import layout
-from icevirt.repo.assets import HeldObjects
 from icevirt.storage.protocol import LostRace, Storage, Version
-from icevirt.versioning.config_merge import refuse_unconditional
-from icevirt.versioning.history import ops_log
-from icevirt.versioning.history.timestamps import MOST_AHEAD, lag, refuse_ahead
-from icevirt.versioning.repo_updates import Edit
-from icevirt.versioning.v1_migration import refuse_v1
 from icevirt.wire.repo_info import file
 
 if TYPE_CHECKING:  # what reads other formats is imported where there is no `repo`
+    from icevirt.repo.assets import HeldObjects
     from icevirt.repo.legacy.as_v2 import Finder, OldRepoState
     from icevirt.repo.v1.as_v2 import V1RepoState
+    from icevirt.versioning.repo_updates import Edit
 
 _TRIES = 100
 _IMMEDIATE = 5
@@ -117,12 +111,16 @@ class RepoInfoFile:
         Raises:
             FormatError: It is of the V1 format.
         """
+        from icevirt.versioning.v1_migration import refuse_v1
+
         current = self.read()
         refuse_v1(current.info, what)
         return current
 
     def backup(self, name: str) -> RepoInfo:
         """Read a backup. Raises ``ObjectNotFoundError``, ``FormatError``."""
+        from icevirt.versioning.history import ops_log
+
         return file.decode(self.storage.get(layout.backup(ops_log.checked_backup(name))))
 
     def update(
@@ -169,6 +167,9 @@ class RepoInfoFile:
         self, info: RepoInfo, raw: bytes, edits: tuple[Edit, ...]
     ) -> tuple[RepoInfo, dict[str, bytes]]:
         """Return the last state, and the states before it as backups by name."""
+        from icevirt.model.config.document import RepositoryConfig
+        from icevirt.versioning.history import ops_log
+
         backups: dict[str, bytes] = {}
         for edit in edits:
             if (done := edit(info)) is None:
@@ -189,6 +190,8 @@ class RepoInfoFile:
         was: RepoObject | None,
         held: HeldObjects | None,
     ) -> bool:
+        from icevirt.versioning.config_merge import refuse_unconditional
+
         refuse_unconditional(after.config, self.storage.url)
         after = file.folded(after)
         body, now = file.encode(after), self.now()
@@ -215,6 +218,8 @@ class RepoInfoFile:
         self, after: RepoInfo, backups: Collection[str], was: RepoObject | None
     ) -> bool:
         """Say whether a state that is there no more was there, by what others logged since."""
+        from icevirt.versioning.history import ops_log
+
         info = self._newer_than(was)
         while not ops_log.follows(info, backups):
             older = ops_log.newest_at(info) < ops_log.newest_at(after)
@@ -231,6 +236,8 @@ class RepoInfoFile:
         Raises:
             StorageError: That is all there is to be read.
         """
+        from icevirt.versioning.history import ops_log
+
         for attempt in range(_STALE_READS):
             found = self._repo_object()
             if found is not None and (
@@ -277,6 +284,8 @@ class ClockCheck:
         Raises:
             StorageError: This machine's clock is far ahead of the storage's.
         """
+        from icevirt.versioning.history.timestamps import lag, refuse_ahead
+
         looking = time.monotonic()
         for info in storage.list(path):
             refuse_ahead(now, info.last_modified)
@@ -285,6 +294,8 @@ class ClockCheck:
 
     def is_due(self, now: int) -> bool:
         """Say whether it is time to compare again, or the clock was set since."""
+        from icevirt.versioning.history.timestamps import MOST_AHEAD
+
         looking = time.monotonic()
         if self._looked is None or looking - self._looked > _OFTEN:
             return True
@@ -323,6 +334,8 @@ def until_first[Result](attempt: Callable[[], Result | None], *, do: str) -> Res
 
 def pause(attempt: int) -> None:
     """Wait before the next attempt: the first few follow at once, then longer, never in step."""
+    from icevirt.connect.retry import jitter
+
     if attempt >= _IMMEDIATE:
         longest = min(_LONGEST_PAUSE, 0.02 * 2 ** (attempt - _IMMEDIATE))
         time.sleep(jitter(0, longest))

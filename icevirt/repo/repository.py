@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from icevirt.errors import RepositoryNotFoundError
 from icevirt.model.arguments import checked
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.config.sections import merged
+from icevirt.model.config.settings import merged
 from icevirt.objects.staleness import OnStale
 from icevirt.repo.assets import Assets
 from icevirt.repo.history.api import RepositoryHistory
@@ -22,7 +22,7 @@ from icevirt.repo.settings import Settings
 from icevirt.repo.view import DEFAULT, RepositoryOptions
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Storage
-from icevirt.wire.manifests.manifest import ManifestEncoding
+from icevirt.wire.manifests.encoding import ManifestEncoding
 
 if TYPE_CHECKING:
     from icevirt.repo.authorization import Authorization

@@ -16,18 +16,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from icevirt.errors import ConflictError, NotPickledError, SessionStateError
 from icevirt.model import paths
 from icevirt.model.arguments import checked
-from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import Snapshot
 from icevirt.repo.assets import Assets
-from icevirt.repo.commits.change_set import ChangeSet
 from icevirt.repo.editing import Editing
 from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
-from icevirt.repo.settings import as_json
 from icevirt.repo.view import Context, RepositoryOptions, SessionMode
-from icevirt.versioning import feature_flags, repo_updates
+from icevirt.versioning import repo_updates
 
 if TYPE_CHECKING:  # a reader commits nothing
+    from icevirt.model.config.document import RepositoryConfig
+    from icevirt.repo.commits.change_set import ChangeSet
     from icevirt.repo.commits.commit import PendingCommit
     from icevirt.versioning.merge.conflicts import ConflictSolver
 
@@ -246,6 +245,7 @@ class Session(Editing):
         own: Mapping[str, Any] | None = None,
     ) -> PendingCommit:
         from icevirt.repo.commits.commit import PendingCommit
+        from icevirt.repo.settings import as_json
 
         checked("message", message, str)
         merged = {**self._context.commit_metadata, **(as_json(metadata) if metadata else {})}
@@ -361,6 +361,8 @@ class Sessions:
             SessionStateError: The feature ``move_node`` is disabled.
             FormatError: The repository is of the V1 format.
         """
+        from icevirt.versioning import feature_flags
+
         feature_flags.refuse_disabled(
             self._head.read_v2("moving nodes").info, feature_flags.MOVE_NODE
         )

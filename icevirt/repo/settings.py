@@ -5,20 +5,19 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icevirt.errors import InvalidInputError
 from icevirt.model import repo_info
 from icevirt.model.arguments import checked
-from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
-from icevirt.repo.history.types import RepoStatus
 from icevirt.repo.repo_info_file import RepoInfoFile
-from icevirt.versioning import feature_flags as flags
 from icevirt.versioning import repo_updates
-from icevirt.versioning.config_merge import persistable, rebased
-from icevirt.versioning.feature_flags import FeatureFlag
-from icevirt.versioning.history.timestamps import micros
+
+if TYPE_CHECKING:
+    from icevirt.model.config.document import RepositoryConfig
+    from icevirt.repo.history.types import RepoStatus
+    from icevirt.versioning.feature_flags import FeatureFlag
 
 
 class Settings:
@@ -43,6 +42,8 @@ class Settings:
         Only changes made here are written, on top of the latest persisted state: containers that
         others added in the meantime stay.
         """
+        from icevirt.versioning.config_merge import persistable, rebased
+
         mine = copy.deepcopy(self._config.document)
         base = self._persisted
         edit = repo_updates.set_config(lambda now: persistable(rebased(base, mine, now)))
@@ -72,6 +73,8 @@ class Settings:
 
     def get_status(self) -> RepoStatus:
         """Return whether the repository is writable. Raises ``FormatError`` for the V1 format."""
+        from icevirt.repo.history.types import RepoStatus
+
         return RepoStatus.of(self._head.read_v2("the status of a repository").info.status)
 
     @property
@@ -85,6 +88,9 @@ class Settings:
         Raises:
             InvalidInputError: Not a `RepoStatus`.
         """
+        from icevirt.repo.history.types import RepoStatus
+        from icevirt.versioning.history.timestamps import micros
+
         how = "Pass RepoStatus(RepoAvailability.read_only), or .online."
         status = checked("status", status, RepoStatus, do=how)
         at = self._head.now() if status.set_at is None else micros(status.set_at)
@@ -101,6 +107,8 @@ class Settings:
         Raises:
             FormatError: The repository is of the V1 format.
         """
+        from icevirt.versioning import feature_flags as flags
+
         return flags.flags_of(self._head.read_v2("feature flags").info)
 
     def enabled_feature_flags(self) -> list[FeatureFlag]:
@@ -118,6 +126,8 @@ class Settings:
             InvalidInputError: Unknown feature.
             ReadOnlyError: The repository is read-only.
         """
+        from icevirt.versioning import feature_flags as flags
+
         if setting is not None:
             checked("setting", setting, bool, do="Pass True, False, or None for the default.")
         self._head.update(flags.set_flag(name, setting))

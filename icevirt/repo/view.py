@@ -9,7 +9,7 @@ import importlib
 import threading
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +20,17 @@ from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.arguments import index_row
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
 from icevirt.objects.staleness import OnStale, Staleness
 from icevirt.repo.assets import Assets
-from icevirt.repo.commits.change_set import ChangeSet, check_index
 from icevirt.repo.reader import ArrayReader, FoundChunks, joined
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import chunk_tables
+
+if TYPE_CHECKING:
+    from icevirt.model.config.document import RepositoryConfig, VirtualChunkContainer
+    from icevirt.repo.commits.change_set import ChangeSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,11 @@ class View:
         return self._context.credentials
 
     @property
+    def virtual_chunk_containers(self) -> dict[str, VirtualChunkContainer]:
+        """Virtual chunk containers of the configuration, by their url_prefix."""
+        return self._context.config.virtual_chunk_containers
+
+    @property
     def on_stale(self) -> OnStale:
         """How its store handles source files that changed after the scan."""
         return self._context.options.on_stale
@@ -198,6 +205,8 @@ class View:
             NodeNotFoundError: There is no such array.
             InvalidInputError: The indices do not fit the array's number of dimensions.
         """
+        from icevirt.repo.commits.change_set import check_index
+
         node = self.array(path)
         ndim = len(node.num_chunks)
         index = np.asarray(index)

@@ -37,7 +37,7 @@ from icevirt.storage.protocol import Storage
 from icevirt.tasks.references.cells import CellWriter, RestTask, write_rest
 from icevirt.tasks.references.incoming import Incoming
 from icevirt.tasks.references.targets import COLUMNS, OPTIONAL, TargetArray, WrittenCell
-from icevirt.wire.manifests.manifest import ManifestEncoding
+from icevirt.wire.manifests.encoding import ManifestEncoding
 
 if TYPE_CHECKING:
     import xarray as xr

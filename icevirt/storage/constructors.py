@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from icevirt.connect.spelling import is_url, spelled
-from icevirt.connect.urls import Address
 from icevirt.errors import InvalidInputError
-from icevirt.model.config.document import ObjectStoreConfig
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import Storage
 
 if TYPE_CHECKING:  # what speaks to servers is imported with the first bucket
     from icevirt.connect.credentials.common import Credentials
+    from icevirt.connect.urls import Address
     from icevirt.storage.object_store import ObjectStorage
 
 HUGGING_FACE = "https://s3.hf.co"
@@ -60,6 +58,10 @@ def storage_of(root: StorageLike, options: Mapping[str, Any] | None = None) -> S
 
 
 def _storage_at(url: str, options: Mapping[str, Any]) -> Storage:
+    import inspect
+
+    from icevirt.connect.urls import Address
+
     if "?" in url or "#" in url:
         raise InvalidInputError(
             "the URL of a repository must not have a query or fragment",
@@ -338,6 +340,8 @@ def in_bucket(
     Raises:
         InvalidInputError: The name or an option is not valid.
     """
+    from icevirt.model.config.document import ObjectStoreConfig
+
     if not bucket or set(bucket) & set("/@:?#% "):
         raise InvalidInputError(
             "this is not a bucket name", do="Pass the name without a URL.", name=bucket

@@ -20,14 +20,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icevirt.connect import urls
-from icevirt.connect.retry import jitter
 from icevirt.errors import ObjectNotFoundError, StorageError
-from icevirt.storage import durable
-from icevirt.storage.memory import refuse_huge, too_short
-from icevirt.storage.mounts import Mount, existing, is_kept_by_kernel, mount_of
 from icevirt.storage.protocol import (
     NOTHING,
     LostRace,
@@ -36,7 +32,13 @@ from icevirt.storage.protocol import (
     Written,
     checked_path,
     is_unfinished,
+    refuse_huge,
+    too_short,
 )
+
+if TYPE_CHECKING:
+    from icevirt.storage import durable
+    from icevirt.storage.mounts import Mount
 
 _PATIENCE = 300.0  # seconds that a writer waits for the lock
 _TRIES = 20  # to open a file that is there
@@ -61,7 +63,7 @@ class LocalStorage:
     def __init__(self, path: str | os.PathLike[str], *, wait_for_disk: bool = True) -> None:
         self._root = urls.as_local_path(path)
         self._below = os.path.join(self._root, "")
-        self._sync = durable.sync if wait_for_disk else durable.no_sync
+        self._wait_for_disk = wait_for_disk
         self._last = b"", ""  # the object whose version was asked for last, and its digest
 
     def __getstate__(self) -> dict[str, Any]:
@@ -73,8 +75,14 @@ class LocalStorage:
         return urls.file_url(self._root)
 
     def __repr__(self) -> str:
-        waits = "" if self._sync is durable.sync else ", does not wait for the disk"
+        waits = "" if self._wait_for_disk else ", does not wait for the disk"
         return f"<icevirt.LocalStorage {self._root}{waits}>"
+
+    @property
+    def _sync(self) -> durable.Sync:
+        from icevirt.storage import durable
+
+        return durable.sync if self._wait_for_disk else durable.no_sync
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LocalStorage) and self._root == other._root
@@ -147,6 +155,8 @@ class LocalStorage:
 
     def put(self, path: str, body: bytes) -> None:
         """Write an object; one that holds these very bytes already becomes as young as new."""
+        from icevirt.storage import durable
+
         full = self._full(path)
         folder, name = os.path.split(full)
 
@@ -176,6 +186,8 @@ class LocalStorage:
         The disk is waited for three times, however many objects there are: for all bytes, for the
         names of the objects, for the replacement. Nobody waits for the lock longer than the last.
         """
+        from icevirt.storage import durable
+
         full = self._full(path)
         folder, name = os.path.split(full)
         unnamed: int | None = None
@@ -274,6 +286,8 @@ class LocalStorage:
             StorageError: They are not, or nothing can be written there, or another machine writes
                 and locks do not reach it.
         """
+        from icevirt.storage import durable
+
         mount = _look_at(self._root)
         if mount is not None and os.path.isdir(self._root):
             from icevirt.storage import claims
@@ -284,6 +298,9 @@ class LocalStorage:
     @contextmanager
     def _locked(self, root: int | None = None) -> Iterator[None]:
         """Hold the lock of the root, which may be open already."""
+        from icevirt.storage import durable
+        from icevirt.storage.mounts import is_kept_by_kernel
+
         if root is None:
             with durable.directory(self._root) as opened, self._locked(opened):
                 yield
@@ -339,6 +356,8 @@ def _lock(descriptor: int, root: str) -> None:
     It is held for as long as a small file takes to be written, so no writer waits long for one that
     runs.
     """
+    from icevirt.connect.retry import jitter
+
     end = time.monotonic() + _PATIENCE
     while True:
         try:
@@ -377,6 +396,8 @@ def _lock_file(root: str) -> Iterator[int]:
 
 def _create(at: int, name: str, body: bytes, sync: durable.Sync) -> bool:
     """Create a file that must not exist, under the lock; False when it does."""
+    from icevirt.storage import durable
+
     try:
         return durable.create(at, name, body, sync)
     except durable.NoHardLinksError:
@@ -393,6 +414,8 @@ def _look_at(root: str) -> Mount | None:
     Raises:
         StorageError: They are not safe.
     """
+    from icevirt.storage.mounts import Mount, existing, mount_of
+
     mount = mount_of(root) or Mount("unknown")
     if mount.is_known:
         return None
@@ -447,6 +470,8 @@ def _open(full: str) -> int:
         with suppress(FileNotFoundError):
             return os.open(full, os.O_RDONLY | os.O_CLOEXEC)
         if not os.path.lexists(full):
+            from icevirt.storage.mounts import mount_of
+
             mount = mount_of(full)
             if mount is None or not mount.is_fuse or (wait := next(waits, None)) is None:
                 break

@@ -22,6 +22,7 @@ from icevirt.storage.protocol import (
     Written,
     checked_path,
     is_below,
+    too_short,
 )
 
 _numbers = itertools.count(1)
@@ -119,33 +120,6 @@ class MemoryStorage:
         version = Version(str(next(self._clock)))
         self._objects[path] = (bytes(body), version, time.time_ns() // 1000)
         return version
-
-
-def too_short(url: str, offset: int, length: int, found: int) -> StorageError:
-    """Return the error of an object that ends before the requested bytes."""
-    return StorageError(
-        "the object is shorter than its references say",
-        do="It was truncated or replaced after it was written.",
-        url=url,
-        offset=offset,
-        length=length,
-        found=found,
-    )
-
-
-LARGEST_WHOLE = 4 << 30
-"""Bytes that are read at once: FlatBuffers end at half of that, and chunks are read by ranges."""
-
-
-def refuse_huge(url: str, size: int) -> None:
-    """Check that an object can be read whole. Raises ``StorageError``."""
-    if size > LARGEST_WHOLE:
-        raise StorageError(
-            "the object is larger than any file of the format can be",
-            do="It is damaged or was replaced: restore it from a copy of the repository.",
-            url=url,
-            size=size,
-        )
 
 
 def _attach(process: int, number: int) -> MemoryStorage:

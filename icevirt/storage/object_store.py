@@ -29,8 +29,16 @@ from icevirt.connect.stores import Bucket
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.model.config.document import ObjectStoreConfig
-from icevirt.storage.memory import refuse_huge, too_short
-from icevirt.storage.protocol import NOTHING, LostRace, ObjectInfo, Version, Written, checked_path
+from icevirt.storage.protocol import (
+    NOTHING,
+    LostRace,
+    ObjectInfo,
+    Version,
+    Written,
+    checked_path,
+    refuse_huge,
+    too_short,
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

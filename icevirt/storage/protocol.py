@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from icevirt.deferred_dataclass import dataclass
-from icevirt.errors import InvalidInputError
+from icevirt.errors import InvalidInputError, StorageError
 
 NOTHING: Mapping[str, bytes] = MappingProxyType({})
 _UNFINISHED = re.compile(r".+#\d+")
@@ -206,3 +206,30 @@ class Below:
     def below(self, prefix: str) -> Below:
         """Return a part of this part."""
         return Below(self.storage, self.prefix + prefix)
+
+
+def too_short(url: str, offset: int, length: int, found: int) -> StorageError:
+    """Return the error of an object that ends before the requested bytes."""
+    return StorageError(
+        "the object is shorter than its references say",
+        do="It was truncated or replaced after it was written.",
+        url=url,
+        offset=offset,
+        length=length,
+        found=found,
+    )
+
+
+LARGEST_WHOLE = 4 << 30
+"""Bytes that are read at once: FlatBuffers end at half of that, and chunks are read by ranges."""
+
+
+def refuse_huge(url: str, size: int) -> None:
+    """Check that an object can be read whole. Raises ``StorageError``."""
+    if size > LARGEST_WHOLE:
+        raise StorageError(
+            "the object is larger than any file of the format can be",
+            do="It is damaged or was replaced: restore it from a copy of the repository.",
+            url=url,
+            size=size,
+        )

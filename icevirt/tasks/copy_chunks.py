@@ -40,7 +40,7 @@ from icevirt.tasks.chunk_encoding import (
 from icevirt.tasks.materialize import Sink, stored
 from icevirt.versioning import chunk_tables
 from icevirt.versioning.id_columns import column
-from icevirt.wire.manifests.manifest import ManifestEncoding
+from icevirt.wire.manifests.encoding import ManifestEncoding
 
 _BATCH = 1 << 25  # bytes of encoded chunks that are held
 SLAB = 1 << 27

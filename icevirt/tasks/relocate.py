@@ -27,7 +27,7 @@ from icevirt.planning.relocation import Relocation
 from icevirt.repo.assets import Assets
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.verify.references import kind_of
-from icevirt.wire.manifests.manifest import ManifestEncoding
+from icevirt.wire.manifests.encoding import ManifestEncoding
 
 _KNOWN = 1 << 17  # files that are remembered from one manifest to the next
 

@@ -42,7 +42,7 @@ from icevirt.tasks.source_values import Reading
 from icevirt.tasks.window_tables import joined_values, window_table
 from icevirt.versioning.id_columns import column
 from icevirt.wire.manifests import manifest
-from icevirt.wire.manifests.manifest import ManifestEncoding
+from icevirt.wire.manifests.encoding import ManifestEncoding
 
 _FEW = 64  # numbers that are not worth packing
 

@@ -18,7 +18,6 @@ from icevirt.deferred_dataclass import dataclass
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.indices import counts_up
-from icevirt.versioning.id_columns import places
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,8 @@ class RowFinder:
         key = (wanted - self.low) @ self.strides
         if self.keys is None:
             return np.where(inside, key, -1)
+        from icevirt.versioning.id_columns import places
+
         return np.where(inside, places(self.keys, key), -1)
 
     @property
@@ -91,6 +92,8 @@ class _Packed:
 
     def find(self, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return rows, -1 where there is none; the last key is the row, as rows are in order."""
+        from icevirt.versioning.id_columns import places
+
         key = np.zeros(len(wanted), np.int64)
         there = np.ones(len(wanted), np.bool_)
         for column, distinct, known in zip(wanted.T, self.values, self.beginnings, strict=True):

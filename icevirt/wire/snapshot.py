@@ -7,12 +7,10 @@ Twin fields distinguish them: ``shape`` or ``shape_v2``, ``manifest_files`` or
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.metadata import chunk_shape
-from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import (
     ArrayNode,
     GroupNode,
@@ -22,8 +20,6 @@ from icevirt.model.snapshot import (
     Snapshot,
 )
 from icevirt.wire import header
-from icevirt.wire.documents import metadata
-from icevirt.wire.flatbuffer.builder import build
 from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, reading
 from icevirt.wire.flatbuffer.schema import (
     CHUNK_INDEX_RANGE_LAYOUT,
@@ -37,6 +33,9 @@ from icevirt.wire.flatbuffer.schema import (
     Vector,
 )
 from icevirt.wire.header import FileKind
+
+if TYPE_CHECKING:
+    from icevirt.model.repo_info import SnapshotSummary
 
 _ARRAY, _GROUP = 1, 2  # tags of the union NodeData
 _UNREAD = Field("nodes", Vector(NODE_SNAPSHOT, columnar=True), required=True)
@@ -53,6 +52,8 @@ def encode(snapshot: Snapshot, *, level: int = 3, spec_version: int = header.SPE
         FormatError: It comes from a newer client's file and would lose something, or it holds
             something that V1 cannot express.
     """
+    from icevirt.wire.flatbuffer.builder import build
+
     snapshot.refuse_loss()
     payload = build(SNAPSHOT, _values(snapshot, spec_version))
     return header.pack(FileKind.snapshot, payload, level=level, spec_version=spec_version)
@@ -60,6 +61,8 @@ def encode(snapshot: Snapshot, *, level: int = 3, spec_version: int = header.SPE
 
 def decode(raw: bytes) -> Snapshot:
     """Read a snapshot file. Raises ``FormatError``."""
+    from icevirt.wire.documents import metadata
+
     spec_version, payload = header.unpack(raw, FileKind.snapshot)
     with reading(FileKind.snapshot.name):
         reader = FlatBufferReader(payload)
@@ -82,6 +85,9 @@ def decode(raw: bytes) -> Snapshot:
 
 def decode_summary(raw: bytes) -> SnapshotSummary:
     """Read id, parent, time, message and metadata of a V1 snapshot. Raises ``FormatError``."""
+    from icevirt.model.repo_info import SnapshotSummary
+    from icevirt.wire.documents import metadata
+
     spec_version, payload = header.unpack(raw, FileKind.snapshot)
     with reading(FileKind.snapshot.name):
         values = FlatBufferReader(payload).root(_SUMMARY)
@@ -98,6 +104,8 @@ def decode_summary(raw: bytes) -> SnapshotSummary:
 
 
 def _values(snapshot: Snapshot, spec_version: int) -> Values:
+    from icevirt.wire.documents import metadata
+
     files = snapshot.manifest_files
     values = {
         "id": snapshot.id,
@@ -142,6 +150,8 @@ def _node_values(node: Node, spec_version: int) -> Values:
 
 
 def _array_values(node: ArrayNode, spec_version: int) -> Values:
+    from icevirt.model.metadata import chunk_shape
+
     names = node.dimension_names
     values = {
         "dimension_names": None if names is None else [{"name": name} for name in names],

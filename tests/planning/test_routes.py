@@ -37,7 +37,7 @@ from icevirt.planning.schedule.write_tasks import Route, bundles, route_of, writ
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks import shuffle, window_tables, write_manifests
 from icevirt.tasks.write_manifests import PackedTasks
-from icevirt.wire.manifests.manifest import ManifestEncoding
+from icevirt.wire.manifests.encoding import ManifestEncoding
 from planning.test_combine import data, facts_of, file, static, time
 
 

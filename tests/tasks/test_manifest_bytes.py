@@ -18,7 +18,7 @@ from icevirt.model.strings import Strings
 from icevirt.wire import header
 from icevirt.wire.header import FileKind
 from icevirt.wire.manifests import manifest
-from icevirt.wire.manifests.references_write import LocationCompression, LocationEncoding
+from icevirt.wire.manifests.encoding import LocationCompression, LocationEncoding
 from planning.test_combine import data, file, static, time
 from tasks.test_writing import run
 

@@ -22,7 +22,7 @@ from icevirt.tasks import window_tables, write_manifests
 from icevirt.tasks.chunk_encoding import encode_chunks
 from icevirt.tasks.write_manifests import PackedTasks
 from icevirt.wire.manifests import manifest
-from icevirt.wire.manifests.manifest import ManifestEncoding
+from icevirt.wire.manifests.encoding import ManifestEncoding
 from planning.test_combine import BYTES, data, file, static, time
 
 

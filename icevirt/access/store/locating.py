@@ -48,7 +48,7 @@ class ReferenceLocator:
     def __init__(self, session: Session, staleness: Staleness) -> None:
         self._assets = session.assets
         self._staleness = staleness
-        self._access = session.config.virtual_chunk_containers, session.credentials
+        self._access = session.virtual_chunk_containers, session.credentials
         storage = session.assets.storage
         is_local = isinstance(storage, LocalStorage)
         self._root = urls.local_path(storage.url) if is_local else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +31,15 @@ from icevirt.access.store.locating import InMemory, Range, ReferenceLocator, wai
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode, Snapshot
-from icevirt.objects.answers import Body
 from icevirt.objects.staleness import Staleness
 from icevirt.repo.assets import Assets
 from icevirt.repo.reader import FoundChunks
 from icevirt.repo.session import Session
 from icevirt.versioning.chunk_tables import RowFinder
 from icevirt.versioning.manifest_splitting import Boxes
+
+if TYPE_CHECKING:
+    from icevirt.objects.answers import Body
 
 _FEW = 12  # chunks of one array, up to which looking up one by one is faster; or manifests
 

@@ -21,10 +21,10 @@ from icevirt.access.store.locating import InRemote, Range
 from icevirt.access.store.loop_tasks import started
 from icevirt.access.store.reading import SessionReader
 from icevirt.deferred_dataclass import dataclass
-from icevirt.objects.answers import Body
 
 if TYPE_CHECKING:
     from icevirt.access.store.network_batcher import NetworkBatcher
+    from icevirt.objects.answers import Body
 
 _THREADS = 4
 _WORTH = 0.001  # seconds of reading, below which more threads cost more than they save

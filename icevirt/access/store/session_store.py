@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
-from icevirt.access import references
-from icevirt.access.references import Batch, ChunkSource
 from icevirt.access.store import keys
 from icevirt.access.store.reading import SessionReader
 from icevirt.access.store.request_batcher import RequestBatcher
@@ -24,6 +22,8 @@ from icevirt.repo.session import Session
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from icevirt.access.references import Batch, ChunkSource
 
 
 class SessionStore(Store):
@@ -200,6 +200,8 @@ class SessionStore(Store):
         Raises:
             NodeNotFoundError: There is no such array.
         """
+        from icevirt.access import references
+
         if batch_size < 1:
             raise InvalidInputError("a batch has at least one row", batch_size=batch_size)
         for batch in references.batches(self._session, array_path, batch_size):
@@ -207,6 +209,8 @@ class SessionStore(Store):
 
     def refs_table(self, path: str) -> pa.Table:
         """Return the references of an array as an Arrow table."""
+        from icevirt.access import references
+
         return references.refs_table(self._session, path)
 
     def source_of(
@@ -227,6 +231,8 @@ class SessionStore(Store):
             NodeNotFoundError: There is no such array.
             InvalidInputError: The array has no such value.
         """
+        from icevirt.access import references
+
         if (index is None) == (labels is None):
             raise InvalidInputError(
                 "pass either the index or the labels of the value",

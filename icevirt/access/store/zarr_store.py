@@ -23,7 +23,6 @@ from icevirt.access.store.session_store import SessionStore
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode
-from icevirt.repo.commits.change_set import check_grid
 from icevirt.repo.session import Session
 
 if TYPE_CHECKING:  # readers share this module
@@ -252,6 +251,8 @@ class Writer:
         return size <= self._session.config.inline_threshold
 
     def _set_chunk(self, path: str, index: tuple[int, ...], encoded: bytes) -> None:
+        from icevirt.repo.commits.change_set import check_grid
+
         if self._is_inline(len(encoded)):
             with self._lock:
                 self._session.set_chunk(path, index, encoded)

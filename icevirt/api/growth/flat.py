@@ -57,7 +57,7 @@ from icevirt.planning.growth.lengthened import OtherwiseError, lengthened
 from icevirt.repo.assets import Assets
 from icevirt.repo.layout import WORK
 from icevirt.storage.protocol import Below
-from icevirt.wire.manifests.manifest import ManifestEncoding
+from icevirt.wire.manifests.encoding import ManifestEncoding
 
 FEW = 64
 """New files that this process scans one by one; an executor scans more of them before."""

@@ -25,7 +25,7 @@ from icevirt.versioning import repo_updates
 from icevirt.versioning.chunk_tables import compact
 from icevirt.versioning.manifest_splitting import grid_of
 from icevirt.versioning.merge.build_merge import array_of
-from icevirt.wire.manifests.manifest import ManifestEncoding
+from icevirt.wire.manifests.encoding import ManifestEncoding
 
 FEWEST = 4
 """Manifests at the end of an array that are worth a commit."""

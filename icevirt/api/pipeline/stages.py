@@ -66,7 +66,7 @@ from icevirt.tasks.write_manifests import (
     run_write,
     run_write_shuffled,
 )
-from icevirt.wire.manifests.manifest import ManifestEncoding
+from icevirt.wire.manifests.encoding import ManifestEncoding
 
 _TASKS_PER_SLOT = 4
 _ATTEMPTS = 3  # to take facts that another process deletes

@@ -61,7 +61,7 @@ from icevirt.tasks.upkeep.collect import (
 )
 from icevirt.versioning.history import garbage_collection as rules
 from icevirt.versioning.history.timestamps import moment
-from icevirt.wire.manifests.manifest import ManifestEncoding
+from icevirt.wire.manifests.encoding import ManifestEncoding
 
 KEEP = "30D"
 """How long versions stay by default."""

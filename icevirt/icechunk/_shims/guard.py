@@ -10,7 +10,6 @@ from types import FunctionType
 from typing import Any
 
 from icevirt.errors import IcevirtError
-from icevirt.icechunk._exceptions import become_icechunks
 
 
 @contextmanager
@@ -19,6 +18,8 @@ def icechunks_errors(*, reading: bool = False) -> Iterator[None]:
     try:
         yield
     except IcevirtError as error:
+        from icevirt.icechunk._exceptions import become_icechunks
+
         become_icechunks(error, reading=reading)
         raise
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from difflib import SequenceMatcher
 
 _LEVELS = ("error", "warn", "info", "debug", "trace")
 _LIKE_ICECHUNK = 0.7
@@ -37,6 +36,8 @@ set_filter = _filter.set
 
 
 def _warn_of_misspelling(part: str) -> None:
+    from difflib import SequenceMatcher
+
     name = re.split(r"[:=]", part)[0]
     near = SequenceMatcher(None, name, "icechunk").ratio() >= _LIKE_ICECHUNK
     if near and name != "icechunk" and name.startswith("i") and len(name) > len("chunk"):

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from icevirt.icechunk._shims.shown import Shown
 from icevirt.model.config import manifests, sections
 from icevirt.model.config.sections import CompressionAlgorithm
+from icevirt.model.config.settings import OptionalSection
 
 _OWNER = "_owner"
 OF: dict[type, Any] = {}
@@ -211,11 +212,12 @@ OF |= {
 }
 
 
-class ChangeableSection(sections.OptionalSection[Any]):
+class ChangeableSection(OptionalSection[Any]):
     """A section of the configuration whose changes reach the configuration."""
 
     def __init__(self, kind: Any) -> None:
-        super().__init__(kind.__bases__[1], kind.__doc__)
+        base = kind.__bases__[1]
+        super().__init__(f"{base.__module__}.{base.__qualname__}", kind.__doc__)
 
     def __get__(self, config: Any, owner: type) -> Any:
         found = changeable(super().__get__(config, owner))

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 from enum import Enum
-from html import escape
 from textwrap import indent
 from typing import Any, ClassVar, Self
 
@@ -55,6 +54,8 @@ class Shown:
         return "\n".join(lines) + "\n"
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         parts = []
         for name, value in self._shown().items():
             value_shown, note = self._or_default(name, value)
@@ -92,6 +93,8 @@ def plain(value: Any) -> str:
 
 def as_html(text: str) -> str:
     """Return what a value shows as HTML."""
+    from html import escape
+
     title, _, rest = text.partition("\n")
     title = escape(title.strip("<>"))
     return f'<div class="icechunk-repr"><div>{title}</div><pre>{escape(rest)}</pre></div>'

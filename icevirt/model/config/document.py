@@ -8,27 +8,28 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.model.arguments import checked
-from icevirt.model.config.manifests import ManifestConfig
-from icevirt.model.config.sections import (
-    CachingConfig,
-    CompressionConfig,
-    Number,
-    OptionalSection,
-    RepoUpdateRetryConfig,
-    StorageSettings,
-    merged,
-    unusable,
-)
+from icevirt.model.config.settings import Number, OptionalSection, merged, unusable
 from icevirt.model.json import JSONObject
 from icevirt.model.strings import Strings
 from icevirt.redaction import redacted, without_secrets
+
+if TYPE_CHECKING:
+    from icevirt.model.config.manifests import ManifestConfig
+    from icevirt.model.config.sections import (
+        CachingConfig,
+        CompressionConfig,
+        RepoUpdateRetryConfig,
+        StorageSettings,
+    )
+
+_SECTIONS = "icevirt.model.config.sections."
 
 MAX_LEVEL = 22
 """The highest level of zstd; the official client takes higher ones for it."""
@@ -203,13 +204,22 @@ class RepositoryConfig:
     inline_chunk_threshold_bytes = Number(
         "Chunks up to this many bytes are stored in manifests: 512."
     )
-    compression = OptionalSection(CompressionConfig, "How metadata files are compressed.")
-    caching = OptionalSection(CachingConfig, "What icechunk clients cache in memory.")
-    storage = OptionalSection(StorageSettings, "How clients talk to the storage.")
-    repo_update_retries = OptionalSection(
-        RepoUpdateRetryConfig, "How often clients retry an update of the repo info."
+    compression: OptionalSection[CompressionConfig] = OptionalSection(
+        _SECTIONS + "CompressionConfig", "How metadata files are compressed."
     )
-    manifest = OptionalSection(ManifestConfig, "How manifests are split, compressed and fetched.")
+    caching: OptionalSection[CachingConfig] = OptionalSection(
+        _SECTIONS + "CachingConfig", "What icechunk clients cache in memory."
+    )
+    storage: OptionalSection[StorageSettings] = OptionalSection(
+        _SECTIONS + "StorageSettings", "How clients talk to the storage."
+    )
+    repo_update_retries: OptionalSection[RepoUpdateRetryConfig] = OptionalSection(
+        _SECTIONS + "RepoUpdateRetryConfig", "How often clients retry an update of the repo info."
+    )
+    manifest: OptionalSection[ManifestConfig] = OptionalSection(
+        "icevirt.model.config.manifests.ManifestConfig",
+        "How manifests are split, compressed and fetched.",
+    )
 
     def __init__(  # noqa: PLR0917 - icechunk's parameters
         self,

@@ -10,18 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from enum import Enum
-from typing import Any, Protocol, Self, get_args, get_type_hints, overload
+from typing import Any, Self, get_args, get_type_hints
 
 from icevirt.deferred_dataclass import dataclass
-from icevirt.errors import FormatError, IcevirtError, InvalidInputError
+from icevirt.errors import InvalidInputError
+from icevirt.model.config.settings import refuse_other
 from icevirt.model.json import JSONObject
-
-_WHOLE = (
-    ("virtual_chunk_containers",),
-    ("manifest", "preload"),
-    ("manifest", "splitting"),
-)  # replaced as a whole, as the official client does
-_MOST = (1 << 64) - 1
 
 
 class Word(Enum):
@@ -62,25 +56,6 @@ def _kinds(section: type[Section]) -> dict[str, Any]:
     }
 
 
-def refuse_other(name: str, value: object, kind: type[Any]) -> None:
-    """Check that a setting is of its kind, or None.
-
-    Raises:
-        InvalidInputError: It is of another, or a negative number.
-    """
-    fits = value is None or isinstance(value, kind)
-    if isinstance(value, bool):  # which is an int too
-        fits = kind is bool
-    elif isinstance(value, int):
-        fits = fits and value >= 0
-    if fits:
-        return
-    wanted = "a non-negative integer" if kind is int else f"a {kind.__name__}"
-    raise InvalidInputError(
-        f"{name} has the wrong type", do=f"Pass {wanted}, or None for the default.", found=value
-    )
-
-
 def _read(kind: type[Any], value: Any) -> Any:
     if value is None:
         return None
@@ -95,116 +70,6 @@ def _written(value: Any, before: Any) -> Any:
     if not hasattr(value, "onto"):
         return value
     return value.onto(before if isinstance(before, Mapping) else {})
-
-
-def merged(
-    persisted: Mapping[str, Any], given: Mapping[str, Any], at: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    """Return the persisted document with what ``given`` sets in its place."""
-    result = dict(persisted)
-    for key, value in given.items():
-        here = (*at, key)
-        old = persisted.get(key)
-        if value is None:
-            result.setdefault(key, None)
-        elif isinstance(value, Mapping) and isinstance(old, Mapping) and here not in _WHOLE:
-            result[key] = merged(old, value, here)
-        else:
-            result[key] = value
-    return result
-
-
-def unusable(setting: str, reason: str) -> FormatError:
-    """Return the error of a persisted setting that is not what the format says."""
-    return FormatError(
-        "the configuration of the repository holds a setting that is not valid",
-        do="If a newer client wrote it, upgrade icevirt. Otherwise set it again with the client"
-        " that wrote it; in a V1 repository, edit `config.yaml`.",
-        setting=setting,
-        reason=reason[:500],
-    )
-
-
-class HasDocument(Protocol):
-    """What descriptors of settings stand in."""
-
-    document: dict[str, Any]
-
-
-class Number:
-    """A number of the configuration; assigning None brings its default back."""
-
-    def __init__(self, doc: str) -> None:
-        self.__doc__ = doc
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, config: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, config: HasDocument, owner: type) -> int | None: ...
-    def __get__(self, config: HasDocument | None, owner: type) -> Self | int | None:
-        if config is None:
-            return self
-        found = config.document.get(self._name)
-        if found is not None and (type(found) is not int or not 0 <= found <= _MOST):
-            raise unusable(self._name, "it is not a 64-bit integer")
-        return found
-
-    def __set__(self, config: HasDocument, value: int | None) -> None:
-        refuse_other(f"RepositoryConfig.{self._name}", value, int)
-        if value is not None or self._name in config.document:
-            config.document[self._name] = value
-
-
-class Sectional(Protocol):
-    """A section, however it is made."""
-
-    def onto(self, document: Mapping[str, Any]) -> JSONObject:
-        """Return the persisted form, with all other keys as in ``document``."""
-        ...
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Read the persisted form."""
-        ...
-
-
-class OptionalSection[T: Sectional]:
-    """A section of the configuration; None where it is absent.
-
-    What is assigned replaces the settings that it names, and leaves others in the document.
-    """
-
-    def __init__(self, kind: type[T], doc: str) -> None:
-        self._kind = kind
-        self.__doc__ = doc
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, config: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, config: HasDocument, owner: type) -> T | None: ...
-    def __get__(self, config: HasDocument | None, owner: type) -> Self | T | None:
-        if config is None:
-            return self
-        found = config.document.get(self._name)
-        try:
-            return None if found is None else self._kind.from_document(found)
-        except IcevirtError:
-            raise
-        except Exception as error:
-            raise unusable(self._name, f"{type(error).__name__}: {error}") from error
-
-    def __set__(self, config: HasDocument, value: T | None) -> None:
-        if value is not None:
-            refuse_other(f"RepositoryConfig.{self._name}", value, self._kind)
-        before = config.document.get(self._name)
-        if value is not None or before is not None:
-            config.document[self._name] = (value or self._kind()).onto(before or {})
 
 
 class CompressionAlgorithm(Word):

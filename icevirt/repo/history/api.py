@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from icevirt.model.arguments import checked
 from icevirt.repo import layout
-from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks
-from icevirt.repo.history.types import ManifestFileInfo, SnapshotInfo, Update
 from icevirt.repo.repo_info_file import RepoInfoFile
-from icevirt.versioning import feature_flags, repo_updates
+from icevirt.versioning import repo_updates
 
 if TYPE_CHECKING:  # a reader of values looks at no history
+    from icevirt.repo.assets import Assets
+    from icevirt.repo.history.types import ManifestFileInfo, SnapshotInfo, Update
     from icevirt.versioning.diff import Diff
     from icevirt.versioning.history.ancestry_graph import AncestryGraph
 
@@ -32,6 +32,8 @@ class RepositoryHistory:
         snapshot_id: str | None = None,
     ) -> Iterator[SnapshotInfo]:
         """Yield a version and its ancestors, newest first; exactly one argument names it."""
+        from icevirt.repo.history.types import SnapshotInfo
+
         info = self._head.read().info
         tip = walks.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
         return (SnapshotInfo.of(found) for found in repo_updates.ancestry(info, tip))
@@ -67,15 +69,21 @@ class RepositoryHistory:
 
     def ops_log(self) -> Iterator[Update]:
         """Yield every operation on the repository, newest first; raises ``FormatError``."""
+        from icevirt.repo.history.types import Update
+
         return (Update.of(update) for update in walks.operations(self._head))
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
         """Return the facts about a snapshot. Raises ``SnapshotNotFoundError``."""
+        from icevirt.repo.history.types import SnapshotInfo
+
         info = self._head.read().info
         return SnapshotInfo.of(repo_updates.known(info, layout.snapshot_id(snapshot_id)))
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
         """Return the manifest files of a snapshot. Raises ``SnapshotNotFoundError``."""
+        from icevirt.repo.history.types import ManifestFileInfo
+
         known = repo_updates.known(self._head.read().info, layout.snapshot_id(snapshot_id))
         files = self._assets.snapshot(known.id).manifest_files
         return [ManifestFileInfo.of(info) for info in files]
@@ -160,6 +168,8 @@ class RepositoryHistory:
             SnapshotNotFoundError: There is no such snapshot.
             SessionStateError: The feature ``create_tag`` is disabled.
         """
+        from icevirt.versioning import feature_flags
+
         checked("the name of a tag", tag, str)
         edit = repo_updates.create_tag(tag, layout.snapshot_id(snapshot_id))
         self._head.update(feature_flags.guarded(feature_flags.CREATE_TAG, edit))
@@ -171,6 +181,8 @@ class RepositoryHistory:
             RefNotFoundError: There is no such tag.
             SessionStateError: The feature ``delete_tag`` is disabled.
         """
+        from icevirt.versioning import feature_flags
+
         self._head.update(
             feature_flags.guarded(feature_flags.DELETE_TAG, repo_updates.delete_tag(tag))
         )

@@ -17,13 +17,12 @@ from icevirt.errors import (
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.repo_info import OpsLogEntry, RepoInfo, SnapshotSummary
 from icevirt.repo import layout
-from icevirt.repo.assets import Assets
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import repo_updates
-from icevirt.versioning.history.timestamps import micros
 from icevirt.versioning.repo_updates import ancestry
 
 if TYPE_CHECKING:
+    from icevirt.repo.assets import Assets
     from icevirt.versioning.diff import Diff
 
 _LOOKED_AT = 100  # commits; the names of older ones are not worth reading more snapshots
@@ -111,6 +110,8 @@ def diff(assets: Assets, info: RepoInfo, before: ObjectId12, after: ObjectId12) 
 
 
 def _as_of(info: RepoInfo, tip: ObjectId12, moment: datetime) -> ObjectId12:
+    from icevirt.versioning.history.timestamps import micros
+
     latest = micros(moment)
     for snapshot in ancestry(info, tip):
         if snapshot.flushed_at <= latest:

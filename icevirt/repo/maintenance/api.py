@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.arguments import checked
-from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.repo_info import ExpirationRan, RepoInfo
 from icevirt.repo.assets import Assets
 from icevirt.repo.repo_info_file import RepoInfoFile
-from icevirt.repo.settings import as_json
-from icevirt.versioning import repo_updates
-from icevirt.versioning.history.timestamps import micros, moment
 
 if TYPE_CHECKING:
+    from icevirt.model.config.document import RepositoryConfig
+    from icevirt.model.repo_info import ExpirationRan, RepoInfo
     from icevirt.repo.maintenance.chunk_sizes import ChunkStorageStats
     from icevirt.repo.maintenance.garbage_collection import GCSummary
     from icevirt.repo.maintenance.ops_log_trimming import OpsLogTrimSummary
@@ -56,7 +53,9 @@ class Maintenance:
         Raises:
             ReadOnlyError: The repository is read-only.
         """
+        from icevirt.model.repo_info import ExpirationRan
         from icevirt.versioning.history.garbage_collection import expire
+        from icevirt.versioning.history.timestamps import micros
 
         released: frozenset[ObjectId12] = frozenset()
 
@@ -95,6 +94,7 @@ class Maintenance:
         """
         from icevirt.repo.maintenance import garbage_collection
         from icevirt.repo.v1 import upgrade
+        from icevirt.versioning.history.timestamps import micros, moment
 
         info = self._head.read().info
         if info.old is not None:
@@ -127,6 +127,7 @@ class Maintenance:
             FormatError: A backup that continues the log is damaged, or the format is V1.
         """
         from icevirt.repo.maintenance import ops_log_trimming
+        from icevirt.versioning.history.timestamps import micros
 
         cutoff = micros(older_than)
         self._refuse_future(cutoff, "older_than", do="Pass a time in the past.")
@@ -151,6 +152,8 @@ class Maintenance:
         """
         from icevirt.repo.commits import commit
         from icevirt.repo.commits.change_set import ChangeSet
+        from icevirt.repo.settings import as_json
+        from icevirt.versioning import repo_updates
 
         method = {"new_commit": commit.commit, "amend": commit.amend}.get(commit_method)
         if method is None:
@@ -222,6 +225,8 @@ class Maintenance:
         return storage_stats(self._assets, self._head.read().info)
 
     def _refuse_future(self, cutoff: int, name: str, *, do: str) -> None:
+        from icevirt.versioning.history.timestamps import moment
+
         now = self._head.now()
         if cutoff > now:
             times = {name: moment(cutoff).isoformat(), "now": moment(now).isoformat()}

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icevirt.errors import NotFoundError, ObjectNotFoundError, SnapshotNotFoundError
 from icevirt.ids import ObjectId12
-from icevirt.model import repo_info
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, Node
-from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.history.types import ManifestFileInfo
 from icevirt.repo.repo_info_file import RepoInfoFile
-from icevirt.versioning.history.timestamps import moment
-from icevirt.wire import header
-from icevirt.wire.manifests.open_manifest import OpenManifest
+
+if TYPE_CHECKING:
+    from icevirt.model import repo_info
+    from icevirt.model.transaction_log import TransactionLog
 
 _SETS = (
     "new_groups",
@@ -47,6 +45,8 @@ class Inspection:
 
     def inspect_repo_info(self) -> JSONObject:
         """Return the contents of the file `repo`. Raises ``FormatError``: V1 has no such file."""
+        from icevirt.wire import header
+
         info = self._head.read_v2("showing `repo`").info
         by_id = sorted(info.snapshots.items(), key=lambda item: str(item[0]))
         return {
@@ -62,6 +62,8 @@ class Inspection:
 
     def inspect_snapshot(self, snapshot_id: str) -> JSONObject:
         """Return the contents of a snapshot file. Raises ``SnapshotNotFoundError``."""
+        from icevirt.repo.history.types import ManifestFileInfo
+
         key = layout.snapshot_id(snapshot_id)
         raw = self._raw(self._assets.snapshot_file, key)
         found = self._assets.snapshot(key)
@@ -147,6 +149,8 @@ class Inspection:
 
 def _header(raw: bytes) -> dict[str, str] | None:
     """Return what the header of a file says; files of the first clients have none."""
+    from icevirt.wire import header
+
     return header.described(raw) if raw.startswith(header.MAGIC) else None
 
 
@@ -156,6 +160,8 @@ def _refs(refs: Any) -> dict[str, str]:
 
 def _time(micros: int) -> str:
     """Return a time as icechunk writes it: with no, three or six digits behind the second."""
+    from icevirt.versioning.history.timestamps import moment
+
     at = moment(micros)
     digits = "seconds" if not at.microsecond else "microseconds"
     if at.microsecond and at.microsecond % 1000 == 0:
@@ -184,6 +190,8 @@ def _update(update: repo_info.OpsLogEntry) -> JSONObject:
 
 
 def _update_type(kind: repo_info.UpdateKind) -> JSONObject:
+    from icevirt.model import repo_info
+
     match kind:
         case repo_info.FeatureFlagChanged(id=key, new_value=value):
             return {"type": "FeatureFlagChanged", "id": key, "new_value": value}
@@ -226,6 +234,8 @@ def _counts(node: str, table: ChunkTable) -> dict[str, Any]:
 
 
 def _compression(raw: bytes) -> dict[str, Any]:
+    from icevirt.wire.manifests.open_manifest import OpenManifest
+
     size, used = OpenManifest(raw).compressed_locations()
     facts = {"uses_location_compression": size is not None, "num_compressed_refs": used}
     return facts if size is None else {**facts, "dictionary_size_bytes": size}

@@ -23,7 +23,7 @@ from icevirt.tasks.references.incoming import opened, strings_of
 from icevirt.tasks.references.targets import TargetArray, WrittenCell
 from icevirt.versioning import chunk_tables
 from icevirt.wire.manifests.distinct_rows import first_uses
-from icevirt.wire.manifests.manifest import ManifestEncoding
+from icevirt.wire.manifests.encoding import ManifestEncoding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

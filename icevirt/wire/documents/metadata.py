@@ -11,16 +11,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import msgpack
-
 from icevirt.model.json import JSON, MAX_DEPTH, JSONObject
-from icevirt.wire.documents import flexbuffers
 from icevirt.wire.flatbuffer.reader import Damage
 from icevirt.wire.flatbuffer.schema import Values
 
 
 def to_items(metadata: JSONObject, spec_version: int = 2) -> list[Values]:
     """Return the items of a file of this spec version, ascending by the bytes of their names."""
+    from icevirt.wire.documents import flexbuffers
+
     dumps = write_message_pack if spec_version == 1 else flexbuffers.dumps
     names = sorted(metadata, key=lambda name: name.encode())
     return [{"name": name, "value": dumps(metadata[name])} for name in names]
@@ -28,6 +27,8 @@ def to_items(metadata: JSONObject, spec_version: int = 2) -> list[Values]:
 
 def from_items(items: list[Values], spec_version: int) -> dict[str, JSON]:
     """Read items of a file of this spec version. Raises ``Damage``."""
+    from icevirt.wire.documents import flexbuffers
+
     loads = read_message_pack if spec_version == 1 else flexbuffers.loads
     found: dict[str, JSON] = {}
     for row, item in enumerate(items):
@@ -47,6 +48,8 @@ def _add(found: dict[str, JSON], name: str, value: JSON) -> None:
 
 def read_message_pack(raw: bytes) -> JSON:
     """Return the one value in ``raw``; NaN and infinity are None. Raises ``Damage``."""
+    import msgpack
+
     try:
         check_counts(raw)
         found = msgpack.unpackb(raw, object_pairs_hook=unique_keys)
@@ -63,6 +66,8 @@ def write_message_pack(value: JSON) -> bytes:
         ValueError: It holds an integer of more than 64 bits.
         TypeError: It is no JSON.
     """
+    import msgpack
+
     try:
         raw: bytes = msgpack.packb(value)
     except OverflowError as error:
@@ -76,6 +81,8 @@ def check_counts(raw: bytes) -> int:
     The library allocates lists of the length that their first bytes claim, on many levels at once.
     Afterwards each claimed element is known to be there.
     """
+    import msgpack
+
     walker = msgpack.Unpacker(max_buffer_size=max(len(raw), 1))
     walker.feed(raw)
     walker.skip()

@@ -15,25 +15,19 @@ from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, Manifest
-from icevirt.model.config.document import MAX_LEVEL
 from icevirt.model.indices import ascends
-from icevirt.model.json import JSONObject
 from icevirt.wire import header
 from icevirt.wire.flatbuffer.builder import Builder
 from icevirt.wire.flatbuffer.columns_write import Tail
 from icevirt.wire.flatbuffer.schema import MANIFEST
 from icevirt.wire.header import FileKind
+from icevirt.wire.manifests.encoding import DEFAULT_LOCATIONS, LocationCompression
 from icevirt.wire.manifests.open_manifest import OpenManifest
-from icevirt.wire.manifests.references_write import (
-    LocationCompression,
-    trained,
-    write_table,
-)
+from icevirt.wire.manifests.references_write import trained, write_table
 
 # Manifest.compression_algorithm. Its default is 1, so that 0 must be stored.
 _PLAIN, _ZSTD = 0, 1
 _WRITER = (header.FIELDS["implementation"][0], header.FIELDS["spec_version"][0])
-DEFAULT_LOCATIONS = LocationCompression()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,24 +37,6 @@ class EncodedManifest:
     id: ObjectId12
     raw: bytes
     num_chunk_refs: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestEncoding:
-    """How manifests are compressed, as far as readers do not care."""
-
-    level: int = 1  # zstd: columns of references get smaller by it than by level 3, and sooner
-    locations: LocationCompression = DEFAULT_LOCATIONS
-
-    @classmethod
-    def of_config(cls, document: JSONObject | None) -> ManifestEncoding:
-        """Read the settings of a repository's configuration."""
-        compression = (document or {}).get("compression")
-        level = compression.get("level") if isinstance(compression, Mapping) else None
-        return cls(
-            level=min(max(level, 0), MAX_LEVEL) if isinstance(level, int) else 1,
-            locations=LocationCompression.of_config(document),
-        )
 
 
 def encode(

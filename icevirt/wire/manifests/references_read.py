@@ -8,6 +8,7 @@ location or repeat it; either way a location that a million rows share is read o
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,10 @@ from icevirt.wire.flatbuffer.columns_read import Payload, Tables, array, text
 from icevirt.wire.flatbuffer.reader import Damage, Span, reading
 from icevirt.wire.flatbuffer.schema import CHUNK_REF
 from icevirt.wire.header import FileKind
-from icevirt.wire.manifests.dictionary import Dictionary, content_sizes
 from icevirt.wire.manifests.distinct_rows import equal_ranges, first_uses, looks_distinct
+
+if TYPE_CHECKING:
+    from icevirt.wire.manifests.dictionary import Dictionary
 
 type Rows = Places | slice  # a slice: all of them
 
@@ -154,6 +157,8 @@ class LocationReader:
     @cached_property
     def dictionary(self) -> Dictionary:
         """What decompresses locations, made for the first compressed one."""
+        from icevirt.wire.manifests.dictionary import Dictionary
+
         if self.algorithm != 1 or self.trained is None:
             raise Damage("a compressed location, but no dictionary to decompress it", 0)
         return Dictionary(self.trained)
@@ -211,6 +216,8 @@ class LocationReader:
         return text(*gather(self.payload.bytes, start, length)), rank
 
     def _unpacked(self, start: Places, length: Places) -> tuple[Strings, Places]:
+        from icevirt.wire.manifests.dictionary import content_sizes
+
         first, rank = self._distinct(start, length)
         start, length = _rows(start, first), _rows(length, first)
         size = content_sizes(self.payload.bytes, start, length)

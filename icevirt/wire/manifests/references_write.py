@@ -9,10 +9,8 @@ decompressed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import zstandard
@@ -21,9 +19,7 @@ from numpy.typing import NDArray
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.model.config.document import MAX_LEVEL
 from icevirt.model.indices import counts_up
-from icevirt.model.json import JSONObject
 from icevirt.model.strings import Bytes, Places, Strings
 from icevirt.wire.flatbuffer.columns_write import (
     BLOCK,
@@ -36,6 +32,7 @@ from icevirt.wire.flatbuffer.columns_write import (
 )
 from icevirt.wire.flatbuffer.schema import CHUNK_REF
 from icevirt.wire.manifests.dictionary import MAX_LOCATION, Dictionary
+from icevirt.wire.manifests.encoding import LocationCompression, LocationEncoding
 
 _RANGE = frozenset({"index", "offset", "length"})
 _TIME = "checksum_last_modified"
@@ -234,49 +231,6 @@ def _by_first_use(source: NDArray[np.uint32]) -> slice | Places:
     first[source[::-1]] = np.arange(len(source) - 1, -1, -1)  # the earliest is assigned last
     used = np.argsort(first, kind="stable")
     return used[: int(np.count_nonzero(first < len(source)))]
-
-
-class LocationEncoding(Enum):
-    """When locations are compressed with a dictionary."""
-
-    plain = "plain"  # never
-    smaller = "smaller"  # when a sample says that the file gets smaller
-    dictionary = "dictionary"  # whenever the thresholds are met
-
-
-_RANGES = {  # whatever a configuration says
-    "min_num_chunks": (0, 1 << 62),
-    "dictionary_max_training_samples": (0, 100_000),
-    "dictionary_max_size_bytes": (0, 1 << 20),
-    "compression_level": (-(1 << 17), MAX_LEVEL),  # of zstd, whose negative levels are fast
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocationCompression:
-    """How locations are compressed; with the fields and defaults of the repository's config.
-
-    Spec: config, ``manifest.virtual_chunk_location_compression``.
-    """
-
-    encoding: LocationEncoding = LocationEncoding.smaller
-    min_num_chunks: int = 1000
-    dictionary_max_training_samples: int = 100
-    dictionary_max_size_bytes: int = 2048
-    compression_level: int = 3
-
-    @classmethod
-    def of_config(cls, document: JSONObject | None) -> LocationCompression:
-        """Read the settings out of a persisted configuration; what is not there has its default."""
-        found: Any = document or {}
-        for key in ("manifest", "virtual_chunk_location_compression"):
-            found = found.get(key) if isinstance(found, Mapping) else None
-        settings: dict[str, Any] = {
-            name: min(max(int(found[name]), least), most)
-            for name, (least, most) in _RANGES.items()
-            if isinstance(found, Mapping) and isinstance(found.get(name), int)
-        }
-        return cls(**settings)
 
 
 MIN_SAMPLE = 8  # bytes; when half of the samples are shorter, they are not worth it

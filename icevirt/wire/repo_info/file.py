@@ -16,14 +16,11 @@ from icevirt.ids import ObjectId12
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import OpsLog, RepoInfo
 from icevirt.wire import header
-from icevirt.wire.documents import flexbuffers, metadata
-from icevirt.wire.flatbuffer.builder import Builder
 from icevirt.wire.flatbuffer.columns_read import Payload
-from icevirt.wire.flatbuffer.columns_write import Tail
 from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, reading
 from icevirt.wire.flatbuffer.schema import REPO, Values
 from icevirt.wire.header import FileKind
-from icevirt.wire.repo_info import ops_log, snapshot_records, snapshots
+from icevirt.wire.repo_info import ops_log, snapshots
 from icevirt.wire.repo_info.snapshots import RowIndex, SnapshotInfos
 
 MAIN = "main"
@@ -46,6 +43,11 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
             the newest entry of the ops log has a backup already, or the value comes from a newer
             client's file and would lose something.
     """
+    from icevirt.wire.documents import flexbuffers, metadata
+    from icevirt.wire.flatbuffer.builder import Builder
+    from icevirt.wire.flatbuffer.columns_write import Tail
+    from icevirt.wire.repo_info import snapshot_records
+
     log = OpsLog.of(info.latest_updates)
     _check(info, log)
     index, records = snapshots.infos_of(info.snapshots).written()
@@ -76,6 +78,8 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
 
 def decode(raw: bytes) -> RepoInfo:
     """Read the ``repo`` object. Raises ``FormatError``."""
+    from icevirt.wire.documents import metadata
+
     spec_version, payload = header.unpack(raw, FileKind.repo_info)
     with reading(FileKind.repo_info.name):
         reader = FlatBufferReader(payload)
@@ -148,6 +152,8 @@ def _refs(values: list[Values], listed: SnapshotInfos) -> dict[str, ObjectId12]:
 
 
 def _config(raw: bytes | None) -> JSONObject | None:
+    from icevirt.wire.documents import flexbuffers
+
     if raw is None:
         return None
     try:

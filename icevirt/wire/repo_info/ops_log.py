@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from dataclasses import fields
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,12 +31,13 @@ from icevirt.model.repo_info import (
     with_ids,
 )
 from icevirt.model.strings import Bytes, Places, Strings, gather
-from icevirt.wire.flatbuffer.builder import Builder
 from icevirt.wire.flatbuffer.columns_read import Payload, Tables, array, text
-from icevirt.wire.flatbuffer.columns_write import Tail, vector_blocks
 from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, Span
 from icevirt.wire.flatbuffer.schema import OBJECT_ID_12, UPDATE, UPDATE_TYPE, Text, Values
 from icevirt.wire.manifests.distinct_rows import equal_ranges, first_uses
+
+if TYPE_CHECKING:
+    from icevirt.wire.flatbuffer.columns_write import Tail
 
 _IN_COLUMNS = {
     member
@@ -181,6 +182,8 @@ class _Form:
 
 def write(tail: Tail, log: OpsLog) -> int:
     """Append the log and return where it stands."""
+    from icevirt.wire.flatbuffer.columns_write import vector_blocks
+
     group = log.kind << _LENGTH_BITS | log.backup.lengths
     places = np.zeros(len(log), np.int64)
     start = tail.add(4 + 4 * len(log), lambda: vector_blocks(start, len(log), [places]), align=4)
@@ -218,6 +221,8 @@ def _copies(form: _Form, log: OpsLog, rows: Places | slice) -> Bytes:
 @lru_cache(_REMEMBERED)
 def _form(kind: UpdateKind, length: int) -> _Form:
     """Make an entry with marks in the places of ids, time and the name of a backup."""
+    from icevirt.wire.flatbuffer.builder import Builder
+
     marks = {name: os.urandom(ObjectId12.SIZE) for name in IDS if hasattr(kind, name)}
     marked = with_ids(kind, {name: ObjectId12(mark) for name, mark in marks.items()})
     time, backup = os.urandom(8), os.urandom(length).hex()[:length]

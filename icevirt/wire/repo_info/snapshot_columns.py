@@ -17,7 +17,6 @@ from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.strings import Bytes, Places, Strings
-from icevirt.wire.documents import metadata
 
 NO_PARENT = -1
 
@@ -71,6 +70,8 @@ class SnapshotColumns:
     @classmethod
     def of(cls, infos: Sequence[SnapshotSummary]) -> SnapshotColumns:
         """Make the columns of values, parents not yet known."""
+        from icevirt.wire.documents import metadata
+
         metadata_of = [metadata.to_items(info.metadata) for info in infos]
         items = [item for each in metadata_of for item in each]
         values = [item["value"] for item in items]

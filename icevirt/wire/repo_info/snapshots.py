@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import Lazy, SnapshotSummary
 from icevirt.model.strings import Bytes, Places, Strings, gather
-from icevirt.wire.documents import metadata
 from icevirt.wire.flatbuffer.columns_read import Payload, Tables, text
 from icevirt.wire.flatbuffer.reader import (
     ALWAYS_ALLOWED,
@@ -28,7 +27,9 @@ from icevirt.wire.flatbuffer.reader import (
 from icevirt.wire.flatbuffer.schema import METADATA_ITEM, SNAPSHOT_INFO
 from icevirt.wire.header import FileKind
 from icevirt.wire.repo_info.snapshot_columns import EMPTY, NO_PARENT, Lists, SnapshotColumns
-from icevirt.wire.repo_info.snapshot_records import SnapshotRecords
+
+if TYPE_CHECKING:
+    from icevirt.wire.repo_info.snapshot_records import SnapshotRecords
 
 _MANY_CHANGES = 64
 _FEW = 32  # snapshots that are read one by one
@@ -163,6 +164,8 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
 
     def written(self) -> tuple[RowIndex, SnapshotRecords]:
         """Return what is written of a mapping that is `folded`."""
+        from icevirt.wire.repo_info.snapshot_records import SnapshotRecords
+
         assert not self._changed
         self._records = records = self._records or SnapshotRecords.of(self._columns)
         return self._index, records
@@ -190,6 +193,8 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
         )
 
     def _metadata(self, low: int, high: int) -> dict[str, Any]:
+        from icevirt.wire.documents import metadata
+
         if low == high:
             return {}
         names, encoded = self._columns.names, self._columns.values

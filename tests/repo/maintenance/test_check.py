@@ -20,7 +20,7 @@ from icevirt.wire import snapshot as snapshot_file
 from icevirt.wire import transaction_log as log_file
 from icevirt.wire.header import FileKind
 from icevirt.wire.manifests import manifest as manifest_file
-from icevirt.wire.manifests.references_write import LocationCompression, LocationEncoding
+from icevirt.wire.manifests.encoding import LocationCompression, LocationEncoding
 from icevirt.wire.repo_info import file as repo_file
 
 

@@ -29,7 +29,7 @@ from icevirt.tasks.references import incoming as incoming_module
 from icevirt.tasks.references.cells import CellWriter, write_cells
 from icevirt.tasks.references.incoming import Incoming
 from icevirt.tasks.references.targets import TargetArray
-from icevirt.wire.manifests.manifest import ManifestEncoding
+from icevirt.wire.manifests.encoding import ManifestEncoding
 
 SHAPE, CHUNKS = (12, 4), (1, 2)
 CONTAINER = VirtualChunkContainer("file:///data/", local_filesystem_store("/data/"))

@@ -1,6 +1,6 @@
 """Configurations combine as the official client combines them, and concurrent edits both survive."""
 
-from icevirt.model.config.sections import merged
+from icevirt.model.config.settings import merged
 from icevirt.versioning.config_merge import persistable, rebased
 
 

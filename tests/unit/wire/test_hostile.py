@@ -27,7 +27,7 @@ from icevirt.wire.flatbuffer.reader import FlatBufferReader
 from icevirt.wire.flatbuffer.schema import BYTES, SNAPSHOT
 from icevirt.wire.header import FileKind
 from icevirt.wire.manifests import manifest
-from icevirt.wire.manifests.references_write import LocationCompression, LocationEncoding
+from icevirt.wire.manifests.encoding import LocationCompression, LocationEncoding
 from icevirt.wire.repo_info import file
 from unit.wire.wire_values import virtual_table
 

@@ -17,7 +17,7 @@ from icevirt.wire.flatbuffer.reader import FlatBufferReader
 from icevirt.wire.flatbuffer.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST, Field, Table, Vector
 from icevirt.wire.header import FileKind
 from icevirt.wire.manifests import manifest, references_read
-from icevirt.wire.manifests.references_write import LocationCompression, LocationEncoding
+from icevirt.wire.manifests.encoding import LocationCompression, LocationEncoding
 from unit.wire.wire_values import manifests, meaning, virtual_table
 
 NODE = ObjectId8(b"12345678")

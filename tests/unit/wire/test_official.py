@@ -20,7 +20,7 @@ from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef
 from icevirt.model.strings import Strings
 from icevirt.wire import snapshot, transaction_log
 from icevirt.wire.manifests import manifest
-from icevirt.wire.manifests.references_write import LocationCompression, LocationEncoding
+from icevirt.wire.manifests.encoding import LocationCompression, LocationEncoding
 from icevirt.wire.repo_info import file
 
 FILES, PER_FILE, BYTES = 12, 100, 40

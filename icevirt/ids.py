@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import ClassVar, Self
 
@@ -68,12 +68,14 @@ class _Id(bytes):
         return cls(unbase32(text, cls.SIZE))
 
     @classmethod
-    def of_content(cls, *parts: bytes) -> Self:
-        """Make the id that covers these parts, in order, lengths included."""
+    def of_content(cls, *parts: bytes | Sequence[bytes]) -> Self:
+        """Make the id that covers these parts, in order, lengths included; a part may be pieces."""
         digest = hashlib.blake2b(digest_size=cls.SIZE)
         for part in parts:
-            digest.update(len(part).to_bytes(8, "little"))
-            digest.update(part)
+            pieces = [part] if isinstance(part, bytes) else part
+            digest.update(sum(map(len, pieces)).to_bytes(8, "little"))
+            for piece in pieces:
+                digest.update(piece)
         return cls(digest.digest())
 
     @classmethod

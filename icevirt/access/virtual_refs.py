@@ -24,8 +24,10 @@ from icevirt.versioning import chunk_tables
 type ChecksumLike = str | datetime | None
 """An etag, or when the object was last modified; a time without a zone is local."""
 
-_SUSPECT = np.isin(np.arange(256), np.frombuffer(b"%?#\\\0", np.uint8))
+_SUSPECT = b"%?#\\\0"
 """Bytes of local URLs that need a closer look; looking at every one of a million takes seconds."""
+
+_IS_SUSPECT = np.isin(np.arange(256), np.frombuffer(_SUSPECT, np.uint8))
 
 _BYTES_AT_ONCE = 1 << 20
 
@@ -249,7 +251,10 @@ def _differ_from_last(values: NDArray[np.object_]) -> NDArray[np.bool_]:
     places = np.ndarray(len(values), np.intp, buffer=values)  # in memory: each is equal to itself
     np.not_equal(places[1:], places[:-1], out=begins[1:])
     other = np.flatnonzero(begins[1:]) + 1
-    begins[other] = values[other] != values[other - 1]
+    if 2 * len(other) > len(values):
+        np.not_equal(values[1:], values[:-1], out=begins[1:])  # without copying any of them
+    else:
+        begins[other] = values[other] != values[other - 1]
     return begins
 
 
@@ -272,7 +277,12 @@ def _suspect(urls: Strings) -> NDArray[np.bool_]:
     first, end = int(urls.starts[0]), int(urls.starts[-1])
     for low in range(first, end, _BYTES_AT_ONCE):
         part = urls.data[low : min(low + _BYTES_AT_ONCE + 1, end)]  # and the first of the next
-        odd = _SUSPECT[part]
-        odd[:-1] |= (part[:-1] == ord("/")) & (part[1:] == ord("."))
+        odd = np.zeros(len(part), np.bool_)
+        np.logical_and(part[:-1] == ord("/"), part[1:] == ord("."), out=odd[:-1])
+        raw = part.tobytes()
+        if any(byte in raw for byte in _SUSPECT):  # seldom, and soon known
+            odd |= _IS_SUSPECT[part]
+        elif not odd.any():
+            continue
         found[np.searchsorted(urls.starts, np.flatnonzero(odd) + low, side="right") - 1] = True
     return found

@@ -14,7 +14,7 @@ one more block.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 
@@ -251,8 +251,10 @@ def described(raw: bytes) -> dict[str, str]:
     }
 
 
-def compress(parts: Iterable[NDArray[np.uint8]], size: int, level: int, *, checksum: bool) -> bytes:
-    """Return one frame of ``size`` bytes that come in parts; none is held beyond its turn.
+def compress(
+    parts: Iterable[NDArray[np.uint8]], size: int, level: int, *, checksum: bool
+) -> list[bytes]:
+    """Return one frame, in pieces, of ``size`` bytes that come in parts; none outlasts its turn.
 
     Few bytes are compressed in memory that the thread keeps, which makes the same frame. Every
     decoder of zstd compares a checksum. `with_raw_start` needs a frame without one.
@@ -265,11 +267,15 @@ def compress(parts: Iterable[NDArray[np.uint8]], size: int, level: int, *, check
         size=size
     )
     made = [compressor.compress(memoryview(part)) for part in parts]
-    return b"".join([*made, compressor.flush()])
+    return [piece for piece in (*made, compressor.flush()) if piece]
 
 
-def with_raw_start(head: bytes, start: bytes, frame: bytes) -> bytes:
-    """Return ``head`` and a frame: ``start``, in a raw block, and then the content of ``frame``."""
+def with_raw_start(head: bytes, start: bytes, pieces: Sequence[bytes]) -> bytes:
+    """Return ``head`` and a frame: ``start``, in a raw block, and then the content of a frame.
+
+    Its pieces are copied once; what precedes its blocks lies in the first one.
+    """
+    frame, *others = pieces
     descriptor = frame[_MAGIC_SIZE]
     single = descriptor & _SINGLE_SEGMENT
     # without a window descriptor, the window is the whole content
@@ -286,6 +292,7 @@ def with_raw_start(head: bytes, start: bytes, frame: bytes) -> bytes:
             (len(start) << 3).to_bytes(3, "little"),  # not the last block, raw
             start,
             memoryview(frame)[blocks:],
+            *others,
         )
     )
 

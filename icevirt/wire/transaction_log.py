@@ -57,7 +57,7 @@ def encode(
         small.link(place, _write_chunks(tail, index))
     parts = chain([np.frombuffer(small.out, np.uint8)], tail.blocks())
     head = header.head(FileKind.transaction_log, spec_version)
-    return head + header.compress(parts, tail.end, level, checksum=True)
+    return b"".join([head, *header.compress(parts, tail.end, level, checksum=True)])
 
 
 def decode(raw: bytes) -> TransactionLog:

@@ -7,12 +7,16 @@ The files are synthetic: one small NetCDF file of ten variables, seven of them w
 scanned for real, and what was found is given to every file with a URL, an etag and a time of its
 own, and chunks of other lengths. Rows and packed references are made (`rows`: of 16 parts, for all
 in proportion) and written as scan tasks do, by one process here, on many executors there; scanning
-itself is not in it. Another process then does what the driver does first: it looks the files up and
-reads the facts. A third one looks at all rows of the view's files.
+itself is not in it. Another process then does what the driver does first: it looks the files up in
+the tables and writes their index, looks them up again in that, and reads the facts. A third one
+looks at all rows of the view's files, and a fourth one looks 10 files up, and 10,000, that lie
+anywhere.
 
 Printed are seconds of processor time and microseconds for each file, peaks of memory beyond what a
 process has after its imports (of the reader: beside the list of files that it is asked for), and
-bytes of the catalog. `x` divides by the row above and by the ratio of files: 1.0 is linear.
+bytes of the catalog. `x` divides by the row above and by the ratio of files: 1.0 is linear. A line
+of its own says what some files took: objects and ranges that were read, their bytes, processor
+time, and memory.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import netCDF4
 import numpy as np
@@ -34,8 +39,10 @@ from part_tables import tables_of
 from icevirt import catalog_view, scan_file
 from icevirt.archive.catalog import parts_of
 from icevirt.archive.scanned import ScannedFile, ScanOutcome, SourceFile
+from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import settled
+from icevirt.catalog.part_index import IndexWriter
 from icevirt.catalog.parts import mark, write_part
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import Strings
@@ -44,7 +51,8 @@ from icevirt.storage.local import LocalStorage
 IDENTITY = "bench"
 MODIFIED = 1_700_000_000 * 10**9
 TEMPLATES = 16  # parts whose rows are made
-STEPS = ("rows", "write", "look up", "read facts", "view")
+STEPS = ("rows", "write", "look up", "again", "read facts", "view")
+SOME = (10, 10_000)  # files that are looked up beside all of them
 
 
 def sources(count: int) -> list[SourceFile]:
@@ -135,16 +143,53 @@ def write(folder: str, count: int) -> dict:
 
 def read(folder: str, count: int) -> dict:
     """Read the facts as the driver does."""
-    storage, files = LocalStorage(Path(folder) / "catalog"), sources(count)
+    storage, files = LocalStorage(Path(folder) / "catalog"), SourceFiles(sources(count))
     before, begin = peak(), time.process_time()
-    known = settled(storage, IDENTITY, files)
+    known = settled(storage, IDENTITY, files, writer=IndexWriter(storage))
     assert not len(known.missing)
-    between = time.process_time()
+    marks = [begin, time.process_time()]
+    again = settled(storage, IDENTITY, files)
+    assert np.array_equal(again.part, known.part)
+    assert np.array_equal(again.row, known.row)
+    marks.append(time.process_time())
     closed = read_facts(storage, files, *known.chosen)
-    end = time.process_time()
+    marks.append(time.process_time())
     assert len(closed.facts.files) == count
     assert len(closed.facts.arrays.file) == 10 * count
-    return {"look up": between - begin, "read facts": end - between, "read MiB": peak() - before}
+    steps = dict(zip(("look up", "again", "read facts"), np.diff(marks).tolist(), strict=True))
+    return {**steps, "read MiB": peak() - before}
+
+
+class CountingStorage(LocalStorage):
+    """Counts what is read."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.sizes: list[int] = []
+
+    def get(self, path: str) -> bytes:
+        found = super().get(path)
+        self.sizes.append(len(found))
+        return found
+
+    def get_range(self, path: str, *, offset: int, length: int) -> bytes:
+        self.sizes.append(length)
+        return super().get_range(path, offset=offset, length=length)
+
+
+def find(folder: str, count: int) -> dict:
+    """Look some of the files up."""
+    every = sources(count)
+    found = {}
+    for some in SOME:
+        at = np.random.default_rng(3).permutation(count)[:some]
+        files = SourceFiles(every[n] for n in at.tolist())
+        storage = CountingStorage(Path(folder) / "catalog")
+        before, begin = peak(), time.process_time()
+        assert not len(settled(storage, IDENTITY, files).missing)
+        seconds = time.process_time() - begin
+        found[f"find {some}"] = (len(storage.sizes), sum(storage.sizes), seconds, peak() - before)
+    return found
 
 
 def view(folder: str, count: int) -> dict:
@@ -161,7 +206,7 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
-DEEDS = {"write": write, "read": read, "view": view}
+DEEDS = {"write": write, "read": read, "view": view, "find": find}
 
 
 def main() -> None:
@@ -180,7 +225,7 @@ def main() -> None:
     before = None
     for count in given.files or [10_000, 100_000, *([1_000_000] if given.large else [])]:
         with tempfile.TemporaryDirectory(prefix="icevirt-bench-") as folder:
-            output: dict[str, float] = {}
+            output: dict[str, Any] = {}
             for deed in DEEDS:
                 command = [sys.executable, __file__, "--measure", deed, folder, str(count)]
                 output |= json.loads(subprocess.check_output(command))
@@ -190,13 +235,20 @@ def main() -> None:
             linear = before and output[step] / before[1][step] / (count / before[0])
             ratio = f"{linear:.2f}" if linear else ""
             cells.append(f"{output[step]:>13.2f} {output[step] / count * 1e6:>5.0f} {ratio:>5}")
-        memory = "/".join(f"{output[f'{deed} MiB']:.0f}" for deed in DEEDS)
+        memory = "/".join(f"{output[f'{deed} MiB']:.0f}" for deed in ("write", "read", "view"))
         print(
             f"{count:>9,} {size / 2**20:>12.1f} {size / count:>7.0f}",
             *cells,
             f"   {memory}",
             flush=True,
         )
+        for some in SOME:
+            reads, size, seconds, held = output[f"find {some}"]
+            print(
+                f"{'':>9} {some:,} files: {reads} reads, {size / 2**20:.2f} MiB,"
+                f" {seconds:.2f} s, {held} MiB of memory",
+                flush=True,
+            )
         before = (count, output)
 
 

@@ -7,6 +7,7 @@ differ in path, schema, shape, digest or counts; which one a row is takes a byte
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,7 +24,29 @@ type RunColumn = NDArray[np.int32] | EvenRuns
 """The number of each row's run, as an array or by arithmetic."""
 
 
-class KindColumn:
+class _ComputedColumn(ABC):
+    """A column of numbers that are computed from less; numpy takes it for an array."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[np.integer]:
+        """The type of the numbers."""
+
+    @abstractmethod
+    def astype(self, dtype: DTypeLike) -> NDArray[Any]:
+        """Return the number of each row."""
+
+    def __array__(
+        self, dtype: DTypeLike | None = None, copy: bool | None = None
+    ) -> NDArray[np.integer]:
+        if copy is False:
+            raise ValueError("the numbers of rows are computed, as a copy")
+        return self.astype(self.dtype if dtype is None else dtype)
+
+
+class KindColumn(_ComputedColumn):
     """A column of numbers with one for each kind of row; numpy takes it for an array.
 
     Args:
@@ -48,13 +71,6 @@ class KindColumn:
     def __getitem__(self, rows: Any) -> Any:
         """Return the numbers of some rows, or of one."""
         return self.of_kind[self.kind[rows]]
-
-    def __array__(
-        self, dtype: DTypeLike | None = None, copy: bool | None = None
-    ) -> NDArray[np.integer]:
-        if copy is False:
-            raise ValueError("the numbers of rows are computed from kinds, as a copy")
-        return self.astype(self.dtype if dtype is None else dtype)
 
     def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
         return spread(np.asarray(self.of_kind == other), self.kind)
@@ -98,7 +114,7 @@ def spread[Value: np.generic](
     return found
 
 
-class EvenRuns:
+class EvenRuns(_ComputedColumn):
     """The run of each row where all runs are of one length; numpy takes it for an array.
 
     Args:
@@ -110,6 +126,11 @@ class EvenRuns:
 
     def __init__(self, count: int, each: int) -> None:
         self.count, self.each = count, each
+
+    @property
+    def dtype(self) -> np.dtype[np.integer]:
+        """The type of the numbers."""
+        return np.dtype(np.int32)
 
     @classmethod
     def of(cls, runs: NDArray[np.int32], count: int) -> RunColumn:
@@ -132,13 +153,6 @@ class EvenRuns:
         at = np.asarray(rows)
         at = np.flatnonzero(at) if at.dtype == np.bool_ else at
         return (at // max(1, self.each)).astype(np.int32)
-
-    def __array__(
-        self, dtype: DTypeLike | None = None, copy: bool | None = None
-    ) -> NDArray[np.integer]:
-        if copy is False:
-            raise ValueError("the runs of rows are computed")
-        return self.astype(np.int32 if dtype is None else dtype)
 
     def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
         return np.repeat(np.arange(self.count) == other, self.each)

@@ -6,7 +6,6 @@ that files of equal hashes are one file. They are the same in all processes and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import pairwise
 
@@ -35,22 +34,10 @@ def hashes_by_column(
     step = FoldingStrings.block_rows
     for low in range(0, len(urls), step):
         some = np.arange(low, min(low + step, len(urls)))
-        facts = zip(
-            sizes[some].tolist(),
-            times[some].tolist(),
-            _each(etags[some]),
-            _each(urls[some]),
-            strict=True,
-        )
-        raw = b"".join(
-            [
-                blake2b(url, digest_size=_BYTES).digest()
-                + blake2b(b"%d %d %b %b" % (size, time, etag, url), digest_size=_BYTES).digest()
-                for size, time, etag, url in facts
-            ]
-        )
-        hashes = np.frombuffer(raw, ">u8").reshape(-1, 2)
-        found["url"][some], found["state"][some] = hashes[:, 0], hashes[:, 1]
+        url, etag = _each(urls[some]), _each(etags[some])
+        held = zip(sizes[some].tolist(), times[some].tolist(), etag, url, strict=True)
+        found["url"][some] = _hashed(url)
+        found["state"][some] = _hashed([b"%d %d %b %b" % facts for facts in held])
     return found
 
 
@@ -59,9 +46,13 @@ def hash_of_url(url: str) -> int:
     return int.from_bytes(blake2b(url.encode(), digest_size=_BYTES).digest())
 
 
-def _each(texts: Strings) -> Iterator[bytes]:
+def _hashed(texts: list[bytes]) -> NDArray[np.uint64]:
+    return np.frombuffer(b"".join([blake2b(e, digest_size=_BYTES).digest() for e in texts]), ">u8")
+
+
+def _each(texts: Strings) -> list[bytes]:
     raw = texts.data.tobytes()
-    return (raw[begin:end] for begin, end in pairwise(texts.starts.tolist()))
+    return [raw[begin:end] for begin, end in pairwise(texts.starts.tolist())]
 
 
 class WantedFiles:

@@ -17,7 +17,8 @@ from typing import Any
 from icevirt.archive.catalog import CatalogPart, path_of, scan_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.parquet import REQUESTED, encode_table, read_table, telling_damage
-from icevirt.storage.protocol import Storage
+from icevirt.storage.local import LocalStorage
+from icevirt.storage.protocol import Below, Storage
 
 _SCANS, _REQUESTED, _SCANNING = "scans", "asked", "opening"  # folders
 
@@ -76,6 +77,7 @@ class ScanNotes:
 
     A part is marked when its scan begins, and the mark is removed when the scan ends, however it
     ends: only a process that died leaves one. Cost: a listing per task, two small writes per part.
+    None waits for the disk: who cuts the power is known without them.
     """
 
     storage: Storage
@@ -88,9 +90,16 @@ class ScanNotes:
     @contextmanager
     def scanning(self, part: CatalogPart) -> Iterator[None]:
         """Keep a mark of the part for as long as the block runs."""
-        note = path_of(_SCANNING, part.label)
-        self.storage.put(note, b"")
+        note, storage = path_of(_SCANNING, part.label), _without_waiting(self.storage)
+        storage.put(note, b"")
         try:
             yield
         finally:
-            self.storage.delete(note)
+            storage.delete(note)
+
+
+def _without_waiting(storage: Storage) -> Storage:
+    """Return a storage whose writes return before the disk has them, where it is a local one."""
+    if isinstance(storage, Below):
+        return Below(_without_waiting(storage.storage), storage.prefix)
+    return storage.not_waiting() if isinstance(storage, LocalStorage) else storage

@@ -12,6 +12,7 @@ commit; where ``flock`` is local to the machine, one machine at a time may write
 # Plain system calls, so that each of their errors is known.
 from __future__ import annotations
 
+import copy
 import errno
 import fcntl
 import hashlib
@@ -20,7 +21,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from icevirt.connect import urls
 from icevirt.errors import ObjectNotFoundError, StorageError
@@ -89,6 +90,12 @@ class LocalStorage:
 
     def __hash__(self) -> int:
         return hash(self._root)
+
+    def not_waiting(self) -> Self:
+        """Return the same storage as one that does not wait for the disk."""
+        other = copy.copy(self)
+        vars(other).update(_sync=durable.no_sync)
+        return other
 
     # -- reading -----------------------------------------------------------------------------
 

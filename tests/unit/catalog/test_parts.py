@@ -17,10 +17,14 @@ from icevirt.archive.shares import ScanLimits
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.lookup import forget, rows_forgotten, settled
-from icevirt.catalog.parts import PartRows, complete_parts, write_part
+from icevirt.catalog.parts import PartRows, complete_parts, mark, write_part
+from icevirt.catalog.scan_notes import ScanNotes
 from icevirt.errors import ScanError, ScanTimeoutError, StaleReferenceError
 from icevirt.model.attributes import Attributes
+from icevirt.storage import durable
+from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
+from icevirt.storage.protocol import Below
 from planning.test_combine import data, file, time
 
 FILES = [file(n, lambda u: data(u, 1), time([float(n)])) for n in range(3)]
@@ -118,6 +122,28 @@ def test_a_file_is_found_in_the_first_row_that_is_just_like_it(parts, drawn):
     for version, found in zip(wanted, zip(known.part, known.row, strict=True), strict=True):
         first = next(((at, row) for at, row, other in rows if other == version), (-1, 0))
         assert found == first
+
+
+def test_marks_of_parts_do_not_wait_for_the_disk(tmp_path, monkeypatch):
+    """A process that dies leaves its mark all the same."""
+    waits = []
+    monkeypatch.setattr(durable.os, "fsync", waits.append)
+    (part,) = parts_of(SOURCES[:1], identity="scan")
+    for storage in (LocalStorage(tmp_path), Below(LocalStorage(tmp_path), "catalog/")):
+        mark(storage)
+        assert waits
+        waits.clear()
+        notes = ScanNotes(storage)
+        with notes.scanning(part):
+            assert notes.died_in([part])
+        assert not notes.died_in([part])
+        assert not waits
+        storage.put("refs/other", b"waits as before")
+        assert waits
+        waits.clear()
+    memory = MemoryStorage()
+    with ScanNotes(memory).scanning(part):
+        assert ScanNotes(memory).died_in([part])
 
 
 STATUSES = {

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from shlex import quote
 from typing import Any
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.redaction import CAUSE, CONTEXT, redacted, replaced, without_secrets
-from icevirt.remedy_notation import COMMAND, shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +50,10 @@ class Fix:
 
     def __str__(self) -> str:
         """Return the arguments, or in a command the flags, and the price."""
+        from shlex import quote
+
+        from icevirt.remedy_notation import COMMAND
+
         given = self.python if COMMAND.get() is None else " ".join(map(quote, self.flags))
         first = f"run {self.first}" if self.first else ""
         less = f"leave out {', '.join(map(_argument, self.without))}" if self.without else ""
@@ -69,6 +71,10 @@ _PLURALS = {  # in Python, of options that a command repeats
 
 def _argument(option: str) -> str:
     """Return an option as Python has it, or as a command has it."""
+    from shlex import quote
+
+    from icevirt.remedy_notation import COMMAND
+
     flag, _, name = option.partition("=")
     if COMMAND.get() is not None:
         return f"{flag} {quote(name)}" if name else flag
@@ -135,6 +141,8 @@ class IcevirtError(Exception):
 
     def __str__(self) -> str:
         """Return ``what (name=value, ...). Fix: ... do``."""
+        from icevirt.remedy_notation import shown
+
         return ". ".join(filter(None, (self.summary, self._fix(), shown(self.do))))
 
     @property

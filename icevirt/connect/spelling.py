@@ -19,9 +19,7 @@ from icevirt.model.config.document import SCHEMES
 _BEGINNING = re.compile(r"([A-Za-z][A-Za-z0-9+._-]*):(/+)")  # not all of them are schemes
 _SPELLED = {"s3a": "s3", "s3n": "s3"}
 _AZURE = ("abfs", "abfss", "wasb", "wasbs")  # Hadoop's, with or without encryption in transit
-_BLOBS = re.compile(
-    r"([^@/]+)@([a-z0-9]{3,24})\.(?:dfs|blob)\.core\.windows\.net(?=[/?#]|$)", re.ASCII
-)
+_BLOBS = r"(?a)([^@/]+)@([a-z0-9]{3,24})\.(?:dfs|blob)\.core\.windows\.net(?=[/?#]|$)"
 _VOLUMES, _DBFS = "/Volumes", "/dbfs"
 # file systems that only Hadoop's client reads
 _OF_HADOOP = ("hdfs", "viewfs", "webhdfs", "swebhdfs", "har", "maprfs", "alluxio", "o3fs", "ofs")
@@ -69,7 +67,7 @@ def spelled(
 def _of_stores(scheme: str, rest: str) -> str:
     """Return a URL in the scheme of containers; one that no store has stays."""
     if scheme in _AZURE:
-        at = _BLOBS.match(rest, 2)
+        at = re.compile(_BLOBS).match(rest, 2)
         if at is not None:
             return f"abfs://{at[1]}@{at[2]}.dfs.core.windows.net{rest[at.end() :]}"
         host = rest[2:].partition("/")[0]

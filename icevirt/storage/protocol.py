@@ -16,7 +16,7 @@ from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, StorageError
 
 NOTHING: Mapping[str, bytes] = MappingProxyType({})
-_UNFINISHED = re.compile(r".+#\d+")
+_UNFINISHED = r".+#\d+"
 # The official client stages its files under such names too, and both listings skip them.
 
 
@@ -134,7 +134,7 @@ def is_below(path: str, prefix: str) -> bool:
 
 def is_unfinished(name: str) -> bool:
     """Say whether a file of this name is an unfinished write, and no object."""
-    return _UNFINISHED.fullmatch(name) is not None
+    return re.fullmatch(_UNFINISHED, name) is not None
 
 
 @dataclass(frozen=True, slots=True)

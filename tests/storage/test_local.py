@@ -328,7 +328,7 @@ def test_a_file_that_fuse_replaces_at_that_moment_is_waited_for(tmp_path, kind, 
         if len(waits) == 3:
             (tmp_path / "a").write_bytes(b"new")
 
-    monkeypatch.setattr(local, "mount_of", lambda _: mounts.Mount(kind))
+    monkeypatch.setattr(mounts, "mount_of", lambda _: mounts.Mount(kind))
     monkeypatch.setattr(local.time, "sleep", sleep)
     if kind == "ext4":
         with pytest.raises(ObjectNotFoundError):

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from icevirt.access.value_source import value_source
-from icevirt.archive.reports.value_source import ValueSource
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning.repo_updates import branch_tip
 
 if TYPE_CHECKING:
+    from icevirt.archive.reports.value_source import ValueSource
     from icevirt.repo.session import Session
 
 _KEY = "icevirt"  # of the encoding of a dataset
@@ -76,6 +75,8 @@ class IcevirtAccessor:
             InvalidInputError: The dataset was computed, or opened by another engine; otherwise as
                 `icevirt.source`.
         """
+        from icevirt.access.value_source import value_source
+
         opened = self._opened(
             "one that was computed has no source. Or call icevirt.source(repo, variable, at={...})."
         )

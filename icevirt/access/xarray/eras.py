@@ -9,7 +9,7 @@ coordinate, across eras.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from xarray import Dataset, Variable
 from xarray.core import indexing
 
-from icevirt.access.xarray.era_arrays import EraArray, EraSteps, SameArray, equal, shared
 from icevirt.archive.eras import ERA, MARK
 from icevirt.archive.schema import DECODING
 from icevirt.deferred_dataclass import dataclass
@@ -25,6 +24,9 @@ from icevirt.errors import CombineError, FormatError
 from icevirt.model import paths
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import GroupNode, Snapshot
+
+if TYPE_CHECKING:
+    from icevirt.access.xarray.era_arrays import EraSteps
 
 DO = "Open the eras one by one with group=, without eras=."
 """What helps where eras cannot be shown as one."""
@@ -179,6 +181,8 @@ class _Concatenation:
 
     def _check(self) -> None:
         """Refuse what `xarray.concat` would do silently, or with all values in memory."""
+        from icevirt.access.xarray.era_arrays import equal
+
         for variable, held in self._all().items():
             first_era, first = next(iter(held.items()))
             for era, other in held.items():
@@ -225,6 +229,8 @@ class _Concatenation:
 
     def _steps(self) -> EraSteps:
         """Return the order of all steps: by the coordinate, else era by era."""
+        from icevirt.access.xarray.era_arrays import EraSteps
+
         lengths = [each.sizes[self._dim] for each in self._datasets]
         era = np.repeat(np.arange(len(lengths)), lengths)
         inner = np.concatenate([np.arange(length) for length in lengths])
@@ -282,6 +288,8 @@ class _Concatenation:
             ) from error
 
     def _variable(self, name: str, shown: Variable, steps: EraSteps | None) -> Variable:
+        from icevirt.access.xarray.era_arrays import EraArray, shared
+
         parts = [each.variables.get(name) for each in self._datasets]
         if steps is None or self._dim not in shown.dims:
             return self._same(name, parts, shown)
@@ -300,6 +308,8 @@ class _Concatenation:
 
     def _same(self, name: str, parts: Sequence[Variable | None], shown: Variable) -> Variable:
         """Return a variable without the dimension; coordinates of others are compared at once."""
+        from icevirt.access.xarray.era_arrays import SameArray, shared
+
         held = {era: part for era, part in enumerate(parts) if part is not None}
         names = [self._eras.names[era] for era in held]
         array = SameArray(list(held.values()), name=name, group=self._group, eras=names)

@@ -8,7 +8,6 @@ compares these tables with ``fixtures/icechunk.fbs``.
 from __future__ import annotations
 
 import struct
-from dataclasses import field
 from functools import cache, cached_property
 from typing import Any
 
@@ -57,27 +56,24 @@ class Union:
     members: tuple[Table, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # hashed by identity: the caches need it fast
+# tables are made when this is imported, and hashed by identity: the caches need it fast
 class Field:
     """A field of a table."""
 
-    name: str
-    kind: Kind
-    required: bool = False
-    default: int = 0
+    __slots__ = ("default", "kind", "name", "required")
+
+    def __init__(self, name: str, kind: Kind, *, required: bool = False, default: int = 0) -> None:
+        self.name, self.kind, self.required, self.default = name, kind, required, default
 
 
-@dataclass(frozen=True, eq=False)
 class Table:
     """A table: named fields with slots."""
 
-    name: str
-    fields: tuple[Field, ...] = ()
-    slots: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self, name: str, fields: tuple[Field, ...] = ()) -> None:
+        self.name, self.fields = name, fields
+        self.slots: dict[str, int] = {}
         slot = 0
-        for each in self.fields:
+        for each in fields:
             if isinstance(each.kind, Union):  # the slot of the value follows that of the type
                 slot += 1
             self.slots[each.name] = slot

@@ -9,14 +9,15 @@ written together are synced together (`UnnamedFiles`): a disk does that in the t
 # The order of system calls is the point here.
 from __future__ import annotations
 
-import _thread
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from typing import Self
+
+from icevirt.storage import sync_threads
 
 _TRIES = 50
 _PAUSE = 0.0005  # seconds more before each further try; a second in all
@@ -48,37 +49,25 @@ type Sync = Callable[[Sequence[int]], None]
 
 def sync(fds: Sequence[int]) -> None:
     """Wait until the disk has some files or directories: in threads, so that it waits once."""
-    failed: list[OSError] = []
-
-    def wait(fd: int) -> None:
-        try:
-            os.fsync(fd)
-        except OSError as error:
-            failed.append(error)
-
-    def wait_aside(fd: int, done: _thread.LockType) -> None:
-        try:
-            wait(fd)
-        finally:
-            done.release()
-
     here, aside = list(fds[:1]), []
     for fd in fds[1:]:
-        done = _thread.allocate_lock()
-        done.acquire()
-        try:
-            # `threading.Thread` waits for each thread to begin
-            _thread.start_new_thread(wait_aside, (fd, done))
-        except RuntimeError:  # there are as many as there may be
-            here.append(fd)
+        if pending := sync_threads.start(partial(os.fsync, fd)):
+            aside.append(pending)
         else:
-            aside.append(done)
-    for fd in here:
-        wait(fd)
-    for done in aside:
-        done.acquire()
+            here.append(fd)
+    failed = [*_failures(partial(os.fsync, fd) for fd in here)]
+    failed += _failures(pending.wait for pending in aside)
     if failed:
         raise failed[0]
+
+
+def _failures(calls: Iterable[Callable[[], None]]) -> Iterator[OSError]:
+    """Make all calls, and yield how they failed."""
+    for call in calls:
+        try:
+            call()
+        except OSError as error:
+            yield error
 
 
 def no_sync(fds: Sequence[int]) -> None:

@@ -110,9 +110,13 @@ def _gone(at: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if os.fstat(at).st_nlink == 0:
-            raise FileNotFoundError from error
+        _refuse_gone(at, error)
         raise
+
+
+def _refuse_gone(at: int, error: OSError) -> None:
+    if os.fstat(at).st_nlink == 0:
+        raise FileNotFoundError from error
 
 
 def create(at: int, name: str, body: bytes, sync: Sync = sync) -> bool:
@@ -184,8 +188,11 @@ class UnnamedFiles:
             FileNotFoundError: The directory was removed.
         """
         at = self._changed[folder] = self._folders[folder]
-        with _gone(at):
+        try:
             return _link_unnamed(fd, at, name)
+        except OSError as error:
+            _refuse_gone(at, error)
+            raise
 
     def sync_names(self) -> None:
         """Wait until the disk has the names."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from enum import IntEnum
-from itertools import pairwise
+from operator import lt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -281,7 +281,7 @@ class ChunkTable:
             raise ValueError("a 0-d array has one chunk")
         if n <= _FEW:
             rows = self.index.tolist()
-            if all(earlier < later for earlier, later in pairwise(rows)):
+            if all(map(lt, rows, rows[1:])):
                 return self
         step = indices.least_step(self.index)
         table = self if step >= 0 else self.take(np.lexsort(self.index.T[::-1]))

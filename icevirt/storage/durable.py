@@ -9,14 +9,15 @@ written together are synced together (`UnnamedFiles`): a disk does that in the t
 # The order of system calls is the point here.
 from __future__ import annotations
 
-import _thread
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from typing import Self
+
+from icevirt.storage import sync_threads
 
 _TRIES = 50
 _PAUSE = 0.0005  # seconds more before each further try; a second in all
@@ -48,37 +49,25 @@ type Sync = Callable[[Sequence[int]], None]
 
 def sync(fds: Sequence[int]) -> None:
     """Wait until the disk has some files or directories: in threads, so that it waits once."""
-    failed: list[OSError] = []
-
-    def wait(fd: int) -> None:
-        try:
-            os.fsync(fd)
-        except OSError as error:
-            failed.append(error)
-
-    def wait_aside(fd: int, done: _thread.LockType) -> None:
-        try:
-            wait(fd)
-        finally:
-            done.release()
-
     here, aside = list(fds[:1]), []
     for fd in fds[1:]:
-        done = _thread.allocate_lock()
-        done.acquire()
-        try:
-            # `threading.Thread` waits for each thread to begin
-            _thread.start_new_thread(wait_aside, (fd, done))
-        except RuntimeError:  # there are as many as there may be
-            here.append(fd)
+        if pending := sync_threads.start(partial(os.fsync, fd)):
+            aside.append(pending)
         else:
-            aside.append(done)
-    for fd in here:
-        wait(fd)
-    for done in aside:
-        done.acquire()
+            here.append(fd)
+    failed = [*_failures(partial(os.fsync, fd) for fd in here)]
+    failed += _failures(pending.wait for pending in aside)
     if failed:
         raise failed[0]
+
+
+def _failures(calls: Iterable[Callable[[], None]]) -> Iterator[OSError]:
+    """Make all calls, and yield how they failed."""
+    for call in calls:
+        try:
+            call()
+        except OSError as error:
+            yield error
 
 
 def no_sync(fds: Sequence[int]) -> None:
@@ -121,9 +110,13 @@ def _gone(at: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if os.fstat(at).st_nlink == 0:
-            raise FileNotFoundError from error
+        _refuse_gone(at, error)
         raise
+
+
+def _refuse_gone(at: int, error: OSError) -> None:
+    if os.fstat(at).st_nlink == 0:
+        raise FileNotFoundError from error
 
 
 def create(at: int, name: str, body: bytes, sync: Sync = sync) -> bool:
@@ -195,8 +188,11 @@ class UnnamedFiles:
             FileNotFoundError: The directory was removed.
         """
         at = self._changed[folder] = self._folders[folder]
-        with _gone(at):
+        try:
             return _link_unnamed(fd, at, name)
+        except OSError as error:
+            _refuse_gone(at, error)
+            raise
 
     def sync_names(self) -> None:
         """Wait until the disk has the names."""

@@ -254,4 +254,4 @@ def nbytes(table: ChunkTable) -> int:
     columns = (table.index, table.kind, table.source, table.offset, table.length)
     shared = (table.chunk_ids, table.inline, table.locations.last_modified)
     strings = (table.locations.url, table.locations.etag)
-    return sum(column.nbytes for column in columns + shared + strings)
+    return sum([column.nbytes for column in columns + shared + strings])

@@ -73,8 +73,9 @@ class _References:
         self._kind = _kinds(table, locations)
         self.start = tail.add(4 + 4 * len(table), self._vector, align=4)
         self._blocks: dict[int, _Block] = {}
-        for number, fields in enumerate(_KINDS):
-            if count := int(np.count_nonzero(self._kind == number)):
+        for number, count in enumerate(np.bincount(self._kind).tolist()):
+            if count:
+                fields = _KINDS[number]
                 records = Records.of(CHUNK_REF, fields, "index", table.ndim)
                 at = tail.add(count * records.stride, partial(self._records, number))
                 self._blocks[number] = _Block(records, count, at)

@@ -1,0 +1,101 @@
+"""Run calls that wait for the disk beside one another, in threads that stay for a moment.
+
+Starting a thread takes longer than what a sync asks of the processor, and commits follow one
+another: a thread takes what comes next, and ends when nothing has come for a quarter of a second,
+so that a process that forks later has no threads of this.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+_IDLE = 0.25  # seconds
+
+
+class Pending:
+    """A call that runs beside the caller."""
+
+    __slots__ = ("_act", "_done", "_error")
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+        self._error: BaseException | None = None
+        self._done = _thread.allocate_lock()
+        self._done.acquire()
+
+    def run(self) -> None:
+        """Make the call."""
+        try:
+            self._act()
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            self._error = error
+        finally:
+            self._done.release()
+
+    def wait(self) -> None:
+        """Wait for its end; raise what it raised."""
+        self._done.acquire()
+        if self._error is not None:
+            raise self._error
+
+
+class SyncThreads:
+    """As many threads as calls that ran at a time, a moment ago."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as a forked child has to: it has none of its parent's threads."""
+        self._lock = _thread.allocate_lock()
+        self._calls: SimpleQueue[Pending] = SimpleQueue()
+        self._free = 0  # threads that wait for a call, without those whose call is queued
+
+    def start(self, act: Callable[[], None]) -> Pending | None:
+        """Make a call beside the caller; None where there can be no further thread."""
+        if sys.is_finalizing():  # threads do not go on then
+            return None
+        pending = Pending(act)
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                self._calls.put(pending)
+                return pending
+        try:
+            # `threading.Thread` waits for each thread to begin
+            _thread.start_new_thread(self._run, (pending,))
+        except RuntimeError:  # there are as many as there may be
+            return None
+        return pending
+
+    def _run(self, pending: Pending | None) -> None:
+        while pending is not None:
+            pending.run()
+            pending = self._next()
+
+    def _next(self) -> Pending | None:
+        with self._lock:
+            self._free += 1
+        try:
+            return self._calls.get(timeout=_IDLE)
+        except Empty:
+            pass
+        with self._lock:
+            try:
+                return self._calls.get_nowait()  # queued meanwhile, for this thread
+            except Empty:
+                self._free -= 1
+                return None
+
+
+_OF_PROCESS = SyncThreads()
+os.register_at_fork(after_in_child=_OF_PROCESS.forget)
+
+
+def start(act: Callable[[], None]) -> Pending | None:
+    """Make a call in a thread of this process; see `SyncThreads.start`."""
+    return _OF_PROCESS.start(act)

@@ -1,0 +1,128 @@
+"""Threads that wait for the disk: each call is made once, and threads end when nothing comes."""
+
+import _thread
+import os
+import random
+import signal
+import threading
+import time
+
+import pytest
+
+from icevirt.storage import durable, sync_threads
+from icevirt.storage.sync_threads import SyncThreads
+
+
+def threads_of_process():
+    return len(os.listdir("/proc/self/task"))
+
+
+def wait_until(is_true, seconds=20):
+    until = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def files(tmp_path):
+    made = [os.open(tmp_path / f"{n}", os.O_CREAT | os.O_WRONLY) for n in range(5)]
+    yield made
+    for fd in made:
+        os.close(fd)
+
+
+def test_calls_run_at_the_same_time():
+    together = threading.Barrier(3, timeout=20)
+    threads = SyncThreads()
+    pending = [threads.start(together.wait) for _ in range(2)]
+    together.wait()
+    for each in pending:
+        each.wait()
+
+
+def test_a_thread_takes_the_next_call(monkeypatch):
+    started, real = [], _thread.start_new_thread
+    monkeypatch.setattr(
+        sync_threads._thread,
+        "start_new_thread",
+        lambda *call: (started.append(call), real(*call)),
+    )
+    monkeypatch.setattr(sync_threads, "_IDLE", 20)
+    threads, made = SyncThreads(), []
+    for number in range(50):
+        threads.start(lambda number=number: made.append(number)).wait()
+        wait_until(lambda: threads._free == 1)
+    assert made == list(range(50))
+    assert len(started) == 1
+
+
+def test_threads_end_when_nothing_comes():
+    before = threads_of_process()
+    threads, go = SyncThreads(), threading.Event()
+    pending = [threads.start(go.wait) for _ in range(5)]
+    assert threads_of_process() >= 5
+    go.set()
+    for each in pending:
+        each.wait()
+    wait_until(lambda: threads._free == 0)
+    wait_until(lambda: threads_of_process() <= before)
+
+
+def test_no_call_is_lost_while_threads_come_and_go(monkeypatch):
+    monkeypatch.setattr(sync_threads, "_IDLE", 0.0005)
+    threads, made = SyncThreads(), []
+
+    def some(seed):
+        rng = random.Random(seed)
+        for number in range(300):
+            pending = [threads.start(lambda n=number: made.append(n)) for _ in range(3)]
+            for each in pending:
+                each.wait()
+            time.sleep(rng.choice((0, 0, 0.0004, 0.0005, 0.0006, 0.001)))
+
+    callers = [threading.Thread(target=some, args=(seed,)) for seed in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(60)
+        assert not caller.is_alive()
+    assert len(made) == 4 * 300 * 3
+    wait_until(lambda: threads._free == 0)
+
+
+def test_an_error_is_raised_where_the_call_is_waited_for(files):
+    with pytest.raises(ZeroDivisionError):
+        SyncThreads().start(lambda: 1 // 0).wait()
+    closed = os.dup(files[0])
+    os.close(closed)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        durable.sync([*files, closed])
+
+
+def test_without_further_threads_files_are_synced_one_after_the_other(files, monkeypatch):
+    synced, real = [], os.fsync
+
+    def refused(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(sync_threads, "_OF_PROCESS", SyncThreads())
+    monkeypatch.setattr(sync_threads._thread, "start_new_thread", refused)
+    monkeypatch.setattr(durable.os, "fsync", lambda fd: (synced.append(fd), real(fd)))
+    durable.sync(files)
+    assert synced == files
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_child_syncs_without_the_threads_of_its_parent(files):
+    durable.sync(files)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        status = 1
+        try:
+            durable.sync(files)
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0

@@ -94,7 +94,7 @@ class LocalStorage:
     def not_waiting(self) -> Self:
         """Return the same storage as one that does not wait for the disk."""
         other = copy.copy(self)
-        vars(other).update(_sync=durable.no_sync)
+        other._wait_for_disk = False
         return other
 
     # -- reading -----------------------------------------------------------------------------

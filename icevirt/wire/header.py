@@ -260,9 +260,8 @@ def compress(
     decoder of zstd compares a checksum. `with_raw_start` needs a frame without one.
     """
     if size < _BLOCK:  # the frame is the same, however its content comes
-        return _COMPRESSORS.of(level, checksum=checksum).compress(
-            b"".join([part.tobytes() for part in parts])
-        )
+        content = b"".join([part.tobytes() for part in parts])
+        return [_COMPRESSORS.of(level, checksum=checksum).compress(content)]
     compressor = zstandard.ZstdCompressor(level=level, write_checksum=checksum).compressobj(
         size=size
     )

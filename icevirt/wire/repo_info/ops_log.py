@@ -172,7 +172,7 @@ def status(values: Values) -> StatusRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _EntryForm:
     """The bytes of an entry, and where they hold what differs."""
 
     raw: bytes  # references are relative, so it may stand at any multiple of 8
@@ -198,7 +198,7 @@ def write(tail: Tail, log: OpsLog) -> int:
     return start
 
 
-def _copies(form: _Form, log: OpsLog, rows: Places | slice) -> Bytes:
+def _copies(form: _EntryForm, log: OpsLog, rows: Places | slice) -> Bytes:
     """Return the bytes of these entries, shape (n, size)."""
     if isinstance(rows, slice):
         starts = log.backup.starts
@@ -219,7 +219,7 @@ def _copies(form: _Form, log: OpsLog, rows: Places | slice) -> Bytes:
 
 
 @lru_cache(_REMEMBERED)
-def _form(kind: UpdateKind, length: int) -> _Form:
+def _form(kind: UpdateKind, length: int) -> _EntryForm:
     """Make an entry with marks in the places of ids, time and the name of a backup."""
     from icevirt.wire.flatbuffer.builder import Builder
 
@@ -239,7 +239,7 @@ def _form(kind: UpdateKind, length: int) -> _Form:
     at = {name: raw.index(mark) for name, mark in {**marks, "updated_at": time}.items()}
     if length:  # nothing but zeros comes after it
         at["backup"] = raw.rindex(backup.encode())
-    return _Form(raw, table_at, at)
+    return _EntryForm(raw, table_at, at)
 
 
 def _kind_values(kind: UpdateKind) -> Values:

@@ -7,6 +7,7 @@ numbers as for three columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +42,13 @@ def least_step(index: NDArray[np.integer]) -> int:
 
 
 def _least_step(index: NDArray[np.integer]) -> int:
+    columns = np.ascontiguousarray(index.T)  # rows may lie far apart: each is fetched once
+    if index.dtype == np.uint32 and (key := _keys(columns)) is not None:
+        if bool((key[1:] > key[:-1]).all()):
+            return 1
+        return -1 if bool((key[1:] < key[:-1]).any()) else 0
     equal = np.ones(len(index) - 1, np.bool_)
-    for column in np.ascontiguousarray(index.T):  # rows may lie far apart: each is fetched once
+    for column in columns:
         earlier, later = column[:-1], column[1:]
         if bool((equal & (later < earlier)).any()):
             return -1
@@ -50,6 +56,19 @@ def _least_step(index: NDArray[np.integer]) -> int:
         if not equal.any():
             return 1
     return 0
+
+
+def _keys(columns: NDArray[np.uint32]) -> NDArray[np.unsignedinteger] | None:
+    """Return a number for each row, in the order of rows; None where rows have no such numbers."""
+    sizes = [int(column.max()) + 1 for column in columns]
+    most = prod(sizes)
+    if not sizes or most > 1 << 63:
+        return None
+    key: NDArray[np.unsignedinteger] = columns[0].astype(np.uint32 if most < 1 << 32 else np.uint64)
+    for size, column in zip(sizes[1:], columns[1:], strict=True):
+        key *= key.dtype.type(size)
+        key += column
+    return key
 
 
 def extents(index: NDArray[np.integer]) -> tuple[tuple[int, int], ...]:

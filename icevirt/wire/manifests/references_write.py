@@ -103,7 +103,10 @@ class _References:
         used = _by_first_use(self._sources(kinds))
         start, end = shared.starts[:-1][used], shared.starts[1:][used]
         places = np.zeros(len(shared.starts) - 1, np.uint32)
-        places[used] = pooled(tail, Pool.of(shared.data, start, end - start))
+        # kept until the file is written: there may be millions
+        number = np.int32 if len(shared.data) < 1 << 30 else np.int64
+        length = np.subtract(end, start, dtype=number)
+        places[used] = pooled(tail, Pool.of(shared.data, start, length))
         return places
 
     def _sources(self, kinds: Sequence[int]) -> NDArray[np.uint32]:

@@ -26,6 +26,7 @@ _REPLACE: Any = getattr(  # of Python 3.13, for `copy.replace`
     "__replace__",
     None,
 )
+_OF_PYTHON = ("__dict__", "__weakref__")  # in the namespace of a class that has no slots
 _USES = 60  # without compiling, which takes as long as so many; each takes microseconds more
 
 
@@ -37,8 +38,9 @@ class _Deferred:
 
     __slots__ = ("cls", "fields", "how", "left", "name")
 
-    def __init__(self, cls: Any, name: str, how: dict[str, bool], fields: _Fields) -> None:
-        self.cls, self.name, self.how, self.fields = cls, name, how, fields
+    def __init__(self, name: str, how: dict[str, bool], fields: _Fields) -> None:
+        self.name, self.how, self.fields = name, how, fields
+        self.cls: Any = None  # the class that is made with it
         self.left = 0 if name == "__repr__" else _USES
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -132,49 +134,70 @@ def _dataclass(
 def _made(cls: type, how: dict[str, bool], *, slots: bool, kw_only: bool) -> type:
     own = dict(vars(cls))
     types: dict[str, Any] = own.get("__annotations__", {})
-    is_simple = not any(hasattr(base, "__dataclass_fields__") for base in cls.__mro__[1:])
-    is_simple &= bool(cls.__doc__) and not any(map(_SPECIAL.search, map(str, types.values())))
-    make = _simple if is_simple else _general
     given = {"slots": slots, "kw_only": kw_only, "frozen": how["frozen"]}
-    made, fields = make(cls, own, types, given)
-    for name in ("init", "repr", "eq"):
-        if how[name] and f"__{name}__" not in own:
-            setattr(made, f"__{name}__", _Deferred(made, f"__{name}__", how, fields))
-    # a class with a method for equality and none for hashes gets None for it from Python
-    if how["eq"] and (own.get("__hash__") is None and ("__eq__" in own or "__hash__" not in own)):
-        made.__hash__ = _hash_of(fields) if how["frozen"] else None
+    inherits = any(hasattr(base, "__dataclass_fields__") for base in cls.__mro__[1:])
+    made: Any
+    if inherits or not cls.__doc__ or any(map(_SPECIAL.search, map(str, types.values()))):
+        made = _general(cls, types, given, inherits=inherits)
+        protects = how["frozen"] and not inherits
+        methods = _methods(own, how, partial(dataclasses.fields, made), slots, protects)
+        for name, method in methods.items():
+            setattr(made, name, method)
+    else:
+        described = _Described(types, {name: own[name] for name in types if name in own}, given)
+        methods = _methods(own, how, described.fields, slots, how["frozen"])
+        made = described.made = _simple(cls, own, described, methods)
+    for method in methods.values():
+        if isinstance(method, _Deferred):
+            method.cls = made
     return made  # type: ignore[no-any-return]
 
 
-def _simple(
-    cls: type, own: dict[str, Any], types: dict[str, Any], given: dict[str, bool]
-) -> tuple[Any, _Fields]:
+def _methods(
+    own: dict[str, Any], how: dict[str, bool], fields: _Fields, slots: bool, protects: bool
+) -> dict[str, Any]:
+    """Return what a class gets beside its own; where it ``protects``, values cannot be changed."""
+    found: dict[str, Any] = {}
+    for name in ("init", "repr", "eq"):
+        if how[name] and f"__{name}__" not in own:
+            found[f"__{name}__"] = _Deferred(f"__{name}__", how, fields)
+    # a class with a method for equality and none for hashes gets None for it from Python
+    if how["eq"] and (own.get("__hash__") is None and ("__eq__" in own or "__hash__" not in own)):
+        found["__hash__"] = _hash_of(fields) if how["frozen"] else None
+    if protects:
+        found |= {"__setattr__": _set, "__delattr__": _delete}
+        if slots:
+            found["__getstate__"] = own.get("__getstate__", _state)
+            found["__setstate__"] = own.get("__setstate__", _set_state)
+    return found
+
+
+def _simple(cls: type, own: dict[str, Any], described: _Described, methods: dict[str, Any]) -> Any:
     """Make a class whose fields, all its own, are described when somebody looks at them."""
-    defaults = {name: own.pop(name) for name in types if name in own}
-    made: Any = cls
+    types, defaults, given = described.types, described.defaults, described.given
+    added = dict(methods)
+    if "__match_args__" not in own:
+        added["__match_args__"] = tuple(
+            name for name in types if _is_positional(defaults.get(name), given["kw_only"])
+        )
+    if _REPLACE is not None:
+        added["__replace__"] = _REPLACE
+    for name in ("__dataclass_fields__", "__dataclass_params__"):
+        added[name] = _Later(described, name)
     if given["slots"]:
-        for name in ("__dict__", "__weakref__"):
-            own.pop(name, None)
-        own |= {"__slots__": tuple(types), "__qualname__": cls.__qualname__}
-        made = type(cls)(cls.__name__, cls.__bases__, own)
-    else:
-        for name, value in defaults.items():
-            if not isinstance(value, dataclasses.Field):
-                continue
+        inside = {**own, **added, "__slots__": tuple(types), "__qualname__": cls.__qualname__}
+        for name in (*defaults, *_OF_PYTHON):
+            inside.pop(name, None)
+        return type(cls)(cls.__name__, cls.__bases__, inside)
+    for name, value in defaults.items():
+        if isinstance(value, dataclasses.Field):
             if value.default is dataclasses.MISSING:
                 delattr(cls, name)
             else:
                 setattr(cls, name, value.default)
-    if "__match_args__" not in own:
-        made.__match_args__ = tuple(  # type: ignore[misc]
-            name for name in types if _is_positional(defaults.get(name), given["kw_only"])
-        )
-    if _REPLACE is not None:
-        made.__replace__ = _REPLACE
-    described = _Described(made, types, defaults, given)
-    for name in ("__dataclass_fields__", "__dataclass_params__"):
-        setattr(made, name, _Later(described, name))
-    return _frozen(made, own, given), described.fields
+    for name, value in added.items():  # of a class that is there, each costs more
+        setattr(cls, name, value)
+    return cls
 
 
 def _is_positional(default: Any, kw_only: bool) -> bool:
@@ -191,9 +214,10 @@ class _Described:
     __slots__ = ("defaults", "found", "given", "made", "types")
 
     def __init__(
-        self, made: Any, types: dict[str, Any], defaults: dict[str, Any], given: dict[str, bool]
+        self, types: dict[str, Any], defaults: dict[str, Any], given: dict[str, bool]
     ) -> None:
-        self.made, self.types, self.defaults, self.given = made, types, defaults, given
+        self.types, self.defaults, self.given = types, defaults, given
+        self.made: Any = None  # the class
         self.found: list[dataclasses.Field[Any]] | None = None
 
     def fields(self) -> Sequence[dataclasses.Field[Any]]:
@@ -237,21 +261,17 @@ class _Later:
         return getattr(self.described.made, self.name)
 
 
-def _general(
-    cls: type, own: dict[str, Any], types: dict[str, Any], given: dict[str, bool]
-) -> tuple[Any, _Fields]:
+def _general(cls: type, types: dict[str, Any], given: dict[str, bool], *, inherits: bool) -> Any:
     """Make a class with fields of other classes, or with annotations that are no fields."""
     # text is searched for `ClassVar` by regular expressions, several for each field
     cls.__annotations__ = {
         name: each if _SPECIAL.search(str(each)) else object for name, each in types.items()
     }
-    inherits = any(map(dataclasses.is_dataclass, cls.__mro__[1:]))
     # what makes a class frozen is compiled at once; only with a base is it checked, too
     made = _described(cls, types, {**given, "frozen": given["frozen"] and inherits})
-    if given["frozen"] and not inherits:
+    if given["frozen"]:
         made.__dataclass_params__.frozen = True
-        made = _frozen(made, own, given)
-    return made, partial(dataclasses.fields, made)
+    return made
 
 
 def _described(cls: type, types: dict[str, Any], given: dict[str, bool]) -> Any:
@@ -260,16 +280,6 @@ def _described(cls: type, types: dict[str, Any], given: dict[str, bool]) -> Any:
     made.__annotations__ = types
     for name in types.keys() & made.__dataclass_fields__.keys():
         made.__dataclass_fields__[name].type = types[name]
-    return made
-
-
-def _frozen(made: Any, own: dict[str, Any], given: dict[str, bool]) -> Any:
-    """Return the class, whose values cannot be changed if it is to be frozen."""
-    if given["frozen"]:
-        made.__setattr__, made.__delattr__ = _set, _delete
-        if given["slots"]:
-            made.__getstate__ = own.get("__getstate__", _state)
-            made.__setstate__ = own.get("__setstate__", _set_state)
     return made
 
 

@@ -43,7 +43,7 @@ NODE = ObjectId8(b"12345678")
 def row_by_row(table):
     """Return the table with its columns as ordinary vectors: the obvious, slow way to read."""
     fields = (
-        dataclasses.replace(field, kind=Vector(field.kind.of))
+        Field(field.name, Vector(field.kind.of), required=field.required, default=field.default)
         if isinstance(field.kind, Vector) and field.kind.columnar
         else field
         for field in table.fields

@@ -16,8 +16,8 @@ from queue import Empty, SimpleQueue
 _IDLE = 0.25  # seconds
 
 
-class Pending:
-    """A call that runs beside the caller."""
+class SyncCall:
+    """A call that is made in a thread."""
 
     __slots__ = ("_act", "_done", "_error")
 
@@ -52,14 +52,14 @@ class SyncThreads:
     def forget(self) -> None:
         """Begin anew, as a forked child has to: it has none of its parent's threads."""
         self._lock = _thread.allocate_lock()
-        self._calls: SimpleQueue[Pending] = SimpleQueue()
+        self._calls: SimpleQueue[SyncCall] = SimpleQueue()
         self._free = 0  # threads that wait for a call, without those whose call is queued
 
-    def start(self, act: Callable[[], None]) -> Pending | None:
+    def start(self, act: Callable[[], None]) -> SyncCall | None:
         """Make a call beside the caller; None where there can be no further thread."""
         if sys.is_finalizing():  # threads do not go on then
             return None
-        pending = Pending(act)
+        pending = SyncCall(act)
         with self._lock:
             if self._free:
                 self._free -= 1
@@ -72,12 +72,12 @@ class SyncThreads:
             return None
         return pending
 
-    def _run(self, pending: Pending | None) -> None:
+    def _run(self, pending: SyncCall | None) -> None:
         while pending is not None:
             pending.run()
             pending = self._next()
 
-    def _next(self) -> Pending | None:
+    def _next(self) -> SyncCall | None:
         with self._lock:
             self._free += 1
         try:
@@ -96,6 +96,6 @@ _OF_PROCESS = SyncThreads()
 os.register_at_fork(after_in_child=_OF_PROCESS.forget)
 
 
-def start(act: Callable[[], None]) -> Pending | None:
+def start(act: Callable[[], None]) -> SyncCall | None:
     """Make a call in a thread of this process; see `SyncThreads.start`."""
     return _OF_PROCESS.start(act)

@@ -52,6 +52,7 @@ from perf_work import (
     one_of_each,
     one_of_many,
     over_http,
+    plain_files,
     references,
     scans,
     scattered,
@@ -92,7 +93,9 @@ ROWS = {
     "references": Row("a million references, 100 a file", _both(references, 1_000_000, 100)),
     "files": Row("a million references, one a file", _both(references, 1_000_000, 1)),
     "few": Row("10,000 references, 100 a file", _both(references, 10_000, 100)),
-    "commit": Row(f"10 commits behind {HISTORY} snapshots", _both(small_commits)),
+    "commit": Row(
+        f"10 commits behind {HISTORY} snapshots", {**_both(small_commits), "floor": plain_files}
+    ),
     "lookup": Row(f"one chunk of {LOOKED_UP:,}", _both(one_of_many)),
     "scattered": Row(f"{READS} chunks of {LOOKED_UP:,}, local file", _both(scattered)),
     "manifests": Row(f"a chunk of each of {LOOKED_UP // SPLIT} manifests", _both(one_of_each)),

@@ -147,6 +147,38 @@ def small_commits(client: str) -> Callable[[Path], None]:
     return work
 
 
+def plain_files(folder: Path) -> None:
+    """Write files as many and as large as those of ten commits, each of them durably."""
+    repo = (folder / "history" / "repo").read_bytes()
+    with tempfile.TemporaryDirectory(dir=folder) as own:
+        folders = [Path(own) / name for name in ("manifests", "transactions", "snapshots")]
+        backups = Path(own) / "overwritten"
+        for each in (*folders, backups):
+            each.mkdir()
+        with CLOCK.running():
+            for number in range(10):
+                for each in folders:
+                    _replace(each / str(number), bytes(600))
+                _replace(backups / str(number), repo)
+                _replace(Path(own) / "repo", repo)
+
+
+def _replace(path: Path, body: bytes) -> None:
+    """Write a file beside, and put it in its place."""
+    staged = f"{path}#0"
+    _synced(staged, os.O_WRONLY | os.O_CREAT, body)
+    os.rename(staged, path)
+    _synced(str(path.parent), os.O_RDONLY)
+
+
+def _synced(path: str, flags: int, body: bytes = b"") -> None:
+    fd = os.open(path, flags)
+    if body:
+        os.write(fd, body)
+    os.fsync(fd)
+    os.close(fd)
+
+
 def one_of_many(client: str) -> Callable[[Path], None]:
     """Open a repository and read one chunk of an array of millions."""
 

@@ -11,13 +11,12 @@ import _thread
 import os
 import sys
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 
 _IDLE = 0.25  # seconds
 
 
-class Pending:
-    """A call that runs beside the caller."""
+class SyncCall:
+    """A call that is made in a thread."""
 
     __slots__ = ("_act", "_done", "_error")
 
@@ -43,59 +42,69 @@ class Pending:
             raise self._error
 
 
+class _SyncThread:
+    """A thread that makes one call after the other."""
+
+    __slots__ = ("call", "go")
+
+    def __init__(self, call: SyncCall) -> None:
+        self.call = call
+        self.go = _thread.allocate_lock()  # free where there is another call
+        self.go.acquire()
+
+
 class SyncThreads:
-    """As many threads as calls that ran at a time, a moment ago."""
+    """As many threads as calls that ran at a time, a moment ago.
+
+    A signal may interrupt a caller anywhere: then a thread may stay that nobody gives a call to,
+    but no call waits for a thread that does not come.
+    """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
         """Begin anew, as a forked child has to: it has none of its parent's threads."""
-        self._lock = _thread.allocate_lock()
-        self._calls: SimpleQueue[Pending] = SimpleQueue()
-        self._free = 0  # threads that wait for a call, without those whose call is queued
+        self._idle: list[_SyncThread] = []
 
-    def start(self, act: Callable[[], None]) -> Pending | None:
+    def start(self, act: Callable[[], None]) -> SyncCall | None:
         """Make a call beside the caller; None where there can be no further thread."""
         if sys.is_finalizing():  # threads do not go on then
             return None
-        pending = Pending(act)
-        with self._lock:
-            if self._free:
-                self._free -= 1
-                self._calls.put(pending)
-                return pending
+        call = SyncCall(act)
+        try:
+            thread = self._idle.pop()
+        except IndexError:
+            pass
+        else:
+            thread.call = call
+            thread.go.release()
+            return call
         try:
             # `threading.Thread` waits for each thread to begin
-            _thread.start_new_thread(self._run, (pending,))
+            _thread.start_new_thread(self._run, (_SyncThread(call),))
         except RuntimeError:  # there are as many as there may be
             return None
-        return pending
+        return call
 
-    def _run(self, pending: Pending | None) -> None:
-        while pending is not None:
-            pending.run()
-            pending = self._next()
-
-    def _next(self) -> Pending | None:
-        with self._lock:
-            self._free += 1
-        try:
-            return self._calls.get(timeout=_IDLE)
-        except Empty:
-            pass
-        with self._lock:
-            try:
-                return self._calls.get_nowait()  # queued meanwhile, for this thread
-            except Empty:
-                self._free -= 1
-                return None
+    def _run(self, thread: _SyncThread) -> None:
+        idle = self._idle
+        while True:
+            thread.call.run()
+            idle.append(thread)
+            if not thread.go.acquire(timeout=_IDLE):
+                try:
+                    idle.remove(thread)
+                except ValueError:  # it was taken meanwhile, and its call comes
+                    thread.go.acquire()
+                else:
+                    return
 
 
 _OF_PROCESS = SyncThreads()
 os.register_at_fork(after_in_child=_OF_PROCESS.forget)
 
 
-def start(act: Callable[[], None]) -> Pending | None:
+def start(act: Callable[[], None]) -> SyncCall | None:
     """Make a call in a thread of this process; see `SyncThreads.start`."""
     return _OF_PROCESS.start(act)

@@ -4,13 +4,14 @@ import _thread
 import os
 import random
 import signal
+import sys
 import threading
 import time
 
 import pytest
 
 from icevirt.storage import durable, sync_threads
-from icevirt.storage.sync_threads import SyncThreads
+from icevirt.storage.sync_threads import SyncCall, SyncThreads
 
 
 def threads_of_process():
@@ -52,7 +53,7 @@ def test_a_thread_takes_the_next_call(monkeypatch):
     threads, made = SyncThreads(), []
     for number in range(50):
         threads.start(lambda number=number: made.append(number)).wait()
-        wait_until(lambda: threads._free == 1)
+        wait_until(lambda: len(threads._idle) == 1)
     assert made == list(range(50))
     assert len(started) == 1
 
@@ -65,7 +66,7 @@ def test_threads_end_when_nothing_comes():
     go.set()
     for each in pending:
         each.wait()
-    wait_until(lambda: threads._free == 0)
+    wait_until(lambda: not threads._idle)
     wait_until(lambda: threads_of_process() <= before)
 
 
@@ -88,7 +89,46 @@ def test_no_call_is_lost_while_threads_come_and_go(monkeypatch):
         caller.join(60)
         assert not caller.is_alive()
     assert len(made) == 4 * 300 * 3
-    wait_until(lambda: threads._free == 0)
+    wait_until(lambda: not threads._idle)
+
+
+def test_whatever_line_is_interrupted_later_calls_are_made():
+    """As Ctrl-C does; a call that was not started is not waited for."""
+
+    class Interrupted(BaseException):
+        pass
+
+    def interrupting(frame, event, _):
+        nonlocal left
+        if frame.f_code is not SyncThreads.start.__code__:
+            return None
+        left -= event == "line"
+        if left == 0:
+            raise Interrupted
+        return interrupting
+
+    threads, seen, places = SyncThreads(), set(), 0
+    for at in range(1, 30):
+        left = at
+        threads.start(bool).wait()
+        wait_until(lambda: threads._idle)
+        seen |= set(threads._idle)
+        sys.settrace(interrupting)
+        try:
+            threads.start(bool)
+        except Interrupted:
+            places += 1
+        finally:
+            sys.settrace(None)
+        for _ in range(3):
+            pending = [threads.start(bool) for _ in range(4)]
+            for each in pending:
+                each.wait()
+    assert places >= 6
+    wait_until(lambda: not threads._idle)
+    for each in seen:  # those that nobody gave a call to
+        each.call = SyncCall(lambda: None)
+        each.go.release()
 
 
 def test_an_error_is_raised_where_the_call_is_waited_for(files):

@@ -71,7 +71,7 @@ class Builder:
     def table(self, table: Table, values: Values) -> int:
         """Write a table and everything below it; return where it stands."""
         stored = _stored(table, values)
-        form = _form(table, tuple(stored))
+        form = _packed(table, tuple(stored))
         vtable = self._vtable(form.vtable)
         start = self.align(form.align)
         inside: list[Any] = []
@@ -161,7 +161,7 @@ def _exactly(value: bytes, size: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _PackedTable:
     """How tables with the same fields are written."""
 
     vtable: bytes
@@ -172,7 +172,7 @@ class _Form:
 
 
 @lru_cache(_FORMS)
-def _form(table: Table, present: tuple[str, ...]) -> _Form:
+def _packed(table: Table, present: tuple[str, ...]) -> _PackedTable:
     shape = layout(table, frozenset(present))
     inside: list[tuple[int, int, str, str, int | None]] = []
     outside = []
@@ -190,7 +190,7 @@ def _form(table: Table, present: tuple[str, ...]) -> _Form:
     for at, size, each, _, _ in sorted(inside):
         code += f"{at - end}x{each}"
         end = at + size
-    return _Form(
+    return _PackedTable(
         shape.vtable,
         shape.align,
         struct.Struct(f"{code}{shape.size - end}x"),

@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+import zstandard
 
 from icevirt.wire import header
 
@@ -21,6 +22,30 @@ def test_it_is_taken_apart_again(size, level, made):
     body = header.compress([np.frombuffer(made(size), np.uint8)], size, level, checksum=False)
     file = header.with_raw_start(HEAD, start, body)
     assert header.without_raw_start(file, len(HEAD)) == (start, b"".join(body))
+
+
+@pytest.mark.parametrize("size", [*SIZES[:8], (128 << 10) - 1, 128 << 10, 300_000])
+@pytest.mark.parametrize("level", [1, 3])
+@pytest.mark.parametrize("checksum", [True, False])
+def test_few_bytes_make_the_frame_that_a_stream_of_them_makes(size, level, checksum):
+    """Whichever files the thread compressed before, and however the bytes are cut."""
+    body = np.random.default_rng(size).integers(97, 101, size, np.uint8)
+    stream = zstandard.ZstdCompressor(level=level, write_checksum=checksum).compressobj(size=size)
+    expected = stream.compress(body) + stream.flush()
+    for parts in ([body], np.array_split(body, 7)):
+        assert header.compress(parts, size, level, checksum=checksum) == expected
+
+
+def test_parts_may_share_their_memory():
+    block = np.zeros(10, np.uint8)
+
+    def parts():
+        for number in range(3):
+            block[:] = number
+            yield block
+
+    frame = header.compress(parts(), 30, 1, checksum=True)
+    assert zstandard.decompress(frame) == bytes(10) + b"\1" * 10 + b"\2" * 10
 
 
 @pytest.mark.parametrize("length", range(28))

@@ -13,7 +13,7 @@ from icevirt.wire.manifests.distinct_rows import equal_ranges, first_uses
 from unit.wire.wire_values import indices
 
 DATA = np.random.default_rng(3).integers(0, 4, 400, np.uint8)
-rows = st.lists(st.tuples(st.integers(0, 90), st.integers(0, 9)), max_size=20)
+rows = st.lists(st.tuples(st.integers(0, 90), st.integers(0, 9)), max_size=40)
 
 
 def columns(pairs):

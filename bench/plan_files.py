@@ -7,9 +7,10 @@
 
 The catalog is synthetic: one small NetCDF file of ten arrays is scanned for real, and its rows are
 repeated for every file with another URL, etag and time, and chunks of other lengths. Parts are as
-large as a scan makes them. A process of its own then does what the driver of a build does between
-scan and write: it lists the files, looks them up in the catalog, reads their facts, resolves them
-for the way of combining, combines them, and deals the work to tasks. References are not in it.
+large as a scan makes them, and have an index, as a scan leaves them. A process of its own then does
+what the driver of a build does between scan and write: it lists the files, looks them up in the
+catalog, reads their facts, resolves them for the way of combining, combines them, and deals the
+work to tasks. References are not in it.
 
 Printed are seconds of processor time by step, the peak of the process's memory beyond what it has
 after its imports (the list of files is part of it), and bytes of the catalog. `x` divides by the
@@ -49,6 +50,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import settled
+from icevirt.catalog.part_index import IndexWriter
 from icevirt.catalog.parts import PartTables, mark, write_part
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
@@ -128,6 +130,13 @@ def make(folder: str, count: int, arrays: int) -> int:
         part = PartTables(files=rows, arrays=columns, refs=[])
         write_part(storage, f"{IDENTITY}-{at:09d}", part)
     return sum(info.size for info in storage.list())
+
+
+def index(folder: str, count: int) -> None:
+    """Look all files up in the tables, as the end of a scan does, which writes their index."""
+    storage = LocalStorage(Path(folder) / "catalog")
+    files = SourceFiles(listed(count))
+    assert not len(settled(storage, IDENTITY, files, writer=IndexWriter(storage)).missing)
 
 
 def with_eras(facts: CatalogFacts, count: int) -> list[float]:
@@ -241,8 +250,13 @@ def main() -> None:
     parser.add_argument("--files", type=int, nargs="*")
     parser.add_argument("--arrays", type=int, default=10, help="of each file, at least two")
     parser.add_argument("--catalog", help="a directory that keeps the catalog, for one size")
+    parser.add_argument("--index", nargs=2)
     parser.add_argument("--measure", nargs=3)
     given = parser.parse_args()
+    if given.index:
+        folder, count = given.index
+        index(folder, int(count))
+        return
     if given.measure:
         folder, count, arrays = given.measure
         measure(folder, int(count), int(arrays))
@@ -263,7 +277,9 @@ def main() -> None:
                 size = sum(info.size for info in there.list())
             else:
                 size = make(folder, count, given.arrays)
-            command = [sys.executable, __file__, "--measure", folder, str(count)]
+            command = [sys.executable, __file__, "--index", folder, str(count)]
+            subprocess.check_call(command)
+            command[2] = "--measure"
             figures = json.loads(subprocess.check_output([*command, str(given.arrays)]))
         total = sum(figures["seconds"][1:])  # the list is the archive's
         linear = "" if before is None else f"{total / before[1] / (count / before[0]):.2f}"

@@ -139,17 +139,6 @@ class Strings:
                 part[part] = _hold(data, at, prefix)
         return found
 
-    def same(self, other: Strings) -> NDArray[np.bool_]:
-        """Say of each row whether it is that of another column of as many, shape (n,)."""
-        if self == other:
-            return np.ones(len(self), np.bool_)
-        same: NDArray[np.bool_] = self.lengths == other.lengths
-        rows = np.flatnonzero(same)
-        one, two = self[rows], other[rows]
-        unlike = np.concatenate([[0], np.cumsum(one.data != two.data)])[one.starts]
-        same[rows] = unlike[1:] == unlike[:-1]
-        return same
-
     def hashes(self) -> NDArray[np.int64]:
         """Return a number for each row, shape (n,), that equal rows of this process share."""
         found = np.empty(len(self), np.int64)

@@ -12,7 +12,6 @@ commit; where ``flock`` is local to the machine, one machine at a time may write
 # Plain system calls, so that each of their errors is known.
 from __future__ import annotations
 
-import copy
 import errno
 import fcntl
 import hashlib
@@ -93,9 +92,7 @@ class LocalStorage:
 
     def not_waiting(self) -> Self:
         """Return the same storage as one that does not wait for the disk."""
-        other = copy.copy(self)
-        other._wait_for_disk = False
-        return other
+        return type(self)(self._root, wait_for_disk=False)
 
     # -- reading -----------------------------------------------------------------------------
 

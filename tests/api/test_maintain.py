@@ -155,6 +155,22 @@ def test_records_that_no_version_names_go(base, storage):
     assert {own, f"icevirt/records/{record['build_id']}.{'d' * 20}.json"} <= left
 
 
+def test_indexes_of_scans_go_with_scans_and_stay_where_these_stay(storage):
+    """The next scan of many files writes one again."""
+    root, known = storage_of(storage), "icevirt/catalog/known/scan-0-0"
+    with days_ago(storage, 20):
+        root.put(known, b"")
+    icevirt.maintain(storage)
+    assert known in paths(storage)
+    part = min(each for each in paths(storage) if each.startswith("icevirt/catalog/files/"))
+    same = f"{part.rpartition('-')[0]}-{'g' * 16}.parquet"  # behind the other
+    with days_ago(storage, 20):
+        root.put(same, root.get(part))
+    assert icevirt.maintain(storage).deleted["scans"].objects == 2
+    assert not {known, same} & paths(storage)
+    assert part in paths(storage)
+
+
 def test_what_was_undone_lately_can_be_redone(base, storage):
     _, _, versions = base
     for _ in range(3):

@@ -146,6 +146,18 @@ def test_a_catalog_that_grows_keeps_few_indexes(monkeypatch):
     assert sum(index.count for index in read_indexes(storage)) == len(files)
 
 
+def test_what_is_said_of_tables_that_are_gone_is_dropped(monkeypatch):
+    monkeypatch.setattr(lookup, "FEWEST", 8)
+    storage, files = Counting(), sources(28)
+    parts_of_one(storage, files[:20])
+    indexed(storage, files)
+    for name in sorted(tables_of_files(storage))[:12]:
+        storage.delete(path_of("files", name))
+    parts_of_one(storage, files[20:])
+    assert indexed(storage, files).missing.tolist() == [*range(12)]
+    assert [(index.count, len(index.tables)) for index in read_indexes(storage)] == [(16, 16)]
+
+
 def test_scans_of_other_options_have_indexes_of_their_own():
     storage, files = Counting(), sources(FEWEST)
     parts_of_one(storage, files)

@@ -25,6 +25,7 @@ from icevirt.wire.manifests.open_manifest import OpenManifest
 _PER_LOOKUP = 4000
 _PER_ROW = 10
 _DECODED = 40  # bytes of a decoded row and its key, about
+_QUICK = 20_000  # references whose order is checked in less than a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,10 @@ class _Searched:
 
     manifest: OpenManifest
     cost: int = 0
+
+    def is_worth(self, rows: int) -> bool:
+        """Say whether searching for so many rows is cheaper than decoding all."""
+        return self.cost + _cost(rows) <= self.manifest.num_chunk_refs
 
 
 class ManifestLookup:
@@ -97,6 +102,16 @@ class ManifestLookup:
         found: IndexedManifest | None = self._whole.find(("manifest", key))
         return found
 
+    def is_at_hand(self, key: ObjectId12, node: ObjectId8, rows: int) -> bool:
+        """Say whether `find` looks up so many chunks in memory, in about a millisecond."""
+        if self.held(key) is not None:
+            return True
+        searched: _Searched | None = self._searched.find(key)
+        if searched is None or not searched.is_worth(rows):
+            return False
+        manifest = searched.manifest
+        return manifest.num_chunk_refs <= _QUICK or manifest.is_proven(node)
+
     def find(self, key: ObjectId12, node: ObjectId8, index: NDArray[np.int64]) -> FoundRows:
         """Look chunks of an array up by their indices, shape (k, ndim). Raises as `whole` does."""
         whole = self.held(key)
@@ -118,8 +133,10 @@ class ManifestLookup:
             searched = self._searched.get(key, lambda: self._opened(key))
         if searched is None:
             return None
-        searched.cost += _PER_LOOKUP + _PER_ROW * rows
-        return searched.manifest if searched.cost <= searched.manifest.num_chunk_refs else None
+        if not searched.is_worth(rows):
+            return None
+        searched.cost += _cost(rows)
+        return searched.manifest
 
     def _opened(self, key: ObjectId12) -> tuple[_Searched | None, int]:
         manifest = self._open(key)
@@ -137,6 +154,10 @@ class ManifestLookup:
                 manifest = searched.manifest.decoded()
             self._searched.drop(key)
         return _indexed(manifest.arrays)
+
+
+def _cost(rows: int) -> int:
+    return _PER_LOOKUP + _PER_ROW * rows
 
 
 def _indexed(arrays: Mapping[ObjectId8, ChunkTable]) -> tuple[IndexedManifest, int]:

@@ -29,7 +29,38 @@ def write_authority(path: Path) -> str:
     return str(path)
 
 
-class Listener:
+class Serving:
+    """Accepts connections on loopback, and talks on each in a thread of its own."""
+
+    def __init__(self, *, tls: bool) -> None:
+        self.accepted = 0  # connections
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port = self._socket.getsockname()[1]
+        self.host = f"127.0.0.1:{self.port}"
+        self.url = f"{'https' if tls else 'http'}://{self.host}"
+
+    def serve(self) -> None:
+        """Answer until the socket is closed."""
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            self.accepted += 1
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def close(self) -> None:
+        """Stop."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _talk(self, connection: socket.socket) -> None:
+        raise NotImplementedError
+
+
+class Listener(Serving):
     """A server of one body, at every path; with ``redirect``, of nothing but that.
 
     Args:
@@ -46,10 +77,7 @@ class Listener:
         if tls:
             self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             _authority().issue_cert("127.0.0.1").configure_cert(self._context)
-        self._socket = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port = self._socket.getsockname()[1]
-        self.host = f"127.0.0.1:{self.port}"
-        self.url = f"{'https' if tls else 'http'}://{self.host}"
+        super().__init__(tls=tls)
 
     @property
     def received(self) -> bytes:
@@ -61,21 +89,6 @@ class Listener:
         """Forget what was received."""
         with self._lock:
             self._got.clear()
-
-    def serve(self) -> None:
-        """Answer until the socket is closed."""
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
-
-    def close(self) -> None:
-        """Stop."""
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
 
     def _talk(self, connection: socket.socket) -> None:
         connection.settimeout(10)
@@ -117,9 +130,8 @@ def _response(status: str, headers: str, body: bytes) -> bytes:
 
 
 @contextmanager
-def listening(*, tls: bool = False, body: bytes | None = b"") -> Iterator[Listener]:
-    """Run a listener in a thread of this process."""
-    made = Listener(tls=tls, body=body)
+def served[T: Serving](made: T) -> Iterator[T]:
+    """Let a server answer in a thread of this process."""
     thread = threading.Thread(target=made.serve, daemon=True)
     thread.start()
     try:
@@ -127,3 +139,10 @@ def listening(*, tls: bool = False, body: bytes | None = b"") -> Iterator[Listen
     finally:
         made.close()
         thread.join()
+
+
+@contextmanager
+def listening(*, tls: bool = False, body: bytes | None = b"") -> Iterator[Listener]:
+    """Run a listener in a thread of this process."""
+    with served(Listener(tls=tls, body=body)) as made:
+        yield made

@@ -6,6 +6,7 @@ error that zarr and xarray do not mistake for absence.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ from icevirt.access.store.keys import (
 from icevirt.access.store.locating import InMemory, Range, ReferenceLocator, waited
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.snapshot import ArrayNode, Snapshot
+from icevirt.model.snapshot import ArrayNode
 from icevirt.objects.staleness import Staleness
 from icevirt.repo.assets import Assets
 from icevirt.repo.reader import FoundChunks
@@ -53,7 +54,7 @@ class SessionReader:
         self._session = session
         self.staleness = staleness or Staleness()
         self._locator = ReferenceLocator(session, self.staleness)
-        self._lookup = Lookup(session.assets, session.snapshot)
+        self._arrays: dict[str, _ArrayLookup] = {}  # as their nodes were when last looked at
         self._lock = nullcontext() if session.read_only else session.lock
 
     def read(self, key: str, byte_range: ByteRequest | None = None) -> Body | None:
@@ -85,15 +86,24 @@ class SessionReader:
                 self._locator.fill(found, plan(references, chunks.rows, ranges))
         return found
 
-    def is_in_memory(self, path: str) -> bool:
-        """Say whether all references of an array can be looked up without any file."""
-        node = self._session.find(path)
-        if not isinstance(node, ArrayNode):
+    def is_at_hand(self, wanted: GroupedRequests) -> bool:
+        """Say whether `locate` needs no file, and about a millisecond."""
+        return all(self._is_at_hand(chunks) for chunks in wanted.chunks)
+
+    def _is_at_hand(self, chunks: ChunksWanted) -> bool:
+        node = self._session.find(chunks.path)
+        if not isinstance(node, ArrayNode) or len(node.num_chunks) != chunks.index.shape[1]:
             return True
-        if len(node.manifests) > _FEW:
+        known = self._arrays.get(chunks.path)
+        if (known is None or known.node is not node) and len(node.manifests) > _FEW:
             return False
-        lookup = self._session.assets.lookup
-        return all(lookup.held(ref.object_id) is not None for ref in node.manifests)
+        return self._array(node).is_at_hand(chunks.index)
+
+    def _array(self, node: ArrayNode) -> _ArrayLookup:
+        known = self._arrays.get(node.path)
+        if known is None or known.node is not node:
+            known = self._arrays[node.path] = _ArrayLookup(self._session.assets, node)
+        return known
 
     def metadata(self, path: str) -> bytes | None:
         """Return the zarr.json of a node."""
@@ -143,6 +153,7 @@ class SessionReader:
         node = self._session.find(path)
         if not isinstance(node, ArrayNode) or len(node.num_chunks) != index.shape[1]:
             return None
+        self._array(node)  # where the next chunks are is known then
         with self._lock:
             return self._session.references(path, index)
 
@@ -159,43 +170,37 @@ class SessionReader:
 
     def _find(self, path: str, index: NDArray[np.int64]) -> list[Row | None]:
         """Find few chunks, in a session that does not change any more."""
-        if self._lookup.snapshot is not self._session.snapshot:  # it was committed
-            self._lookup = Lookup(self._session.assets, self._session.snapshot)
-        return self._lookup.find(path, index)
-
-
-class Lookup:
-    """Finds single references of one snapshot."""
-
-    def __init__(self, assets: Assets, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
-        self._assets = assets
-        self._arrays: dict[str, _ArrayLookup] = {}
-
-    def find(self, path: str, index: NDArray[np.int64]) -> list[Row | None]:
-        """Return table and row of few chunks, by their indices, shape (k, ndim).
-
-        None where a chunk was never written, or there is no such array.
-
-        Raises:
-            StorageError: A manifest cannot be fetched.
-        """
-        if path not in self._arrays:
-            node = self.snapshot.find(path)
-            if not isinstance(node, ArrayNode):
-                return [None] * len(index)
-            self._arrays[path] = _ArrayLookup(self._assets, node)
-        return self._arrays[path].find(index)
+        node = self._session.find(path)
+        return self._array(node).find(index) if isinstance(node, ArrayNode) else [None] * len(index)
 
 
 class _ArrayLookup:
+    """Finds single references of one array.
+
+    Raises:
+        StorageError: A manifest cannot be fetched.
+    """
+
     def __init__(self, assets: Assets, node: ArrayNode) -> None:
+        self.node = node
         self._assets = assets
-        self._node = node
         self._ndim = len(node.num_chunks)
         self._boxes = Boxes.of(node.manifests, self._ndim)
 
+    def is_at_hand(self, index: NDArray[np.int64]) -> bool:
+        """Say whether chunks are found without a file, and soon."""
+        counts = Counter(number for number in self._manifests_of(index) if number >= 0)
+        lookup, manifests = self._assets.lookup, self.node.manifests
+        return all(
+            lookup.is_at_hand(manifests[number].object_id, self.node.id, rows)
+            for number, rows in counts.items()
+        )
+
     def find(self, index: NDArray[np.int64]) -> list[Row | None]:
+        """Return table and row of few chunks, by their indices, shape (k, ndim).
+
+        None where a chunk was never written.
+        """
         found: list[Row | None] = [None] * len(index)
         if index.shape[1] != self._ndim:
             return found
@@ -204,14 +209,14 @@ class _ArrayLookup:
             if number >= 0:
                 places.setdefault(number, []).append(place)
         for number, wanted in places.items():
-            rows = self._rows(self._node.manifests[number].object_id, index[wanted])
+            rows = self._rows(self.node.manifests[number].object_id, index[wanted])
             for place, row in zip(wanted, rows, strict=True):
                 found[place] = row
         return found
 
     def _manifests_of(self, index: NDArray[np.int64]) -> list[int]:
         """Return the number of the manifest that each chunk belongs to, -1 for none."""
-        manifests = self._node.manifests
+        manifests = self.node.manifests
         if len(manifests) != 1:
             numbers: list[int] = self._boxes.first_containing(index).tolist()
             return numbers
@@ -225,10 +230,10 @@ class _ArrayLookup:
     def _rows(self, key: ObjectId12, index: NDArray[np.int64]) -> list[Row | None]:
         """Look up chunks of one manifest: one by one if it is decoded, and else together."""
         if (held := self._assets.lookup.held(key)) is None:
-            there, table = self._assets.lookup.find(key, self._node.id, index)
+            there, table = self._assets.lookup.find(key, self.node.id, index)
             rows = dict(zip(there.tolist(), range(len(there)), strict=True))
             return [(table, rows[place]) if place in rows else None for place in range(len(index))]
-        if (indexed := held.get(self._node.id)) is None:
+        if (indexed := held.get(self.node.id)) is None:
             return [None] * len(index)
         each = (row_of(indexed.rows, one) for one in index.tolist())
         return [(indexed.table, row) if row >= 0 else None for row in each]

@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import time
 from asyncio import AbstractEventLoop, Future
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from operator import sub
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from zarr.abc.store import ByteRequest
 
 from icevirt.access.store.keys import GroupedRequests, Request, sort_out
-from icevirt.access.store.locating import InRemote, Range
-from icevirt.access.store.loop_tasks import started
+from icevirt.access.store.locating import InMemory, InObject, InRemote, InSource, Range
+from icevirt.access.store.loop_tasks import end_with_process, started
 from icevirt.access.store.reading import SessionReader
 from icevirt.deferred_dataclass import dataclass
 
@@ -61,7 +63,9 @@ class RequestBatcher:
         self._away: WeakKeyDictionary[AbstractEventLoop, NetworkBatcher] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._threads = ReadingThreads()
-        self._known: set[str] = set()  # arrays whose references were looked at before
+        # arrays that a thread looks into, and what waits until it has
+        self._busy: WeakKeyDictionary[AbstractEventLoop, set[str]] = WeakKeyDictionary()
+        self._postponed: WeakKeyDictionary[AbstractEventLoop, list[_Waiting]] = WeakKeyDictionary()
 
     async def read(self, key: str, byte_range: ByteRequest | None) -> Body | None:
         """Return the value of a key; None where nothing was written."""
@@ -71,42 +75,79 @@ class RequestBatcher:
         collected.append(_Waiting((key, byte_range), answer))
         if len(collected) == 1:
             loop.call_soon(self._start, loop)
+            end_with_process(loop)
         return await answer
 
     def _start(self, loop: AbstractEventLoop) -> None:
-        """Answer what was collected; an error answers all callers."""
-        waiting = self._collected.pop(loop)
+        """Answer what was collected."""
+        self._answer(self._collected.pop(loop), loop)
+
+    def _answer(self, waiting: Sequence[_Waiting], loop: AbstractEventLoop) -> None:
+        """Answer requests, or begin to; an error answers all callers."""
         try:
-            self._answer(waiting, loop)
+            work = self._answer_now(waiting, loop)
         except Exception as error:  # noqa: BLE001 - each request gets it
             for one in waiting:
                 one.give(error)
+            return
+        if work is not None:
+            started(work, self._tasks).add_done_callback(partial(_ended, waiting))
 
-    def _answer(self, waiting: Sequence[_Waiting], loop: AbstractEventLoop) -> None:
-        """Answer at once where nothing has to be waited for."""
+    def _answer_now(
+        self, waiting: Sequence[_Waiting], loop: AbstractEventLoop
+    ) -> Coroutine[Any, Any, None] | None:
+        """Answer where nothing has to be waited for; return what remains to be run."""
         wanted = sort_out([one.request for one in waiting])
-        if all(self._is_known(chunks.path) for chunks in wanted.chunks):
-            found = self._locate(wanted)
-            # a lone reader gains nothing from threads; several copy large chunks side by side
-            most = _QUICK if self._tasks or len(waiting) > 1 else None
-            pairs = zip(waiting, found, strict=True)
-            slow = self._send_away([pair for pair in pairs if not _at_once(*pair, most)], loop)
-            if not slow:
-                return
-            work = self._threads.read(slow)
-        else:
-            work = self._first(waiting, wanted)
-        started(work, self._tasks)
+        if not self._reader.is_at_hand(wanted):
+            return self._look_up(waiting, wanted, loop)
+        found = self._locate(wanted)
+        # a lone reader gains nothing from threads; several copy large chunks side by side
+        most = _QUICK if self._tasks or len(waiting) > 1 else None
+        pairs = zip(waiting, found, strict=True)
+        slow = self._send_away([pair for pair in pairs if not _at_once(*pair, most)], loop)
+        return self._threads.read(slow) if slow else None
 
-    def _is_known(self, path: str) -> bool:
-        return path in self._known or self._reader.is_in_memory(path)
+    def _look_up(
+        self, waiting: Sequence[_Waiting], wanted: GroupedRequests, loop: AbstractEventLoop
+    ) -> Coroutine[Any, Any, None] | None:
+        """Return what answers where manifests have to be fetched, decompressed or decoded.
 
-    async def _first(self, waiting: Sequence[_Waiting], wanted: GroupedRequests) -> None:
-        """Look at arrays for the first time, which may fetch and decode manifests."""
-        found = await _or_error(self._locate, wanted, len(waiting))
-        self._known.update(chunks.path for chunks in wanted.chunks)
-        pairs = list(zip(waiting, found, strict=True))
-        await self._threads.read(self._send_away(pairs, asyncio.get_running_loop()))
+        One thread at a time looks into an array. Several would make room for one another's
+        manifests; and what is requested meanwhile is looked up together.
+        """
+        arrays, busy = {chunks.path for chunks in wanted.chunks}, self._busy.setdefault(loop, set())
+        if not busy.isdisjoint(arrays):
+            self._postponed.setdefault(loop, []).extend(waiting)
+            return None
+        busy |= arrays
+        return self._in_thread(waiting, wanted, arrays)
+
+    async def _in_thread(
+        self, waiting: Sequence[_Waiting], wanted: GroupedRequests, arrays: set[str]
+    ) -> None:
+        """Look up in a thread, and read there what one thread reads anyway."""
+
+        def work(wanted: GroupedRequests) -> list[Outcome]:
+            return self._threads.read_here(self._locate(wanted))
+
+        loop = asyncio.get_running_loop()
+        try:
+            found = await _or_error(work, wanted, len(waiting))
+        except asyncio.CancelledError:  # with its loop
+            for one in self._postponed.pop(loop, ()):
+                one.answer.cancel()
+            raise
+        finally:
+            self._busy[loop] -= arrays
+            if postponed := self._postponed.pop(loop, None):
+                self._answer(postponed, loop)
+        pairs = zip(waiting, found, strict=True)
+        rest = [
+            pair
+            for pair in pairs
+            if isinstance(pair[1], InObject | InSource | InRemote) or not _at_once(*pair, None)
+        ]
+        await self._threads.read(self._send_away(rest, loop))
 
     def _send_away(
         self, pairs: Sequence[tuple[_Waiting, Outcome]], loop: AbstractEventLoop
@@ -128,6 +169,16 @@ class RequestBatcher:
             if len(wanted.requests) == 1:
                 return [error]
             return [self._locate(sort_out([request]))[0] for request in wanted.requests]
+
+
+def _ended(waiting: Sequence[_Waiting], task: asyncio.Task[None]) -> None:
+    """Let no caller wait forever, whatever happened to what answers them."""
+    if task.cancelled():  # with its loop
+        for one in waiting:
+            one.answer.cancel()
+    elif isinstance(error := task.exception(), Exception):
+        for one in waiting:
+            one.give(error)
 
 
 def _at_once(waiting: _Waiting, found: Outcome, most: int | None) -> bool:
@@ -155,6 +206,16 @@ class ReadingThreads:
         """Return how many threads share so many reads."""
         return min(count, _THREADS) if count * self._usual > _WORTH else 1
 
+    def read_here(self, found: Sequence[Outcome]) -> list[Outcome]:
+        """Read what one thread should read in this one; blocks."""
+        rows = [row for row, one in enumerate(found) if isinstance(one, InObject | InSource)]
+        done = list(found)
+        if rows and self.shares(len(rows)) == 1:
+            bodies, self._usual = _timed([found[row] for row in rows])
+            for row, body in zip(rows, bodies, strict=True):
+                done[row] = body if body is None or isinstance(body, Exception) else InMemory(body)
+        return done
+
     async def read(self, pairs: Sequence[tuple[_Waiting, Outcome]]) -> None:
         """Read, each thread a run of neighbours, and answer each run as it is done."""
         if not pairs:
@@ -171,15 +232,22 @@ async def _one_thread(pairs: Sequence[tuple[_Waiting, Outcome]]) -> float:
 
     def read(found: Sequence[Outcome]) -> list[Body | Exception | None]:
         nonlocal took
-        began = time.perf_counter()
-        bodies = [_read(one) for one in found]
-        took = time.perf_counter() - began
+        bodies, took = _timed(found)
         return bodies
 
     bodies = await _or_error(read, [found for _, found in pairs], len(pairs))
     for (waiting, _), body in zip(pairs, bodies, strict=True):
         waiting.give(body)
-    return took / len(pairs)
+    return took
+
+
+def _timed(found: Sequence[Outcome]) -> tuple[list[Body | Exception | None], float]:
+    """Read, and return the seconds that half of the reads took at most."""
+    bodies, ends = [], [time.perf_counter()]
+    for one in found:
+        bodies.append(_read(one))
+        ends.append(time.perf_counter())
+    return bodies, sorted(map(sub, ends[1:], ends))[(len(found) - 1) // 2]
 
 
 def _read(found: Outcome) -> Body | Exception | None:

@@ -152,13 +152,18 @@ class SessionStore(Store):
 
     async def exists(self, key: str) -> bool:
         """Return whether a value was written, without checking that it can be read."""
-        return self._reader.size(key) is not None
+        return await self._size(key) is not None
 
     async def getsize(self, key: str) -> int:
         """Return the length of a value in bytes. Raises ``FileNotFoundError``, as zarr requires."""
-        if (size := self._reader.size(key)) is None:
+        if (size := await self._size(key)) is None:
             raise FileNotFoundError(key)
         return size
+
+    async def _size(self, key: str) -> int | None:
+        if self._reader.is_at_hand(keys.sort_out([(key, None)])):
+            return self._reader.size(key)
+        return await asyncio.to_thread(self._reader.size, key)
 
     async def getsize_prefix(self, prefix: str) -> int:
         """Return the bytes of all values in a folder, from the references alone."""

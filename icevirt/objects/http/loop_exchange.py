@@ -66,7 +66,8 @@ class LoopExchange:
         data, end = self._arrived.data, self._head + length
         if not self._pull(lambda: len(data) >= end):
             await self._receive(lambda: len(data) >= end)
-        self._response.will_close |= len(data) > end  # nobody asked for what follows
+        # a server that sent bytes after the end of its answer may not get another request
+        self._response.will_close |= len(data) > end
         return self._response.read()
 
     def resume(self) -> HttpResponse:

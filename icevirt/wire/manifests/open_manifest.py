@@ -104,6 +104,11 @@ class OpenManifest:
         trained = self._locator.trained
         return None if trained is None else len(trained), used
 
+    def is_proven(self, node: ObjectId8) -> bool:
+        """Say whether lookups look at few references of an array, whatever they are to find."""
+        search = self._searches.get(node)
+        return node not in self._spans or (search is not None and search.is_proven)
+
     def find(self, node: ObjectId8, wanted: NDArray[np.int64]) -> tuple[Places, ChunkTable]:
         """Look chunks of an array up by their indices, shape (k, ndim).
 

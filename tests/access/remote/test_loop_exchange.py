@@ -4,7 +4,6 @@ import asyncio
 import http.client
 import itertools
 import re
-import socket
 import ssl
 import threading
 import time
@@ -20,6 +19,7 @@ from icevirt.objects.answers import stale
 from icevirt.objects.http import client, connections
 from icevirt.objects.http.client import RetryPolicy, site_of
 from icevirt.objects.http.connections import CONNECTIONS, Origin
+from servers.listeners import Serving, served
 
 CONTENT = bytes(range(256)) * 1024
 HEAD = "HTTP/1.1 206 Partial Content\r\nETag: {etag}\r\nContent-Range: bytes {range}\r\n"
@@ -33,33 +33,15 @@ def regular(begin=BEGIN, end=END, etag='"e"'):
     return f"{head}Content-Length: {end - begin}\r\n\r\n".encode() + CONTENT[begin:end]
 
 
-class Script:
+class Script(Serving):
     """A server that answers as tests say, in pieces, and regularly when they say nothing."""
 
     def __init__(self, tls=None):
         self.requests = []
         self.answers = []  # pieces of each; None hangs up
-        self.accepted = 0
         self.began = threading.Event()  # an answer of the script
         self._tls = tls
-        self._socket = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.host = f"127.0.0.1:{self._socket.getsockname()[1]}"
-        self.url = f"{'https' if tls else 'http'}://{self.host}"
-
-    def serve(self):
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            self.accepted += 1
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
-
-    def close(self):
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        super().__init__(tls=tls is not None)
 
     def _talk(self, connection):
         with suppress(OSError), self._wrapped(connection) as connection:
@@ -90,13 +72,10 @@ class Script:
 @contextmanager
 def scripted(tls=None):
     made = Script(tls)
-    thread = threading.Thread(target=made.serve, daemon=True)
-    thread.start()
     try:
-        yield made
+        with served(made):
+            yield made
     finally:
-        made.close()
-        thread.join()
         CONNECTIONS.forget(Origin.of(made.url))
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from access.virtual import make
-from icevirt.access.store.reading import Lookup, SessionReader, row_of
+from icevirt.access.store.reading import SessionReader, row_of
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.versioning.chunk_tables import RowFinder
 
@@ -59,11 +59,3 @@ def test_few_requests_are_answered_as_many_are(session):
     alone = [reader.read(key) for key in KEYS] * 4
     assert [body and bytes(body) for body in together] == [body and bytes(body) for body in alone]
     assert sum(body is not None for body in alone[: len(KEYS)]) == 3 + 1 + 1 + 1
-
-
-def test_an_array_is_looked_for_once(session):
-    lookup = Lookup(session.assets, session.snapshot)
-    assert lookup.find("/nowhere", np.array([[0]])) == [None]
-    assert lookup.find("/", np.zeros((1, 0), np.int64)) == [None]
-    ((table, row),) = lookup.find("/v", np.array([[2, 0]]))
-    assert table.index[row].tolist() == [2, 0]

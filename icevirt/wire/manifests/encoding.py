@@ -1,4 +1,4 @@
-"""Hold how manifests are compressed, as a configuration says; whoever opens a repository reads it.
+"""Hold how manifests are compressed, as a configuration says: read when a repository is opened.
 
 Spec: config, ``compression`` and ``manifest.virtual_chunk_location_compression``.
 """

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from enum import IntEnum
-from itertools import pairwise
+from operator import lt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -236,7 +236,7 @@ class ChunkTable:
 
     def count(self, kind: ChunkType) -> int:
         """Return how many rows are of this kind."""
-        return int(np.count_nonzero(self.kind == kind))
+        return int(np.count_nonzero(self.kind == int(kind)))
 
     def extents(self) -> tuple[tuple[int, int], ...]:
         """Return the tight bounding box of the indices: (first, last + 1) for each dimension."""
@@ -277,7 +277,7 @@ class ChunkTable:
             raise ValueError("a 0-d array has one chunk")
         if n <= _FEW:
             rows = self.index.tolist()
-            if all(earlier < later for earlier, later in pairwise(rows)):
+            if all(map(lt, rows, rows[1:])):
                 return self
         step = indices.least_step(self.index)
         table = self if step >= 0 else self.take(np.lexsort(self.index.T[::-1]))

@@ -37,6 +37,8 @@ class Form(IntEnum):
 
 def itemsize_of(data_type: JSON) -> int:
     """Return the bytes of a value in memory, given its zarr data type."""
+    if isinstance(data_type, str):
+        return _itemsize(data_type)
     if isinstance(data_type, Mapping):
         settings = data_type.get("configuration")
         settings = settings if isinstance(settings, Mapping) else {}

@@ -36,6 +36,7 @@ MARK = "catalog.json"
 """The object that makes a storage a catalog."""
 
 _KEY = "icevirt_catalog"
+_REMEMBERED = 128  # arrays that are described once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,14 +153,16 @@ class PartRows:
         self._urls: list[str] = []
         self._blocks: dict[str, _Blocks] = defaultdict(lambda: _Blocks(self._urls))
         self._schemas = SchemaTexts()
+        self._known: dict[int, tuple[ScannedArray, dict[str, Any]]] = {}  # by id
 
     def add(self, outcome: ScanOutcome) -> None:
         """Add a file of the part, the next one."""
         row, own = len(self._files), list[tuple[str, str]]()
         self._urls.append(outcome.file.url)
         for array in outcome.scanned.arrays if outcome.scanned else ():
-            described = _array_row(row, array, self._schemas)
+            described = self._described(array)
             own.append((array.path, described["schema"]))
+            self._arrays["row"].append(row)
             for name, value in described.items():
                 self._arrays[name].append(value)
             self._blocks[array.path].add(row, array.references)
@@ -168,17 +171,31 @@ class PartRows:
         signature = file_signature(tuple(own)) if outcome.scanned else ""
         self._files.append(_file_row(row, outcome, self._limits) | {"signature": signature})
 
+    def _described(self, array: ScannedArray) -> dict[str, Any]:
+        """Return the columns of an array but its row; scanners return equal arrays as one."""
+        if not array.whole:
+            return _array_row(array, self._schemas)
+        known = self._known.get(id(array))
+        if known is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            # an array that is held leaves its id to no other
+            known = self._known[id(array)] = array, _array_row(array, self._schemas)
+        return known[1]
+
     def _asked(self, array: ScannedArray) -> Fact:
         """Return the facts beside an array that need not be looked for again."""
         asked = Fact.none if self._wanted is None else self._wanted(array)
         if asked is Fact.none and array.beside is None:
             return asked
         beside = array.beside or FactsBeside()
-        if beside.values is None:  # a plan that needs them says why they could not be stored
-            asked &= ~Fact.values
-        known = Fact.digest if array.digest else Fact.none
-        known |= Fact.none if array.labels is None else Fact.labels
-        return (asked | Fact.digest if beside.digest else asked) & ~known
+        return _beside(
+            asked,
+            array.digest != "",
+            array.labels is not None,
+            beside.digest != "",
+            beside.values is not None,
+        )
 
     def tables(self) -> PartTables:
         """Return the rows; the references once, block by block."""
@@ -192,6 +209,19 @@ class PartRows:
             ),
             more=self._more,
         )
+
+
+@lru_cache(256)
+def _beside(asked: Fact, *known: bool) -> Fact:
+    """Return the facts to note beside an array, by what is known of it, and of those beside."""
+    digest, labels, digest_beside, values_beside = known
+    if not values_beside:  # a plan that needs them says why they could not be stored
+        asked &= ~Fact.values
+    if digest_beside:
+        asked |= Fact.digest
+    if digest:
+        asked &= ~Fact.digest
+    return asked & ~Fact.labels if labels else asked
 
 
 def findings_json(findings: Iterable[Finding]) -> str:
@@ -235,7 +265,7 @@ def _file_row(row: int, outcome: ScanOutcome, limits: ScanLimits) -> dict[str, A
         ),
         "findings": findings_json(scanned.findings if scanned else ()),
         "places": _places(scanned) if scanned else "",
-        "left_out": json.dumps(sorted({*scanned.left_out})) if scanned else "[]",
+        "left_out": json.dumps(sorted({*scanned.left_out} if scanned else ())),
     }
 
 
@@ -254,7 +284,8 @@ def _shape_text(shape: tuple[int, ...]) -> str:
     return json.dumps(shape)
 
 
-def _array_row(row: int, array: ScannedArray, schemas: SchemaTexts) -> dict[str, Any]:
+def _array_row(array: ScannedArray, schemas: SchemaTexts) -> dict[str, Any]:
+    """Return the columns of an array but its row."""
     table = array.references
     count, nbytes = table.count(ChunkType.virtual), int(table.length.sum())
     if 0 < count < len(table):
@@ -262,7 +293,6 @@ def _array_row(row: int, array: ScannedArray, schemas: SchemaTexts) -> dict[str,
     else:
         referenced = nbytes if count else 0
     return {
-        "row": row,
         "path": array.path,
         "schema": schemas.of(array),
         "shape": _shape_text(array.shape),

@@ -240,7 +240,7 @@ class ChunkTable:
 
     def count(self, kind: ChunkType) -> int:
         """Return how many rows are of this kind."""
-        return int(np.count_nonzero(self.kind == kind))
+        return int(np.count_nonzero(self.kind == int(kind)))
 
     def extents(self) -> tuple[tuple[int, int], ...]:
         """Return the tight bounding box of the indices: (first, last + 1) for each dimension."""

@@ -14,6 +14,7 @@ from icevirt.objects.opened import OpenedSource
 from icevirt.objects.remote_source import RemoteSource
 
 _METADATA = ".zmetadata"
+_BEGIN = 32 * 1024  # bytes of a file that are read once: in them are most headers of a small one
 
 
 class LocalSource(OpenedSource):
@@ -30,6 +31,7 @@ class LocalSource(OpenedSource):
         self._descriptor = _open(self._path, url)
         self._close = weakref.finalize(self, os.close, self._descriptor)
         self._status = os.fstat(self._descriptor)
+        self._begin: bytes | None = None
         self.file = SourceFile(
             url=url, size=self._status.st_size, last_modified=max(self._status.st_mtime_ns, 0)
         )
@@ -45,6 +47,14 @@ class LocalSource(OpenedSource):
         Raises:
             StorageError: The operating system cannot read it.
         """
+        end = offset + length
+        if not 0 <= offset <= end <= _BEGIN:
+            return self._read(offset, length)
+        if self._begin is None:
+            self._begin = self._read(0, _BEGIN)
+        return self._begin[offset:end]
+
+    def _read(self, offset: int, length: int) -> bytes:
         parts: list[bytes] = []
         length = min(length, self.file.size)  # the file may state it
         try:

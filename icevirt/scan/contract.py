@@ -89,12 +89,20 @@ class ScannerOptions(CombineHints):
 
     def wanted_of(self, array: ScannedArray, equal: Collection[str]) -> Fact:
         """Return the facts that are needed of an array, given the paths of those that are equal."""
-        return self.wanted(
-            Recorded.of(array.path, array.shape, array.chunk_shape, array),
-            is_equal=array.path in equal,
-            is_referenced=self.policy_of(array.path) is Policy.reference,
-            affordable=self.max_native_bytes,
-        )
+        recorded = Recorded.of(array.path, array.shape, array.chunk_shape, array)
+        known = _facts_wanted(self)
+        key = recorded, array.path in equal
+        found = known.get(key)
+        if found is None:
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            found = known[key] = self.wanted(
+                recorded,
+                is_equal=array.path in equal,
+                is_referenced=self.policy_of(array.path) is Policy.reference,
+                affordable=self.max_native_bytes,
+            )
+        return found
 
     def wants(self, path: str) -> bool:
         """Return whether a variable is selected: named itself, or below a named group."""
@@ -121,6 +129,22 @@ class ScannerOptions(CombineHints):
             for pattern, _ in self.policy
             if is_name(pattern) and not any(fits(path, pattern) for path in there)
         )
+
+
+type _Wanted = dict[tuple[Recorded, bool], Fact]
+
+_REMEMBERED = 1024
+_latest: tuple[ScannerOptions, _Wanted] = (ScannerOptions(), {})
+
+
+def _facts_wanted(options: ScannerOptions) -> _Wanted:
+    """Return what was found for these options, by identity: to hash them takes long."""
+    global _latest  # noqa: PLW0603 - one value, which threads replace as a whole
+    last, known = _latest
+    if last is not options:
+        known = {}
+        _latest = options, known
+    return known
 
 
 @runtime_checkable

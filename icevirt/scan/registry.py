@@ -9,8 +9,9 @@ name a scanner instead: ``netcdf3`` by its entry point, ``package.module:Class``
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -245,8 +246,11 @@ def check_paths(scanned: ScannedFile) -> None:
         UnsupportedError: Names in the file become one name in Zarr.
         ScanError: The scanner describes a hierarchy that cannot be.
     """
+    groups = tuple(group.path for group in scanned.groups)
+    if _fit(groups, tuple(array.path for array in scanned.arrays)):
+        return
     url, arrays = scanned.source.url, {array.path for array in scanned.arrays}
-    found = Counter([*(group.path for group in scanned.groups), *(a.path for a in scanned.arrays)])
+    found = Counter([*groups, *(array.path for array in scanned.arrays)])
     if twice := sorted(path for path, count in found.items() if count > 1):
         raise UnsupportedError(
             "several variables or groups would have the same name in Zarr",
@@ -256,11 +260,29 @@ def check_paths(scanned: ScannedFile) -> None:
         )
     for path in found:
         try:
-            fits = paths.creatable(path) == path and paths.parent(path) not in arrays - {path}
+            fits = _is_node(path, arrays)
         except InvalidInputError as error:
             raise _unfit(scanned, path, str(error)) from error
         if not fits:
             raise _unfit(scanned, path, "it is not canonical, or lies below an array")
+
+
+@lru_cache(64)
+def _fit(groups: tuple[str, ...], arrays: tuple[str, ...]) -> bool:
+    """Say whether these are paths of one hierarchy; files of an archive have the same ones."""
+    found = {*groups, *arrays}
+    try:
+        are_nodes = all(_is_node(path, {*arrays}) for path in found)
+    except InvalidInputError:
+        return False
+    return are_nodes and len(found) == len(groups) + len(arrays)
+
+
+def _is_node(path: str, arrays: Collection[str]) -> bool:
+    """Say whether a path is canonical, and not below an array."""
+    return paths.creatable(path) == path and (
+        path == paths.ROOT or paths.parent(path) not in arrays
+    )
 
 
 def _unfit(scanned: ScannedFile, path: str, cause: str) -> ScanError:

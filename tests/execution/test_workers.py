@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -161,6 +162,39 @@ def test_few_files_are_built_without_spark_and_the_same_way(tmp_path):
         manifests.append(sorted(os.listdir(tmp_path / word / "manifests")))
     assert manifests[0] == manifests[1] != []
     assert_same_dataset(opened(str(tmp_path / "processes")), expected_dataset(days, "time"))
+
+
+PREPARED = """
+import sys
+from icevirt.api import build
+from icevirt.tasks import forkserver
+
+started = []
+real = forkserver.subprocess.Popen
+
+def popen(command, **options):
+    if forkserver.__name__ in command:
+        started.append(phase[-1] if phase else "")
+    return real(command, **options)
+
+forkserver.subprocess.Popen = popen
+phase = []
+report = build.build(
+    {files!r}, {repo!r}, concat_dim="time", progress=lambda step: phase.append(step.phase)
+)
+assert report.executor == "processes"
+print(started, "pandas" in sys.modules)
+"""
+
+
+def test_processes_are_prepared_once_before_files_are_listed_and_nothing_imports_pandas(tmp_path):
+    """The tables of files that are kept for the next append are made without it, too."""
+    files = [str(path) for path in write_days(tmp_path, 70)]
+    program = PREPARED.format(files=files, repo=str(tmp_path / "repo"))
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n")[0] == "[''] False"
 
 
 def test_an_executor_suits_the_work():

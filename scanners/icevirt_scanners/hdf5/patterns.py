@@ -84,14 +84,10 @@ def variables_like(
 def _moved(like: HDF5Variable, found: FoundDataset, context: FileContext) -> HDF5Variable:
     assert found.header is not None
     assert context.raw is not None
-    chunked = like.layout == h5d.CHUNKED
-    return replace(
-        like,
-        handle=found.handle,
-        address=found.address,
-        header=found.header,
-        placed=None if chunked else placed(found.header.layout, context.raw.space),
-    )
+    here = None
+    if like.layout != h5d.CHUNKED:
+        here = placed(found.header.layout, context.raw.space)
+    return like.moved(found.handle, found.address, found.header, here)
 
 
 def key_of(walk: Walk, context: FileContext) -> Hashable | None:

@@ -104,6 +104,30 @@ class HDF5Variable:
         """Whether it is 1-D and named like its dimension."""
         return len(self.axes) == 1 and self.axes[0].name == paths.name(self.path)
 
+    def moved(
+        self, handle: Handle, address: int, header: ObjectHeader, placed: StorageLayout | None
+    ) -> HDF5Variable:
+        """Return the variable of another file; `replace` takes twice as long."""
+        return HDF5Variable(
+            path=self.path,
+            handle=handle,
+            element=self.element,
+            axes=self.axes,
+            address=address,
+            own_shape=self.own_shape,
+            limits=self.limits,
+            shape=self.shape,
+            layout=self.layout,
+            chunk=self.chunk,
+            header=header,
+            placed=placed,
+            pipeline=self.pipeline,
+            elsewhere=self.elsewhere,
+            fill=self.fill,
+            unfilled=self.unfilled,
+            attributes=self.attributes,
+        )
+
     def array(
         self, chunk: tuple[int, ...], codecs: tuple[JSON, ...], table: ChunkTable, **more: Any
     ) -> ScannedArray:

@@ -11,6 +11,7 @@ from icevirt.objects.remote_source import RemoteSource
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import scan
+from icevirt_scanners.hdf5.raw.space import Pages
 
 PAGES = {"fs_strategy": "page", "fs_page_size": 4 << 20}
 
@@ -100,6 +101,27 @@ def test_what_describes_a_large_file_is_fetched_in_four_waits(http_server, tmp_p
     assert 1 + len(waits) <= 4  # the first opens it
     assert source.requests == 1 + sum(map(len, waits))
     assert source.bytes_fetched < 2 << 20
+    assert source.requests <= fewest_requests(path, monkeypatch, more=2 << 20)
+
+
+def fewest_requests(path, monkeypatch, more):
+    """Return how many ranges hold all that a scan reads, with at most ``more`` bytes between."""
+    read = []
+    look = Pages.__call__
+
+    def noted(self, offset, length):
+        read.append((offset, offset + length))
+        return look(self, offset, length)
+
+    monkeypatch.setattr(Pages, "__call__", noted)
+    with open_source(path) as source:
+        scan(source, ScannerOptions())
+    end, between = 0, []
+    for begin, stop in sorted(read):
+        between.append(max(0, begin - end))
+        end = max(end, stop)
+    joined = np.cumsum(sorted(between)) <= more
+    return 1 + int(np.count_nonzero(~joined))
 
 
 @pytest.mark.parametrize("megabytes", [2, 20])

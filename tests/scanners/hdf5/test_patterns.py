@@ -1,5 +1,7 @@
 """Variables of files whose headers say the same are described once, and just as if by themselves."""
 
+import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import h5py
@@ -11,9 +13,13 @@ from hypothesis import strategies as st
 
 from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError
+from icevirt.objects.source import open_source
+from icevirt.scan.contract import ScannerOptions
+from icevirt.scan.registry import record
 from icevirt_scanners.hdf5 import patterns, scanner, variable
 from icevirt_scanners.hdf5.hierarchy import metadata_image
 from icevirt_scanners.hdf5.raw import header
+from icevirt_scanners.hdf5.raw.file import RawFile
 from icevirt_scanners.hdf5.types import attributes
 from icevirt_scanners.hdf5.values import whole
 
@@ -137,6 +143,66 @@ def test_files_with_the_metadata_of_earlier_ones_are_not_walked(walked, libver, 
         assert found.array("a/v").references.offset[:10].tolist() == offsets
     assert len(chunks) > 1
     assert len(walked) <= 2
+
+
+def test_a_file_like_others_is_read_twice_and_takes_few_calls(monkeypatch, tmp_path):
+    """Counted, as times depend on the machine; the limit is a tenth above what was counted."""
+    options = ScannerOptions(concat_dim="time")
+
+    def recorded(number):
+        path = day(tmp_path / f"{number}.nc", number, history=f"day {number:02}")
+        with open_source(path) as source:
+            reads.clear()
+            sys.setprofile(lambda _, event, __: calls.append(event) if "call" in event else None)
+            calls.clear()
+            try:
+                record(source, options)
+            finally:
+                sys.setprofile(None)
+
+    reads, calls = [], []
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda *where: reads.append(where) or pread(*where))
+    forget()
+    for number in (1, 2, 4, 5, 7):
+        recorded(number)
+    assert len(reads) <= 2
+    assert len(calls) <= 1720
+
+
+def test_a_header_of_which_one_block_changed_is_parsed_in_that_block_only(monkeypatch, tmp_path):
+    paths = [
+        day(tmp_path / f"{number}.nc", number, history=f"day {number:02}") for number in range(9)
+    ]
+    wanted = [by_itself(path) for path in paths]
+    forget()
+    whole = []
+    read = header._read
+    monkeypatch.setattr(header, "_read", lambda *where: whole.append(where[1]) or read(*where))
+    assert [scanned(path) for path in paths] == wanted
+    root = max(set(whole), key=whole.count)
+    assert whole.count(root) <= 2
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_a_header_of_other_blocks_than_the_one_before_is_read_all_the_same(libver, tmp_path):
+    """At one address: of many attributes, of few, and of as many with other lengths."""
+    paths = []
+    for number, lengths in enumerate([[300] * 9, [3], [250] * 9, [300] * 3, [40] * 60, [300] * 9]):
+        paths.append(tmp_path / f"{number}.h5")
+        with h5py.File(paths[-1], "w", libver=libver) as file:
+            file.create_dataset("x", data=np.arange(4))
+            for at, length in enumerate(lengths):
+                file.attrs[f"a{at}"] = np.bytes_("x" * length)
+    forget()
+    for path in [*paths, *reversed(paths)]:
+        with open_source(path) as source:
+            raw = RawFile.of(source, base=0)
+            assert raw.header(raw.root) is not None
+        texts = scanned(path)
+        known = dict(header._latest)
+        assert texts == by_itself(path)
+        header._latest.update(known)
 
 
 def test_no_images_are_made_of_files_that_are_all_different(walked, tmp_path):

@@ -23,9 +23,9 @@ from icevirt_scanners.hdf5.hierarchy.walk import (
     Walk,
     kind_of,
 )
-from icevirt_scanners.hdf5.index.chunks import address_at, without_address
+from icevirt_scanners.hdf5.index.chunks import address_at
 from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
-from icevirt_scanners.hdf5.raw.header import NEW_BLOCKS, Message, SharedMessages
+from icevirt_scanners.hdf5.raw.header import NEW_BLOCKS, SharedMessages
 from icevirt_scanners.hdf5.raw.links import Link, links_of
 from icevirt_scanners.hdf5.raw.space import (
     CHECKSUM,
@@ -74,15 +74,15 @@ class _KnownDataset:
             header=raw.with_layout(self.address, self.header, self._layout(raw.space)),
         )
 
-    def _layout(self, space: Space) -> Message:
-        (old,) = self.header.layouts
+    def _layout(self, space: Space) -> bytes:
+        old = self.header.layouts[0].data
         if self.hole is None:
             return old
-        at, wide = address_at(old.data), space.address_width
-        data = old.data[:at] + space.at_most(self.hole, wide) + old.data[at + wide :]
-        known = without_address(old.data, wide) == without_address(data, wide)
-        require(known, "values where there were none")
-        return old._replace(data=data)
+        at, wide = address_at(old), space.address_width
+        address, nowhere = space.at_most(self.hole, wide), b"\xff" * wide
+        there = (address != nowhere) == (old[at : at + wide] != nowhere)
+        require(there, "values where there were none")
+        return old[:at] + address + old[at + wide :]
 
 
 @dataclass(frozen=True, slots=True)

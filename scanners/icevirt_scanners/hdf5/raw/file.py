@@ -110,11 +110,13 @@ class RawFile:
         self._headers[address] = found
         return found
 
-    def with_layout(self, address: int, like: ObjectHeader, layout: Message) -> ObjectHeader:
+    def with_layout(self, address: int, like: ObjectHeader, layout: bytes) -> ObjectHeader:
         """Return, and keep, the header at an address: one like another, with its own layout."""
         (old,) = like.layouts
-        messages = tuple(layout if each is old else each for each in like.messages)
-        found = ObjectHeader(messages, (layout,), like.shared, self.heap, ())
+        message = Message(old.kind, old.flags, old.order, layout)
+        at = like.messages.index(old)
+        messages = (*like.messages[:at], message, *like.messages[at + 1 :])
+        found = ObjectHeader(messages, (message,), like.shared, self.heap, ())
         self._headers[address] = found
         return found
 

@@ -8,12 +8,14 @@ but the layout is held beside them, for all files: see `SharedMessages`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple
 
 from icevirt_scanners.hdf5.raw.space import (
     CHECKSUM,
+    NotUnderstoodError,
     Place,
     Space,
     check_sum,
@@ -125,34 +127,78 @@ def only(messages: Sequence[Message], kind: int) -> bytes:
     return found[0].data
 
 
-_latest: dict[tuple[int, int, int], tuple[SplitHeader, tuple[Place, ...]]] = {}
+class _KnownHeader(NamedTuple):
+    """A header that was read at some address."""
+
+    split: SplitHeader
+    places: tuple[Place, ...]  # its blocks
+    bodies: tuple[bytes, ...]  # the same without heads and checksums
+    flags: int
+    is_new: bool
+
+
+_latest: dict[tuple[int, int, int], _KnownHeader] = {}
 _HEADERS = 1024  # in it
 
 
 def header_at(space: Space, address: int) -> tuple[SplitHeader, tuple[Place, ...]]:
     """Return all messages of an object header, of its further blocks too, and these blocks.
 
-    Most headers of an archive stand at the same address in all its files. Where all bytes are those
-    of the latest header at this address, they are not parsed again.
+    Most headers of an archive stand at the same address in all its files. Blocks whose bytes are
+    those of the latest header at this address are not parsed again.
 
     Raises:
         NotUnderstoodError: It is not as expected.
     """
     key = address, space.address_width, space.length_width
     latest = _latest.get(key)
-    if latest is not None and all(space.holds(*place) for place in latest[1]):
-        if space.seen is not None:
-            space.seen += latest[1]
-        return latest
-    start = space.at_most(address, GUESS)
-    require(len(start) >= 16, "no object header")
-    new = start.startswith(b"OHDR")
-    require(new or start[0] == 1, "no object header")
-    flags, raw, block = (_first_new if new else _first_old)(space, address, start)
+    known = None
+    if latest is not None:
+        with suppress(NotUnderstoodError):  # of a block that is none here
+            known = _renewed(space, latest, key[1:])
+    if known is None:
+        known = _read(space.begin(), address, key[1:])
+    if known is not latest and known.split.shared.is_kept:
+        if key not in _latest and len(_latest) >= _HEADERS:
+            _latest.clear()
+        _latest[key] = known
+    if space.seen is not None:
+        space.seen += known.places
+    return known.split, known.places
+
+
+def _renewed(space: Space, known: _KnownHeader, widths: tuple[int, int]) -> _KnownHeader | None:
+    """Return a header with blocks at the places of those of a known one, else None.
+
+    Raises:
+        NotUnderstoodError: There is no such block.
+    """
+    changed = [at for at, place in enumerate(known.places) if not space.holds(*place)]
+    if not changed:
+        return known
+    split = _split_new if known.is_new else _split_old
+    places, bodies = [*known.places], [*known.bodies]
+    for at in changed:
+        address, old = places[at]
+        if at:
+            places[at], bodies[at] = _block_at(space, address, len(old), new=known.is_new)
+        else:
+            flags, raw, bodies[0] = _first_block(space, address)
+            places[0] = address, raw
+            if (flags, len(raw), raw.startswith(b"OHDR")) != (known.flags, len(old), known.is_new):
+                return None
+        further = split(bodies[at], known.flags).further
+        if further != split(known.bodies[at], known.flags).further:
+            return None
+    found = _joined(tuple(bodies), known.flags, widths, new=known.is_new, is_kept=True)
+    return known._replace(split=found, places=tuple(places), bodies=tuple(bodies))
+
+
+def _read(space: Space, address: int, widths: tuple[int, int]) -> _KnownHeader:
+    flags, raw, block = _first_block(space, address)
+    new = raw.startswith(b"OHDR")
     split = _split_new if new else _split_old
     blocks, places = [block], [(address, raw)]
-    if space.seen is not None:
-        space.seen.append((address, raw))
     for each in blocks:  # it grows meanwhile
         known = split if len(each) <= _REMEMBERED else split.__wrapped__
         for further in known(each, flags).further:
@@ -162,13 +208,8 @@ def header_at(space: Space, address: int) -> tuple[SplitHeader, tuple[Place, ...
             blocks.append(block)
     is_kept = sum(map(len, blocks)) <= _REMEMBERED
     joined = _joined if is_kept else _joined.__wrapped__
-    split_all = joined(tuple(blocks), flags, key[1:], new=new, is_kept=is_kept)
-    found = split_all, tuple(places)
-    if is_kept:
-        if len(_latest) >= _HEADERS:
-            _latest.clear()
-        _latest[key] = found
-    return found
+    found = joined(tuple(blocks), flags, widths, new=new, is_kept=is_kept)
+    return _KnownHeader(found, tuple(places), tuple(blocks), flags, new)
 
 
 def messages(space: Space, address: int) -> tuple[Message, ...]:
@@ -208,6 +249,15 @@ def _shared(
     return SharedMessages(messages, widths, is_kept=is_kept)
 
 
+def _first_block(space: Space, address: int) -> tuple[int, bytes, bytes]:
+    """Return flags, bytes and messages of the first block of a header."""
+    start = space.at_most(address, GUESS)
+    require(len(start) >= 16, "no object header")
+    new = start.startswith(b"OHDR")
+    require(new or start[0] == 1, "no object header")
+    return (_first_new if new else _first_old)(space, address, start)
+
+
 def _first_old(space: Space, address: int, start: bytes) -> tuple[int, bytes, bytes]:
     end = 16 + number(start, 8, 4)  # the prefix is padded to a multiple of 8
     raw = start[:end] if end <= len(start) else space.block(address, end)
@@ -226,8 +276,12 @@ def _first_new(space: Space, address: int, start: bytes) -> tuple[int, bytes, by
 
 
 def _further(space: Space, data: bytes, *, new: bool) -> tuple[Place, bytes]:
-    address = number(data, 0, space.address_width)
-    raw = space.block(address, number(data, space.address_width, space.length_width))
+    length = number(data, space.address_width, space.length_width)
+    return _block_at(space, number(data, 0, space.address_width), length, new=new)
+
+
+def _block_at(space: Space, address: int, length: int, *, new: bool) -> tuple[Place, bytes]:
+    raw = space.block(address, length)
     if not new:
         return (address, raw), raw
     require(raw.startswith(b"OCHK"), "no further block")

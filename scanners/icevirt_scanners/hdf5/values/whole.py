@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from icevirt.archive.joining import SMALL
 from icevirt.archive.scanned import ScannedArray
-from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.scan import values as values_by_zarr
@@ -32,7 +31,7 @@ from icevirt.scan.policy import Policy
 from icevirt_scanners.blocks import virtual
 from icevirt_scanners.hdf5.files import LACKS_FILTER, REMEDY, FileContext
 from icevirt_scanners.hdf5.index.entries import ChunkEntries
-from icevirt_scanners.hdf5.types.datatypes import Element, bytes_codec
+from icevirt_scanners.hdf5.types.datatypes import bytes_codec
 from icevirt_scanners.hdf5.values import libhdf5_values
 from icevirt_scanners.hdf5.values.chunked import odd_chunks, stored_chunks
 from icevirt_scanners.hdf5.variable import HDF5Variable
@@ -73,25 +72,46 @@ def stored_whole(variable: HDF5Variable, context: FileContext) -> ScannedArray:
         )
     cause = variable.not_plain or "stored whole"
     context.budget.spend(variable.nbytes, variable=variable.path, cause=cause)
-    found = _lengthened(_read(variable, context), variable)
+    plain = _plain_bytes(variable, context)
+    key = None if plain is None else _key_of_bytes(variable, plain)
+    if key is not None and (known := _known.get(key)) is not None:
+        return known[-1]
+    found = _lengthened(_read(variable, plain, context), variable)
     if variable.element.text and not libhdf5_values.is_utf8(found):
         return _as_bytes(variable, found, context)
     if variable.not_plain and not variable.element.text:
         context.tell(variable.path, "stored-natively", cause)
-    return _one_chunk(variable, found, (bytes_codec(variable.element),))
+    return _one_chunk(variable, found, (bytes_codec(variable.element),), key)
 
 
-def _read(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, Any]:
-    """Read all values; plain numbers from the bytes of the file."""
+def _plain_bytes(variable: HDF5Variable, context: FileContext) -> bytes | None:
+    """Return the bytes of plain numbers that stand in one place, None for all else."""
     placed, element, raw = variable.placed, variable.element, context.raw
     nbytes = element.dtype.itemsize * prod(variable.own_shape)
-    if placed is not None and raw is not None and element.is_number and placed.nbytes == nbytes:
-        data = placed.inside
-        if placed.address is not None:
-            data = context.source.read(raw.space.base + placed.address, nbytes)
-        if data is not None and len(data) == nbytes:
-            stored = np.frombuffer(data, element.stored_as).reshape(variable.own_shape)
-            return stored.astype(element.dtype)
+    if placed is None or raw is None or not element.is_number or placed.nbytes != nbytes:
+        return None
+    data = placed.inside
+    if placed.address is not None:
+        data = context.source.read(raw.space.base + placed.address, nbytes)
+    return data if data is not None and len(data) == nbytes else None
+
+
+def _key_of_bytes(variable: HDF5Variable, plain: bytes) -> Hashable | None:
+    """Return all on which the array of plain numbers depends; None where more is to be said."""
+    if variable.not_plain or len(plain) > _SMALL:
+        return None
+    parts = variable.axes, variable.element, variable.attributes, variable.fill
+    return variable.path, *map(id, parts), variable.own_shape, variable.shape, plain
+
+
+def _read(
+    variable: HDF5Variable, plain: bytes | None, context: FileContext
+) -> np.ndarray[Any, Any]:
+    """Read all values; plain numbers from the bytes of the file, which ``plain`` are."""
+    element = variable.element
+    if plain is not None:
+        stored = np.frombuffer(plain, element.stored_as).reshape(variable.own_shape)
+        return stored.astype(element.dtype)
     if variable.pipeline.undecodable:
         return _by_codecs(variable, context)
     found = _decoded(variable, context) if variable.chunk is not None else None
@@ -132,7 +152,7 @@ def _as_bytes(
     return replace(array, data_type="variable_length_bytes", fill_value="")
 
 
-_known: dict[Hashable, tuple[Element, Attributes, ScannedArray]] = {}
+_known: dict[Hashable, tuple[*tuple[object, ...], ScannedArray]] = {}
 _REMEMBERED = 128
 _SMALL = 16 * 1024  # bytes of values that are remembered
 
@@ -141,26 +161,31 @@ def _one_chunk(
     variable: HDF5Variable,
     found: np.ndarray[Any, Any],
     codecs: tuple[Any, ...],
+    key: Hashable | None = None,
 ) -> ScannedArray:
-    """Return the array of values that were read; one object for equal arrays of several files."""
+    """Return the array of values that were read; one object for equal arrays of several files.
+
+    ``key`` is that of `_key_of_bytes`.
+    """
     if not variable.element.is_number or found.nbytes > _SMALL:
         return _made_of(variable, found, codecs)
-    key = (
-        variable.path,
-        tuple(axis.name for axis in variable.axes),
-        id(variable.element),
-        id(variable.attributes),
-        variable.fill.tobytes(),
-        variable.shape,
-        found.tobytes(),
-    )
+    if key is None:
+        key = (
+            variable.path,
+            tuple(axis.name for axis in variable.axes),
+            id(variable.element),
+            id(variable.attributes),
+            variable.fill.tobytes(),
+            variable.shape,
+            found.tobytes(),
+        )
     known = _known.get(key)
     if known is None:
         if len(_known) >= _REMEMBERED:
             _known.clear()
         # what is held leaves its id to no other
-        made = _made_of(variable, found, codecs)
-        known = _known[key] = variable.element, variable.attributes, made
+        parts = variable.axes, variable.element, variable.attributes, variable.fill
+        known = _known[key] = *parts, _made_of(variable, found, codecs)
     return known[-1]
 
 
@@ -223,17 +248,27 @@ def _decoded(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, An
         return None
     if int(found.length.max()) > _LARGE:
         return None
-    padded = np.empty([n * edge for n, edge in zip(counts, chunk, strict=True)], element.stored_as)
-    for row, index in enumerate(found.index.tolist()):
-        raw = context.source.read(int(found.offset[row]), int(found.length[row]))
-        values = undo(raw, size) if len(raw) == found.length[row] else None
+    chunks: list[NDArray[Any]] = []
+    for offset, length in zip(found.offset.tolist(), found.length.tolist(), strict=True):
+        raw = context.source.read(offset, length)
+        values = undo(raw, size) if len(raw) == length else None
         if values is None:
             return None
-        box = tuple(
-            slice(at * edge, (at + 1) * edge) for at, edge in zip(index, chunk, strict=True)
-        )
-        padded[box] = np.frombuffer(values, element.stored_as).reshape(chunk)
-    return padded[tuple(slice(n) for n in shape)].astype(element.dtype)
+        chunks.append(np.frombuffer(values, element.stored_as).reshape(chunk))
+    joined = chunks[0] if chunk == shape else _joined(chunks, found, counts)
+    return joined[tuple(slice(n) for n in shape)].astype(element.dtype)
+
+
+def _joined(
+    chunks: list[NDArray[Any]], found: ChunkEntries, counts: tuple[int, ...]
+) -> NDArray[Any]:
+    """Return the chunks of a grid as one array, those at its edges whole."""
+    edges = chunks[0].shape
+    whole = np.empty([n * edge for n, edge in zip(counts, edges, strict=True)], chunks[0].dtype)
+    for values, index in zip(chunks, found.index.tolist(), strict=True):
+        box = (slice(at * edge, (at + 1) * edge) for at, edge in zip(index, edges, strict=True))
+        whole[tuple(box)] = values
+    return whole
 
 
 def _fills(found: ChunkEntries, counts: tuple[int, ...]) -> bool:

@@ -28,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,17 +56,15 @@ STEPS = ("rows", "write", "look up", "again", "read facts", "view")
 SOME = (10, 10_000)  # files that are looked up beside all of them
 
 
-def sources(count: int) -> list[SourceFile]:
-    """Return the files, as a listing would."""
-    return [
-        SourceFile(
+def sources(count: int) -> Iterator[SourceFile]:
+    """Yield the files, as a listing would."""
+    for n in range(count):
+        yield SourceFile(
             url=f"s3://archive/product/2024/{n // 1000:04d}/granule_{n:07d}.nc",
             size=1_000_000 + n % 1000,
             etag=f"{n * 0x9E3779B97F4A7C15 % (1 << 128):032x}",
             last_modified=MODIFIED,
         )
-        for n in range(count)
-    ]
 
 
 def scanned(folder: str) -> ScannedFile:
@@ -113,7 +112,7 @@ def write(folder: str, count: int) -> dict:
     """Write the catalog: rows are made for some parts, and given to others under other names."""
     storage = LocalStorage(Path(folder) / "catalog")
     mark(storage)
-    one, parts = scanned(folder), parts_of(sources(count), identity=IDENTITY)
+    one, parts = scanned(folder), parts_of([*sources(count)], identity=IDENTITY)
     rng = np.random.default_rng(2)
     made, rows, files = [], 0.0, 0
     for part in parts[:TEMPLATES]:
@@ -179,7 +178,7 @@ class CountingStorage(LocalStorage):
 
 def find(folder: str, count: int) -> dict:
     """Look some of the files up."""
-    every = sources(count)
+    every = [*sources(count)]
     found = {}
     for some in SOME:
         at = np.random.default_rng(3).permutation(count)[:some]

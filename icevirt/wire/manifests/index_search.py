@@ -30,7 +30,9 @@ type Fetch = Callable[[Places], Index]
 """Returns the indices of rows, shape (k, ndim)."""
 
 _BLOCK = 1 << 13  # records that stay in the processor's cache
-_UNPROVEN = 32  # lookups, after which checking the order costs less than doing without
+# what a lookup without the check costs beyond one after it, in references whose order is checked
+_LOOKUP = 5_000
+_FOLLOWED = 2_000  # and each time that references are followed
 _SAMPLE = 16  # tables that show whether others may be records of one stride
 
 
@@ -46,7 +48,7 @@ class IndexSearch:
         self._span = span
         self._ordered: _Ordered | None = None
         self._likely: _Ordered | None = None
-        self._unproven = 0
+        self._left = span.count  # to be spent on lookups without the check
 
     @property
     def is_proven(self) -> bool:
@@ -61,11 +63,11 @@ class IndexSearch:
     def likely_rows(self, wanted: NDArray[np.int64]) -> Places | None:
         """Return rows that should have the indices wanted, shape (k, ndim); None if one has not.
 
-        The indices of the rows remain to be compared when they are decoded. Also None after so many
-        times that checking the order costs less.
+        The indices of the rows remain to be compared when they are decoded. Also None when such
+        lookups have cost as much as checking the order.
         """
-        self._unproven += 1
-        if self._unproven > _UNPROVEN:
+        self._left -= _LOOKUP
+        if self._left < 0:
             return None
         if self._likely is None:
             self._likely = self._without_proof()
@@ -89,6 +91,7 @@ class IndexSearch:
         return _Ordered(_RecordIndex(payload, span, records).index.__getitem__, span.count)
 
     def _followed(self, rows: Places) -> Index:
+        self._left -= _FOLLOWED
         return Tables(self._payload, self._span.start + 4 * rows, CHUNK_REF).coordinates("index")
 
 

@@ -29,6 +29,15 @@ NODE = ObjectId8(b"12345678")
 NUMBERS = (0, 1, 5, 2**31, 2**32 - 1)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def unchecked():
+    """Small manifests are looked up like large ones: without a check, until it is needed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_search, "_LOOKUP", 0)
+        patch.setattr(index_search, "_FOLLOWED", 0)
+        yield
+
+
 def neighbors(index, rng):
     """Return indices as a request has them: some of these, others near them, some twice."""
     far = rng.choice(NUMBERS, (4, index.shape[1]))
@@ -256,7 +265,8 @@ def test_a_reference_whose_index_was_changed_does_not_stand_for_another(row, ind
 
 @pytest.mark.parametrize("writer", ["icevirt", "an ordinary builder"])
 def test_the_order_is_checked_once_and_only_before_a_chunk_is_absent(writer, monkeypatch):
-    """Or after many lookups, of which each costs a little more without it."""
+    """Or when lookups without it have cost as much."""
+    monkeypatch.setattr(index_search, "_LOOKUP", 50)
     checked = []
     check = index_search._sorted_index
     monkeypatch.setattr(

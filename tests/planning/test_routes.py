@@ -35,7 +35,7 @@ from icevirt.planning.schedule import write_tasks as routes
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.write_tasks import Route, bundles, route_of, write_items
 from icevirt.storage.memory import MemoryStorage
-from icevirt.tasks import shuffle, window_tables, write_manifests
+from icevirt.tasks import shuffle, window_columns, write_manifests
 from icevirt.tasks.write_manifests import PackedTasks
 from icevirt.wire.manifests.encoding import ManifestEncoding
 from planning.test_combine import data, facts_of, file, static, time
@@ -216,13 +216,14 @@ def test_a_huge_array_is_cut_into_blocks_that_nobody_has_to_hold_together(monkey
     assert [len(unpack(block)) for block in blocks] == [7] * 7 + [1]
     found = np.concatenate([unpack(block).index for block in blocks])
     assert found.tolist() == [[n, 0] for n in range(50)]
-    held, join = [], window_tables.joined
+    held, made = [], window_columns.WindowColumns.table
 
-    def counted(blocks):
-        held.append(sum(map(len, blocks)))
-        return join(blocks)
+    def counted(columns):
+        table = made(columns)
+        held.append(len(table))
+        return table
 
-    monkeypatch.setattr(window_tables, "joined", counted)
+    monkeypatch.setattr(window_columns.WindowColumns, "table", counted)
     direct = written(catalog, plan, shuffled=False)
     assert max(held) <= 9  # what a window holds, and not the array
     assert sum(held) == 50 + 1  # and the coordinate

@@ -9,8 +9,8 @@ those that numpy writes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, lru_cache, partial
 from typing import Any
 
 from icevirt.deferred_dataclass import dataclass
@@ -84,13 +84,8 @@ class Builder:
             else:
                 inside.append(value[0])  # the tag of a union
         self.out += form.packed.pack(start - vtable, *inside)
-        for name, kind, at in form.outside:
-            value = stored[name]
-            if isinstance(kind, Union):
-                tag, value = value
-                self._outside(kind.members[tag - 1], start + at, value)
-            else:
-                self._outside(kind, start + at, value)
+        for name, at, write in form.outside:
+            write(self, start + at, stored[name])
         return start
 
     def _vtable(self, raw: bytes) -> int:
@@ -101,20 +96,7 @@ class Builder:
             self.out += raw
         return found
 
-    def _outside(self, kind: Kind, place: int, value: Any) -> None:
-        if isinstance(kind, Table):
-            self.link(place, self.table(kind, value))
-        elif isinstance(kind, Text):
-            self.link(place, self._counted(value.encode(), 1))
-            self.out += b"\0"
-        elif not isinstance(kind, Vector):
-            raise TypeError(kind)
-        elif kind.columnar:
-            self.open.append((place, value))
-        else:
-            self._vector(kind, place, value)
-
-    def _counted(self, raw: bytes | memoryview, size: int, align: int = 4) -> int:
+    def counted(self, raw: bytes | memoryview, size: int, align: int = 4) -> int:
         """Write a count of elements of ``size`` bytes and the elements; return where."""
         out = self.out
         if padding := -(len(out) + 4) % max(4, align):
@@ -124,33 +106,86 @@ class Builder:
         out += raw
         return start
 
-    def _vector(self, kind: Vector, place: int, value: Sequence[Any]) -> None:
-        element = kind.of
-        if element is U8:
-            self.link(place, self._counted(memoryview(bytes(value)), 1))
-        elif isinstance(element, Scalar):
-            raw = struct.pack(f"<{len(value)}{element.code}", *value)
-            self.link(place, self._counted(raw, element.size, element.size))
-        elif isinstance(element, Struct):
-            raw = b"".join(_exactly(item, element.size) for item in value)
-            self.link(place, self._counted(raw, element.size, element.align))
-        else:
-            start = self._counted(bytes(4 * len(value)), 4)
-            self.link(place, start)
-            for at, item in enumerate(value):
-                self._outside(element, start + 4 + 4 * at, item)
+
+# -- what references lead to ----------------------------------------------------------------------
+
+type _Write = Callable[[Builder, int, Any], None]
+"""Writes a value behind everything, and links it to the reference at a place."""
+
+
+def _write_of(kind: Kind) -> _Write:
+    """Return what writes values of a kind, which is looked at once and not for each value."""
+    if isinstance(kind, Union):
+        members = [_write_of(member) for member in kind.members]
+        return lambda to, place, value: members[value[0] - 1](to, place, value[1])
+    if isinstance(kind, Table):
+        return lambda to, place, value: to.link(place, to.table(kind, value))
+    if isinstance(kind, Text):
+        return _write_text
+    if isinstance(kind, Vector):
+        return _write_of_vector(kind)
+    raise TypeError(kind)
+
+
+def _write_of_vector(kind: Vector) -> _Write:
+    if kind.columnar:
+        return lambda to, place, value: to.open.append((place, value))
+    element = kind.of
+    if element is U8:
+        return lambda to, place, value: to.link(place, to.counted(memoryview(bytes(value)), 1))
+    if isinstance(element, Scalar):
+        return partial(_write_scalars, element)
+    if isinstance(element, Struct):
+        return partial(_write_structs, element)
+    return partial(_write_items, _write_of(element))
+
+
+def _write_text(to: Builder, place: int, value: str) -> None:
+    to.link(place, to.counted(value.encode(), 1))
+    to.out += b"\0"
+
+
+def _write_scalars(element: Scalar, to: Builder, place: int, value: Sequence[Any]) -> None:
+    raw = struct.pack(f"<{len(value)}{element.code}", *value)
+    to.link(place, to.counted(raw, element.size, element.size))
+
+
+def _write_structs(element: Struct, to: Builder, place: int, value: Sequence[bytes]) -> None:
+    raw = b"".join([_exactly(item, element.size) for item in value])
+    to.link(place, to.counted(raw, element.size, element.align))
+
+
+def _write_items(write: _Write, to: Builder, place: int, value: Sequence[Any]) -> None:
+    start = to.counted(bytes(4 * len(value)), 4)
+    to.link(place, start)
+    for at, item in enumerate(value):
+        write(to, start + 4 + 4 * at, item)
+
+
+# -- what stands in a table -----------------------------------------------------------------------
+
+
+@cache
+def _rules(table: Table) -> list[tuple[str, int | None, bool]]:
+    """Return the fields: name, default of a scalar, whether it must be there."""
+    return [
+        (field.name, field.default, False)
+        if isinstance(field.kind, Scalar)
+        else (field.name, None, field.required)
+        for field in table.fields
+    ]
 
 
 def _stored(table: Table, values: Values) -> Values:
     """Return the fields that are written: scalars unless at their default, others unless None."""
     found = {}
-    for field in table.fields:
-        value = values.get(field.name)
+    for name, default, is_required in _rules(table):
+        value = values.get(name)
         if value is None:
-            if field.required and not isinstance(field.kind, Scalar):
-                raise ValueError(f"{table.name}.{field.name} is required")
-        elif not isinstance(field.kind, Scalar) or int(value) != field.default:
-            found[field.name] = value
+            if is_required:
+                raise ValueError(f"{table.name}.{name} is required")
+        elif default is None or int(value) != default:
+            found[name] = value
     return found
 
 
@@ -168,7 +203,7 @@ class _PackedTable:
     align: int
     packed: struct.Struct  # the whole table: distance of the vtable, `inside`, and zeros
     inside: tuple[tuple[str, int | None], ...]  # (field, size of a struct, 0 of a tag), as packed
-    outside: tuple[tuple[str, Kind, int], ...]  # what references lead to, and where they stand
+    outside: tuple[tuple[str, int, _Write], ...]  # references: field, where it stands
 
 
 @lru_cache(_FORMS)
@@ -185,7 +220,7 @@ def _packed(table: Table, present: tuple[str, ...]) -> _PackedTable:
         else:
             if isinstance(kind, Union):
                 inside.append((shape.at[name + "_type"], 1, "B", name, 0))
-            outside.append((name, kind, at))
+            outside.append((name, at, _write_of(kind)))
     code, end = "<i", OFFSET
     for at, size, each, _, _ in sorted(inside):
         code += f"{at - end}x{each}"

@@ -334,9 +334,9 @@ def until_first[Result](attempt: Callable[[], Result | None], *, do: str) -> Res
 
 def pause(attempt: int) -> None:
     """Wait before the next attempt: the first few follow at once, then longer, never in step."""
-    from icevirt.connect.retry import jitter
-
     if attempt >= _IMMEDIATE:
+        from icevirt.connect.retry import jitter
+
         longest = min(_LONGEST_PAUSE, 0.02 * 2 ** (attempt - _IMMEDIATE))
         time.sleep(jitter(0, longest))
 

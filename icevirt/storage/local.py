@@ -360,8 +360,6 @@ def _lock(descriptor: int, root: str) -> None:
     It is held for as long as a small file takes to be written, so no writer waits long for one that
     runs.
     """
-    from icevirt.connect.retry import jitter
-
     end = time.monotonic() + _PATIENCE
     while True:
         try:
@@ -377,6 +375,8 @@ def _lock(descriptor: int, root: str) -> None:
                 "it.",
                 url=urls.file_url(root),
             )
+        from icevirt.connect.retry import jitter
+
         time.sleep(jitter(0.0005, 0.01))
 
 

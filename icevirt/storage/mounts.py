@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from icevirt.deferred_dataclass import dataclass
 
 _MOUNTS = "/proc/self/mountinfo"
-_OCTAL = re.compile(r"\\([0-7]{3})")
+_OCTAL = r"\\([0-7]{3})"
 
 # of one machine, whose kernel does all that local storage needs
 _KNOWN = frozenset(
@@ -100,7 +100,9 @@ def find(device: str, path: str, mounts: Iterable[str]) -> Mount | None:
         mount = Mount(fields[0], frozenset(fields[2].split(",")))
         if names[2] == device:
             of_device = mount
-        place = _OCTAL.sub(lambda found: chr(int(found[1], 8)), names[4]).rstrip("/")
+        place = names[4].rstrip("/")
+        if "\\" in place:
+            place = re.sub(_OCTAL, lambda found: chr(int(found[1], 8)), place)
         covers = path == place or path.startswith(f"{place}/")
         if covers and (above is None or len(place) >= above[0]):
             above = len(place), mount

@@ -34,6 +34,17 @@ session = repo.readonly_session("main")
 assert zarr.open_array(session.store, path="x", mode="r")[5] == 5
 """
 
+COMMIT = """
+import icevirt, sys, zarr
+repo = icevirt.Repository.open({repo!r})
+session = repo.writable_session("main")
+zarr.open_array(session.store, path="x", mode="r+")[5] = 6
+before = {{*sys.modules}}
+session.commit("another number")
+for name in before:
+    del sys.modules[name]
+"""
+
 DATASET = """
 import xarray as xr
 assert xr.open_dataset({repo!r}, engine="icevirt")["x"].sizes == {{"points": 100}}
@@ -80,6 +91,15 @@ LATER = (  # what only the network, other formats, writers, and those who look a
 )
 
 
+OF_CONFLICTS = (  # what only other formats, other writers and networks need of a commit
+    "icevirt.connect.library",
+    "icevirt.connect.retry",
+    "icevirt.repo.v1",
+    "icevirt.versioning.merge",
+    "icevirt.versioning.v1_migration",
+)
+
+
 @pytest.fixture
 def repo(tmp_path):
     session = icevirt.Repository.create(str(tmp_path / "repo")).writable_session("main")
@@ -122,6 +142,15 @@ def test_a_first_value_needs_few_modules(repo, module, most):
     assert described <= 6
     assert not packages & (HEAVY | {"html", "difflib"})
     assert not [name for name in modules if name.startswith((*LATER, "icevirt.archive"))]
+
+
+def test_a_first_commit_needs_few_modules_more(repo):
+    modules, compiled, described, _ = counted(COMMIT.format(repo=repo))
+    assert "icevirt.repo.commits.commit" in modules
+    assert len(modules) <= 21
+    assert compiled <= 2
+    assert described <= 9
+    assert not [name for name in modules if name.startswith(OF_CONFLICTS)]
 
 
 def test_a_first_dataset_needs_few_modules(repo):

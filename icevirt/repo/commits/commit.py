@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ConflictError, RebaseFailedError, SessionStateError
@@ -23,11 +23,10 @@ from icevirt.repo.commits.change_set import ChangeSet
 from icevirt.repo.commits.manifest_writer import write_manifests
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.versioning import repo_updates
-from icevirt.versioning.diff import combined
 from icevirt.versioning.history.timestamps import stamp
-from icevirt.versioning.merge import rebase
-from icevirt.versioning.merge.conflicts import ConflictSolver
-from icevirt.versioning.v1_migration import refuse_v1
+
+if TYPE_CHECKING:
+    from icevirt.versioning.merge.conflicts import ConflictSolver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +97,9 @@ def amend(draft: PendingCommit, branch: str) -> Snapshot:
         FormatError: The tip's transaction log holds facts of a newer client, or the repository is
             of the V1 format.
     """
+    from icevirt.versioning.diff import combined
+    from icevirt.versioning.v1_migration import refuse_v1
+
     previous = draft.staging.base.id
     found = draft.info(branch)
     refuse_v1(found, "amending a commit")
@@ -180,6 +182,9 @@ def newer(info: RepoInfo, branch: str, base: ObjectId12) -> list[SnapshotSummary
 def _onto(
     assets: Assets, staging: ChangeSet, other: SnapshotSummary, solver: ConflictSolver
 ) -> ChangeSet:
+    from icevirt.versioning.diff import combined
+    from icevirt.versioning.merge import rebase
+
     # what the commit changed, together with its expired ancestors
     logs = (*(other.pruned_ancestor_tx_logs or ()), other.id)
     log = combined(*(assets.transaction_log(key) for key in logs))

@@ -16,7 +16,7 @@ from icevirt.model.repo_info import OpsLog, OpsLogEntry, RepoInfo, UpdateKind
 from icevirt.versioning.history.timestamps import stamp
 
 _YEAR_3000 = 32_503_680_000_000  # milliseconds since 1970
-_BACKUP = re.compile(r"repo\.\d{14}\.[0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{20}")
+_BACKUP = r"repo\.\d{14}\.[0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{20}"
 
 
 def backup_name(now: int, unique: ObjectId12) -> str:
@@ -26,7 +26,7 @@ def backup_name(now: int, unique: ObjectId12) -> str:
 
 def is_backup(name: str) -> bool:
     """Say whether this can be the name of a backup."""
-    return _BACKUP.fullmatch(name) is not None
+    return re.fullmatch(_BACKUP, name) is not None
 
 
 def checked_backup(name: str) -> str:

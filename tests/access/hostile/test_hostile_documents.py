@@ -36,7 +36,7 @@ from icevirt.storage.local import LocalStorage
 from icevirt.wire.repo_info import file
 from repo.v1.clients import NAMES, in_memory, unpacked
 
-SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "6"))
+SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "3"))
 SOUND = json.loads(document())
 BYTES = SOUND["codecs"]
 GONE = object()

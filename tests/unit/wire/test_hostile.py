@@ -31,7 +31,7 @@ from icevirt.wire.manifests.encoding import LocationCompression, LocationEncodin
 from icevirt.wire.repo_info import file
 from unit.wire.wire_values import virtual_table
 
-SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "8"))
+SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "4"))
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "icechunk"
 
 

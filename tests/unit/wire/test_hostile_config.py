@@ -11,7 +11,7 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.wire.documents import config_yaml
 from icevirt.wire.header import FileKind
 
-SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "8")) / len(FileKind)
+SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "4")) / len(FileKind)
 YAML = b"""
 virtual_chunk_containers:
   s3://bucket/:

@@ -172,15 +172,17 @@ class Editing(View):
     @property
     def has_uncommitted_changes(self) -> bool:
         """Whether there is something to commit."""
-        return self._staging is not None and not self._staging.is_empty()
+        staging = self._staging
+        return staging is not None and not staging.is_empty()
 
     def status(self) -> Diff:
         """Return what is uncommitted."""
         from icevirt.versioning.diff import Diff, diff_of
 
-        if self._staging is None:
-            return Diff()
-        return diff_of(self._base, self.snapshot, [self._staging.log(self._base.id)])
+        with self._unchanging():
+            if self._staging is None:
+                return Diff()
+            return diff_of(self._base, self.snapshot, [self._staging.log(self._base.id)])
 
     def discard_changes(self) -> None:
         """Discard all uncommitted changes. Raises ``ReadOnlyError``."""
@@ -215,7 +217,7 @@ class Editing(View):
     def _alone(self) -> Iterator[None]:
         """Refuse changes of other threads meanwhile: a commit would lose them, or half of them."""
         with self.lock:  # waits for a change that is under way
-            self._area()
+            self._area().join_tables()  # so that the commit and those who read change nothing
             before, self._committer = self._committer, threading.get_ident()
         try:
             yield
@@ -233,9 +235,10 @@ class Editing(View):
         return area
 
     def _settle(self, base: Snapshot, staging: ChangeSet | None = None) -> None:
-        self._base = base
-        self._staging, self._seen = staging, None
-        self._readers.clear()
+        with self.lock:
+            self._base = base
+            self._staging, self._seen = staging, None
+            self._readers.clear()
 
     def _outside(self, node: ArrayNode, num_chunks: tuple[int, ...]) -> NDArray[np.uint32]:
         """Return indices of chunks outside a smaller grid: growing back later is no undo."""

@@ -70,6 +70,11 @@ class ArrayReader:
         self._node = node
         self._boxes = Boxes.of(node.manifests, len(node.num_chunks))
 
+    @property
+    def manifests(self) -> tuple[ManifestRef, ...]:
+        """The manifests that it looks into."""
+        return self._node.manifests
+
     def parts(self, index: NDArray[np.integer]) -> Iterator[tuple[NDArray[np.int64], ChunkTable]]:
         """Yield, per manifest, positions in ``index`` and the references found for them."""
         box = self._boxes.first_containing(index)

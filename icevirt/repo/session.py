@@ -263,9 +263,9 @@ class Session(Editing):
 
     def _end(self, made: Snapshot) -> str:
         """Become a read-only session on what was made."""
-        self._branch = None
-        self._mode = SessionMode.readonly
         self._settle(made)
+        self._branch = None
+        self._mode = SessionMode.readonly  # last: other threads take no lock from now on
         return str(made.id)
 
 

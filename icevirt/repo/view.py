@@ -1,6 +1,7 @@
 """Read one version of a repository, with a session's changes on top.
 
-Sessions are views that can change; everything here works the same on both.
+Sessions are views that can change; everything here works the same on both, also while other threads
+change or commit the session: they hold its lock, as does what looks at several of its parts.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -155,17 +157,17 @@ class View:
     @property
     def snapshot(self) -> Snapshot:
         """The nodes as changed so far; manifests stay the base's until the commit."""
-        if self._staging is None:
-            return self._base
-        if self._seen is None:
-            self._seen = self._staging.snapshot()
-        return self._seen
+        with self._unchanging():
+            if self._staging is None:
+                return self._base
+            if self._seen is None:
+                self._seen = self._staging.snapshot()
+            return self._seen
 
     def find(self, path: str) -> Node | None:
         """Return a node as changed so far, or None."""
-        if self._staging is None:
-            return self._base.find(paths.canonical(path))
-        return self._staging.nodes.get(paths.canonical(path))
+        path, staging = paths.canonical(path), self._staging
+        return self._base.find(path) if staging is None else staging.nodes.get(path)
 
     def node(self, path: str) -> Node:
         """Return a node as changed so far. Raises ``NodeNotFoundError``."""
@@ -207,11 +209,10 @@ class View:
         """
         from icevirt.repo.commits.change_set import check_index
 
-        node = self.array(path)
+        node, staged = self._array_now(path)
         ndim = len(node.num_chunks)
         index = np.asarray(index)
         check_index(node, index)
-        staged = self._staged(node)
         if staged is None:
             return joined(list(self._reader(node).parts(index)), len(index), ndim)
         rows = chunk_tables.RowFinder.of(staged).find(index)
@@ -222,9 +223,8 @@ class View:
 
     def array_table(self, path: str) -> ChunkTable:
         """Return all references of an array, sorted by index. Raises ``NodeNotFoundError``."""
-        node = self.array(path)
+        node, staged = self._array_now(path)
         committed = self._reader(node).table()
-        staged = self._staged(node)
         if staged is None:
             return committed
         return chunk_tables.stored(chunk_tables.overlay(committed, staged))
@@ -275,10 +275,22 @@ class View:
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _reader(self, node: ArrayNode) -> ArrayReader:
-        if node.id not in self._readers:
-            self._readers[node.id] = ArrayReader(self.assets, node)
-        return self._readers[node.id]
+    def _unchanging(self) -> AbstractContextManager[object]:
+        """Keep other threads from changing the session meanwhile."""
+        return nullcontext() if self.read_only else self.lock
+
+    def _array_now(self, path: str) -> tuple[ArrayNode, ChunkTable | None]:
+        """Return an array and what is staged of it, both of one moment."""
+        with self._unchanging():
+            node = self.array(path)
+            return node, self._staged(node)
 
     def _staged(self, node: ArrayNode) -> ChunkTable | None:
-        return None if self._staging is None else self._staging.table(node.id)
+        with self._unchanging():  # tables that were staged one by one are joined for this
+            return None if self._staging is None else self._staging.table(node.id)
+
+    def _reader(self, node: ArrayNode) -> ArrayReader:
+        found = self._readers.get(node.id)
+        if found is None or found.manifests is not node.manifests:  # of before a commit
+            found = self._readers[node.id] = ArrayReader(self.assets, node)
+        return found

@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 
 class ChangeSet:
-    """Uncommitted changes on top of one snapshot."""
+    """Uncommitted changes on top of one snapshot.
+
+    Tables are joined when they are first read. So threads that read them hold the session's lock,
+    or join them before.
+    """
 
     def __init__(
         self,
@@ -93,6 +97,11 @@ class ChangeSet:
         alive = {node.id for node in self.nodes.values()}
         found = {key: self.table(key) for key in self._tables.keys() | self._under if key in alive}
         return {key: table for key, table in found.items() if table is not None}
+
+    def join_tables(self) -> None:
+        """Join tables, so that those who read join none until more is staged."""
+        for node in self._tables:
+            self._own(node)
 
     def ours(self) -> Ours:
         """Return the changes for conflict detection."""
@@ -182,7 +191,8 @@ class ChangeSet:
         if not parts:
             return None
         if len(parts) > 1:
-            parts[:] = [tables.overlaid(parts)]
+            some = parts.copy()  # another thread may stage more meanwhile
+            parts[: len(some)] = [tables.overlaid(some)]
         return parts[0]
 
     def _stage(self, node: Node, chunks: ChunkTable) -> None:

@@ -293,7 +293,8 @@ def _compiled(cls: type, name: str, how: dict[str, bool]) -> Any:
         inside["__post_init__"] = None
     wanted = {"init": name == "__init__", "repr": name == "__repr__"}
     wanted["eq"] = name == "__eq__"
-    wanted["frozen"] = how["frozen"] and name == "__init__"  # initialized otherwise
+    if name == "__init__":  # which sets frozen fields otherwise, and defaults only where slots are
+        wanted |= {"frozen": how["frozen"], "slots": "__slots__" in vars(cls)}
     same: Any = type(cls.__name__, (), inside)
     method = vars(dataclasses.dataclass(**wanted)(same))[name]
     method.__qualname__ = f"{cls.__qualname__}.{name}"

@@ -32,6 +32,7 @@ def classes(decorate, options):
         name: str = "a"
         parts: list = dataclasses.field(default_factory=list, repr=False)
         kind: ClassVar[str] = "point"
+        uses: int = dataclasses.field(default=0, init=False)
 
         def __post_init__(self):
             if self.x == 13:
@@ -73,6 +74,7 @@ def seen(cls):
         lambda: dataclasses.asdict(made[0]),
         lambda: copy.copy(made[0]).x,
         lambda: made[0].parts is not made[-1].parts,
+        lambda: cls(1).uses,
     ):
         try:
             output.append(act())

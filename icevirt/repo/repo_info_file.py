@@ -260,8 +260,8 @@ class RepoInfoFile:
             return None
         last = self._last
         info = last.info if last is not None and last.raw == raw else file.decode(raw)
-        self._last = RepoObject(info, raw, version)
-        return self._last
+        self._last = found = RepoObject(info, raw, version)
+        return found  # other threads may have replaced the last one with an older one
 
 
 class ClockCheck:

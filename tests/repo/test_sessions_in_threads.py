@@ -8,6 +8,7 @@ import pytest
 from icevirt.model.chunks import ChunkTable
 from icevirt.repo.commits import change_set
 from icevirt.repo.reader import ArrayReader
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import chunk_tables
 from repo.support import array_json
 
@@ -109,3 +110,24 @@ def test_a_node_added_while_another_thread_lists_is_listed(session, monkeypatch)
     assert session.snapshot.find("/a") is not None
     changes[0].result()
     assert session.snapshot.find("/b") is not None
+
+
+def test_what_a_thread_reads_of_the_repo_is_not_what_another_one_read_earlier(repo, session):
+    class Overtaken(RepoInfoFile):
+        """Another thread, which read before a commit, remembers that after each read here."""
+
+        older = None
+
+        @property
+        def _last(self):
+            return self.older
+
+        @_last.setter
+        def _last(self, read):
+            self.older = self.older or read
+
+    file = Overtaken(repo.storage)
+    file.read()
+    written(session, 0)
+    made = session.commit("a chunk")
+    assert str(file.read().info.branches["main"]) == made

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from asyncio import AbstractEventLoop, Future
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import sub
 from typing import TYPE_CHECKING, Any
@@ -85,32 +85,22 @@ class RequestBatcher:
     def _answer(self, waiting: Sequence[_Waiting], loop: AbstractEventLoop) -> None:
         """Answer requests, or begin to; an error answers all callers."""
         try:
-            work = self._answer_now(waiting, loop)
+            wanted = sort_out([one.request for one in waiting])
+            if not self._reader.is_at_hand(wanted):
+                self._look_up(waiting, wanted, loop)
+                return
+            found = self._locate(wanted)
+            # a lone reader gains nothing from threads; several copy large chunks side by side
+            most = _QUICK if self._tasks or len(waiting) > 1 else None
+            pairs = zip(waiting, found, strict=True)
+            self._read([pair for pair in pairs if not _at_once(*pair, most)], loop)
         except Exception as error:  # noqa: BLE001 - each request gets it
-            for one in waiting:
-                one.give(error)
-            return
-        if work is not None:
-            started(work, self._tasks).add_done_callback(partial(_ended, waiting))
-
-    def _answer_now(
-        self, waiting: Sequence[_Waiting], loop: AbstractEventLoop
-    ) -> Coroutine[Any, Any, None] | None:
-        """Answer where nothing has to be waited for; return what remains to be run."""
-        wanted = sort_out([one.request for one in waiting])
-        if not self._reader.is_at_hand(wanted):
-            return self._look_up(waiting, wanted, loop)
-        found = self._locate(wanted)
-        # a lone reader gains nothing from threads; several copy large chunks side by side
-        most = _QUICK if self._tasks or len(waiting) > 1 else None
-        pairs = zip(waiting, found, strict=True)
-        slow = self._send_away([pair for pair in pairs if not _at_once(*pair, most)], loop)
-        return self._threads.read(slow) if slow else None
+            _give_all(waiting, error)
 
     def _look_up(
         self, waiting: Sequence[_Waiting], wanted: GroupedRequests, loop: AbstractEventLoop
-    ) -> Coroutine[Any, Any, None] | None:
-        """Return what answers where manifests have to be fetched, decompressed or decoded.
+    ) -> None:
+        """Begin to answer where manifests have to be fetched, decompressed or decoded.
 
         One thread at a time looks into an array. Several would make room for one another's
         manifests; and what is requested meanwhile is looked up together.
@@ -118,36 +108,42 @@ class RequestBatcher:
         arrays, busy = {chunks.path for chunks in wanted.chunks}, self._busy.setdefault(loop, set())
         if not busy.isdisjoint(arrays):
             self._postponed.setdefault(loop, []).extend(waiting)
-            return None
+            return
         busy |= arrays
-        return self._in_thread(waiting, wanted, arrays)
-
-    async def _in_thread(
-        self, waiting: Sequence[_Waiting], wanted: GroupedRequests, arrays: set[str]
-    ) -> None:
-        """Look up in a thread, and read there what one thread reads anyway."""
 
         def work(wanted: GroupedRequests) -> list[Outcome]:
             return self._threads.read_here(self._locate(wanted))
 
-        loop = asyncio.get_running_loop()
+        task = started(_or_error(work, wanted, len(waiting)), self._tasks)
+        # called even where the task was cancelled before it began
+        task.add_done_callback(partial(self._looked_up, waiting, arrays, loop))
+
+    def _looked_up(
+        self,
+        waiting: Sequence[_Waiting],
+        arrays: set[str],
+        loop: AbstractEventLoop,
+        task: asyncio.Task[list[Outcome]],
+    ) -> None:
+        """Answer what a thread looked up and perhaps read, and what was requested meanwhile."""
+        self._busy[loop] -= arrays
+        postponed = self._postponed.pop(loop, [])
+        if task.cancelled():
+            _ended([*waiting, *postponed], task)
+            return
+        if postponed:
+            self._answer(postponed, loop)
         try:
-            found = await _or_error(work, wanted, len(waiting))
-        except asyncio.CancelledError:  # with its loop
-            for one in self._postponed.pop(loop, ()):
-                one.answer.cancel()
-            raise
-        finally:
-            self._busy[loop] -= arrays
-            if postponed := self._postponed.pop(loop, None):
-                self._answer(postponed, loop)
-        pairs = zip(waiting, found, strict=True)
-        rest = [
-            pair
-            for pair in pairs
-            if isinstance(pair[1], InObject | InSource | InRemote) or not _at_once(*pair, None)
-        ]
-        await self._threads.read(self._send_away(rest, loop))
+            pairs = zip(waiting, task.result(), strict=True)
+            self._read([pair for pair in pairs if not _is_given(*pair)], loop)
+        except Exception as error:  # noqa: BLE001 - each request gets it
+            _give_all(waiting, error)
+
+    def _read(self, pairs: Sequence[tuple[_Waiting, Outcome]], loop: AbstractEventLoop) -> None:
+        """Begin to read what has to be waited for."""
+        if slow := self._send_away(pairs, loop):
+            task = started(self._threads.read(slow), self._tasks)
+            task.add_done_callback(partial(_ended, [waiting for waiting, _ in slow]))
 
     def _send_away(
         self, pairs: Sequence[tuple[_Waiting, Outcome]], loop: AbstractEventLoop
@@ -171,14 +167,24 @@ class RequestBatcher:
             return [self._locate(sort_out([request]))[0] for request in wanted.requests]
 
 
-def _ended(waiting: Sequence[_Waiting], task: asyncio.Task[None]) -> None:
+def _ended(waiting: Sequence[_Waiting], task: asyncio.Task[Any]) -> None:
     """Let no caller wait forever, whatever happened to what answers them."""
     if task.cancelled():  # with its loop
         for one in waiting:
             one.answer.cancel()
     elif isinstance(error := task.exception(), Exception):
-        for one in waiting:
-            one.give(error)
+        _give_all(waiting, error)
+
+
+def _give_all(waiting: Sequence[_Waiting], error: Exception) -> None:
+    for one in waiting:
+        one.give(error)
+
+
+def _is_given(waiting: _Waiting, found: Outcome) -> bool:
+    """Answer with what was looked up or read; say whether it was more than a place."""
+    is_place = isinstance(found, InObject | InSource | InRemote)
+    return not is_place and _at_once(waiting, found, None)
 
 
 def _at_once(waiting: _Waiting, found: Outcome, most: int | None) -> bool:

@@ -202,6 +202,22 @@ def test_a_loop_may_end_while_a_manifest_is_opened_and_another_goes_on(store, ga
     assert asyncio.run(value(store, 3)) == 3
 
 
+@pytest.mark.parametrize("turns", range(5), ids=lambda turns: f"after {turns} turns of the loop")
+def test_a_loop_whose_tasks_are_all_cancelled_reads_on(store, turns):
+    """Also where the task that looks into an array had not begun."""
+
+    async def read():
+        given_up = [asyncio.ensure_future(value(store, number)) for number in range(3)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.gather(*given_up, return_exceptions=True)
+        return await asyncio.wait_for(value(store, 3), 20)
+
+    assert asyncio.run(read()) == 3
+
+
 def test_an_error_while_a_manifest_is_opened_is_raised_for_each_request(store, monkeypatch):
     def refuse(_assets, _key):
         raise icevirt.errors.StorageError("away")

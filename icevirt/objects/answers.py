@@ -86,6 +86,14 @@ def changed(url: str, checksum: Checksum, meta: Meta) -> StorageError | None:
     return stale(url, checksum.last_modified, meta.last_modified) if is_newer else None
 
 
+def are_alike(one: Meta, other: Meta) -> bool:
+    """Say whether two answers may be parts of one version of an object, as RFC 9110 asks for."""
+    if one.etag and other.etag and not (is_weak(one.etag) or is_weak(other.etag)):
+        return one.etag == other.etag
+    facts = (one.size, other.size), (one.last_modified, other.last_modified)
+    return all(None in pair or pair[0] == pair[1] for pair in facts)
+
+
 def stale(url: str, recorded: object, found: object) -> StaleReferenceError:
     """Return the error of an object that is no longer what was scanned."""
     return StaleReferenceError(
@@ -94,6 +102,15 @@ def stale(url: str, recorded: object, found: object) -> StaleReferenceError:
         location=url,
         recorded=recorded,
         found=found,
+    )
+
+
+def torn(url: str) -> StorageError:
+    """Return the error of an object that was replaced between the requests for one chunk."""
+    return StorageError(
+        "a source file changed while a chunk of it was read",
+        do="Read again when it no longer changes.",
+        location=url,
     )
 
 

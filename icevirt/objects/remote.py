@@ -136,10 +136,12 @@ def assembled(
 ) -> Body | Exception:
     """Return a range cut out of answers that hold it together, or why there is none."""
     got: list[memoryview] = []
-    end = part.offset + part.length
+    end, first = part.offset + part.length, held[0]
     for answer in held:
         if not isinstance(answer, ObjectBytes):
             return answer or StorageError("a request was not answered")
+        if isinstance(first, ObjectBytes) and not answers.are_alike(first.meta, answer.meta):
+            return answers.torn(part.source.grant.url)
         low = max(part.offset - answer.begin, 0)
         got.append(memoryview(answer.body)[low : max(end - answer.begin, 0)])
     available = sum(map(len, got))

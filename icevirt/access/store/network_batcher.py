@@ -17,6 +17,7 @@ from __future__ import annotations
 from asyncio import Task, TimerHandle, get_running_loop
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import field
 from typing import Any
 
@@ -153,10 +154,12 @@ class ReadAhead:
             windows = None if reading is None else reading.over(part)
             if windows is None or any(each.failed for each in windows):
                 rest.append((part, give))
-            elif all(each.answer.done() for each in windows):
-                give(remote.assembled(part, [each.answer.result() for each in windows]))
-            else:
+            elif not all(each.answer.done() for each in windows):
                 started(_given(part, give, windows), self._tasks)
+            elif isinstance(body := _within(part, windows), Exception):
+                rest.append((part, give))
+            else:
+                give(body)
         self._look_ahead([part for part, _ in wanted])
         return rest
 
@@ -205,7 +208,15 @@ class ReadAhead:
 
 async def _given(part: RemoteRange, give: Give, windows: Sequence[_Window]) -> None:
     """Give a range when its windows arrived; fetch it by itself if one of them fails."""
-    try:
-        give(remote.assembled(part, [await each.answer for each in windows]))
-    except Exception:  # noqa: BLE001 - any error is raised where this range is read
-        await remote.fetch_async([part], lambda _row, body: give(body))
+    with suppress(Exception):  # any error is raised where this range is read
+        for each in windows:
+            await each.answer
+        if not isinstance(body := _within(part, windows), Exception):
+            give(body)
+            return
+    await remote.fetch_async([part], lambda _row, body: give(body))
+
+
+def _within(part: RemoteRange, windows: Sequence[_Window]) -> Body | Exception:
+    """Return a range out of windows that arrived."""
+    return remote.assembled(part, [each.answer.result() for each in windows])

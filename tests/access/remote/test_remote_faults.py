@@ -1,6 +1,8 @@
 """Servers and networks that fail: what is tried again, what is told, and after how long."""
 
 import time
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +12,7 @@ import icevirt
 from access.remote.objects import CHUNK, refer, values
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.model.config.document import ObjectStoreConfig
+from icevirt.objects import remote
 from icevirt.objects.answers import Meta
 from icevirt.objects.http import client
 from icevirt.objects.http.client import RetryPolicy, site_of
@@ -256,6 +259,28 @@ def test_an_object_that_changes_between_two_requests_does_not_pass(server, tmp_p
     server.files.put("data/a.bin", VALUES[::-1].tobytes())
     with pytest.raises(icevirt.errors.StaleReferenceError):
         array[1]
+
+
+@pytest.mark.parametrize("lacking", [[], ["etag"]], ids=["an etag", "only a time"])
+def test_no_chunk_is_of_two_versions_of_an_object(server, tmp_path, monkeypatch, lacking):
+    """Without a recorded checksum any version may be read, but one at a time."""
+
+    versions = iter(("", "of the other version"))
+
+    def as_one_of_two(response):
+        if not (version := next(versions)):
+            return without(*lacking).change(response)
+        later = {"etag": f'"{version}"', "last-modified": "Sun, 13 Sep 2020 12:26:41 GMT"}
+        body = bytes(255 - byte for byte in response.body)
+        other = replace(response, headers=response.headers | later, body=body)
+        return without(*lacking).change(other)
+
+    monkeypatch.setattr(remote, "Coalescing", partial(remote.Coalescing, most=CHUNK // 2))
+    array = made(server, tmp_path).array()
+    server.rules.add(Fault(change=as_one_of_two), times=2)
+    with pytest.raises(StorageError, match="changed while a chunk of it was read"):
+        array[0]
+    np.testing.assert_array_equal(array[0], VALUES[0])
 
 
 def test_weak_etags_of_the_server_are_counted_when_recorded_so(server, tmp_path):

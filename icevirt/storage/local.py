@@ -348,8 +348,8 @@ def local_filesystem_storage(
         path: A path, or a ``file://`` URL.
         wait_for_disk: False for scratch repositories that are made again if they are lost: writes
             return before the disk has them, so a power cut or a crash of the machine may lose them
-            or damage the repository. A killed process damages nothing. It is never persisted: each
-            writer decides for itself.
+            or damage the repository, with what others commit after them. A killed process damages
+            nothing. It is never persisted: each writer decides for itself.
     """
     return LocalStorage(path, wait_for_disk=wait_for_disk)
 

@@ -7,11 +7,13 @@ change or commit the session: they hold its lock, as does what looks at several 
 from __future__ import annotations
 
 import importlib
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +35,9 @@ from icevirt.versioning import chunk_tables
 if TYPE_CHECKING:
     from icevirt.model.config.document import RepositoryConfig, VirtualChunkContainer
     from icevirt.repo.commits.change_set import ChangeSet
+
+
+_locks: WeakSet[Any] = WeakSet()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +90,7 @@ class View:
         self._mode = mode
         self.lock = threading.RLock()
         """Hold it while you change a writable session in threads."""
+        _locks.add(self.lock)
         self._committer: int | None = None  # the thread that is committing
         self._staging: ChangeSet | None = None
         self._seen: Snapshot | None = None
@@ -294,3 +300,12 @@ class View:
         if found is None or found.manifests is not node.manifests:  # of before a commit
             found = self._readers[node.id] = ArrayReader(self.assets, node)
         return found
+
+
+def _unlock_in_child() -> None:
+    """Let a forked child not wait for a thread of its parent that held a lock."""
+    for lock in list(_locks):
+        lock._at_fork_reinit()  # noqa: SLF001 - as the locks of the standard library
+
+
+os.register_at_fork(after_in_child=_unlock_in_child)

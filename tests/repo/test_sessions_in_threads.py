@@ -1,5 +1,8 @@
 """Threads that look at a writable session lose nothing that others write, and see whole states."""
 
+import os
+import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
@@ -131,3 +134,25 @@ def test_what_a_thread_reads_of_the_repo_is_not_what_another_one_read_earlier(re
     written(session, 0)
     made = session.commit("a chunk")
     assert str(file.read().info.branches["main"]) == made
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_child_forked_while_another_thread_changes_the_session_reads_it(session):
+    written(session, 1)
+    holds, ends = threading.Event(), threading.Event()
+
+    def hold():
+        with session.lock:
+            holds.set()
+            ends.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holds.wait()
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        os._exit(int(session.references("/a", np.array([[1]])).length[0]))
+    ends.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 48

@@ -3,7 +3,7 @@
 import asyncio
 import pickle
 import threading
-import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -266,17 +266,18 @@ def test_large_chunks_asked_for_together_are_read_in_threads(virtual, monkeypatc
 
 def test_as_many_threads_read_as_reading_takes_time(virtual, monkeypatch):
     """Four threads that open cached files take twice the processor time of one."""
-    store, runs, slow = virtual.store(), [], [0.0]
+    store, runs, slow, now = virtual.store(), [], [0.0], [0.0]
     wait, one_thread = locating.InSource.wait, request_batcher._one_thread
 
     def noted(one):
-        time.sleep(slow[0])
+        now[0] += slow[0]
         return wait(one)
 
     async def counted(pairs):
         runs.append(len(pairs))
-        return min(await one_thread(pairs), 0.0 if not slow[0] else 9.0)
+        return await one_thread(pairs)
 
+    monkeypatch.setattr(request_batcher, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     monkeypatch.setattr(locating.InSource, "now", lambda _self: None)
     monkeypatch.setattr(locating.InSource, "wait", noted)
     monkeypatch.setattr(request_batcher, "_one_thread", counted)

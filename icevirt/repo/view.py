@@ -305,7 +305,8 @@ class View:
 def _unlock_in_child() -> None:
     """Let a forked child not wait for a thread of its parent that held a lock."""
     for lock in list(_locks):
-        lock._at_fork_reinit()  # noqa: SLF001 - as the locks of the standard library
+        if not lock._is_owned():  # noqa: SLF001 - by the thread that forked and goes on
+            lock._at_fork_reinit()  # noqa: SLF001 - as the locks of the standard library
 
 
 os.register_at_fork(after_in_child=_unlock_in_child)

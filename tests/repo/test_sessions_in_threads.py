@@ -156,3 +156,12 @@ def test_a_child_forked_while_another_thread_changes_the_session_reads_it(sessio
     ends.set()
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 48
+
+
+def test_a_thread_that_forks_while_it_holds_the_lock_releases_it_in_the_child(session):
+    with session.lock:
+        child = os.fork()
+    if not child:
+        signal.alarm(20)
+        os._exit(in_thread(session.lock.acquire).result())
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1

@@ -64,7 +64,11 @@ class Site(WebPrefix):
             UnauthorizedError: It is redirected to where nothing was authorised.
             StorageError: The server refuses, or keeps failing; or ``check`` raises it.
         """
-        return self.get_at(f"{self.origin}/{quote(key, safe=SAFE)}", begin, end, check)
+        return self.get_at(self.url_of(key), begin, end, check)
+
+    def url_of(self, key: str) -> str:
+        """Return the URL of a file; ``key`` counts from the server's root."""
+        return f"{self.origin}/{quote(key, safe=SAFE)}"
 
     def get_at(self, url: str, begin: int, end: int, check: Check, query: str = "") -> ObjectBytes:
         """Do what `get` does with a URL below the prefix.
@@ -76,7 +80,7 @@ class Site(WebPrefix):
 
     async def get_async(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
         """Do what `get` does; the event loop itself receives small ranges, where it can."""
-        asked = _Asked(self, f"{self.origin}/{quote(key, safe=SAFE)}", begin, end, check, "")
+        asked = _Asked(self, self.url_of(key), begin, end, check, "")
         async with HOSTS.limit(self.host):
             exchange, server = None, self._server
             if self.renewable is None and end - begin <= _IN_LOOP and not server.is_down:

@@ -58,6 +58,11 @@ def answers_range_sets(site: WebPrefix) -> bool | None:
     return failed < _FAILURES
 
 
+def forget() -> None:
+    """Forget which servers answer."""
+    _FAILED.clear()
+
+
 def range_sets(ranges: Sequence[Range], most: int) -> list[list[Range]]:
     """Divide ranges into sets for one request each, of ``most`` bytes unless a range has more."""
     sets: list[list[Range]] = []

@@ -142,9 +142,7 @@ class _RangeSetRequest(FileRequest[list["Body"]]):
         if response.length is not None and response.length > most:
             raise MultipartError("the answer is too long")
         with talking():
-            body = response.read(most + 1 if response.length is None else None)
-        if len(body) > most:
-            raise MultipartError("the answer is too long")
+            body = response.read(most if response.length is None else None)
         assert self._opened.size is not None, "a file that was opened has a size"
         return bodies_of(parts_of(body, boundary), self._ranges, self._opened.size)
 

@@ -18,6 +18,7 @@ from icevirt.objects.answers import unreachable
 from icevirt.objects.http import client, connections, range_set
 from icevirt.objects.http.client import site_of
 from icevirt.objects.http.connections import CONNECTIONS, Origin
+from icevirt.objects.http.request import TryAgainError
 from icevirt.objects.remote_source import RemoteSource
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
@@ -233,6 +234,16 @@ def test_an_idle_connection_that_the_server_closed_is_no_failure(server):
             look(source, places)
     assert len(sets(server)) == 3
     assert range_set.answers_range_sets(site_of(server.url + "/data/"))
+
+
+def test_connections_that_keep_ending_are_a_failure(server, monkeypatch):
+    def once(_request):
+        raise TryAgainError("hung up", 0.0)
+
+    with RemoteSource(server.url + "/data/a.bin") as source:
+        monkeypatch.setattr(range_set._RangeSetRequest, "once", once)
+        look(source, PLACES[0])
+        assert source.requests == 1 + 1 + 3
 
 
 def test_a_file_that_changed_is_noticed(server):

@@ -67,7 +67,8 @@ BAD = {
     "nothing": b"",
     "no delimiter": FILE,
     "another delimiter": answer().replace(b"--x1", b"--x2"),
-    "a longer delimiter": answer().replace(b"--x1", b"--x12"),
+    "a longer delimiter": answer().replace(b"--x1\r\n", b"--x12\r\n"),
+    "no line end before a delimiter": part(16, 48) + b"xx" + answer(RANGES[1:])[2:],
     "no part": CLOSE,
     "a preamble": b"This is a message" + answer(),
     "something behind": answer() + b"x",
@@ -95,7 +96,8 @@ BAD = {
     "a part beyond its file": part(16, 48, size=40) + answer(RANGES[1:]),
     "a part that ends before it begins": part(48, 16, b"") + answer(RANGES[1:]),
     "no range": answer().replace(b"Content-Range", b"Content-Rang"),
-    "two ranges of a part": part(16, 48, head=b"Content-Range: bytes 0-1/9\r\n") + answer([]),
+    "two ranges of a part": part(16, 48, head=b"Content-Range: bytes 0-1/9\r\n")
+    + answer(RANGES[1:]),
     "other units": answer().replace(b"bytes ", b"lines "),
     "numbers too large": answer().replace(b"bytes 16-", b"bytes %b-" % (b"9" * 30)),
     "numbers that are none": answer().replace(b"bytes 16-", b"bytes +16-"),
@@ -117,7 +119,9 @@ BAD = {
     "a header with a zero": answer().replace(b"a/b", b"a\0b"),
     "line ends of Unix": answer().replace(b"\r\n", b"\n"),
     "a line end within a header": answer().replace(b"a/b", b"a\nb"),
-    "a head that does not end": part(16, 48, head=b"X: %b\r\n" % (b"x" * 2000)) + CLOSE,
+    "a head that does not end": (
+        part(16, 48, head=b"X: %b\r\n" % (b"x" * 2000)) + answer(RANGES[1:])
+    ),
     "a head without end": b"\r\n--x1\r\n" + b"x: y\r\n" * 1000,
 }
 

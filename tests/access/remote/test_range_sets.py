@@ -291,6 +291,14 @@ def test_large_reads_are_requests_of_4_mib_as_before(server):
     assert len(sets(server)) == 1
 
 
+def test_ranges_are_divided_by_bytes_and_by_number():
+    tiny = [(10 * number, 10 * number + 1) for number in range(130)]
+    assert [len(each) for each in range_set.range_sets(tiny, 1000)] == [64, 64, 2]
+    large = [(0, 9), (20, 120), (200, 250), (300, 350), (400, 401)]
+    assert range_set.range_sets(large, 100) == [large[:1], large[1:2], large[2:4], large[4:]]
+    assert range_set.range_sets([], 100) == []
+
+
 HOSTS = {
     "https://bucket.s3.eu-west-1.amazonaws.com/a/": False,
     "https://s3.cn-north-1.amazonaws.com.cn/bucket/": False,

@@ -40,9 +40,10 @@ Require all granted
 </Directory>
 """
 
+# one process each: whoever kills it ends all of it
 PROGRAMS = {
     "nginx": (_NGINX, ["nginx", "-e", "{home}/errors", "-c", "{home}/conf"]),
-    "apache2": (_APACHE, ["apache2", "-DFOREGROUND", "-f", "{home}/conf"]),
+    "apache2": (_APACHE, ["apache2", "-X", "-f", "{home}/conf"]),
 }
 
 

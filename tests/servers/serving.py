@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
     def send(self, response: Response, cut: int | None) -> None:
         self.send_response_only(response.status)
         headers = {"date": self.date_time_string(), **response.headers}
-        if response.status not in (204, 304):
+        if response.status not in (204, 304) and "transfer-encoding" not in headers:
             headers.setdefault("content-length", str(len(response.body)))
         for name, value in headers.items():
             self.send_header(name, value)

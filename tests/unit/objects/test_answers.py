@@ -5,7 +5,7 @@ from email.message import Message
 import pytest
 
 from icevirt.errors import StorageError
-from icevirt.objects.http import client
+from icevirt.objects.http import heads
 from icevirt.objects.source import LocalSource
 from icevirt.objects.source_lists.formats import rows_of
 
@@ -23,21 +23,21 @@ NUMBERS = ("", "x", "-1", "\xb2", "\u0663", "1.5", "9" * 20, "9" * 5000, "1e5")
 
 @pytest.mark.parametrize("date", DATES)
 def test_a_date_that_is_none_is_unknown(date):
-    found = client._seconds(date)
+    found = heads._seconds(date)
     assert found is None or isinstance(found, float)
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_number_that_is_none_is_unknown(number):
-    assert client._retry_after(number) is None
+    assert heads.retry_after(number) is None
     headers = Message()
     headers["etag"] = '"a"'
-    assert client._meta(headers, number).size is None
+    assert heads.meta_of(headers, number).size is None
 
 
 @pytest.mark.parametrize("output", ["bytes 0-\u0663/9", f"bytes 0-{'9' * 5000}/*", "bytes -1-2/3"])
 def test_a_range_that_is_none_is_no_range(output):
-    assert client._RANGE.fullmatch(output) is None
+    assert heads.content_range(output) is None
 
 
 MEMORY = "/proc/self/mem"  # whose first page nobody has: the kernel answers EIO

@@ -321,10 +321,9 @@ class FoldingStrings(Strings):
         held = self._blocks[at]
         if isinstance(held, Strings):
             return held
-        if self._last is None or self._last[0] != at:
-            vars(self)["_last"] = (at, _unfolded(held))
-        last = self._last
-        assert last is not None
+        last = self._last  # read once: other threads open other blocks
+        if last is None or last[0] != at:
+            last = vars(self)["_last"] = (at, _unfolded(held))
         return last[1]
 
     def _one(self, row: int) -> str:

@@ -125,6 +125,7 @@ def _walked(source: ByteSource, file: HeldFile, group: str) -> tuple[RawFile | N
         with suppress(NotUnderstoodError):
             url = source.file.url
             return raw, known_walk(raw, file, url) or plain_walk(raw, file, url)
+        raw.space.seen = None  # what was read until then is not all
     if raw is None:
         raw = RawFile.of(source, base=file.fid.get_create_plist().get_userblock())
     url = source.file.url

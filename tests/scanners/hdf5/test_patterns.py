@@ -216,6 +216,51 @@ def test_no_images_are_made_of_files_that_are_all_different(walked, tmp_path):
     assert metadata_image._images.vain == metadata_image._VAIN
 
 
+def by_themselves_and_in_a_row(paths):
+    """Return what scans say of files that remember nothing, and of all of them one after another."""
+    alone = [by_itself(path) for path in paths]
+    forget()
+    return alone, [scanned(path) for path in paths]
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_a_file_that_is_almost_like_an_earlier_one_is_no_image_of_it(libver, tmp_path):
+    """The second lacks values of a variable that the first has; the third has other headers."""
+    paths = []
+    for written, units in ((True, "K"), (False, "K"), (False, "C")):
+        paths.append(tmp_path / f"{len(paths)}.h5")
+        with h5py.File(paths[-1], "w", libver=libver) as file:
+            for name in "ab":
+                made = file.create_dataset(name, (4, 8), "i4", chunks=(2, 8))
+                if name == "a":
+                    made.attrs["units"] = np.bytes_(units)
+                if name == "a" or written:
+                    made[:] = np.arange(32).reshape(4, 8)
+    alone, in_a_row = by_themselves_and_in_a_row(paths)
+    assert in_a_row == alone
+    assert scan_file(paths[2]).array("a").attributes.values == {"units": "C"}
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+@pytest.mark.parametrize("others", [1, 2], ids=["plain", "two names of a type"])
+def test_what_stands_where_another_file_has_a_named_type_is_found(others, libver, tmp_path):
+    """The links of all files are equal, and so are the addresses that they lead to."""
+    paths = []
+    for kind in ("group", "type", "group", "type", "dataset"):
+        paths.append(tmp_path / f"{len(paths)}.h5")
+        with h5py.File(paths[-1], "w", libver=libver) as file:
+            file["a"] = np.dtype("f4")
+            for number in range(1, others):
+                file[f"b{number}"] = file["a"]
+            file["z"] = np.dtype("i4") if kind == "type" else np.arange(4)
+            if kind == "group":
+                del file["z"]
+                file["z/inside"] = np.arange(4)
+    alone, in_a_row = by_themselves_and_in_a_row(paths)
+    assert in_a_row == alone
+    assert [scanned(path).count("ScannedArray(") for path in paths] == [1, 0, 1, 0, 1]
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 def test_no_damaged_byte_hides_behind_the_metadata_of_another_file(libver, tmp_path):

@@ -132,7 +132,7 @@ class _Images:
     def first(self, begin: Hashable, image: MetadataImage) -> None:
         self.vain = 0
         known = self.known.get(begin, ())
-        if known[0] is not image:
+        if not known or known[0] is not image:
             self.known[begin] = (image, *(each for each in known if each is not image))
 
 
@@ -153,6 +153,7 @@ def known_walk(raw: RawFile, file: HeldFile, url: str) -> Walk | None:
             walk = image.walk(raw, file, url)
             _images.first(begin, image)
             return walk
+        raw.forget()  # headers of the image that were taken for those of the file
     return None
 
 

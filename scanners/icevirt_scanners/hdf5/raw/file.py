@@ -120,6 +120,10 @@ class RawFile:
         self._headers[address] = found
         return found
 
+    def forget(self) -> None:
+        """Forget all headers, so that they are read again."""
+        self._headers.clear()
+
 
 def _old_root(space: Space, version: int) -> int:
     wide = space.address_width

@@ -50,7 +50,7 @@ from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.relocate import RelocateTask
 from icevirt.tasks.relocate import relocate as run_relocate
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup
 from icevirt.versioning.config_merge import persistable
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
@@ -190,7 +190,7 @@ class _RelocateWork:
         config = RepositoryConfig.from_document(dict(current.info.config or {}))
         encoding = ManifestEncoding.of_config(config.document)
         assets = Assets(self.storage, manifests=encoding)
-        base = assets.snapshot(repo_updates.branch_tip(current.info, self.branch))
+        base = assets.snapshot(lookup.branch_tip(current.info, self.branch))
         decided = self._decide(config)
         if decided != self.decided:
             self.done, self.found, self.decided = {}, Moved(), decided

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.ids import ObjectId12
-from icevirt.model.json import JSONObject
 from icevirt.model.strings import Strings
 
 if TYPE_CHECKING:
     from icevirt.model.generation import OldFormat
+    from icevirt.model.json import JSONObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,6 @@ from icevirt.objects.staleness import OnStale
 from icevirt.repo.assets import Assets
 from icevirt.repo.history.api import RepositoryHistory
 from icevirt.repo.maintenance.api import Maintenance
-from icevirt.repo.maintenance.inspection import Inspection
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.repo.session import Sessions
 from icevirt.repo.settings import Settings
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from icevirt.repo.authorization import Authorization
 
 
-class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance):
+class Repository(Sessions, RepositoryHistory, Settings, Maintenance):
     """An Icechunk repository. Get one from `create`, `open` or `open_or_create`.
 
     Examples:

@@ -19,7 +19,7 @@ from icevirt.planning.reader_support import readers_of_document
 from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks
 from icevirt.repo.repository import Repository
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup
 from icevirt.versioning.history.timestamps import shown
 
 
@@ -54,7 +54,7 @@ def summary(
         snapshot_id=str(snapshot.id),
         message=snapshot.message,
         written_at=shown(snapshot.flushed_at),
-        snapshots=sum(1 for _ in repo_updates.ancestry(info, snapshot.id)),
+        snapshots=sum(1 for _ in lookup.ancestry(info, snapshot.id)),
         containers=tuple(map(entry_of, containers)),
         groups=tuple(
             GroupSummary(path=node.path, attributes=document_of(node).get("attributes") or {})

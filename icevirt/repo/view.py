@@ -20,17 +20,17 @@ from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.arguments import index_row
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
 from icevirt.objects.staleness import OnStale, Staleness
 from icevirt.repo.assets import Assets
-from icevirt.repo.reader import ArrayReader, FoundChunks, joined
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import chunk_tables
 
 if TYPE_CHECKING:
     from icevirt.model.config.document import RepositoryConfig, VirtualChunkContainer
+    from icevirt.model.json import JSONObject
     from icevirt.repo.commits.change_set import ChangeSet
+    from icevirt.repo.reader import ArrayReader, FoundChunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +206,7 @@ class View:
             InvalidInputError: The indices do not fit the array's number of dimensions.
         """
         from icevirt.repo.commits.change_set import check_index
+        from icevirt.repo.reader import joined
 
         node = self.array(path)
         ndim = len(node.num_chunks)
@@ -276,6 +277,8 @@ class View:
     # -- inside ------------------------------------------------------------------------------
 
     def _reader(self, node: ArrayNode) -> ArrayReader:
+        from icevirt.repo.reader import ArrayReader
+
         if node.id not in self._readers:
             self._readers[node.id] = ArrayReader(self.assets, node)
         return self._readers[node.id]

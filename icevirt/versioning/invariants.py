@@ -21,7 +21,8 @@ from icevirt.model.metadata import document_of, grid_facts
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, ManifestRef, Node, Snapshot
 from icevirt.model.transaction_log import TransactionLog
-from icevirt.versioning.manifest_splitting import Boxes, grid_of
+from icevirt.versioning.manifest_boxes import Boxes
+from icevirt.versioning.manifest_splitting import grid_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

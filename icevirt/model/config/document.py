@@ -16,7 +16,6 @@ from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.model.arguments import checked
 from icevirt.model.config.settings import Number, OptionalSection, merged, unusable
-from icevirt.model.json import JSONObject
 from icevirt.model.strings import Strings
 from icevirt.redaction import redacted, without_secrets
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
         RepoUpdateRetryConfig,
         StorageSettings,
     )
+    from icevirt.model.json import JSONObject
 
 _SECTIONS = "icevirt.model.config.sections."
 

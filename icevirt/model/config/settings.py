@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any, Protocol, Self, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 from icevirt.errors import FormatError, IcevirtError, InvalidInputError
-from icevirt.model.json import JSONObject
+
+if TYPE_CHECKING:
+    from icevirt.model.json import JSONObject
 
 _WHOLE = (
     ("virtual_chunk_containers",),

@@ -135,9 +135,9 @@ def _made(cls: type, how: dict[str, bool], *, slots: bool, kw_only: bool) -> typ
     own = dict(vars(cls))
     types: dict[str, Any] = own.get("__annotations__", {})
     given = {"slots": slots, "kw_only": kw_only, "frozen": how["frozen"]}
-    inherits = any(hasattr(base, "__dataclass_fields__") for base in cls.__mro__[1:])
+    inherits = hasattr(cls, "__dataclass_fields__")
     made: Any
-    if inherits or not cls.__doc__ or any(map(_SPECIAL.search, map(str, types.values()))):
+    if inherits or not cls.__doc__ or _SPECIAL.search(" ".join(map(str, types.values()))):
         made = _general(cls, types, given, inherits=inherits)
         protects = how["frozen"] and not inherits
         methods = _methods(own, how, partial(dataclasses.fields, made), slots, protects)

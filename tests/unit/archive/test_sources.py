@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.model import strings
-from icevirt.model.strings import FoldingStrings, Strings
+from icevirt.model.folding_strings import FoldingStrings
+from icevirt.model.strings import Strings
 
 FILES = st.lists(
     st.builds(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 _DEFAULTS = {"init": True, "repr": True, "eq": True, "frozen": False}
 
 
-_SPECIAL = re.compile("ClassVar|InitVar|KW_ONLY")
+_SPECIAL = ("ClassVar", "InitVar", "KW_ONLY")
 _REPLACE: Any = getattr(  # of Python 3.13, for `copy.replace`
     dataclasses.dataclass(init=False, repr=False, eq=False)(type("Any", (), {"__doc__": "Any."})),
     "__replace__",
@@ -137,7 +136,7 @@ def _made(cls: type, how: dict[str, bool], *, slots: bool, kw_only: bool) -> typ
     given = {"slots": slots, "kw_only": kw_only, "frozen": how["frozen"]}
     inherits = hasattr(cls, "__dataclass_fields__")
     made: Any
-    if inherits or not cls.__doc__ or _SPECIAL.search(" ".join(map(str, types.values()))):
+    if inherits or not cls.__doc__ or _has_special(" ".join(map(str, types.values()))):
         made = _general(cls, types, given, inherits=inherits)
         protects = how["frozen"] and not inherits
         methods = _methods(own, how, partial(dataclasses.fields, made), slots, protects)
@@ -261,11 +260,16 @@ class _Later:
         return getattr(self.described.made, self.name)
 
 
+def _has_special(annotations: str) -> bool:
+    """Say whether annotations name what is no field, or a rule for fields."""
+    return any(word in annotations for word in _SPECIAL)
+
+
 def _general(cls: type, types: dict[str, Any], given: dict[str, bool], *, inherits: bool) -> Any:
     """Make a class with fields of other classes, or with annotations that are no fields."""
     # text is searched for `ClassVar` by regular expressions, several for each field
     cls.__annotations__ = {
-        name: each if _SPECIAL.search(str(each)) else object for name, each in types.items()
+        name: each if _has_special(str(each)) else object for name, each in types.items()
     }
     # what makes a class frozen is compiled at once; only with a base is it checked, too
     made = _described(cls, types, {**given, "frozen": given["frozen"] and inherits})

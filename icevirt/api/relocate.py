@@ -30,11 +30,8 @@ from icevirt.execution.job_labels import described, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
-from icevirt.model.config.document import (
-    ObjectStoreConfig,
-    RepositoryConfig,
-    VirtualChunkContainer,
-)
+from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ManifestFile, Snapshot
 from icevirt.objects.authorize import GrantedAccess, entry_of, normalized

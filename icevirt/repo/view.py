@@ -27,7 +27,8 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import chunk_tables
 
 if TYPE_CHECKING:
-    from icevirt.model.config.document import RepositoryConfig, VirtualChunkContainer
+    from icevirt.model.config.containers import VirtualChunkContainer
+    from icevirt.model.config.document import RepositoryConfig
     from icevirt.model.json import JSONObject
     from icevirt.repo.commits.change_set import ChangeSet
     from icevirt.repo.reader import ArrayReader, FoundChunks

@@ -23,7 +23,7 @@ from icevirt.archive.reports.card import plural
 from icevirt.catalog.listings import GrownListing
 from icevirt.catalog.parts import MARK, mark
 from icevirt.execution.local_executors import InProcessExecutor
-from icevirt.model.config.document import VirtualChunkContainer
+from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, GroupNode
 from icevirt.objects.authorize import entry_of

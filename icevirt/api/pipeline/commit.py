@@ -28,7 +28,7 @@ from icevirt.errors import (
 )
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.config.document import VirtualChunkContainer
+from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.snapshot import ManifestFile, ManifestRef
 from icevirt.objects.source_access import in_force
 from icevirt.objects.source_lists.listing import changed_since

@@ -9,7 +9,7 @@ import pytest
 import icevirt
 from access.remote.objects import CHUNK, refer, values
 from icevirt.errors import ObjectNotFoundError, StorageError
-from icevirt.model.config.document import ObjectStoreConfig
+from icevirt.model.config.containers import ObjectStoreConfig
 from icevirt.objects.answers import Meta
 from icevirt.objects.http import client
 from icevirt.objects.http.client import RetryPolicy, site_of

@@ -47,6 +47,10 @@ class Span:
     start: int
     count: int
 
+    def __init__(self, start: int, count: int) -> None:  # of every vector of each file
+        object.__setattr__(self, "start", start)
+        object.__setattr__(self, "count", count)
+
 
 class Damage(Exception):  # noqa: N818 - it never leaves the package, see ``reading``
     """Something in the file cannot be; the fields passed on the way out are collected."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,11 +47,10 @@ class OpenManifest:
             values = reader.root(MANIFEST)
             self.id = ObjectId12(values["id"])
             self._payload = Payload(data, size)
-            self._locator = LocationReader(
-                self._payload, values["compression_algorithm"], values["location_dictionary"]
-            )
+            how = values["compression_algorithm"], values["location_dictionary"]
+            self._locator = LocationReader(self._payload, *how)
             # comparing few locations takes longer than reading them
-            self._few = replace(self._locator, compares=False)
+            self._few = LocationReader(self._payload, *how, compares=False)
             self._unkept = {
                 *reader.newer,
                 *([MANIFEST.name] if values["extra"] is not None else []),

@@ -129,10 +129,8 @@ class Assets:
 
     def decoded_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
         """Return the manifest in a file that was read. Raises ``FormatError``."""
-        from icevirt.wire.manifests import manifest as manifest_file
-
         with layout.naming(layout.manifest(key)):
-            return _same(key, manifest_file.decode(raw))
+            return _same(key, OpenManifest(raw).decoded())
 
     def chunk(self, key: ObjectId12, *, offset: int, length: int) -> bytes:
         """Return bytes of a native chunk. Raises ``StorageError``."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _IN_COLUMNS = {
     member
     for member in UPDATE_TYPE.members
-    if all(field.kind in (TEXT, OBJECT_ID_12) for field in member.fields)
+    if all(field.kind is TEXT or field.kind is OBJECT_ID_12 for field in member.fields)
 }
 # "repo.", milliseconds before the year 3000, a random id. Anything else could name other objects.
 _PREFIX, _DIGITS, _ID = b"repo.", 14, 20
@@ -100,7 +100,7 @@ def _kinds(
     values: dict[str, Any] = {name: NO_ID for name in IDS if name in member.slots}
     for name in values:
         ids[:, IDS.index(name)] = tables.structs(name)
-    named = next((field.name for field in member.fields if field.kind == TEXT), None)
+    named = next((field.name for field in member.fields if field.kind is TEXT), None)
     if named is None:
         return [cast("UpdateKind", cls(**values))], np.zeros(len(at), np.int64), ids
     names, number = _names(payload, tables, named)

@@ -176,9 +176,7 @@ def _simple(cls: type, own: dict[str, Any], described: _Described, methods: dict
     types, defaults, given = described.types, described.defaults, described.given
     added = dict(methods)
     if "__match_args__" not in own:
-        added["__match_args__"] = tuple(
-            name for name in types if _is_positional(defaults.get(name), given["kw_only"])
-        )
+        added["__match_args__"] = _positional(types, defaults, given["kw_only"])
     if _REPLACE is not None:
         added["__replace__"] = _REPLACE
     for name in ("__dataclass_fields__", "__dataclass_params__"):
@@ -197,6 +195,12 @@ def _simple(cls: type, own: dict[str, Any], described: _Described, methods: dict
     for name, value in added.items():  # of a class that is there, each costs more
         setattr(cls, name, value)
     return cls
+
+
+def _positional(types: dict[str, Any], defaults: dict[str, Any], kw_only: bool) -> tuple[str, ...]:
+    if not any(isinstance(default, dataclasses.Field) for default in defaults.values()):
+        return () if kw_only else tuple(types)
+    return tuple(name for name in types if _is_positional(defaults.get(name), kw_only))
 
 
 def _is_positional(default: Any, kw_only: bool) -> bool:

@@ -28,7 +28,8 @@ from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import Snapshot
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance.garbage_collection import chunks_of
-from icevirt.storage.protocol import Below, Storage
+from icevirt.storage.below import Below
+from icevirt.storage.protocol import Storage
 from icevirt.tasks.upkeep.withdraw import InUseTask, ReferringTask, in_use, referring
 from icevirt.versioning import lookup
 from icevirt.versioning.history.timestamps import moment

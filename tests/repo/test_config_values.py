@@ -5,7 +5,7 @@ import pytest
 
 import icevirt
 from icevirt.errors import InvalidInputError
-from icevirt.model.config import document as config
+from icevirt.model.config import containers as config
 from icevirt.model.config.containers import ObjectStoreConfig
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.repo.commits.build_commit import publish

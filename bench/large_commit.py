@@ -50,7 +50,7 @@ def write(root, total):
     """Write all manifests and publish them."""
     from icevirt.archive.scanned import ScannedGroup
     from icevirt.ids import ObjectId8
-    from icevirt.model.config.document import VirtualChunkContainer, local_filesystem_store
+    from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
     from icevirt.model.snapshot import ManifestFile, ManifestRef
     from icevirt.planning.schedule.manifest_units import split_rules
     from icevirt.repo.commits.build_commit import publish

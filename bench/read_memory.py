@@ -51,7 +51,7 @@ def make(root: Path, refs: int) -> None:
     """Write manifests and files, and publish the array in one commit."""
     from icevirt.archive.scanned import ScannedGroup
     from icevirt.ids import ObjectId8
-    from icevirt.model.config.document import VirtualChunkContainer, local_filesystem_store
+    from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
     from icevirt.model.snapshot import ManifestFile, ManifestRef
     from icevirt.repo.commits.build_commit import publish
     from icevirt.storage.local import LocalStorage

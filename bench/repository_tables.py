@@ -35,7 +35,7 @@ def make(repo: str, references: int, per_file: int) -> None:
     """Write a repository of so many references."""
     from icevirt.ids import ObjectId8
     from icevirt.model.chunks import ChunkTable, Locations
-    from icevirt.model.config.document import VirtualChunkContainer, local_filesystem_store
+    from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
     from icevirt.model.snapshot import ManifestRef
     from icevirt.model.strings import Strings
     from icevirt.repo.assets import Assets

@@ -74,10 +74,10 @@ _EXPORTS = {
         "RepositoryNotFoundError SessionStateError SnapshotNotFoundError StorageError"
     ),
     "icevirt.model.chunks": "ChunkType",
-    "icevirt.model.config.document": (
-        "ObjectStoreConfig RepositoryConfig VirtualChunkContainer fsspec_store "
-        "local_filesystem_store"
+    "icevirt.model.config.containers": (
+        "ObjectStoreConfig VirtualChunkContainer fsspec_store local_filesystem_store"
     ),
+    "icevirt.model.config.document": "RepositoryConfig",
     "icevirt.model.config.manifests": (
         "ManifestConfig ManifestSplitCondition ManifestSplitDimCondition "
         "ManifestSplittingConfig ManifestVirtualChunkLocationCompressionConfig "

@@ -207,12 +207,14 @@ from icevirt.errors import (
 from icevirt.model.chunks import (
     ChunkType,
 )
-from icevirt.model.config.document import (
+from icevirt.model.config.containers import (
     ObjectStoreConfig,
-    RepositoryConfig,
     VirtualChunkContainer,
     fsspec_store,
     local_filesystem_store,
+)
+from icevirt.model.config.document import (
+    RepositoryConfig,
 )
 from icevirt.model.config.manifests import (
     ManifestConfig,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 _DEFAULTS = {"init": True, "repr": True, "eq": True, "frozen": False}
 
 
-_SPECIAL = re.compile("ClassVar|InitVar|KW_ONLY")
+_SPECIAL = ("ClassVar", "InitVar", "KW_ONLY")
 _REPLACE: Any = getattr(  # of Python 3.13, for `copy.replace`
     dataclasses.dataclass(init=False, repr=False, eq=False)(type("Any", (), {"__doc__": "Any."})),
     "__replace__",
@@ -135,9 +134,9 @@ def _made(cls: type, how: dict[str, bool], *, slots: bool, kw_only: bool) -> typ
     own = dict(vars(cls))
     types: dict[str, Any] = own.get("__annotations__", {})
     given = {"slots": slots, "kw_only": kw_only, "frozen": how["frozen"]}
-    inherits = any(hasattr(base, "__dataclass_fields__") for base in cls.__mro__[1:])
+    inherits = hasattr(cls, "__dataclass_fields__")
     made: Any
-    if inherits or not cls.__doc__ or any(map(_SPECIAL.search, map(str, types.values()))):
+    if inherits or not cls.__doc__ or _has_special(" ".join(map(str, types.values()))):
         made = _general(cls, types, given, inherits=inherits)
         protects = how["frozen"] and not inherits
         methods = _methods(own, how, partial(dataclasses.fields, made), slots, protects)
@@ -177,9 +176,7 @@ def _simple(cls: type, own: dict[str, Any], described: _Described, methods: dict
     types, defaults, given = described.types, described.defaults, described.given
     added = dict(methods)
     if "__match_args__" not in own:
-        added["__match_args__"] = tuple(
-            name for name in types if _is_positional(defaults.get(name), given["kw_only"])
-        )
+        added["__match_args__"] = _positional(types, defaults, given["kw_only"])
     if _REPLACE is not None:
         added["__replace__"] = _REPLACE
     for name in ("__dataclass_fields__", "__dataclass_params__"):
@@ -198,6 +195,12 @@ def _simple(cls: type, own: dict[str, Any], described: _Described, methods: dict
     for name, value in added.items():  # of a class that is there, each costs more
         setattr(cls, name, value)
     return cls
+
+
+def _positional(types: dict[str, Any], defaults: dict[str, Any], kw_only: bool) -> tuple[str, ...]:
+    if not any(isinstance(default, dataclasses.Field) for default in defaults.values()):
+        return () if kw_only else tuple(types)
+    return tuple(name for name in types if _is_positional(defaults.get(name), kw_only))
 
 
 def _is_positional(default: Any, kw_only: bool) -> bool:
@@ -261,11 +264,16 @@ class _Later:
         return getattr(self.described.made, self.name)
 
 
+def _has_special(annotations: str) -> bool:
+    """Say whether annotations name what is no field, or a rule for fields."""
+    return any(word in annotations for word in _SPECIAL)
+
+
 def _general(cls: type, types: dict[str, Any], given: dict[str, bool], *, inherits: bool) -> Any:
     """Make a class with fields of other classes, or with annotations that are no fields."""
     # text is searched for `ClassVar` by regular expressions, several for each field
     cls.__annotations__ = {
-        name: each if _SPECIAL.search(str(each)) else object for name, each in types.items()
+        name: each if _has_special(str(each)) else object for name, each in types.items()
     }
     # what makes a class frozen is compiled at once; only with a base is it checked, too
     made = _described(cls, types, {**given, "frozen": given["frozen"] and inherits})

@@ -27,7 +27,7 @@ from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo.commits.build_commit import BUILD_ID
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.session import Session
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup
 from icevirt.versioning.history.timestamps import moment
 
 _MOST = 1000  # chunks that are listed
@@ -143,7 +143,7 @@ class Writers:
 
 def _ancestry(info: RepoInfo, key: str) -> Iterator[SnapshotSummary]:
     try:
-        yield from repo_updates.ancestry(info, ObjectId12.parse(key))
+        yield from lookup.ancestry(info, ObjectId12.parse(key))
     except SnapshotNotFoundError:  # it has expired since the session began
         return
 

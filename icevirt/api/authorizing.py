@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from icevirt.connect.container import endpoint_of
 from icevirt.errors import UnauthorizedError
-from icevirt.model.config.document import VirtualChunkContainer
+from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.objects.authorize import GrantedAccess, authorizing_fix, covering
 
 

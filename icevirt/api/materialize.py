@@ -32,7 +32,7 @@ from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.tasks.copy_chunks import Copied, CopyTask, copy_chunks, encode_chunks
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup, repo_updates
 from icevirt.versioning.v1_migration import refuse_v1
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
@@ -270,7 +270,7 @@ def _commit(
     def attempt() -> str | None:
         current = head.read()
         refuse_read_only(current.info)
-        base = assets.snapshot(repo_updates.branch_tip(current.info, branch))
+        base = assets.snapshot(lookup.branch_tip(current.info, branch))
         if base.find(before.path) != before:
             raise ConflictError(
                 "another writer changed the array while its chunks were stored",

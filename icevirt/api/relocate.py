@@ -30,11 +30,8 @@ from icevirt.execution.job_labels import described, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
-from icevirt.model.config.document import (
-    ObjectStoreConfig,
-    RepositoryConfig,
-    VirtualChunkContainer,
-)
+from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ManifestFile, Snapshot
 from icevirt.objects.authorize import GrantedAccess, entry_of, normalized
@@ -50,7 +47,7 @@ from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.relocate import RelocateTask
 from icevirt.tasks.relocate import relocate as run_relocate
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup
 from icevirt.versioning.config_merge import persistable
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
@@ -190,7 +187,7 @@ class _RelocateWork:
         config = RepositoryConfig.from_document(dict(current.info.config or {}))
         encoding = ManifestEncoding.of_config(config.document)
         assets = Assets(self.storage, manifests=encoding)
-        base = assets.snapshot(repo_updates.branch_tip(current.info, self.branch))
+        base = assets.snapshot(lookup.branch_tip(current.info, self.branch))
         decided = self._decide(config)
         if decided != self.decided:
             self.done, self.found, self.decided = {}, Moved(), decided

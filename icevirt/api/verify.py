@@ -35,7 +35,7 @@ from icevirt.repo.session import Session
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.tasks.verify.references import VerifyTask, check_references, prefixes_used
 from icevirt.tasks.verify.values import compare_values
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup
 from icevirt.versioning.manifest_splitting import along_arrays
 
 VALUES = 100
@@ -184,7 +184,7 @@ def _build_of(opened: Repository, session: Session) -> Mapping[str, Any]:
     here = session.snapshot
     if (found := provenance_of(here)) is not None or here.id not in info.snapshots:
         return found or {}
-    older = map(provenance_of, repo_updates.ancestry(info, here.id))
+    older = map(provenance_of, lookup.ancestry(info, here.id))
     return next((each for each in older if each is not None), {})
 
 

@@ -27,7 +27,8 @@ from icevirt.archive.times import Recoding
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8
-from icevirt.model.config.document import RepositoryConfig, SplitRule, VirtualChunkContainer
+from icevirt.model.config.containers import VirtualChunkContainer
+from icevirt.model.config.document import RepositoryConfig, SplitRule
 from icevirt.model.snapshot import Extents
 
 _SHOWN = 20  # arrays and notes in a picture

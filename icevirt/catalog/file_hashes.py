@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.sources import SourceFiles
-from icevirt.model.strings import FoldingStrings, Strings
+from icevirt.model.folding_strings import FoldingStrings
+from icevirt.model.strings import Strings
 
 HASHES = np.dtype([("url", "<u8"), ("state", "<u8")])
 """The hashes of a file."""

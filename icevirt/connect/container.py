@@ -16,7 +16,7 @@ from typing import Any
 from icevirt.connect.options import TIGRIS
 from icevirt.connect.urls import HOST_AND_PORT, Address, endpoint
 from icevirt.errors import InvalidInputError
-from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
 
 type _Rule = Callable[[Any], Any]
 

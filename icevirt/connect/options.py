@@ -18,7 +18,7 @@ from icevirt.connect.credentials.common import Secret
 from icevirt.connect.urls import Address, destination
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
-from icevirt.model.config.document import ObjectStoreConfig
+from icevirt.model.config.containers import ObjectStoreConfig
 
 type Pairs = tuple[tuple[str, Any], ...]
 

@@ -14,9 +14,8 @@ import re
 from collections.abc import Callable
 
 from icevirt.errors import InvalidInputError
-from icevirt.model.config.document import SCHEMES
 
-_BEGINNING = re.compile(r"([A-Za-z][A-Za-z0-9+._-]*):(/+)")  # not all of them are schemes
+_BEGINNING = r"([A-Za-z][A-Za-z0-9+._-]*):(/+)"  # not all of them are schemes
 _SPELLED = {"s3a": "s3", "s3n": "s3"}
 _AZURE = ("abfs", "abfss", "wasb", "wasbs")  # Hadoop's, with or without encryption in transit
 _BLOBS = r"(?a)([^@/]+)@([a-z0-9]{3,24})\.(?:dfs|blob)\.core\.windows\.net(?=[/?#]|$)"
@@ -32,8 +31,13 @@ _TO_DO_ON_HADOOP = (
 
 def is_url(text: str) -> bool:
     """Say whether ``text`` has a scheme; ``C:/x`` and plain paths have none."""
-    found = _BEGINNING.match(text)
+    found = _beginning(text)
     return found is not None and len(found[1]) > 1 and len(found[2]) > 1
+
+
+def _beginning(text: str) -> re.Match[str] | None:
+    """Return the scheme of a text and its slashes; a plain path compiles no pattern."""
+    return re.match(_BEGINNING, text) if ":/" in text else None
 
 
 def spelled(
@@ -50,7 +54,7 @@ def spelled(
         InvalidInputError: It begins like a URL with one slash and is none that has a meaning here;
             only Hadoop reads it; or Databricks' storage is not mounted on this machine.
     """
-    found = _BEGINNING.match(text)
+    found = _beginning(text)
     if found is None:
         return text
     scheme, slashes = found[1].lower(), found[2]
@@ -103,6 +107,8 @@ def _refused(text: str, scheme: str) -> InvalidInputError:
         return InvalidInputError(
             "icevirt does not read or write file systems of Hadoop", do=_TO_DO_ON_HADOOP, path=text
         )
+    from icevirt.model.config.containers import SCHEMES
+
     what = f"{scheme}:/ begins no path or URL that icevirt knows"
     own = f"For a directory whose name ends in a colon, write its whole path: {_whole(text)}"
     if scheme in SCHEMES or scheme in (*_SPELLED, *_AZURE):

@@ -29,7 +29,7 @@ from icevirt.connect.options import StoreOptions, options_of
 from icevirt.connect.urls import Address, destination
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, UnauthorizedError
-from icevirt.model.config.document import ObjectStoreConfig
+from icevirt.model.config.containers import ObjectStoreConfig
 
 _MOST = 64  # stores open at once; each holds a pool of connections
 _IN_VAIN = 60.0  # seconds in which refusals are not taken for the end of new credentials

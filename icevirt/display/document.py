@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.errors import IcevirtError
 from icevirt.model.json import JSON
-from icevirt.objects.authorize import entry_of
 from icevirt.remedy_notation import shown
 
 if TYPE_CHECKING:
@@ -77,6 +76,7 @@ def _refused(value: IcevirtError) -> JSON:
 
 def _planned(value: BuildPlan) -> JSON:
     from icevirt.display.plan import array_of
+    from icevirt.objects.authorize import entry_of
     from icevirt.planning.schedule.cost_estimate import costs_of
 
     return document(

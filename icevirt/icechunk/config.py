@@ -20,7 +20,7 @@ from icevirt.icechunk._shims.sections import (
     StorageSettings,
 )
 from icevirt.icechunk._shims.shown import Shown
-from icevirt.model.config import document
+from icevirt.model.config import containers, document
 from icevirt.model.config.manifests import (
     ManifestPreloadCondition,
     ManifestSplitCondition,
@@ -125,7 +125,7 @@ class RepositoryConfig(document.RepositoryConfig, Shown):
     __hash__ = document.RepositoryConfig.__hash__
 
     @property
-    def virtual_chunk_containers(self) -> dict[str, document.VirtualChunkContainer]:
+    def virtual_chunk_containers(self) -> dict[str, containers.VirtualChunkContainer]:
         """Containers by url_prefix."""
         found = super().virtual_chunk_containers
         return {prefix: VirtualChunkContainer.of(each) for prefix, each in found.items()}

@@ -32,7 +32,7 @@ from icevirt.icechunk._shims.sections import (
 )
 from icevirt.icechunk._shims.storages import NamedStorage, OnDisk, local_filesystem_storage, named
 from icevirt.model.chunks import ChunkType
-from icevirt.model.config.document import ObjectStoreConfig as AnyObjectStoreConfig
+from icevirt.model.config.containers import ObjectStoreConfig as AnyObjectStoreConfig
 from icevirt.storage import constructors, http, memory, object_store
 from icevirt.storage.protocol import NOTHING, LostRace, Version, Written
 

@@ -239,7 +239,7 @@ class IcechunkStore(IcevirtStore):
 
     def _is_covered(self, locations: Sequence[str]) -> NDArray[np.bool_]:
         """Say which locations a container covers; an empty one needs none."""
-        from icevirt.model.config.document import prefixes_of
+        from icevirt.model.config.containers import prefixes_of
 
         prefixes = prefixes_of(self._session.config.virtual_chunk_containers.values())
         distinct = dict.fromkeys(locations)

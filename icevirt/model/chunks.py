@@ -292,13 +292,15 @@ class ChunkTable:
 
     def take(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> ChunkTable:
         """Return the given rows (or those where a mask is true); shared columns stay whole."""
-        return replace(
-            self,
+        return ChunkTable(
             index=self.index[rows],
             kind=self.kind[rows],
             source=self.source[rows],
             offset=self.offset[rows],
             length=self.length[rows],
+            locations=self.locations,
+            chunk_ids=self.chunk_ids,
+            inline=self.inline,
         )
 
     def reindexed(self, index: NDArray[np.integer]) -> ChunkTable:

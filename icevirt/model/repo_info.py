@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.ids import ObjectId12
-from icevirt.model.json import JSONObject
 from icevirt.model.strings import Strings
 
 if TYPE_CHECKING:
     from icevirt.model.generation import OldFormat
+    from icevirt.model.json import JSONObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,8 +186,23 @@ type AnyUpdate[Id, Status] = (
     | RepoStatusChanged[Status]
 )
 type UpdateKind = AnyUpdate[ObjectId12, StatusRecord]
-UPDATE_KINDS: tuple[type[Any], ...] = tuple(
-    get_origin(each) or each for each in get_args(AnyUpdate.__value__)
+UPDATE_KINDS: tuple[type[Any], ...] = (
+    RepoInitialized,
+    RepoMigrated,
+    ConfigChanged,
+    MetadataChanged,
+    TagCreated,
+    TagDeleted,
+    BranchCreated,
+    BranchDeleted,
+    BranchReset,
+    NewCommit,
+    CommitAmended,
+    NewDetachedSnapshot,
+    GCRan,
+    ExpirationRan,
+    FeatureFlagChanged,
+    RepoStatusChanged,
 )
 """The members of the union, so that ``UPDATE_KINDS[tag - 1]`` is the class of a tag."""
 

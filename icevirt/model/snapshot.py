@@ -8,12 +8,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError, NodeNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import paths
-from icevirt.model.json import JSONObject
+
+if TYPE_CHECKING:
+    from icevirt.model.json import JSONObject
 
 type Extents = tuple[tuple[int, int], ...]
 """A box of the chunk grid: (from, to) per dimension, ``to`` excluded. () covers a 0-d array."""

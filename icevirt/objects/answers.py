@@ -7,7 +7,6 @@ file.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -116,11 +115,13 @@ def torn(url: str) -> StorageError:
 
 def gone(url: str, *, reason: str = "") -> ObjectNotFoundError:
     """Return the error of an object that is not there."""
+    from shlex import quote
+
     facts = {"reason": reason} if reason else {}
     folder = url.rpartition("/")[0] + "/"
     return ObjectNotFoundError(
         "the source file of a virtual chunk does not exist",
-        do=f"If the archive moved, run `icevirt relocate REPO {shlex.quote(folder)} NEW_PREFIX`."
+        do=f"If the archive moved, run `icevirt relocate REPO {quote(folder)} NEW_PREFIX`."
         f" Otherwise restore the file, or leave it out. {RESCAN}",
         location=url,
         **facts,

@@ -25,7 +25,7 @@ from icevirt.connect.stores import bucket_of
 from icevirt.connect.urls import plain
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import Fix, InvalidInputError, UnauthorizedError
-from icevirt.model.config.document import VirtualChunkContainer
+from icevirt.model.config.containers import VirtualChunkContainer
 
 _NAMED = "vcc://"
 _HTTP = ("http", "https")

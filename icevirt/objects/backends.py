@@ -14,7 +14,7 @@ from icevirt.connect.credentials.http import FromNetrc, HttpCredentials
 from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
-from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects import answers
 from icevirt.objects.answers import Check, Meta, ObjectBytes
 from icevirt.objects.authorize import RemoteGrant, allowed_endpoints

@@ -38,7 +38,7 @@ _INDIRECT = frozenset({"", os.curdir, os.pardir})
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _MOST_CACHED = 4 * 1024 * 1024  # copying more takes longer than handing it to a thread
 # as object stores make it for local files: inode, modification time and size in hexadecimal
-_ETAG = re.compile(r"[0-9a-f]+-[0-9a-f]+-[0-9a-f]+")
+_ETAG = r"[0-9a-f]+-[0-9a-f]+-[0-9a-f]+"
 
 
 def read(
@@ -142,7 +142,7 @@ def changed(grant: LocalGrant, checksum: Checksum, stat: os.stat_result) -> Stor
     """
     if checksum.etag:
         recorded = answers.opaque(checksum.etag)
-        if not _ETAG.fullmatch(recorded):
+        if not re.fullmatch(_ETAG, recorded):
             return StorageError(
                 "a reference to a local file has an etag, which local files do not have",
                 do="The file cannot be verified. Record its last-modified time instead.",

@@ -19,7 +19,7 @@ from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.connect.urls import PROVIDERS, Address, plain
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
-from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects.authorize import GrantedAccess, Prefix, allowed_endpoints
 from icevirt.objects.backends import Backend, site_for
 from icevirt.objects.http.client import Site

@@ -18,7 +18,7 @@ from icevirt.connect.container import endpoint_of
 from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.config.document import (
+from icevirt.model.config.containers import (
     SCHEMES,
     ObjectStoreConfig,
     VirtualChunkContainer,

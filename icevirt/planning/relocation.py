@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError
-from icevirt.model.config.document import (
+from icevirt.model.config.containers import (
     SCHEMES,
     ObjectStoreConfig,
     VirtualChunkContainer,

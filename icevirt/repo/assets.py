@@ -25,12 +25,12 @@ from icevirt.repo.manifest_lookup import IndexedManifest, ManifestLookup
 from icevirt.storage.protocol import ObjectInfo, Storage, Written
 from icevirt.versioning import chunk_tables
 from icevirt.wire import snapshot as snapshot_file
-from icevirt.wire.manifests.encoding import ManifestEncoding
 from icevirt.wire.manifests.open_manifest import OpenManifest
 
 if TYPE_CHECKING:  # a reader of values reads none
     from icevirt.model.repo_info import SnapshotSummary
     from icevirt.model.transaction_log import TransactionLog
+    from icevirt.wire.manifests.encoding import ManifestEncoding
 
 CACHE_BYTES = 256 * 1024 * 1024
 _MOST_HELD = 4 * 1024 * 1024  # bytes of objects that wait for a commit
@@ -47,7 +47,8 @@ class Assets:
         storage: The root.
         cache_bytes: Memory for decoded objects; a quarter of it for manifests that are searched.
         level: zstd level of the small files.
-        manifests: How manifests are compressed; transaction logs, with the same level.
+        manifests: How manifests are compressed, by default as without a configuration; transaction
+            logs, with the same level.
         spec_version: Of the files that are written.
         content_addressed: Name chunks by their content, so that equal ones are stored once.
     """
@@ -58,7 +59,7 @@ class Assets:
         *,
         cache_bytes: int = CACHE_BYTES,
         level: int = 3,
-        manifests: ManifestEncoding = ManifestEncoding(),  # noqa: B008 - a frozen value
+        manifests: ManifestEncoding | None = None,
         spec_version: int = 2,
         content_addressed: bool = False,
     ) -> None:
@@ -66,7 +67,7 @@ class Assets:
         self._content_addressed = content_addressed
         self.spec_version = spec_version
         self.level = level
-        self.manifests = manifests
+        self._manifests = manifests
         self._cache_bytes = cache_bytes
         searched = cache_bytes // 4
         self._cache = Cache(cache_bytes - searched)
@@ -80,11 +81,18 @@ class Assets:
             Assets,
             cache_bytes=self._cache_bytes,
             level=self.level,
-            manifests=self.manifests,
+            manifests=self._manifests,
             spec_version=self.spec_version,
             content_addressed=self._content_addressed,
         )
         return make, (self.storage,)
+
+    @property
+    def manifests(self) -> ManifestEncoding:
+        """How manifests are compressed."""
+        from icevirt.wire.manifests.encoding import ManifestEncoding  # writers look at it
+
+        return self._manifests or ManifestEncoding()
 
     # -- fetching ----------------------------------------------------------------------------
 
@@ -121,10 +129,8 @@ class Assets:
 
     def decoded_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
         """Return the manifest in a file that was read. Raises ``FormatError``."""
-        from icevirt.wire.manifests import manifest as manifest_file
-
         with layout.naming(layout.manifest(key)):
-            return _same(key, manifest_file.decode(raw))
+            return _same(key, OpenManifest(raw).decoded())
 
     def chunk(self, key: ObjectId12, *, offset: int, length: int) -> bytes:
         """Return bytes of a native chunk. Raises ``StorageError``."""

@@ -16,7 +16,7 @@ from icevirt.model.snapshot import ArrayNode, ManifestRef, Node
 from icevirt.model.strings import gather
 from icevirt.repo.assets import Assets
 from icevirt.versioning import chunk_tables
-from icevirt.versioning.manifest_splitting import Boxes
+from icevirt.versioning.manifest_boxes import Boxes
 
 if TYPE_CHECKING:
     from icevirt.versioning.merge.build_merge import BuiltArray

@@ -15,20 +15,19 @@ from icevirt.objects.staleness import OnStale
 from icevirt.repo.assets import Assets
 from icevirt.repo.history.api import RepositoryHistory
 from icevirt.repo.maintenance.api import Maintenance
-from icevirt.repo.maintenance.inspection import Inspection
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.repo.session import Sessions
 from icevirt.repo.settings import Settings
 from icevirt.repo.view import DEFAULT, RepositoryOptions
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Storage
-from icevirt.wire.manifests.encoding import ManifestEncoding
 
 if TYPE_CHECKING:
     from icevirt.repo.authorization import Authorization
+    from icevirt.wire.manifests.encoding import ManifestEncoding
 
 
-class Repository(Sessions, RepositoryHistory, Inspection, Settings, Maintenance):
+class Repository(Sessions, RepositoryHistory, Settings, Maintenance):
     """An Icechunk repository. Get one from `create`, `open` or `open_or_create`.
 
     Examples:
@@ -293,7 +292,16 @@ def _assets(
     return Assets(
         root,
         level=config.compression_level,
-        manifests=ManifestEncoding.of_config(config.document),
+        manifests=_encoding(config.document),
         spec_version=current.info.spec_version,
         content_addressed=options.content_addressed_chunks,
     )
+
+
+def _encoding(document: Mapping[str, Any]) -> ManifestEncoding | None:
+    """Return how manifests are compressed; None where the configuration says nothing about it."""
+    if not document.get("compression") and not document.get("manifest"):
+        return None
+    from icevirt.wire.manifests.encoding import ManifestEncoding
+
+    return ManifestEncoding.of_config(document)

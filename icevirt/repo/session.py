@@ -22,7 +22,7 @@ from icevirt.repo.editing import Editing
 from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.repo.view import Context, RepositoryOptions, SessionMode
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup
 
 if TYPE_CHECKING:  # a reader commits nothing
     from icevirt.model.config.document import RepositoryConfig
@@ -390,7 +390,7 @@ class Sessions:
     def _session(self, branch: str, mode: SessionMode) -> Session:
         info = self._head.read().info
         refuse_read_only(info)
-        base = self._assets.snapshot(repo_updates.branch_tip(info, branch))
+        base = self._assets.snapshot(lookup.branch_tip(info, branch))
         return self._session_type(self._context(), base, branch, mode)
 
     def _context(self) -> Context:

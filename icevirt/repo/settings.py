@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from icevirt.errors import InvalidInputError
-from icevirt.model import repo_info
 from icevirt.model.arguments import checked
-from icevirt.model.json import JSONObject
 from icevirt.repo.repo_info_file import RepoInfoFile
-from icevirt.versioning import repo_updates
 
 if TYPE_CHECKING:
     from icevirt.model.config.document import RepositoryConfig
+    from icevirt.model.json import JSONObject
     from icevirt.repo.history.types import RepoStatus
     from icevirt.versioning.feature_flags import FeatureFlag
 
@@ -42,6 +40,7 @@ class Settings:
         Only changes made here are written, on top of the latest persisted state: containers that
         others added in the meantime stay.
         """
+        from icevirt.versioning import repo_updates
         from icevirt.versioning.config_merge import persistable, rebased
 
         mine = copy.deepcopy(self._config.document)
@@ -62,11 +61,15 @@ class Settings:
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Replace the repository's metadata. Raises ``InvalidInputError``, ``FormatError``."""
+        from icevirt.versioning import repo_updates
+
         new = as_json(metadata)
         self._head.update(repo_updates.set_metadata(lambda _: new))
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """Add to the repository's metadata and return all; raises as `set_metadata`."""
+        from icevirt.versioning import repo_updates
+
         new = as_json(metadata)
         info = self._head.update(repo_updates.set_metadata(lambda old: {**old, **new}))
         return dict(info.metadata or {})
@@ -88,13 +91,15 @@ class Settings:
         Raises:
             InvalidInputError: Not a `RepoStatus`.
         """
+        from icevirt.model.repo_info import StatusRecord
         from icevirt.repo.history.types import RepoStatus
+        from icevirt.versioning import repo_updates
         from icevirt.versioning.history.timestamps import micros
 
         how = "Pass RepoStatus(RepoAvailability.read_only), or .online."
         status = checked("status", status, RepoStatus, do=how)
         at = self._head.now() if status.set_at is None else micros(status.set_at)
-        new = repo_info.StatusRecord(
+        new = StatusRecord(
             availability=status.availability,
             set_at=at,
             limited_availability_reason=status.limited_availability_reason,

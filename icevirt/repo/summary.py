@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from icevirt.archive.reports.build import (
     ArraySummary,
@@ -14,13 +15,16 @@ from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, GroupNode
-from icevirt.objects.authorize import entry_of
 from icevirt.planning.reader_support import readers_of_document
 from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks
 from icevirt.repo.repository import Repository
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup
 from icevirt.versioning.history.timestamps import shown
+
+if TYPE_CHECKING:
+    from icevirt.model.config.containers import VirtualChunkContainer
+    from icevirt.objects.authorize import Prefix
 
 
 def summary(
@@ -54,8 +58,8 @@ def summary(
         snapshot_id=str(snapshot.id),
         message=snapshot.message,
         written_at=shown(snapshot.flushed_at),
-        snapshots=sum(1 for _ in repo_updates.ancestry(info, snapshot.id)),
-        containers=tuple(map(entry_of, containers)),
+        snapshots=sum(1 for _ in lookup.ancestry(info, snapshot.id)),
+        containers=_entries(containers),
         groups=tuple(
             GroupSummary(path=node.path, attributes=document_of(node).get("attributes") or {})
             for node in snapshot.nodes
@@ -64,6 +68,14 @@ def summary(
         arrays=tuple(array_summary(repo.assets, node) for node in snapshot.arrays()),
         generation="" if info.old is None else info.old.description,
     )
+
+
+def _entries(containers: Sequence[VirtualChunkContainer]) -> tuple[Prefix, ...]:
+    if not containers:
+        return ()
+    from icevirt.objects.authorize import entry_of  # and what knows credentials of every kind
+
+    return tuple(map(entry_of, containers))
 
 
 def array_summary(assets: Assets, node: ArrayNode) -> ArraySummary:

@@ -24,17 +24,18 @@ from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.arguments import index_row
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
 from icevirt.objects.staleness import OnStale, Staleness
 from icevirt.repo.assets import Assets
-from icevirt.repo.reader import ArrayReader, FoundChunks, joined
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import chunk_tables
 
 if TYPE_CHECKING:
-    from icevirt.model.config.document import RepositoryConfig, VirtualChunkContainer
+    from icevirt.model.config.containers import VirtualChunkContainer
+    from icevirt.model.config.document import RepositoryConfig
+    from icevirt.model.json import JSONObject
     from icevirt.repo.commits.change_set import ChangeSet
+    from icevirt.repo.reader import ArrayReader, FoundChunks
 
 
 _locks: WeakSet[Any] = WeakSet()
@@ -214,6 +215,7 @@ class View:
             InvalidInputError: The indices do not fit the array's number of dimensions.
         """
         from icevirt.repo.commits.change_set import check_index
+        from icevirt.repo.reader import joined
 
         node, staged = self._array_now(path)
         ndim = len(node.num_chunks)
@@ -296,6 +298,8 @@ class View:
             return None if self._staging is None else self._staging.table(node.id)
 
     def _reader(self, node: ArrayNode) -> ArrayReader:
+        from icevirt.repo.reader import ArrayReader
+
         found = self._readers.get(node.id)
         if found is None or found.manifests is not node.manifests:  # of before a commit
             found = self._readers[node.id] = ArrayReader(self.assets, node)

@@ -19,7 +19,8 @@ from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.config.document import RepositoryConfig, VirtualChunkContainer, prefixes_of
+from icevirt.model.config.containers import VirtualChunkContainer, prefixes_of
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef
 from icevirt.planning.schedule.manifest_units import split_rules
 from icevirt.repo import layout

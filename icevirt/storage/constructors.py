@@ -340,7 +340,7 @@ def in_bucket(
     Raises:
         InvalidInputError: The name or an option is not valid.
     """
-    from icevirt.model.config.document import ObjectStoreConfig
+    from icevirt.model.config.containers import ObjectStoreConfig
 
     if not bucket or set(bucket) & set("/@:?#% "):
         raise InvalidInputError(

@@ -17,7 +17,7 @@ from icevirt.errors import (
     ObjectNotFoundError,
     ReadOnlyError,
 )
-from icevirt.model.config.document import ObjectStoreConfig
+from icevirt.model.config.containers import ObjectStoreConfig
 from icevirt.storage.object_store import ObjectReading
 from icevirt.storage.protocol import ObjectInfo
 

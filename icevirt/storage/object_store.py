@@ -28,7 +28,7 @@ from icevirt.connect.retry import RetryState, jitter, patiently
 from icevirt.connect.stores import Bucket
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
-from icevirt.model.config.document import ObjectStoreConfig
+from icevirt.model.config.containers import ObjectStoreConfig
 from icevirt.storage.protocol import (
     NOTHING,
     LostRace,

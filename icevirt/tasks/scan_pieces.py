@@ -25,7 +25,8 @@ from icevirt.archive.shares import ScanLimits, Share
 from icevirt.catalog import references
 from icevirt.catalog.parts import PartRows, PartTables, complete_parts, findings_json, write_part
 from icevirt.errors import ScanCrashError, ScanMemoryError, ScanTimeoutError
-from icevirt.storage.protocol import Below, Storage
+from icevirt.storage.below import Below
+from icevirt.storage.protocol import Storage
 from icevirt.version import __version__
 
 _FOLDER = "pieces"

@@ -15,13 +15,14 @@ from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.config import document
+from icevirt.model.config import containers
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.metadata import document_of, grid_facts
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, ManifestRef, Node, Snapshot
 from icevirt.model.transaction_log import TransactionLog
-from icevirt.versioning.manifest_splitting import Boxes, grid_of
+from icevirt.versioning.manifest_boxes import Boxes
+from icevirt.versioning.manifest_splitting import grid_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,8 +239,8 @@ def _rows(
     if not virtual.any():
         return
     used = table.locations.url[np.unique(table.source[virtual])]
-    bad = document.first_uncovered(
-        used, document.prefixes_of(config.virtual_chunk_containers.values())
+    bad = containers.first_uncovered(
+        used, containers.prefixes_of(config.virtual_chunk_containers.values())
     )
     if bad is not None:
         yield "no-container", f"no virtual chunk container covers {bad} of {node.path}"

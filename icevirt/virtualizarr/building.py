@@ -32,7 +32,8 @@ from icevirt.errors import (
     SourcesChangedError,
 )
 from icevirt.model import paths
-from icevirt.model.config.document import RepositoryConfig, VirtualChunkContainer
+from icevirt.model.config.containers import VirtualChunkContainer
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.strings import Strings
 from icevirt.objects.http.connections import HOSTS
 from icevirt.objects.source_access import SourceAccess

@@ -8,11 +8,8 @@ import numpy as np
 
 from icevirt.connect.urls import file_url
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.model.config.document import (
-    RepositoryConfig,
-    VirtualChunkContainer,
-    local_filesystem_store,
-)
+from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.repo.repository import Repository
 
 VALUES = np.arange(40, dtype="<u4").reshape(8, 5)  # four chunks of two rows

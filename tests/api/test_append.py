@@ -19,7 +19,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks.scan import run_scan
 from icevirt.tasks.write_manifests import run_write
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -274,7 +274,7 @@ def test_files_of_the_dataset_are_read_where_the_caller_says(days, repo, tmp_pat
 
 def recorded(repo):
     info = RepoInfoFile(LocalStorage(repo)).read().info
-    return next(iter(repo_updates.ancestry(info, info.branches["main"]))).metadata[METADATA]
+    return next(iter(lookup.ancestry(info, info.branches["main"]))).metadata[METADATA]
 
 
 def saying(repo, **changes):

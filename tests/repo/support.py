@@ -7,11 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.model.config.document import (
-    RepositoryConfig,
-    VirtualChunkContainer,
-    local_filesystem_store,
-)
+from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.repo.maintenance.check import check
 
 

@@ -5,8 +5,9 @@ import pytest
 
 import icevirt
 from icevirt.errors import InvalidInputError
-from icevirt.model.config import document as config
-from icevirt.model.config.document import ObjectStoreConfig, RepositoryConfig
+from icevirt.model.config import containers as config
+from icevirt.model.config.containers import ObjectStoreConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.repo.commits.build_commit import publish
 from icevirt.repo.repository import Repository
 from icevirt.versioning.merge.kept_nodes import Claim

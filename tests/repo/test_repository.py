@@ -20,11 +20,8 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID
-from icevirt.model.config.document import (
-    RepositoryConfig,
-    VirtualChunkContainer,
-    local_filesystem_store,
-)
+from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoAvailability
 from icevirt.repo.history.types import RepoStatus
 from icevirt.repo.repository import Repository

@@ -8,7 +8,8 @@ from builds.support import official
 from fixtures import hdf5_cases
 from icevirt import Repository, local_filesystem_store
 from icevirt.api.scan import scan_file
-from icevirt.model.config.document import RepositoryConfig, VirtualChunkContainer
+from icevirt.model.config.containers import VirtualChunkContainer
+from icevirt.model.config.document import RepositoryConfig
 from scanners.materialise import materialise
 
 pytestmark = pytest.mark.ci

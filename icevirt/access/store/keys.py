@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,9 @@ from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkType
 from icevirt.model.snapshot import ArrayNode, Node
-from icevirt.repo.reader import FoundChunks
+
+if TYPE_CHECKING:
+    from icevirt.repo.reader import FoundChunks
 
 METADATA = "zarr.json"
 CHUNK = "c"

@@ -21,13 +21,13 @@ from icevirt.objects.answers import Body, Checksum
 from icevirt.objects.staleness import Staleness
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.reader import FoundChunks
 from icevirt.repo.session import Session
 from icevirt.storage.local import LocalStorage
 
 if TYPE_CHECKING:  # what speaks to servers is imported for the first range of one
     from icevirt.objects.authorize import Authorizer, LocalGrant
     from icevirt.objects.remote import RemoteObject, RemoteRange
+    from icevirt.repo.reader import FoundChunks
 
 _FILES = 4096  # whose grants are remembered
 

@@ -34,13 +34,13 @@ from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode
 from icevirt.objects.staleness import Staleness
 from icevirt.repo.assets import Assets
-from icevirt.repo.reader import FoundChunks
 from icevirt.repo.session import Session
 from icevirt.versioning.chunk_tables import RowFinder
-from icevirt.versioning.manifest_splitting import Boxes
+from icevirt.versioning.manifest_boxes import Boxes
 
 if TYPE_CHECKING:
     from icevirt.objects.answers import Body
+    from icevirt.repo.reader import FoundChunks
 
 _FEW = 12  # chunks of one array, up to which looking up one by one is faster; or manifests
 

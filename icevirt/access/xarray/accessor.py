@@ -13,7 +13,7 @@ import xarray as xr
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
 from icevirt.repo.repo_info_file import RepoInfoFile
-from icevirt.versioning.repo_updates import branch_tip
+from icevirt.versioning.lookup import branch_tip
 
 if TYPE_CHECKING:
     from icevirt.archive.reports.value_source import ValueSource

@@ -18,7 +18,6 @@ from xarray import Dataset, Variable
 from xarray.core import indexing
 
 from icevirt.archive.eras import ERA, MARK
-from icevirt.archive.schema import DECODING
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import CombineError, FormatError
 from icevirt.model import paths
@@ -182,6 +181,7 @@ class _Concatenation:
     def _check(self) -> None:
         """Refuse what `xarray.concat` would do silently, or with all values in memory."""
         from icevirt.access.xarray.era_arrays import equal
+        from icevirt.archive.schema import DECODING
 
         for variable, held in self._all().items():
             first_era, first = next(iter(held.items()))

@@ -23,7 +23,7 @@ from icevirt.archive.reports.card import plural
 from icevirt.catalog.listings import GrownListing
 from icevirt.catalog.parts import MARK, mark
 from icevirt.execution.local_executors import InProcessExecutor
-from icevirt.model.config.document import VirtualChunkContainer
+from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, GroupNode
 from icevirt.objects.authorize import entry_of
@@ -32,7 +32,7 @@ from icevirt.planning.reader_support import readers_of_json
 from icevirt.repo.commits.rewrite_commit import Rewrite
 from icevirt.repo.layout import WORK
 from icevirt.repo.settings import as_json
-from icevirt.storage.protocol import Below
+from icevirt.storage.below import Below
 from icevirt.versioning.merge.build_merge import BuiltArray
 from icevirt.versioning.merge.kept_nodes import attributes_of, is_same, planned_attributes
 

@@ -25,7 +25,7 @@ from icevirt.catalog.facts_reader import ClosedCatalog
 from icevirt.errors import IcevirtError
 from icevirt.execution.local_executors import InProcessExecutor
 from icevirt.ids import ObjectId8
-from icevirt.model.config.document import VirtualChunkContainer
+from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node
 from icevirt.objects.source_access import in_force
 from icevirt.planning.combine.combine import combined

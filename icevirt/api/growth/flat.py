@@ -56,7 +56,7 @@ from icevirt.planning.growth.decided import Growing
 from icevirt.planning.growth.lengthened import OtherwiseError, lengthened
 from icevirt.repo.assets import Assets
 from icevirt.repo.layout import WORK
-from icevirt.storage.protocol import Below
+from icevirt.storage.below import Below
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
 FEW = 64

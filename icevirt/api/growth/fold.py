@@ -21,7 +21,7 @@ from icevirt.repo.commits.manifest_writer import by_cell
 from icevirt.repo.commits.rewrite_commit import Rewrite, publish
 from icevirt.repo.repo_info_file import RepoInfoFile, pause, refuse_read_only
 from icevirt.storage.constructors import StorageLike, storage_of
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup
 from icevirt.versioning.chunk_tables import compact
 from icevirt.versioning.manifest_splitting import grid_of
 from icevirt.versioning.merge.build_merge import array_of
@@ -69,7 +69,7 @@ def fold(
         refuse_read_only(current.info)
         config = RepositoryConfig.from_document(current.info.config)
         assets = Assets(head.storage, manifests=ManifestEncoding.of_config(config.document))
-        tip = assets.snapshot(repo_updates.branch_tip(current.info, branch))
+        tip = assets.snapshot(lookup.branch_tip(current.info, branch))
         runs = {node.path: run for node in tip.arrays() if (run := tail_run(node, fewest))}
         if not runs:
             break

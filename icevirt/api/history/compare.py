@@ -32,7 +32,7 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Storage
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup, repo_updates
 
 _NOT_METADATA = ("shape", "zarr_format", "node_type", "consolidated_metadata")
 _ABSENT = object()
@@ -93,10 +93,10 @@ def _parted(
     info: RepoInfo, first: ObjectId12, last: ObjectId12
 ) -> tuple[list[SnapshotSummary], list[SnapshotSummary]]:
     """Return the commits of each history that the other lacks, newest first."""
-    of_first = {each.id: each for each in repo_updates.ancestry(info, first)}
+    of_first = {each.id: each for each in lookup.ancestry(info, first)}
     new_only: list[SnapshotSummary] = []
     shared: ObjectId12 | None = None
-    for each in repo_updates.ancestry(info, last):
+    for each in lookup.ancestry(info, last):
         if each.id in of_first:
             shared = each.id
             break
@@ -252,7 +252,7 @@ def _text(value: object) -> str:
 def _records(info: RepoInfo, tip: ObjectId12) -> _Records:
     """Return the newest build of each group in a history: its snapshot and its record."""
     found: _Records = {}
-    for each in repo_updates.ancestry(info, tip):
+    for each in lookup.ancestry(info, tip):
         for said in records_in(each):
             record = record_of_build(each, str(said.get("group", paths.ROOT)))
             if record is not None:

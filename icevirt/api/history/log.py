@@ -15,7 +15,7 @@ from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike, storage_of
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup, repo_updates
 from icevirt.versioning.history.timestamps import moment, shown
 
 
@@ -60,7 +60,7 @@ def log(
     info = head.read().info
     tip = walks.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
     commits = Commits(info)
-    ancestors = repo_updates.ancestry(info, tip)
+    ancestors = lookup.ancestry(info, tip)
     page = tuple(commits.of(each) for each in islice(ancestors, n))
     follows = page[-1].parent_id if page else None
     return CommitLog(

@@ -30,7 +30,7 @@ from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup, repo_updates
 
 _SHOWN = 20  # commits that were dropped
 
@@ -73,7 +73,7 @@ def undo(
     url = head.storage.url
 
     def parent(info: RepoInfo, tip: ObjectId12) -> ObjectId12:
-        summary = repo_updates.known(info, tip)
+        summary = lookup.known(info, tip)
         if summary.parent_id is None:
             raise InvalidInputError(
                 "the branch holds no commit that can be undone",
@@ -95,7 +95,7 @@ def undo(
     if not exclude:
         return _moved(head, "undo", branch, expect, parent)
     info = head.read().info
-    tip = repo_updates.branch_tip(info, branch)
+    tip = lookup.branch_tip(info, branch)
     left_out = _exclude_added(head, info, branch, tip)
     moved = _moved(head, "undo", branch, expect or str(tip), parent)
     return replace(moved, excluded=left_out)
@@ -105,7 +105,7 @@ def _exclude_added(head: RepoInfoFile, info: RepoInfo, branch: str, tip: ObjectI
     """Exclude the files that the build at a tip added to its dataset; return how many."""
     from icevirt.api.pipeline.exclusions import exclude
 
-    history = [*repo_updates.ancestry(info, tip)]
+    history = [*lookup.ancestry(info, tip)]
     record = provenance_of(history[0]) if METADATA in history[0].metadata else None
     now = None if record is None else listed_files(head.storage, record)
     if record is None or now is None:
@@ -164,7 +164,7 @@ def redo(
                 branch=branch,
                 snapshot=str(tip),
             )
-        return repo_updates.known(info, found).id
+        return lookup.known(info, found).id
 
     return _moved(head, "redo", branch, expect, undone)
 
@@ -208,7 +208,7 @@ def _moved(
     target_of: _Target,
 ) -> BranchMove:
     info = head.read().info
-    tip = repo_updates.branch_tip(info, branch)
+    tip = lookup.branch_tip(info, branch)
     if expect is not None and resolved(info, expect) != tip:
         raise ConflictError(
             f"the tip of {branch!r} is not the snapshot that you expect; nothing was changed",
@@ -222,8 +222,8 @@ def _moved(
     if target != tip:
         info = head.update(repo_updates.reset_branch(branch, target, expected=tip))
     commits = Commits(info)
-    kept = {each.id for each in repo_updates.ancestry(info, target)}
-    dropped = [each for each in repo_updates.ancestry(info, tip) if each.id not in kept]
+    kept = {each.id for each in lookup.ancestry(info, target)}
+    dropped = [each for each in lookup.ancestry(info, tip) if each.id not in kept]
     return BranchMove(
         repo=head.storage.url,
         action=action,

@@ -9,7 +9,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import RepoInfo
 from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike
-from icevirt.versioning import feature_flags, repo_updates
+from icevirt.versioning import feature_flags, lookup, repo_updates
 from icevirt.versioning.history.timestamps import moment
 
 
@@ -51,7 +51,7 @@ def create_branch(
 def delete_branch(repo: StorageLike | Repository, name: str) -> NameChange:
     """Delete a branch, ``main`` excepted. Raises ``RefNotFoundError``."""
     head = head_of(repo)
-    key = repo_updates.branch_tip(head.read().info, name)
+    key = lookup.branch_tip(head.read().info, name)
     head.update(repo_updates.delete_branch(name))
     return NameChange(
         repo=head.storage.url, kind="branch", action="deleted", name=name, snapshot_id=str(key)
@@ -108,7 +108,7 @@ def delete_tag(repo: StorageLike | Repository, name: str) -> NameChange:
         SessionStateError: The feature ``delete_tag`` is disabled.
     """
     head = head_of(repo)
-    key = repo_updates.tag_target(head.read().info, name)
+    key = lookup.tag_target(head.read().info, name)
     edit = repo_updates.delete_tag(name)
     head.update(feature_flags.guarded(feature_flags.DELETE_TAG, edit))
     return NameChange(
@@ -117,7 +117,7 @@ def delete_tag(repo: StorageLike | Repository, name: str) -> NameChange:
 
 
 def _named(info: RepoInfo, name: str, key: ObjectId12) -> NamedVersion:
-    summary = repo_updates.known(info, key)
+    summary = lookup.known(info, key)
     return NamedVersion(
         name=name,
         snapshot_id=str(key),

@@ -13,7 +13,7 @@ from icevirt.errors import FormatError, InvalidInputError, SnapshotNotFoundError
 from icevirt.ids import ObjectId12
 from icevirt.model.arguments import checked
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup
 from icevirt.versioning.history.timestamps import moment
 
 _ABBREVIATED = re.compile("[0-9A-HJKMNP-TV-Z]{4,19}")
@@ -86,7 +86,7 @@ def _abbreviated(info: RepoInfo, name: str) -> ObjectId12 | None:
 
 
 def _before(info: RepoInfo, tip: ObjectId12, back: int, name: str) -> ObjectId12:
-    found = next(islice(repo_updates.ancestry(info, tip), back, None), None)
+    found = next(islice(lookup.ancestry(info, tip), back, None), None)
     if found is None:
         raise InvalidInputError(
             f"{name!r} is before the first snapshot",
@@ -120,7 +120,7 @@ class Commits:
 
     def at(self, key: ObjectId12) -> LoggedCommit:
         """Return what the history knows of a snapshot. Raises ``SnapshotNotFoundError``."""
-        return self.of(repo_updates.known(self._info, key))
+        return self.of(lookup.known(self._info, key))
 
     def _build(self, summary: SnapshotSummary) -> BuildRecord | None:
         recorded = record_of_build(summary)
@@ -143,7 +143,7 @@ class Commits:
     def _build_before(self, summary: SnapshotSummary, group: str) -> Mapping[str, Any] | None:
         if summary.parent_id is None:
             return None
-        ancestors = repo_updates.ancestry(self._info, summary.parent_id)
+        ancestors = lookup.ancestry(self._info, summary.parent_id)
         records = (record_of_build(each, group) for each in islice(ancestors, _LOOKED_BACK))
         return next((record for record in records if record is not None), None)
 

@@ -39,10 +39,11 @@ from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.objects.source_lists.listing import changed_since, list_sources
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.repo.settings import as_json
+from icevirt.storage.below import Below
 from icevirt.storage.memory import MemoryStorage
-from icevirt.storage.protocol import Below, Storage
+from icevirt.storage.protocol import Storage
 from icevirt.tasks.relocate import hash_of_file
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup
 
 _NAMING = ("bad_files", "left_out", "combine", "scan")  # parts of a record that name files
 
@@ -126,8 +127,8 @@ class MovingDatasets:
     # -- inside ------------------------------------------------------------------------------
 
     def _groups(self, current: RepoState) -> list[str]:
-        tip = repo_updates.branch_tip(current.info, self.branch)
-        history = repo_updates.ancestry(current.info, tip)
+        tip = lookup.branch_tip(current.info, self.branch)
+        history = lookup.ancestry(current.info, tip)
         return sorted({str(each.get("group")) for one in history for each in records_in(one)})
 
     def _one(self, target: Target, found: Moved, manifests: Mapping[ObjectId12, str]) -> None:

@@ -28,7 +28,7 @@ from icevirt.errors import (
 )
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.config.document import VirtualChunkContainer
+from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.snapshot import ManifestFile, ManifestRef
 from icevirt.objects.source_access import in_force
 from icevirt.objects.source_lists.listing import changed_since
@@ -40,7 +40,7 @@ from icevirt.repo.commits.rewrite_commit import publish as publish_nodes
 from icevirt.repo.repo_info_file import pause, refuse_read_only
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup, repo_updates
 
 _SHOWN = 10  # names in a message
 _TRIES = 20  # to commit while others change other branches
@@ -173,7 +173,7 @@ def publish_rewrite(
     assert current is not None
     for attempt in range(_TRIES):
         refuse_read_only(current.info)
-        if (now := repo_updates.branch_tip(current.info, target.branch)) != rewrite.base.id:
+        if (now := lookup.branch_tip(current.info, target.branch)) != rewrite.base.id:
             raise ConflictError(
                 "the branch moved meanwhile",
                 do="Do the same again, on what was committed.",

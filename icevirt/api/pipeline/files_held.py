@@ -25,7 +25,8 @@ from icevirt.objects.answers import change
 from icevirt.objects.authorize import object_key
 from icevirt.planning.remedies import build_fix, of_arguments
 from icevirt.repo.layout import WORK
-from icevirt.storage.protocol import Below, Storage
+from icevirt.storage.below import Below
+from icevirt.storage.protocol import Storage
 
 WORK_FOLDER = f"{WORK[0]}/"
 """Where a repository holds what is icevirt's alone."""

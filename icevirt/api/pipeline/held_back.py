@@ -18,7 +18,7 @@ from icevirt.model.json import JSON, loads
 from icevirt.repo.layout import WORK
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup
 
 METADATA = "icevirt_update"
 """Key of the metadata of a snapshot that changes nothing but which files are held back."""
@@ -39,7 +39,7 @@ def name_of(target: Target) -> str:
     """Return the name of the list that holds for a branch; "" where no file is held back."""
     if target.info is None:
         return ""
-    for each in repo_updates.ancestry(target.info, target.tip):
+    for each in lookup.ancestry(target.info, target.tip):
         said = each.metadata.get(METADATA)
         if isinstance(said, dict) and said.get("group") == target.group:
             return _sound(said.get("held"))
@@ -57,7 +57,7 @@ def are_tried(target: Target) -> bool:
     """Say whether nobody changed a dataset since its files that are held back were tried."""
     if target.info is None:
         return False
-    for each in repo_updates.ancestry(target.info, target.tip):
+    for each in lookup.ancestry(target.info, target.tip):
         said = each.metadata.get(METADATA)
         if isinstance(said, dict) and said.get("group") == target.group:
             return True

@@ -36,9 +36,10 @@ from icevirt.repo import creation, layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only
+from icevirt.storage.below import Below
 from icevirt.storage.local import LocalStorage
-from icevirt.storage.protocol import Below, Storage
-from icevirt.versioning import repo_updates
+from icevirt.storage.protocol import Storage
+from icevirt.versioning import lookup, repo_updates
 from icevirt.versioning.id_columns import column
 from icevirt.versioning.merge import build_merge
 from icevirt.versioning.merge.kept_nodes import Claim
@@ -93,7 +94,7 @@ class Target:
         else:
             refuse_v1(found.info, "a build")
             refuse_read_only(found.info)
-            repo_updates.branch_tip(found.info, branch)
+            lookup.branch_tip(found.info, branch)
         return cls(
             storage=storage,
             branch=branch,
@@ -117,7 +118,7 @@ class Target:
         """
         if self.info is None:
             return INITIAL_SNAPSHOT_ID
-        return repo_updates.branch_tip(self.info, self.branch)
+        return lookup.branch_tip(self.info, self.branch)
 
     def last_build(self) -> SnapshotSummary | None:
         """Return the newest snapshot of the branch that a build made of this group.
@@ -130,7 +131,7 @@ class Target:
         """
         if self.info is None:
             return None
-        history = repo_updates.ancestry(self.info, self.tip)
+        history = lookup.ancestry(self.info, self.tip)
         found = next(
             (
                 as_build(each, self.group)
@@ -148,7 +149,7 @@ class Target:
                 return found
         if next(iter(snapshot.below(self.group)), None) is None:
             return found
-        tip = next(iter(repo_updates.ancestry(self.info, self.tip)))
+        tip = next(iter(lookup.ancestry(self.info, self.tip)))
         other = recorded_build(self.storage, tip, snapshot, self.group)
         # where others made arrays longer, the record is that of the build itself
         is_same = None not in (found, other) and _listing(found) == _listing(other)

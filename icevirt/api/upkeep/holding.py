@@ -28,9 +28,10 @@ from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import Snapshot
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance.garbage_collection import chunks_of
-from icevirt.storage.protocol import Below, Storage
+from icevirt.storage.below import Below
+from icevirt.storage.protocol import Storage
 from icevirt.tasks.upkeep.withdraw import InUseTask, ReferringTask, in_use, referring
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup
 from icevirt.versioning.history.timestamps import moment
 from icevirt.versioning.id_columns import ID, id_at, places
 
@@ -258,7 +259,7 @@ class HoldingSearch:
     def _newest(self, info: RepoInfo, tip: ObjectId12) -> Iterator[dict[str, Any]]:
         """Yield what the history says last of each group."""
         groups: set[str] = set()
-        for each in repo_updates.ancestry(info, tip):
+        for each in lookup.ancestry(info, tip):
             for record in records_in(each):
                 if (group := str(record.get("group"))) not in groups:
                     groups.add(group)

@@ -29,8 +29,9 @@ from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.repo.assets import Assets
 from icevirt.repo.layout import BUILDS, WORK
-from icevirt.storage.protocol import Below, ObjectInfo, Storage
-from icevirt.versioning import repo_updates
+from icevirt.storage.below import Below
+from icevirt.storage.protocol import ObjectInfo, Storage
+from icevirt.versioning import lookup
 from icevirt.versioning.history.garbage_collection import is_old
 from icevirt.versioning.history.timestamps import moment
 
@@ -93,7 +94,7 @@ def history_of_builds(
     found: set[ObjectId12] = set()
     walked: list[ObjectId12] = []
     groups: set[str] = set()
-    for each in repo_updates.ancestry(info, tip):
+    for each in lookup.ancestry(info, tip):
         walked.append(each.id)
         for record in records_in(each):
             if str(record.get("group")) not in groups:

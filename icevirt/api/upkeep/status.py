@@ -23,9 +23,10 @@ from icevirt.model import paths
 from icevirt.planning.growth.tail_runs import tails
 from icevirt.repo.authorization import Authorization
 from icevirt.repo.repository import Repository
+from icevirt.storage.below import Below
 from icevirt.storage.constructors import StorageLike, storage_of
-from icevirt.storage.protocol import Below, Storage
-from icevirt.versioning import repo_updates
+from icevirt.storage.protocol import Storage
+from icevirt.versioning import lookup
 from icevirt.versioning.history.timestamps import moment
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -61,7 +62,7 @@ def status(
     storage = storage_of(repo)
     opened = Repository.open(storage, authorize_virtual_chunk_access=authorize_virtual_chunk_access)
     info = opened.head.read_v2("the status of a dataset").info
-    tip = repo_updates.branch_tip(info, branch)
+    tip = lookup.branch_tip(info, branch)
     group = paths.canonical(group)
     session = opened.readonly_session(snapshot_id=str(tip))
     session.snapshot.node(group)
@@ -106,7 +107,7 @@ def status(
         manifests=len(snapshot.manifest_files),
         manifest_bytes=sum(each.size_bytes for each in snapshot.manifest_files),
         manifests_to_join=tails([*snapshot.arrays()]),
-        snapshots=sum(1 for _ in repo_updates.ancestry(info, tip)),
+        snapshots=sum(1 for _ in lookup.ancestry(info, tip)),
         unfinished=tuple(each.as_unfinished() for each in work_folders(storage)),
         notes=tuple(notes),
     )

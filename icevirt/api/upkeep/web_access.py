@@ -17,7 +17,7 @@ from icevirt.archive.reports.web_access import WebAccessReport, WebProblem, WebP
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkType
-from icevirt.model.config.document import VirtualChunkContainer
+from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.objects.http.browser import PageRequest, look_as_browser
 from icevirt.objects.http.connections import Origin
 from icevirt.planning.schedule.sampling import sample

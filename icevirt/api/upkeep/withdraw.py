@@ -32,8 +32,9 @@ from icevirt.model.repo_info import ExpirationRan, RepoInfo
 from icevirt.repo import layout
 from icevirt.repo.maintenance import ops_log_trimming
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
+from icevirt.storage.below import Below
 from icevirt.storage.constructors import StorageLike, storage_of
-from icevirt.storage.protocol import Below, Storage
+from icevirt.storage.protocol import Storage
 from icevirt.versioning.history.garbage_collection import released
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from icevirt.connect import options
 from icevirt.icechunk._shims.kinds import MadeKind, kind
 from icevirt.icechunk._shims.shown import Shown, plain
-from icevirt.model.config import document
+from icevirt.model.config import containers
 
 
 class S3Options(Shown, dict[str, Any]):
@@ -92,10 +92,12 @@ def _of_word(name: str) -> MadeKind:
         found.pop("checksum_algorithm", None)  # of writes, and containers are read
         return ObjectStoreConfig(word, found)
 
-    return kind(name, made, lambda x: isinstance(x, document.ObjectStoreConfig) and x.kind == word)
+    return kind(
+        name, made, lambda x: isinstance(x, containers.ObjectStoreConfig) and x.kind == word
+    )
 
 
-class ObjectStoreConfig(Shown, document.ObjectStoreConfig):
+class ObjectStoreConfig(Shown, containers.ObjectStoreConfig):
     """How the objects of a container are reached, by the kind of store."""
 
     _home = "icechunk.config"
@@ -118,7 +120,7 @@ class ObjectStoreConfig(Shown, document.ObjectStoreConfig):
         return f"{self._title()}({repr(self.options) if isinstance(self.options, str) else text})"
 
 
-class VirtualChunkContainer(Shown, document.VirtualChunkContainer):
+class VirtualChunkContainer(Shown, containers.VirtualChunkContainer):
     """A URL prefix below which virtual chunks may lie, and how to reach it."""
 
     _home = "icechunk.virtual"
@@ -127,13 +129,13 @@ class VirtualChunkContainer(Shown, document.VirtualChunkContainer):
     def __post_init__(self) -> None:
         object.__setattr__(self, "store", ObjectStoreConfig.of(self.store))
         if self.store.kind != "in_memory":  # which no reader can share
-            document.VirtualChunkContainer.__post_init__(self)
+            containers.VirtualChunkContainer.__post_init__(self)
 
     def _shown(self) -> Mapping[str, Any]:
         return {"name": self.name, "url_prefix": self.url_prefix, "store": self.store}
 
 
-def _stored(make: Callable[..., document.ObjectStoreConfig]) -> Callable[..., ObjectStoreConfig]:
+def _stored(make: Callable[..., containers.ObjectStoreConfig]) -> Callable[..., ObjectStoreConfig]:
     @wraps(make)
     def made(*args: Any, **kwargs: Any) -> ObjectStoreConfig:
         return ObjectStoreConfig.of(make(*args, **kwargs))
@@ -144,5 +146,5 @@ def _stored(make: Callable[..., document.ObjectStoreConfig]) -> Callable[..., Ob
 azure_store = _stored(options.azure_store)
 gcs_store = _stored(options.gcs_store)
 http_store = _stored(options.http_store)
-local_filesystem_store = _stored(document.local_filesystem_store)
+local_filesystem_store = _stored(containers.local_filesystem_store)
 s3_store = _stored(options.s3_store)

@@ -10,17 +10,13 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from icevirt.deferred_dataclass import dataclass
-from icevirt.errors import InvalidInputError
 from icevirt.model.arguments import checked
 from icevirt.model.config.settings import Number, OptionalSection, merged, unusable
-from icevirt.model.json import JSONObject
-from icevirt.model.strings import Strings
-from icevirt.redaction import redacted, without_secrets
+from icevirt.redaction import redacted
 
 if TYPE_CHECKING:
+    from icevirt.model.config.containers import VirtualChunkContainer
     from icevirt.model.config.manifests import ManifestConfig
     from icevirt.model.config.sections import (
         CachingConfig,
@@ -33,140 +29,6 @@ _SECTIONS = "icevirt.model.config.sections."
 
 MAX_LEVEL = 22
 """The highest level of zstd; the official client takes higher ones for it."""
-SCHEMES = {
-    "file": ("local_file_system",),
-    "s3": ("s3", "s3_compatible", "tigris"),
-    "tigris": ("tigris",),
-    "gs": ("gcs",),
-    "gcs": ("gcs",),
-    "az": ("azure",),
-    "azure": ("azure",),
-    "abfs": ("azure",),
-    "http": ("http",),
-    "https": ("http",),
-}
-"""Kinds of stores by the scheme of URLs that they serve, the usual kind first."""
-
-_OF_HADOOP = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
-"""Names of these by which Spark knows them, which no client stores."""
-
-_ON_S3 = ("s3", "s3_compatible", "tigris")
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectStoreConfig:
-    """How the objects of a container are reached: a kind of store and its options, no secrets."""
-
-    kind: str  # "local_file_system", "s3", "s3_compatible", "tigris", "gcs", "azure", "http"
-    options: Any  # the path for a local file system, a mapping of options otherwise
-
-    def to_document(self) -> JSONObject:
-        """Return the persisted form, including the keys that the official client requires."""
-        if self.kind in _ON_S3 and isinstance(self.options, Mapping):
-            return {self.kind: {"anonymous": False, "allow_http": False, **self.options}}
-        return {self.kind: self.options}
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the official client accepts it as it is."""
-        return self.to_document() == {self.kind: self.options}
-
-    @classmethod
-    def from_document(cls, document: object) -> ObjectStoreConfig:
-        """Read the persisted form. Raises ``InvalidInputError``."""
-        if isinstance(document, str):
-            return cls(document, {})
-        if isinstance(document, Mapping) and len(document) == 1:
-            ((kind, options),) = document.items()
-            return cls(kind, options)
-        raise InvalidInputError("not an object store config", found=document)
-
-
-def local_filesystem_store(path: str) -> ObjectStoreConfig:
-    """Return the config of a container on local disk; ``path`` is the directory of its prefix."""
-    return ObjectStoreConfig("local_file_system", path)
-
-
-def fsspec_store() -> ObjectStoreConfig:
-    """Return the config of a container for an fsspec file system, which the reader passes.
-
-    It is stored as an option of ``http``: the official client keeps such a container and does not
-    use it, while a kind of store that it does not know would keep it from opening the repository.
-    """
-    return ObjectStoreConfig("http", {"fsspec": "true"})
-
-
-@dataclass(frozen=True, slots=True)
-class VirtualChunkContainer:
-    """A URL prefix below which virtual chunks may lie, and how to reach it."""
-
-    url_prefix: str
-    store: ObjectStoreConfig
-    name: str | None = None
-
-    def __post_init__(self) -> None:
-        scheme, separator, rest = self.url_prefix.partition("://")
-        if not separator or not rest or not self.url_prefix.endswith("/"):
-            raise InvalidInputError(
-                "a container's url_prefix must be a URL that ends in '/'",
-                do="Write it like 'file:///data/archive/' or 's3://bucket/prefix/'.",
-                url_prefix=self.url_prefix,
-            )
-        if without_secrets(self.url_prefix) != self.url_prefix:
-            raise InvalidInputError(
-                "a container's url_prefix has a user, password or query, which would be persisted",
-                do="Leave these parts out. Readers pass secrets with"
-                " authorize_virtual_chunk_access.",
-                url_prefix=self.url_prefix,
-            )
-        if not self.is_foreign and self.store.kind not in SCHEMES.get(scheme, ()):
-            raise InvalidInputError(
-                "this kind of store cannot serve this URL scheme",
-                do=f"Write {_OF_HADOOP[scheme]}:// in the place of {scheme}://."
-                if scheme in _OF_HADOOP
-                else f"For {scheme}:// use one of {SCHEMES.get(scheme, ())}.",
-                url_prefix=self.url_prefix,
-                store=self.store.kind,
-            )
-        text = self.name is None or isinstance(self.name, str)
-        if not text or self.name == "" or "/" in (self.name or ""):
-            raise InvalidInputError(
-                "a container's name must not be empty or contain '/'",
-                do="Choose another.",
-                name=self.name,
-            )
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether an fsspec file system serves it; see `fsspec_store`."""
-        return isinstance(self.store.options, Mapping) and "fsspec" in self.store.options
-
-    def to_document(self) -> JSONObject:
-        """Return the persisted form."""
-        return {
-            "name": self.name,
-            "url_prefix": self.url_prefix,
-            "store": self.store.to_document(),
-        }
-
-
-def prefixes_of(containers: Iterable[VirtualChunkContainer]) -> tuple[str, ...]:
-    """Return every beginning of a location that some container covers."""
-    found = []
-    for container in containers:
-        found.append(container.url_prefix)
-        if container.name is not None:
-            found.append(f"vcc://{container.name}/")
-    return tuple(found)
-
-
-def first_uncovered(urls: Strings, prefixes: Iterable[str]) -> str | None:
-    """Return the first location that begins with none of the prefixes, or None."""
-    uncovered = np.ones(len(urls), np.bool_)
-    for prefix in prefixes:
-        rows = np.flatnonzero(uncovered)
-        uncovered[rows] = ~urls.begin_with(prefix.encode(), rows)
-    return urls[int(uncovered.argmax())] if uncovered.any() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,21 +168,14 @@ class RepositoryConfig:
     @property
     def virtual_chunk_containers(self) -> dict[str, VirtualChunkContainer]:
         """Containers by url_prefix; entries that no reader can use are left out."""
-        found = {}
         entries = self.document.get("virtual_chunk_containers") or {}
         if not isinstance(entries, Mapping):
             raise unusable("virtual_chunk_containers", "it is not a mapping")
-        for key, entry in entries.items():
-            if not isinstance(entry, Mapping):
-                continue
-            prefix = str(entry.get("url_prefix") or key)
-            prefix = prefix if prefix.endswith("/") else prefix + "/"
-            try:
-                store = ObjectStoreConfig.from_document(entry.get("store"))
-                found[prefix] = VirtualChunkContainer(prefix, store, entry.get("name"))
-            except InvalidInputError:
-                continue
-        return found
+        if not entries:
+            return {}
+        from icevirt.model.config.containers import containers_of
+
+        return containers_of(entries)
 
     def get_virtual_chunk_container(self, name: str) -> VirtualChunkContainer | None:
         """Return the container of this name or url_prefix."""
@@ -334,6 +189,8 @@ class RepositoryConfig:
         Raises:
             InvalidInputError: Not a `VirtualChunkContainer`.
         """
+        from icevirt.model.config.containers import VirtualChunkContainer
+
         how = "Pass VirtualChunkContainer(url_prefix, store)."
         checked("the container", cont, VirtualChunkContainer, do=how)
         containers = dict(self.document.get("virtual_chunk_containers") or {})

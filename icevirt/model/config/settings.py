@@ -7,10 +7,32 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any, Protocol, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from icevirt.errors import FormatError, IcevirtError, InvalidInputError
-from icevirt.model.json import JSONObject
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from icevirt.model.json import JSONObject
+
+    class HasDocument(Protocol):
+        """What descriptors of settings stand in."""
+
+        document: dict[str, Any]
+
+    class Sectional(Protocol):
+        """A section, however it is made."""
+
+        def onto(self, document: Mapping[str, Any]) -> JSONObject:
+            """Return the persisted form, with all other keys as in ``document``."""
+            ...
+
+        @classmethod
+        def from_document(cls, document: Mapping[str, Any]) -> Self:
+            """Read the persisted form."""
+            ...
+
 
 _WHOLE = (
     ("virtual_chunk_containers",),
@@ -48,12 +70,6 @@ def unusable(setting: str, reason: str) -> FormatError:
     )
 
 
-class HasDocument(Protocol):
-    """What descriptors of settings stand in."""
-
-    document: dict[str, Any]
-
-
 class Number:
     """A number of the configuration; assigning None brings its default back."""
 
@@ -79,19 +95,6 @@ class Number:
         refuse_other(f"RepositoryConfig.{self._name}", value, int)
         if value is not None or self._name in config.document:
             config.document[self._name] = value
-
-
-class Sectional(Protocol):
-    """A section, however it is made."""
-
-    def onto(self, document: Mapping[str, Any]) -> JSONObject:
-        """Return the persisted form, with all other keys as in ``document``."""
-        ...
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Read the persisted form."""
-        ...
 
 
 class OptionalSection[T: Sectional]:

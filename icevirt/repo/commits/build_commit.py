@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ConflictError, RefNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.config.document import RepositoryConfig, SplitRule, VirtualChunkContainer
+from icevirt.model.config.containers import VirtualChunkContainer
+from icevirt.model.config.document import RepositoryConfig, SplitRule
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ManifestFile, Snapshot
@@ -31,7 +32,7 @@ from icevirt.repo.commits.written_manifests import are_many, in_order, refuse_mi
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only, until_first
 from icevirt.repo.settings import as_json
 from icevirt.storage.constructors import StorageLike, storage_of
-from icevirt.versioning import diff, repo_updates
+from icevirt.versioning import diff, lookup, repo_updates
 from icevirt.versioning.config_merge import persistable
 from icevirt.versioning.history.timestamps import stamp
 from icevirt.versioning.merge import build_merge
@@ -128,7 +129,7 @@ def find_build(info: RepoInfo, branch: str, build_id: str) -> str | None:
     """Return the newest snapshot of a branch that this build made, or None."""
     if branch not in info.branches:
         return None
-    for snapshot in repo_updates.ancestry(info, info.branches[branch]):
+    for snapshot in lookup.ancestry(info, info.branches[branch]):
         if snapshot.metadata.get(BUILD_ID) == build_id:
             return str(snapshot.id)
     return None
@@ -204,7 +205,7 @@ class _Build:
 
     def _commit(self, info: RepoInfo) -> tuple[Snapshot, Edit]:
         """Write snapshot and transaction log for the branch as it is; return the last step."""
-        parent = repo_updates.branch_tip(info, self.branch)
+        parent = lookup.branch_tip(info, self.branch)
         if self.written is None or self.written[0] != parent:
             self.written = (parent, self._write(self.assets.snapshot(parent)))
         snapshot = self.written[1]
@@ -233,10 +234,10 @@ class _Build:
         return snapshot
 
     def _check_parent(self, info: RepoInfo) -> None:
-        tip = repo_updates.branch_tip(info, self.branch)
+        tip = lookup.branch_tip(info, self.branch)
         if self.expected_parent is None or tip == self.expected_parent:
             return
-        if self.expected_parent not in {each.id for each in repo_updates.ancestry(info, tip)}:
+        if self.expected_parent not in {each.id for each in lookup.ancestry(info, tip)}:
             raise ConflictError(
                 "the branch was reset since the build was planned",
                 do="Run the build again: it plans from the current branch.",

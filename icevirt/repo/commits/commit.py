@@ -22,7 +22,7 @@ from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits.change_set import ChangeSet
 from icevirt.repo.commits.manifest_writer import write_manifests
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup, repo_updates
 from icevirt.versioning.history.timestamps import stamp
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def amend(draft: PendingCommit, branch: str) -> Snapshot:
     previous = draft.staging.base.id
     found = draft.info(branch)
     refuse_v1(found, "amending a commit")
-    tip = repo_updates.known(found, previous)
+    tip = lookup.known(found, previous)
     if tip.parent_id is None:
         raise SessionStateError(
             "the initial snapshot of a repository cannot be amended",
@@ -164,9 +164,9 @@ def newer(info: RepoInfo, branch: str, base: ObjectId12) -> list[SnapshotSummary
         RefNotFoundError: The branch was deleted.
         ConflictError: ``base`` is not in its history.
     """
-    tip = repo_updates.branch_tip(info, branch)
+    tip = lookup.branch_tip(info, branch)
     found: list[SnapshotSummary] = []
-    for snapshot in repo_updates.ancestry(info, tip):
+    for snapshot in lookup.ancestry(info, tip):
         if snapshot.id == base:
             return found[::-1]
         found.append(snapshot)

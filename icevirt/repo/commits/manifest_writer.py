@@ -22,7 +22,8 @@ from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits.change_set import ChangeSet
 from icevirt.repo.reader import ArrayReader
 from icevirt.versioning import chunk_tables
-from icevirt.versioning.manifest_splitting import Boxes, SplitGrid, grid_of
+from icevirt.versioning.manifest_boxes import Boxes
+from icevirt.versioning.manifest_splitting import SplitGrid, grid_of
 
 
 def write_manifests(

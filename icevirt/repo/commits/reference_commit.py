@@ -27,7 +27,7 @@ from icevirt.repo.commits.commit import info_of
 from icevirt.repo.commits.manifest_writer import manifest_files, write_manifests
 from icevirt.repo.commits.written_manifests import are_many, in_order, refuse_missing
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only, until_first
-from icevirt.versioning import diff, repo_updates
+from icevirt.versioning import diff, lookup, repo_updates
 from icevirt.versioning.hierarchy import by_path
 from icevirt.versioning.history.timestamps import stamp
 from icevirt.versioning.v1_migration import refuse_v1
@@ -111,7 +111,7 @@ class ReferenceCommit:
         info = current.info
         refuse_v1(info, "writing references by tasks")
         refuse_read_only(info)
-        tip = repo_updates.branch_tip(info, self.branch)
+        tip = lookup.branch_tip(info, self.branch)
         base = self.assets.snapshot(tip)
         if not changed:
             return tip

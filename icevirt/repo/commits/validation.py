@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from icevirt.errors import InvalidInputError
 from icevirt.model import arguments
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.config import document
+from icevirt.model.config.containers import first_uncovered, prefixes_of
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import NaNError, loads
 from icevirt.model.metadata import grid_facts
@@ -178,7 +178,7 @@ def check_chunks(
         return
     used = chunk_tables.compact(chunks).locations.url
     containers = config.virtual_chunk_containers.values()
-    bad = document.first_uncovered(used, document.prefixes_of(containers))
+    bad = first_uncovered(used, prefixes_of(containers))
     if bad is not None:
         raise InvalidInputError(
             "no virtual chunk container of this repository covers a location",

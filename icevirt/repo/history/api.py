@@ -9,7 +9,7 @@ from icevirt.model.arguments import checked
 from icevirt.repo import layout
 from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup
 
 if TYPE_CHECKING:  # a reader of values looks at no history
     from icevirt.repo.assets import Assets
@@ -36,7 +36,7 @@ class RepositoryHistory:
 
         info = self._head.read().info
         tip = walks.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
-        return (SnapshotInfo.of(found) for found in repo_updates.ancestry(info, tip))
+        return (SnapshotInfo.of(found) for found in lookup.ancestry(info, tip))
 
     def ancestry_graph(
         self,
@@ -78,13 +78,13 @@ class RepositoryHistory:
         from icevirt.repo.history.types import SnapshotInfo
 
         info = self._head.read().info
-        return SnapshotInfo.of(repo_updates.known(info, layout.snapshot_id(snapshot_id)))
+        return SnapshotInfo.of(lookup.known(info, layout.snapshot_id(snapshot_id)))
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
         """Return the manifest files of a snapshot. Raises ``SnapshotNotFoundError``."""
         from icevirt.repo.history.types import ManifestFileInfo
 
-        known = repo_updates.known(self._head.read().info, layout.snapshot_id(snapshot_id))
+        known = lookup.known(self._head.read().info, layout.snapshot_id(snapshot_id))
         files = self._assets.snapshot(known.id).manifest_files
         return [ManifestFileInfo.of(info) for info in files]
 
@@ -117,7 +117,7 @@ class RepositoryHistory:
 
     def lookup_branch(self, branch: str) -> str:
         """Return the id of the snapshot at the tip of a branch. Raises ``RefNotFoundError``."""
-        return str(repo_updates.branch_tip(self._head.read().info, branch))
+        return str(lookup.branch_tip(self._head.read().info, branch))
 
     def create_branch(self, branch: str, snapshot_id: str) -> None:
         """Create a branch.
@@ -126,6 +126,8 @@ class RepositoryHistory:
             AlreadyExistsError: A branch with this name exists.
             SnapshotNotFoundError: There is no such snapshot.
         """
+        from icevirt.versioning import repo_updates
+
         checked("the name of a branch", branch, str)
         self._head.update(repo_updates.create_branch(branch, layout.snapshot_id(snapshot_id)))
 
@@ -144,12 +146,16 @@ class RepositoryHistory:
             SnapshotNotFoundError: There is no such snapshot.
             ConflictError: The branch is not at ``from_snapshot_id``.
         """
+        from icevirt.versioning import repo_updates
+
         expected = None if from_snapshot_id is None else layout.snapshot_id(from_snapshot_id)
         target = layout.snapshot_id(snapshot_id)
         self._head.update(repo_updates.reset_branch(branch, target, expected=expected))
 
     def delete_branch(self, branch: str) -> None:
         """Delete a branch, ``main`` excepted. Raises ``RefNotFoundError``."""
+        from icevirt.versioning import repo_updates
+
         self._head.update(repo_updates.delete_branch(branch))
 
     def list_tags(self) -> set[str]:
@@ -158,7 +164,7 @@ class RepositoryHistory:
 
     def lookup_tag(self, tag: str) -> str:
         """Return the id of the snapshot that a tag names. Raises ``RefNotFoundError``."""
-        return str(repo_updates.tag_target(self._head.read().info, tag))
+        return str(lookup.tag_target(self._head.read().info, tag))
 
     def create_tag(self, tag: str, snapshot_id: str) -> None:
         """Create a tag; it is immutable, and its name can never be reused.
@@ -168,7 +174,7 @@ class RepositoryHistory:
             SnapshotNotFoundError: There is no such snapshot.
             SessionStateError: The feature ``create_tag`` is disabled.
         """
-        from icevirt.versioning import feature_flags
+        from icevirt.versioning import feature_flags, repo_updates
 
         checked("the name of a tag", tag, str)
         edit = repo_updates.create_tag(tag, layout.snapshot_id(snapshot_id))
@@ -181,7 +187,7 @@ class RepositoryHistory:
             RefNotFoundError: There is no such tag.
             SessionStateError: The feature ``delete_tag`` is disabled.
         """
-        from icevirt.versioning import feature_flags
+        from icevirt.versioning import feature_flags, repo_updates
 
         self._head.update(
             feature_flags.guarded(feature_flags.DELETE_TAG, repo_updates.delete_tag(tag))

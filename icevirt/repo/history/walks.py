@@ -18,8 +18,8 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.repo_info import OpsLogEntry, RepoInfo, SnapshotSummary
 from icevirt.repo import layout
 from icevirt.repo.repo_info_file import RepoInfoFile
-from icevirt.versioning import repo_updates
-from icevirt.versioning.repo_updates import ancestry
+from icevirt.versioning import lookup
+from icevirt.versioning.lookup import ancestry
 
 if TYPE_CHECKING:
     from icevirt.repo.assets import Assets
@@ -51,11 +51,11 @@ def resolve(
     if as_of is not None and branch is None:
         raise InvalidInputError("as_of needs a branch", do="Pass branch= as well.")
     if tag is not None:
-        return repo_updates.tag_target(info, tag)
+        return lookup.tag_target(info, tag)
     if snapshot_id is not None:
-        return repo_updates.known(info, layout.snapshot_id(snapshot_id)).id
+        return lookup.known(info, layout.snapshot_id(snapshot_id)).id
     assert branch is not None
-    tip = repo_updates.branch_tip(info, branch)
+    tip = lookup.branch_tip(info, branch)
     return tip if as_of is None else _as_of(info, tip, as_of)
 
 

@@ -11,13 +11,13 @@ from types import MappingProxyType
 from typing import Any
 
 from icevirt.errors import InvalidInputError
-from icevirt.model.config.document import (
+from icevirt.model.config.containers import (
     SCHEMES,
     ObjectStoreConfig,
-    RepositoryConfig,
     VirtualChunkContainer,
     local_filesystem_store,
 )
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.strings import Strings
 from icevirt.planning.containers import containers_for
 

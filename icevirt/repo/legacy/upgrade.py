@@ -32,7 +32,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.repo.v1.as_v2 import V1RepoState
 from icevirt.storage.object_store import ObjectReading
 from icevirt.storage.protocol import Storage
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup
 from icevirt.versioning.repo_updates import MAIN
 from icevirt.versioning.v1_migration import V1State, migrated
 
@@ -124,7 +124,7 @@ class _CopyingUpgrade:
             FormatError, SnapshotNotFoundError: The tip of ``main`` cannot be.
         """
         info = current.info
-        repo_updates.known(info, info.branches[MAIN])
+        lookup.known(info, info.branches[MAIN])
         known: dict[ObjectId12, SnapshotSummary] = {}
         lines = {}
         for name, line in sorted(_lines_of(current).items(), key=lambda item: item[0] != MAIN):

@@ -1,4 +1,4 @@
-"""Provide the maintenance methods: expiration, garbage collection, manifest rewriting."""
+"""Provide the maintenance methods: expiration, garbage collection, rewriting, inspection."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 
 if TYPE_CHECKING:
     from icevirt.model.config.document import RepositoryConfig
+    from icevirt.model.json import JSONObject
     from icevirt.model.repo_info import ExpirationRan, RepoInfo
     from icevirt.repo.maintenance.chunk_sizes import ChunkStorageStats
     from icevirt.repo.maintenance.garbage_collection import GCSummary
@@ -25,7 +26,7 @@ SAFE_AGE = timedelta(days=7)
 
 
 class Maintenance:
-    """The part of `Repository` that cleans up."""
+    """The part of `Repository` that cleans up, and shows files as they are."""
 
     _head: RepoInfoFile
     _assets: Assets
@@ -153,7 +154,7 @@ class Maintenance:
         from icevirt.repo.commits import commit
         from icevirt.repo.commits.change_set import ChangeSet
         from icevirt.repo.settings import as_json
-        from icevirt.versioning import repo_updates
+        from icevirt.versioning import lookup
 
         method = {"new_commit": commit.commit, "amend": commit.amend}.get(commit_method)
         if method is None:
@@ -163,7 +164,7 @@ class Maintenance:
                 commit_method=commit_method,
             )
         checked("message", message, str)
-        tip = repo_updates.branch_tip(self._head.read().info, branch)
+        tip = lookup.branch_tip(self._head.read().info, branch)
         merged = {**self._commit_metadata, **as_json(metadata or {})}
         if (split := self._config.splitting_document) is not None:
             merged["__icechunk"] = as_json({"splitting_config": {"split_sizes": split}})
@@ -223,6 +224,38 @@ class Maintenance:
         from icevirt.repo.maintenance.chunk_sizes import storage_stats
 
         return storage_stats(self._assets, self._head.read().info)
+
+    # -- showing files as they are -----------------------------------------------------------
+
+    def inspect_repo_info(self) -> JSONObject:
+        """Return the contents of the file `repo`. Raises ``FormatError``: V1 has no such file."""
+        from icevirt.repo.maintenance import inspection
+
+        info = self._head.read_v2("showing `repo`").info
+        return inspection.repo_info_document(self._assets, info)
+
+    def inspect_snapshot(self, snapshot_id: str) -> JSONObject:
+        """Return the contents of a snapshot file. Raises ``SnapshotNotFoundError``."""
+        from icevirt.repo.maintenance import inspection
+
+        return inspection.snapshot_document(self._assets, snapshot_id)
+
+    def inspect_manifest(self, manifest_id: str) -> JSONObject:
+        """Return counts of what a manifest holds. Raises ``NotFoundError``."""
+        from icevirt.repo.maintenance import inspection
+
+        return inspection.manifest_document(self._assets, manifest_id)
+
+    def inspect_transaction_log(self, snapshot_id: str) -> JSONObject:
+        """Return the changes of a snapshot's commit, including its expired ancestors' changes.
+
+        Raises:
+            SnapshotNotFoundError: There is no such snapshot.
+        """
+        from icevirt.repo.maintenance import inspection
+
+        info = self._head.read().info
+        return inspection.transaction_log_document(self._assets, info, snapshot_id)
 
     def _refuse_future(self, cutoff: int, name: str, *, do: str) -> None:
         from icevirt.versioning.history.timestamps import moment

@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.errors import NotFoundError, ObjectNotFoundError, SnapshotNotFoundError
 from icevirt.ids import ObjectId12
+from icevirt.model import repo_info
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, Node
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.repo_info_file import RepoInfoFile
+from icevirt.repo.history.types import ManifestFileInfo
+from icevirt.versioning.history.timestamps import moment
+from icevirt.wire import header
+from icevirt.wire.manifests.open_manifest import OpenManifest
 
 if TYPE_CHECKING:
-    from icevirt.model import repo_info
     from icevirt.model.transaction_log import TransactionLog
 
 _SETS = (
@@ -37,120 +40,110 @@ _COMPOSITE = (
 )
 
 
-class Inspection:
-    """The part of `Repository` that shows files as they are."""
+def repo_info_document(assets: Assets, info: repo_info.RepoInfo) -> JSONObject:
+    """Return the contents of the file `repo`."""
+    by_id = sorted(info.snapshots.items(), key=lambda item: str(item[0]))
+    return {
+        "header": header.described(assets.storage.get(layout.REPO)),
+        "spec_version": f"{info.spec_version}.0",
+        "branches": _refs(info.branches.items()),
+        "tags": _refs(info.tags.items()),
+        "deleted_tags": sorted(info.deleted_tags),
+        "snapshots": [_snapshot(each) for _, each in by_id],
+        "metadata": dict(info.metadata or {}),
+        "latest_updates": [_update(update) for update in info.latest_updates],
+    }
 
-    _head: RepoInfoFile
-    _assets: Assets
 
-    def inspect_repo_info(self) -> JSONObject:
-        """Return the contents of the file `repo`. Raises ``FormatError``: V1 has no such file."""
-        from icevirt.wire import header
+def snapshot_document(assets: Assets, snapshot_id: str) -> JSONObject:
+    """Return the contents of a snapshot file. Raises ``SnapshotNotFoundError``."""
+    key = layout.snapshot_id(snapshot_id)
+    raw = _raw(assets.snapshot_file, key)
+    found = assets.snapshot(key)
+    return {
+        "id": str(found.id),
+        "header": _header(raw),
+        "flushed_at": _time(found.flushed_at),
+        "commit_message": found.message,
+        "metadata": dict(found.metadata),
+        "manifests": [asdict(ManifestFileInfo.of(file)) for file in found.manifest_files],
+        "nodes": [_node(node) for node in found.nodes],
+    }
 
-        info = self._head.read_v2("showing `repo`").info
-        by_id = sorted(info.snapshots.items(), key=lambda item: str(item[0]))
-        return {
-            "header": header.described(self._assets.storage.get(layout.REPO)),
-            "spec_version": f"{info.spec_version}.0",
-            "branches": _refs(info.branches.items()),
-            "tags": _refs(info.tags.items()),
-            "deleted_tags": sorted(info.deleted_tags),
-            "snapshots": [_snapshot(each) for _, each in by_id],
-            "metadata": dict(info.metadata or {}),
-            "latest_updates": [_update(update) for update in info.latest_updates],
+
+def manifest_document(assets: Assets, manifest_id: str) -> JSONObject:
+    """Return counts of what a manifest holds. Raises ``NotFoundError``."""
+    try:
+        key = ObjectId12.parse(manifest_id)
+        raw = assets.manifest_file(key)
+    except (TypeError, ValueError, ObjectNotFoundError) as error:
+        raise NotFoundError(
+            "no such manifest",
+            do="List the manifests of a snapshot with `repo.list_manifest_files(snapshot_id)`.",
+            manifest=manifest_id,
+        ) from error
+    arrays = [_counts(str(n), t) for n, t in assets.read_manifest(key).arrays.items()]
+    return {
+        "id": str(key),
+        "header": _header(raw),
+        "size_bytes": len(raw),
+        "num_arrays": len(arrays),
+        **{
+            f"total_{what}": sum(each[f"num_{what}"] for each in arrays)
+            for what in ("chunk_refs", "inline", "native", "virtual")
+        },
+        "arrays": arrays,
+        "compression": _compression(raw) if assets.spec_version else None,
+    }
+
+
+def transaction_log_document(
+    assets: Assets, info: repo_info.RepoInfo, snapshot_id: str
+) -> JSONObject:
+    """Return the changes of a snapshot's commit, including its expired ancestors' changes.
+
+    Raises:
+        SnapshotNotFoundError: There is no such snapshot.
+    """
+    key = layout.snapshot_id(snapshot_id)
+    raw = _raw(assets.log_file, key)
+    known = info.snapshots.get(key)
+    pruned = (known and known.pruned_ancestor_tx_logs) or ()
+    there, missing = _logs(assets, pruned)
+    logs = [*there, assets.transaction_log(key)]
+    document = {"header": _header(raw), **_changes(logs)}
+    if pruned:
+        document["synthetic_composite"] = {
+            "note": _COMPOSITE,
+            "merged_pruned_ancestor_tx_logs": [str(log.id) for log in there],
+            "missing_tx_logs": missing,
         }
+    return document
 
-    def inspect_snapshot(self, snapshot_id: str) -> JSONObject:
-        """Return the contents of a snapshot file. Raises ``SnapshotNotFoundError``."""
-        from icevirt.repo.history.types import ManifestFileInfo
 
-        key = layout.snapshot_id(snapshot_id)
-        raw = self._raw(self._assets.snapshot_file, key)
-        found = self._assets.snapshot(key)
-        return {
-            "id": str(found.id),
-            "header": _header(raw),
-            "flushed_at": _time(found.flushed_at),
-            "commit_message": found.message,
-            "metadata": dict(found.metadata),
-            "manifests": [asdict(ManifestFileInfo.of(file)) for file in found.manifest_files],
-            "nodes": [_node(node) for node in found.nodes],
-        }
+def _raw(fetch: Callable[[ObjectId12], bytes], key: ObjectId12) -> bytes:
+    try:
+        return fetch(key)
+    except ObjectNotFoundError as error:
+        raise SnapshotNotFoundError(
+            "no such snapshot",
+            do="List them with `repo.ancestry(branch=...)`; expired ones are gone.",
+            snapshot=str(key),
+        ) from error
 
-    def inspect_manifest(self, manifest_id: str) -> JSONObject:
-        """Return counts of what a manifest holds.
 
-        Raises:
-            NotFoundError: There is no such manifest.
-        """
+def _logs(assets: Assets, keys: tuple[ObjectId12, ...]) -> tuple[list[TransactionLog], list[str]]:
+    there, missing = [], []
+    for key in keys:
         try:
-            key = ObjectId12.parse(manifest_id)
-            raw = self._assets.manifest_file(key)
-        except (TypeError, ValueError, ObjectNotFoundError) as error:
-            raise NotFoundError(
-                "no such manifest",
-                do="List the manifests of a snapshot with `repo.list_manifest_files(snapshot_id)`.",
-                manifest=manifest_id,
-            ) from error
-        arrays = [_counts(str(n), t) for n, t in self._assets.read_manifest(key).arrays.items()]
-        return {
-            "id": str(key),
-            "header": _header(raw),
-            "size_bytes": len(raw),
-            "num_arrays": len(arrays),
-            **{
-                f"total_{what}": sum(each[f"num_{what}"] for each in arrays)
-                for what in ("chunk_refs", "inline", "native", "virtual")
-            },
-            "arrays": arrays,
-            "compression": _compression(raw) if self._assets.spec_version else None,
-        }
-
-    def inspect_transaction_log(self, snapshot_id: str) -> JSONObject:
-        """Return the changes of a snapshot's commit, including its expired ancestors' changes.
-
-        Raises:
-            SnapshotNotFoundError: There is no such snapshot.
-        """
-        key = layout.snapshot_id(snapshot_id)
-        raw = self._raw(self._assets.log_file, key)
-        known = self._head.read().info.snapshots.get(key)
-        pruned = (known and known.pruned_ancestor_tx_logs) or ()
-        there, missing = self._logs(pruned)
-        logs = [*there, self._assets.transaction_log(key)]
-        document = {"header": _header(raw), **_changes(logs)}
-        if pruned:
-            document["synthetic_composite"] = {
-                "note": _COMPOSITE,
-                "merged_pruned_ancestor_tx_logs": [str(log.id) for log in there],
-                "missing_tx_logs": missing,
-            }
-        return document
-
-    def _raw(self, fetch: Callable[[ObjectId12], bytes], key: ObjectId12) -> bytes:
-        try:
-            return fetch(key)
-        except ObjectNotFoundError as error:
-            raise SnapshotNotFoundError(
-                "no such snapshot",
-                do="List them with `repo.ancestry(branch=...)`; expired ones are gone.",
-                snapshot=str(key),
-            ) from error
-
-    def _logs(self, keys: tuple[ObjectId12, ...]) -> tuple[list[TransactionLog], list[str]]:
-        there, missing = [], []
-        for key in keys:
-            try:
-                there.append(self._assets.transaction_log(key))
-            except ObjectNotFoundError:
-                missing.append(str(key))
-        return there, missing
+            there.append(assets.transaction_log(key))
+        except ObjectNotFoundError:
+            missing.append(str(key))
+    return there, missing
 
 
 def _header(raw: bytes) -> dict[str, str] | None:
     """Return what the header of a file says; files of the first clients have none."""
-    from icevirt.wire import header
-
     return header.described(raw) if raw.startswith(header.MAGIC) else None
 
 
@@ -160,8 +153,6 @@ def _refs(refs: Any) -> dict[str, str]:
 
 def _time(micros: int) -> str:
     """Return a time as icechunk writes it: with no, three or six digits behind the second."""
-    from icevirt.versioning.history.timestamps import moment
-
     at = moment(micros)
     digits = "seconds" if not at.microsecond else "microseconds"
     if at.microsecond and at.microsecond % 1000 == 0:
@@ -190,8 +181,6 @@ def _update(update: repo_info.OpsLogEntry) -> JSONObject:
 
 
 def _update_type(kind: repo_info.UpdateKind) -> JSONObject:
-    from icevirt.model import repo_info
-
     match kind:
         case repo_info.FeatureFlagChanged(id=key, new_value=value):
             return {"type": "FeatureFlagChanged", "id": key, "new_value": value}
@@ -234,8 +223,6 @@ def _counts(node: str, table: ChunkTable) -> dict[str, Any]:
 
 
 def _compression(raw: bytes) -> dict[str, Any]:
-    from icevirt.wire.manifests.open_manifest import OpenManifest
-
     size, used = OpenManifest(raw).compressed_locations()
     facts = {"uses_location_compression": size is not None, "num_compressed_refs": used}
     return facts if size is None else {**facts, "dictionary_size_bytes": size}

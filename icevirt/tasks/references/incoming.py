@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from icevirt.access.virtual_refs import check_local
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import FARTHEST
-from icevirt.model.config.document import first_uncovered
+from icevirt.model.config.containers import first_uncovered
 from icevirt.model.strings import Strings
 from icevirt.tasks.references.targets import COLUMNS, TargetArray
 

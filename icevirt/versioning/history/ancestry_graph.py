@@ -12,7 +12,7 @@ from html import escape
 from icevirt.deferred_dataclass import dataclass
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import RepoInfo
-from icevirt.versioning import repo_updates
+from icevirt.versioning import lookup, repo_updates
 
 _COLOURS = ((183, 228, 0), (166, 83, 255), (94, 196, 247), (255, 158, 13), (248, 129, 209))
 _LONGEST = 60  # letters of a message
@@ -157,7 +157,7 @@ def lanes(branches: Mapping[str, ObjectId12]) -> dict[str, ObjectId12]:
 def _owners(info: RepoInfo, tips: Mapping[str, ObjectId12]) -> dict[ObjectId12, int]:
     owner: dict[ObjectId12, int] = {}
     for lane, tip in enumerate(tips.values()):
-        for snapshot in repo_updates.ancestry(info, tip):
+        for snapshot in lookup.ancestry(info, tip):
             if snapshot.id in owner:
                 break
             owner[snapshot.id] = lane

@@ -27,7 +27,8 @@ from icevirt.model.repo_info import (
     TagDeleted,
 )
 from icevirt.versioning import id_columns
-from icevirt.versioning.repo_updates import MAIN, ancestry
+from icevirt.versioning.lookup import ancestry
+from icevirt.versioning.repo_updates import MAIN
 
 _SECOND = 1_000_000
 

@@ -17,7 +17,7 @@ from icevirt.model.metadata import node_of
 from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestRef, Node, Snapshot
 from icevirt.versioning import hierarchy
 from icevirt.versioning.hierarchy import NewId
-from icevirt.versioning.manifest_splitting import Boxes
+from icevirt.versioning.manifest_boxes import Boxes
 from icevirt.versioning.merge.kept_nodes import Claim, settled
 from icevirt.versioning.repo_updates import line_of
 

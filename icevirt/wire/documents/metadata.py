@@ -9,11 +9,14 @@ nothing after the value, no deeper than `MAX_DEPTH`.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from icevirt.model.json import JSON, MAX_DEPTH, JSONObject
 from icevirt.wire.flatbuffer.reader import Damage
 from icevirt.wire.flatbuffer.schema import Values
+
+if TYPE_CHECKING:
+    from icevirt.model.json import JSON, JSONObject
 
 
 def to_items(metadata: JSONObject, spec_version: int = 2) -> list[Values]:
@@ -27,9 +30,9 @@ def to_items(metadata: JSONObject, spec_version: int = 2) -> list[Values]:
 
 def from_items(items: list[Values], spec_version: int) -> dict[str, JSON]:
     """Read items of a file of this spec version. Raises ``Damage``."""
-    from icevirt.wire.documents import flexbuffers
-
-    loads = read_message_pack if spec_version == 1 else flexbuffers.loads
+    if not items:
+        return {}
+    loads = _loads(spec_version)
     found: dict[str, JSON] = {}
     for row, item in enumerate(items):
         try:
@@ -38,6 +41,14 @@ def from_items(items: list[Values], spec_version: int) -> dict[str, JSON]:
             damage.trail += [f"[{row}]", "metadata"]
             raise
     return found
+
+
+def _loads(spec_version: int) -> Callable[[bytes], JSON]:
+    if spec_version == 1:
+        return read_message_pack
+    from icevirt.wire.documents import flexbuffers
+
+    return flexbuffers.loads
 
 
 def _add(found: dict[str, JSON], name: str, value: JSON) -> None:
@@ -99,6 +110,8 @@ def unique_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 
 def as_json(value: Any, depth: int = 0) -> JSON:
     """Return a value of MessagePack as JSON; NaN and infinity are None. Raises ``Damage``."""
+    from icevirt.model.json import MAX_DEPTH
+
     if depth > MAX_DEPTH:
         raise Damage("a MessagePack value is nested too deeply", 0)
     match value:

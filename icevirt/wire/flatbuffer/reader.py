@@ -47,6 +47,10 @@ class Span:
     start: int
     count: int
 
+    def __init__(self, start: int, count: int) -> None:  # of every vector of each file
+        object.__setattr__(self, "start", start)
+        object.__setattr__(self, "count", count)
+
 
 class Damage(Exception):  # noqa: N818 - it never leaves the package, see ``reading``
     """Something in the file cannot be; the fields passed on the way out are collected."""
@@ -80,6 +84,10 @@ def reading(file: str) -> Iterator[None]:
         raise Damage(str(error), 0).as_error(file) from error
 
 
+def _overused(at: int) -> Damage:
+    return Damage("parts of the file are referenced too many times", at)
+
+
 class FlatBufferReader:
     """Reads one FlatBuffer."""
 
@@ -107,13 +115,15 @@ class FlatBufferReader:
         """Make sure that ``size`` bytes at ``at`` are in the file and paid for."""
         if at < 0 or at + size > self._size:
             raise Damage("something points outside the file", at)
-        self._pay(size, at)
+        self._budget -= size
+        if self._budget < 0:
+            raise _overused(at)
         return at
 
     def _pay(self, cost: int, at: int) -> None:
         self._budget -= cost
         if self._budget < 0:
-            raise Damage("parts of the file are referenced too many times", at)
+            raise _overused(at)
 
     def _u16(self, at: int) -> int:
         return int(_U16.unpack_from(self._raw, self._check(at, 2))[0])
@@ -206,7 +216,7 @@ class FlatBufferReader:
         if isinstance(element, Scalar | Struct):
             span = self._counted(at, element.size)
             end = span.start + span.count * element.size
-            if kind == BYTES:
+            if kind is BYTES:
                 return bytes(self._raw[span.start : end])
             if isinstance(element, Scalar):
                 code = f"<{span.count}{element.code}"

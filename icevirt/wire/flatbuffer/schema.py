@@ -48,6 +48,10 @@ class Vector:
     of: Kind
     columnar: bool = False
 
+    def __init__(self, of: Kind, *, columnar: bool = False) -> None:
+        object.__setattr__(self, "of", of)
+        object.__setattr__(self, "columnar", columnar)
+
 
 @dataclass(frozen=True, slots=True)
 class Union:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.model.config.document import MAX_LEVEL
-from icevirt.model.json import JSONObject
+
+if TYPE_CHECKING:
+    from icevirt.model.json import JSONObject
 
 
 class LocationEncoding(Enum):

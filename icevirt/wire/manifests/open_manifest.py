@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,10 @@ from icevirt.wire.flatbuffer.columns_read import Payload, Tables
 from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, Span, reading
 from icevirt.wire.flatbuffer.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST
 from icevirt.wire.header import FileKind
-from icevirt.wire.manifests.index_search import IndexSearch
 from icevirt.wire.manifests.references_read import LocationReader, read_rows, read_table
+
+if TYPE_CHECKING:
+    from icevirt.wire.manifests.index_search import IndexSearch
 
 _FILE = FileKind.manifest.name
 
@@ -45,11 +47,10 @@ class OpenManifest:
             values = reader.root(MANIFEST)
             self.id = ObjectId12(values["id"])
             self._payload = Payload(data, size)
-            self._locator = LocationReader(
-                self._payload, values["compression_algorithm"], values["location_dictionary"]
-            )
+            how = values["compression_algorithm"], values["location_dictionary"]
+            self._locator = LocationReader(self._payload, *how)
             # comparing few locations takes longer than reading them
-            self._few = replace(self._locator, compares=False)
+            self._few = LocationReader(self._payload, *how, compares=False)
             self._unkept = {
                 *reader.newer,
                 *([MANIFEST.name] if values["extra"] is not None else []),
@@ -123,7 +124,7 @@ class OpenManifest:
         if span is None or not span.count or not len(wanted):
             return np.zeros(0, np.int64), ChunkTable.empty(wanted.shape[1])
         with reading(_FILE):
-            search = self._searches.setdefault(node, IndexSearch(self._payload, span))
+            search = self._searches.get(node) or self._search(node, span)
             if not search.is_proven and (found := self._likely(search, span, wanted)) is not None:
                 return np.arange(len(wanted)), found
             row = search.rows(wanted)
@@ -134,6 +135,11 @@ class OpenManifest:
             if not np.array_equal(found.index, wanted[there]):
                 raise Damage("a reference has another number of dimensions than the others", 0)
             return there, found
+
+    def _search(self, node: ObjectId8, span: Span) -> IndexSearch:
+        from icevirt.wire.manifests.index_search import IndexSearch  # small ones are decoded whole
+
+        return self._searches.setdefault(node, IndexSearch(self._payload, span))
 
     def _likely(
         self, search: IndexSearch, span: Span, wanted: NDArray[np.int64]

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
-from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import OpsLog, RepoInfo
 from icevirt.wire import header
 from icevirt.wire.flatbuffer.columns_read import Payload
@@ -22,6 +21,9 @@ from icevirt.wire.flatbuffer.schema import REPO, Values
 from icevirt.wire.header import FileKind
 from icevirt.wire.repo_info import ops_log, snapshots
 from icevirt.wire.repo_info.snapshots import RowIndex, SnapshotInfos
+
+if TYPE_CHECKING:
+    from icevirt.model.json import JSONObject
 
 MAIN = "main"
 
@@ -152,10 +154,10 @@ def _refs(values: list[Values], listed: SnapshotInfos) -> dict[str, ObjectId12]:
 
 
 def _config(raw: bytes | None) -> JSONObject | None:
-    from icevirt.wire.documents import flexbuffers
-
     if raw is None:
         return None
+    from icevirt.wire.documents import flexbuffers
+
     try:
         document: Any = flexbuffers.loads(raw)
     except Damage as damage:

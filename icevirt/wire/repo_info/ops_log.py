@@ -33,7 +33,7 @@ from icevirt.model.repo_info import (
 from icevirt.model.strings import Bytes, Places, Strings, gather
 from icevirt.wire.flatbuffer.columns_read import Payload, Tables, array, text
 from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, Span
-from icevirt.wire.flatbuffer.schema import OBJECT_ID_12, UPDATE, UPDATE_TYPE, Text, Values
+from icevirt.wire.flatbuffer.schema import OBJECT_ID_12, TEXT, UPDATE, UPDATE_TYPE, Values
 from icevirt.wire.manifests.distinct_rows import equal_ranges, first_uses
 
 if TYPE_CHECKING:
@@ -42,19 +42,11 @@ if TYPE_CHECKING:
 _IN_COLUMNS = {
     member
     for member in UPDATE_TYPE.members
-    if all(field.kind in (Text(), OBJECT_ID_12) for field in member.fields)
+    if all(field.kind is TEXT or field.kind is OBJECT_ID_12 for field in member.fields)
 }
 # "repo.", milliseconds before the year 3000, a random id. Anything else could name other objects.
-_BACKUP_FORM = [
-    *(letter.encode() for letter in "repo."),
-    *14 * [b"0123456789"],
-    b".",
-    *20 * [ALPHABET.encode()],
-]
-_BACKUP_SIZE = len(_BACKUP_FORM)
-_ALLOWED = np.zeros((_BACKUP_SIZE, 256), np.bool_)
-for _place, _letters in enumerate(_BACKUP_FORM):
-    _ALLOWED[_place, list(_letters)] = True
+_PREFIX, _DIGITS, _ID = b"repo.", 14, 20
+_BACKUP_SIZE = len(_PREFIX) + _DIGITS + 1 + _ID
 _NO_BACKUP = "not the name of a backup of the repo info"
 _REMEMBERED = 4096  # forms of entries; a log has a thousand entries, unless configured otherwise
 _ALIGN = 8
@@ -108,7 +100,7 @@ def _kinds(
     values: dict[str, Any] = {name: NO_ID for name in IDS if name in member.slots}
     for name in values:
         ids[:, IDS.index(name)] = tables.structs(name)
-    named = next((field.name for field in member.fields if field.kind == Text()), None)
+    named = next((field.name for field in member.fields if field.kind is TEXT), None)
     if named is None:
         return [cast("UpdateKind", cls(**values))], np.zeros(len(at), np.int64), ids
     names, number = _names(payload, tables, named)
@@ -144,16 +136,30 @@ def _backups(payload: Payload, tables: Tables) -> Strings:
     if wrong.any():
         raise Damage(_NO_BACKUP, int(start[np.argmax(wrong)]))
     data, starts = gather(payload.bytes, start, count)
-    if not bool(_ALLOWED[np.arange(_BACKUP_SIZE), data.reshape(-1, _BACKUP_SIZE)].all()):
+    if not _are_backups(data.reshape(-1, _BACKUP_SIZE)):
         raise Damage(_NO_BACKUP, int(start.max()))
     return Strings(data, starts)
+
+
+def _are_backups(names: Bytes) -> bool:
+    """Say whether names, shape (n, size), have the form of a backup's."""
+    dot = len(_PREFIX) + _DIGITS
+    prefix, digits = names[:, : len(_PREFIX)], names[:, len(_PREFIX) : dot]
+    in_alphabet = np.zeros(256, np.bool_)
+    in_alphabet[np.frombuffer(ALPHABET.encode(), np.uint8)] = True
+    return bool(
+        (prefix == np.frombuffer(_PREFIX, np.uint8)).all()
+        and ((digits >= ord("0")) & (digits <= ord("9"))).all()
+        and (names[:, dot] == ord(".")).all()
+        and in_alphabet[names[:, dot + 1 :]].all()
+    )
 
 
 def backup_name(name: str | None) -> str | None:
     """Return the name if it has the form of a backup. Raises ``Damage`` for ``../repo``."""
     if name is not None:
-        raw = name.encode()
-        if len(raw) != _BACKUP_SIZE or not _ALLOWED[np.arange(_BACKUP_SIZE), list(raw)].all():
+        raw = np.frombuffer(name.encode(), np.uint8)
+        if len(raw) != _BACKUP_SIZE or not _are_backups(raw[None]):
             raise Damage(_NO_BACKUP, 0)
     return name
 

@@ -241,6 +241,3 @@ def _with_rows(column: Strings, row: int, more: Strings) -> Strings:
     for at, length in enumerate(more.lengths.tolist()):
         starts = _one_more(starts, row + at, length)
     return Strings(_put_in(column.data, begin, more.data), starts)
-
-
-EMPTY = SnapshotColumns.of([])

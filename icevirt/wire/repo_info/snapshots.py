@@ -26,7 +26,7 @@ from icevirt.wire.flatbuffer.reader import (
 )
 from icevirt.wire.flatbuffer.schema import METADATA_ITEM, SNAPSHOT_INFO
 from icevirt.wire.header import FileKind
-from icevirt.wire.repo_info.snapshot_columns import EMPTY, NO_PARENT, Lists, SnapshotColumns
+from icevirt.wire.repo_info.snapshot_columns import NO_PARENT, Lists, SnapshotColumns
 
 if TYPE_CHECKING:
     from icevirt.wire.repo_info.snapshot_records import SnapshotRecords
@@ -223,7 +223,7 @@ def infos_of(snapshots: Mapping[ObjectId12, SnapshotSummary]) -> SnapshotInfos:
     """
     if isinstance(snapshots, SnapshotInfos):
         return snapshots.folded()
-    return _infos(EMPTY.with_changed(lambda _: None, snapshots), 2)
+    return _infos(SnapshotColumns.of(()).with_changed(lambda _: None, snapshots), 2)
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def infos_of(snapshots: Mapping[ObjectId12, SnapshotSummary]) -> SnapshotInfos:
 def read(payload: Payload, span: Span, spec_version: int, newer: set[str]) -> SnapshotInfos:
     """Read the list; add tables with fields of a newer schema to ``newer``. Raises ``Damage``."""
     if not span.count:
-        return _infos(EMPTY, spec_version)
+        return _infos(SnapshotColumns.of(()), spec_version)
     tables = Tables(payload, span, SNAPSHOT_INFO)
     tables.look_beyond(newer)
     parent = tables.numbers("parent_offset", 4).view("<i4").astype(np.int64)

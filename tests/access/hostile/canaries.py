@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import icevirt
 from icevirt.connect import retry
-from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects import fetch
 from icevirt.objects.authorize import Authorizer, RemoteGrant
 from icevirt.objects.backends import reach_for_grant

@@ -37,7 +37,7 @@ from access.hostile.canaries import (
 from icevirt.connect.container import canonical
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import IcevirtError, InvalidInputError, UnauthorizedError
-from icevirt.model.config.document import ObjectStoreConfig
+from icevirt.model.config.containers import ObjectStoreConfig
 from icevirt.objects.source_access import SourceAccess
 
 SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "0"))

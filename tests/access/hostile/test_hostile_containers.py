@@ -7,7 +7,7 @@ import zarr
 import icevirt
 from access.remote.objects import refer
 from icevirt.errors import InvalidInputError
-from icevirt.model.config.document import ObjectStoreConfig
+from icevirt.model.config.containers import ObjectStoreConfig
 from icevirt.repo.repository import Repository
 
 HOSTILE = {

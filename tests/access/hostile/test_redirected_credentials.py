@@ -19,7 +19,7 @@ from access.hostile.canaries import (
     read,
 )
 from icevirt.errors import IcevirtError, UnauthorizedError
-from icevirt.model.config.document import ObjectStoreConfig
+from icevirt.model.config.containers import ObjectStoreConfig
 from icevirt.objects.source_access import SourceAccess
 
 

@@ -7,7 +7,7 @@ import icevirt
 from access.remote.hosts import TOKEN, VALUES, array, with_token
 from access.remote.objects import refer
 from icevirt.errors import StorageError, UnauthorizedError
-from icevirt.model.config.document import ObjectStoreConfig
+from icevirt.model.config.containers import ObjectStoreConfig
 from icevirt.objects.http import connections
 from servers.faults import redirected
 

@@ -10,7 +10,8 @@ from access.remote.hosts import TOKEN, VALUES, array, with_token
 from access.remote.objects import refer
 from icevirt.connect.container import endpoint_of
 from icevirt.errors import InvalidInputError, StorageError, UnauthorizedError
-from icevirt.model.config.document import ObjectStoreConfig, RepositoryConfig, VirtualChunkContainer
+from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.objects.authorize import Authorizer, RemoteGrant
 from icevirt.objects.backends import reach_for_grant
 from icevirt.redaction import without_secrets

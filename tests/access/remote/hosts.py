@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import icevirt
 from access.remote.objects import refer, values
-from icevirt.model.config.document import ObjectStoreConfig
+from icevirt.model.config.containers import ObjectStoreConfig
 from servers.faults import Rules
 from servers.ranges import Files
 

@@ -9,7 +9,8 @@ import numpy as np
 import zarr
 
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.model.config.document import ObjectStoreConfig, RepositoryConfig, VirtualChunkContainer
+from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.repo.repository import Repository
 
 CHUNK = 256  # bytes

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import icevirt
 from access.remote.objects import CHUNK, document, refer, values
-from icevirt.model.config.document import ObjectStoreConfig
+from icevirt.model.config.containers import ObjectStoreConfig
 from servers.faults import Rules, refused, slow
 from servers.ranges import Files
 from servers.serving import served

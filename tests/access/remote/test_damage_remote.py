@@ -14,7 +14,8 @@ from access.reads import READS
 from access.virtual import SOURCE, refer
 from icevirt.errors import IcevirtError
 from icevirt.model.chunks import Locations
-from icevirt.model.config.document import ObjectStoreConfig, RepositoryConfig, VirtualChunkContainer
+from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.repo.repository import Repository
 
 

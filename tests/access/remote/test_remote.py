@@ -23,7 +23,7 @@ from icevirt.errors import (
     StorageError,
     UnauthorizedError,
 )
-from icevirt.model.config.document import ObjectStoreConfig, fsspec_store
+from icevirt.model.config.containers import ObjectStoreConfig, fsspec_store
 from icevirt.objects.staleness import StaleReferenceWarning
 from servers import azurite
 

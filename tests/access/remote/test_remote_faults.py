@@ -11,7 +11,7 @@ import pytest
 import icevirt
 from access.remote.objects import CHUNK, refer, values
 from icevirt.errors import ObjectNotFoundError, StorageError
-from icevirt.model.config.document import ObjectStoreConfig
+from icevirt.model.config.containers import ObjectStoreConfig
 from icevirt.objects import remote
 from icevirt.objects.answers import Meta
 from icevirt.objects.http import client

@@ -9,7 +9,8 @@ import xarray as xr
 import zarr
 
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.model.config.document import ObjectStoreConfig, RepositoryConfig, VirtualChunkContainer
+from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.repo.repository import Repository
 
 VARIABLES, STEPS, CHUNK = 100, 1_000_000, 1_000

@@ -95,7 +95,7 @@ def create(place, racer: int, official: bool) -> bool:
 
 def add_container(place, racer: int) -> None:
     """Add a virtual chunk container to the persisted configuration."""
-    from icevirt.model.config.document import VirtualChunkContainer, local_filesystem_store
+    from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
     from icevirt.repo.repository import Repository
 
     repo = Repository.open(place.icevirt())

@@ -18,7 +18,7 @@ import pytest
 
 from icevirt.errors import ConflictError, StorageError
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.config.document import VirtualChunkContainer, local_filesystem_store
+from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
 from icevirt.repo.repository import Repository
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage

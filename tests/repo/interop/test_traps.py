@@ -17,12 +17,8 @@ import icevirt
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.model.config.document import (
-    ObjectStoreConfig,
-    RepositoryConfig,
-    SplitRule,
-    VirtualChunkContainer,
-)
+from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config.document import RepositoryConfig, SplitRule
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.planning.schedule.manifest_units import MAX_REFERENCES, window_of
 from icevirt.repo import layout

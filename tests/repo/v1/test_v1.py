@@ -23,7 +23,7 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.config.document import VirtualChunkContainer, local_filesystem_store
+from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
 from icevirt.model.repo_info import RepoAvailability
 from icevirt.repo.commits.build_commit import publish
 from icevirt.repo.history.types import RepoStatus

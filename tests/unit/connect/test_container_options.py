@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from icevirt.connect.container import canonical, endpoint_of
 from icevirt.connect.urls import endpoint
 from icevirt.errors import InvalidInputError
-from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
 
 PREFIXES = {
     "s3": "s3://bucket/p/",

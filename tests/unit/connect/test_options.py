@@ -10,7 +10,7 @@ from icevirt.connect.credentials.common import Anonymous
 from icevirt.connect.options import config_of
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import InvalidInputError
-from icevirt.model.config.document import ObjectStoreConfig
+from icevirt.model.config.containers import ObjectStoreConfig
 
 NAMES = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION",

@@ -12,7 +12,7 @@ from icevirt.api.sources.reader_urls import prefix_url
 from icevirt.connect.spelling import is_url, spelled
 from icevirt.connect.urls import PROVIDERS, Address, as_local_path
 from icevirt.errors import IcevirtError, InvalidInputError
-from icevirt.model.config.document import SCHEMES, ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config.containers import SCHEMES, ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess
 from icevirt.objects.source_lists.formats import rows_of

@@ -21,7 +21,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.ids import ObjectId8
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.model.config.document import VirtualChunkContainer, local_filesystem_store
+from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
 from icevirt.model.strings import Strings
 
 HOSTILE = "[red]\x1b[2J\x1b]0;pwned\x07\r\n[/red]\u202e[link=file:///etc/passwd]"

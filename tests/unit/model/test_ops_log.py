@@ -2,12 +2,15 @@
 
 import pickle
 from dataclasses import replace
+from typing import get_args, get_origin
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import (
+    UPDATE_KINDS,
+    AnyUpdate,
     BranchReset,
     CommitAmended,
     GCRan,
@@ -60,3 +63,8 @@ def test_an_entry_on_top_gives_a_backup_to_the_one_below(listed, newest):
     log = OpsLog.of(listed).with_newest(newest, backup="repo.333")
     below = [replace(each, backup_path="repo.333") for each in listed[:1]] + listed[1:]
     assert list(log) == [newest, *below]
+
+
+def test_kinds_are_the_members_of_their_union():
+    members = get_args(AnyUpdate.__value__)
+    assert tuple(get_origin(each) or each for each in members) == UPDATE_KINDS

@@ -24,7 +24,7 @@ def test_a_column_holds_what_it_was_made_of(values):
 def test_blocks_do_not_show(values, rows):
     whole = Strings.of(values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strings, "_ROWS_AT_ONCE", rows)
+        patch.setattr(strings, "ROWS_AT_ONCE", rows)
         assert Strings.of(values) == whole
 
 
@@ -41,7 +41,7 @@ def test_the_beginning_of_each_row_is_that_of_its_string(prefix, missing, values
     rows = np.array(rows if values else [], np.int64)
     expected = [text.startswith(prefix) for text in values]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strings, "_ROWS_AT_ONCE", data.draw(st.integers(1, 9)))
+        patch.setattr(strings, "ROWS_AT_ONCE", data.draw(st.integers(1, 9)))
         column = Strings.of(values)
         assert column.begin_with(head).tolist() == expected
         assert column.begin_with(head, rows).tolist() == [expected[row] for row in rows]

@@ -3,7 +3,7 @@
 import pytest
 
 from icevirt.errors import InvalidInputError, UnauthorizedError
-from icevirt.model.config.document import VirtualChunkContainer, local_filesystem_store
+from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
 from icevirt.objects.authorize import Authorizer
 
 ARCHIVE = "file:///data/archive/"

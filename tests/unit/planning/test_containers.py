@@ -3,7 +3,7 @@
 import pytest
 
 from icevirt.errors import InvalidInputError
-from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.model.strings import Strings
 from icevirt.planning.containers import containers_for, merged
 

@@ -10,12 +10,8 @@ import pytest
 import icevirt
 from icevirt.errors import InvalidInputError, NodeNotFoundError
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.model.config.document import (
-    RepositoryConfig,
-    SplitRule,
-    VirtualChunkContainer,
-    local_filesystem_store,
-)
+from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
+from icevirt.model.config.document import RepositoryConfig, SplitRule
 from icevirt.model.strings import Strings
 from icevirt.spark.pushed_filters import Pushed
 from icevirt.storage.constructors import storage_of

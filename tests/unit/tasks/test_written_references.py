@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 import icevirt
 from icevirt.errors import AlreadyExistsError, BuildError, ConflictError, InvalidInputError
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.model.config.document import (
-    RepositoryConfig,
-    SplitRule,
+from icevirt.model.config.containers import (
     VirtualChunkContainer,
     local_filesystem_store,
     prefixes_of,
 )
+from icevirt.model.config.document import RepositoryConfig, SplitRule
 from icevirt.model.snapshot import ManifestFile
 from icevirt.repo.commits.build_commit import with_settings
 from icevirt.repo.commits.reference_commit import ReferenceCommit

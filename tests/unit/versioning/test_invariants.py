@@ -8,11 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.config.document import (
-    RepositoryConfig,
-    VirtualChunkContainer,
-    local_filesystem_store,
-)
+from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ManifestFile
 from icevirt.versioning.invariants import of_snapshot, of_window

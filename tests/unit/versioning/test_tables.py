@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.model.config import document
-from icevirt.model.config.document import VirtualChunkContainer, local_filesystem_store
+from icevirt.model.config import containers
+from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
 from icevirt.model.strings import Strings
 from icevirt.versioning import chunk_tables as tables
 
@@ -106,12 +106,12 @@ prefixes = st.lists(st.sampled_from(["a/", "ab/", "a/b/", "ba/", "longer/than/mo
 @given(st.lists(st.text("ab/", max_size=12), max_size=10), prefixes)
 def test_coverage_agrees_with_startswith(urls, starts):
     bad = [url for url in urls if not url.startswith(tuple(starts))]
-    assert document.first_uncovered(Strings.of(urls), starts) == (bad[0] if bad else None)
+    assert containers.first_uncovered(Strings.of(urls), starts) == (bad[0] if bad else None)
 
 
 def test_a_named_container_covers_its_name_as_well():
     cont = VirtualChunkContainer("file:///d/", local_filesystem_store("/d"), "mine")
-    assert document.prefixes_of([cont]) == ("file:///d/", "vcc://mine/")
+    assert containers.prefixes_of([cont]) == ("file:///d/", "vcc://mine/")
 
 
 spots = st.lists(

@@ -1,0 +1,82 @@
+"""Look up branches, tags, snapshots and their ancestors in the repo info."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from icevirt.errors import FormatError, RefNotFoundError, SnapshotNotFoundError
+from icevirt.ids import ObjectId12
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary
+
+_NAMED = 10  # branches or tags in an error
+
+
+def branch_tip(info: RepoInfo, branch: str) -> ObjectId12:
+    """Return the snapshot a branch points at.
+
+    Raises:
+        RefNotFoundError: There is no such branch.
+    """
+    return _ref(info.branches, branch, "branch")
+
+
+def tag_target(info: RepoInfo, tag: str) -> ObjectId12:
+    """Return the snapshot a tag points at.
+
+    Raises:
+        RefNotFoundError: There is no such tag.
+    """
+    return _ref(info.tags, tag, "tag")
+
+
+def known(info: RepoInfo, snapshot: ObjectId12) -> SnapshotSummary:
+    """Return the facts about a snapshot.
+
+    Raises:
+        SnapshotNotFoundError: The repository has none of this id.
+    """
+    if (found := info.snapshots.get(snapshot)) is None:
+        raise SnapshotNotFoundError(
+            "no such snapshot",
+            do="List them with `repo.ancestry(branch=...)`; expired ones are gone.",
+            snapshot=str(snapshot),
+        )
+    return found
+
+
+def ancestry(info: RepoInfo, tip: ObjectId12) -> Iterator[SnapshotSummary]:
+    """Yield a snapshot and its ancestors, newest first.
+
+    Raises:
+        FormatError: The parents form a cycle.
+        SnapshotNotFoundError: One is missing.
+    """
+    seen: set[ObjectId12] = set()
+    at: ObjectId12 | None = tip
+    while at is not None:
+        if at in seen:
+            raise FormatError(
+                "the history contains a cycle",
+                do="Restore `repo` from one of its backups in `overwritten/`.",
+                snapshot=str(at),
+            )
+        seen.add(at)
+        found = known(info, at)
+        yield found
+        at = found.parent_id
+
+
+def _ref(refs: Mapping[str, ObjectId12], name: str, kind: str) -> ObjectId12:
+    if (target := refs.get(name)) is None:
+        from shlex import quote
+
+        more = f" and {len(refs) - _NAMED:,} more" if len(refs) > _NAMED else ""
+        there = ", ".join(sorted(refs)[:_NAMED]) + more
+        raise RefNotFoundError(
+            f"no such {kind}",
+            do=f"The repository has {there or f'no {kind}'}."
+            f" To create it: repo.create_{kind}({name!r}, snapshot_id)"
+            f" (icevirt {kind} create REPO {quote(str(name))}).",
+            **{kind: name},
+        )
+    return target

@@ -49,11 +49,15 @@ type Sync = Callable[[Sequence[int]], None]
 
 def sync(fds: Sequence[int]) -> None:
     """Wait until the disk has some files or directories: in threads, so that it waits once."""
-    acts = [partial(os.fsync, fd) for fd in fds]
-    aside = [(act, sync_threads.start(act)) for act in acts[1:]]
-    here = acts[:1] + [act for act, pending in aside if pending is None]
+    here: list[Callable[[], None]] = [partial(os.fsync, fd) for fd in fds[:1]]
+    aside: list[Callable[[], None]] = []
+    for fd in fds[1:]:
+        if pending := sync_threads.start(partial(os.fsync, fd)):
+            aside.append(pending.wait)
+        else:
+            here.append(partial(os.fsync, fd))
     failed = None
-    for act in (*here, *(pending.wait for _, pending in aside if pending is not None)):
+    for act in here + aside:
         try:
             act()
         except OSError as error:

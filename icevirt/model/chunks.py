@@ -199,11 +199,15 @@ class ChunkTable:
         source, offset = [], []
         places = ids = inline = 0
         for table in tables:
-            shift = np.zeros(4, np.int64)
-            shift[ChunkType.virtual], shift[ChunkType.native] = places, ids
-            source.append((table.source + shift[table.kind]).astype(np.uint32))
-            moved = np.where(table.kind == ChunkType.inline, inline, 0).astype(np.uint64)
-            offset.append(table.offset + moved)
+            source.append(table.source)
+            offset.append(table.offset)
+            if places or ids:
+                shift = np.zeros(4, np.int64)
+                shift[ChunkType.virtual], shift[ChunkType.native] = places, ids
+                source[-1] = (table.source + shift[table.kind]).astype(np.uint32)
+            if inline:
+                moved = np.where(table.kind == ChunkType.inline, inline, 0).astype(np.uint64)
+                offset[-1] = table.offset + moved
             places += len(table.locations)
             ids += len(table.chunk_ids)
             inline += len(table.inline)

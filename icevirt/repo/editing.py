@@ -109,11 +109,11 @@ class Editing(View):
         node = self.array(path)
         at = index_row("index", index, len(node.num_chunks), node.path)
         encoded = checked("encoded", encoded, bytes)
-        check_grid(node, at)
         staging = self._changed()
         if len(encoded) <= self.config.inline_threshold:
             chunks = ChunkTable.inlined(index=at, chunks=[encoded])
         else:
+            check_grid(node, at)  # nothing is stored for a chunk that is refused
             chunks = chunk_tables.native(at, self.assets.put_chunk(encoded), len(encoded))
         validation.check_chunks(self.config, path, chunks)
         staging.put(node, chunks)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import Self
@@ -49,25 +49,21 @@ type Sync = Callable[[Sequence[int]], None]
 
 def sync(fds: Sequence[int]) -> None:
     """Wait until the disk has some files or directories: in threads, so that it waits once."""
-    here, aside = list(fds[:1]), []
+    here: list[Callable[[], None]] = [partial(os.fsync, fd) for fd in fds[:1]]
+    aside: list[Callable[[], None]] = []
     for fd in fds[1:]:
         if pending := sync_threads.start(partial(os.fsync, fd)):
-            aside.append(pending)
+            aside.append(pending.wait)
         else:
-            here.append(fd)
-    failed = [*_failures(partial(os.fsync, fd) for fd in here)]
-    failed += _failures(pending.wait for pending in aside)
-    if failed:
-        raise failed[0]
-
-
-def _failures(calls: Iterable[Callable[[], None]]) -> Iterator[OSError]:
-    """Make all calls, and yield how they failed."""
-    for call in calls:
+            here.append(partial(os.fsync, fd))
+    failed = None
+    for act in here + aside:
         try:
-            call()
+            act()
         except OSError as error:
-            yield error
+            failed = failed or error
+    if failed is not None:
+        raise failed
 
 
 def no_sync(fds: Sequence[int]) -> None:

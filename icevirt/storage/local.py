@@ -242,14 +242,16 @@ class LocalStorage:
         return unnamed
 
     def _written(self, files: durable.UnnamedFiles, folder: str, body: bytes) -> int | None:
-        with suppress(FileNotFoundError):  # removed meanwhile, as empty directories are
+        try:
             return files.write(folder, body)
-        return None
+        except FileNotFoundError:  # removed meanwhile, as empty directories are
+            return None
 
     def _named(self, files: durable.UnnamedFiles, fd: int, folder: str, name: str) -> bool:
-        with suppress(FileNotFoundError):
+        try:
             return bool(files.name(fd, folder, name))
-        return False
+        except FileNotFoundError:
+            return False
 
     def delete(self, path: str) -> None:
         """Remove an object, and the directories below the root that are empty then."""

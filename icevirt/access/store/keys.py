@@ -66,6 +66,11 @@ def parse(key: str) -> Key | None:
     return None if any(number > _U32 for number in index) else ChunkKey(path, index)
 
 
+def may_name_chunk(key: str) -> bool:
+    """Say quickly whether a key may name a chunk; `parse` knows whether it does."""
+    return key[-1:].isdigit() or key.endswith(CHUNK)
+
+
 def parse_writable(key: str) -> Key:
     """Say what a key to be written or deleted names.
 

@@ -7,7 +7,7 @@ returns them or raises. Reads are counted by whether they can be verified.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
@@ -49,10 +49,15 @@ class ReferenceLocator:
         self._assets = session.assets
         self._staleness = staleness
         self._access = session.virtual_chunk_containers, session.credentials
-        storage = session.assets.storage
-        is_local = isinstance(storage, LocalStorage)
-        self._root = urls.local_path(storage.url) if is_local else None
-        self._source = lru_cache(_FILES)(self._granted)
+
+    @cached_property
+    def _root(self) -> str | None:
+        storage = self._assets.storage
+        return urls.local_path(storage.url) if isinstance(storage, LocalStorage) else None
+
+    @cached_property
+    def _source(self) -> Callable[[str, str, int], File]:
+        return lru_cache(_FILES)(self._granted)
 
     @cached_property
     def _authorizer(self) -> Authorizer:

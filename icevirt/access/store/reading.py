@@ -79,7 +79,7 @@ class SessionReader:
                 start, end = bounds(requests[row][1], len(document))
                 found[row] = InMemory(document[start:end])
         for chunks in wanted.chunks:
-            if len(chunks.rows) <= _FEW and self._session.read_only:
+            if len(chunks.rows) <= _FEW and self._sees_commits_only():
                 self._locate_each(found, chunks, requests)
             elif (references := self._references(chunks.path, chunks.index)) is not None:
                 ranges = [requests[row][1] for row in chunks.rows]
@@ -104,6 +104,15 @@ class SessionReader:
         if known is None or known.node is not node:
             known = self._arrays[node.path] = _ArrayLookup(self._session.assets, node)
         return known
+
+    def document(self, key: str, byte_range: ByteRequest | None) -> Body | None:
+        """Return the value of a key that names no chunk; None where there is none."""
+        named = parse(key)
+        document = self.metadata(named.path) if isinstance(named, MetadataKey) else None
+        if document is None:
+            return None
+        start, end = bounds(byte_range, len(document))
+        return document[start:end]
 
     def metadata(self, path: str) -> bytes | None:
         """Return the zarr.json of a node."""
@@ -140,7 +149,7 @@ class SessionReader:
 
     def _chunk_size(self, path: str, index: tuple[int, ...]) -> int | None:
         wanted = np.array([index], np.int64).reshape(1, len(index))
-        if self._session.read_only:
+        if self._sees_commits_only():
             (held,) = self._find(path, wanted)
             return None if held is None else int(held[0].length[held[1]])
         found = self._references(path, wanted)
@@ -157,10 +166,17 @@ class SessionReader:
         with self._lock:
             return self._session.references(path, index)
 
+    def _sees_commits_only(self) -> bool:
+        """Say whether manifests hold all chunks that the session sees."""
+        if self._session.read_only:
+            return True
+        with self._lock:
+            return not self._session.has_uncommitted_changes
+
     def _locate_each(
         self, found: list[Range | None], chunks: ChunksWanted, requests: Sequence[Request]
     ) -> None:
-        """Locate chunks one by one, in a session that does not change any more."""
+        """Locate chunks one by one, in a session without changes."""
         held = self._find(chunks.path, chunks.index)
         for row, one in zip(chunks.rows, held, strict=True):
             if one is not None:
@@ -169,7 +185,7 @@ class SessionReader:
                 found[row] = self._locator.at(table, at, start, end)
 
     def _find(self, path: str, index: NDArray[np.int64]) -> list[Row | None]:
-        """Find few chunks, in a session that does not change any more."""
+        """Find few chunks, in a session without changes."""
         node = self._session.find(path)
         return self._array(node).find(index) if isinstance(node, ArrayNode) else [None] * len(index)
 

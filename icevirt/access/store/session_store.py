@@ -137,7 +137,10 @@ class SessionStore(Store):
     ) -> Buffer | None:
         """Return the value of a key, or None if nothing was written. Raises as `get_sync`."""
         self._is_open = True
-        value = await self._gatherer.read(key, byte_range)
+        if keys.may_name_chunk(key):
+            value = await self._gatherer.read(key, byte_range)
+        else:  # nothing to wait for
+            value = self._reader.document(key, byte_range)
         kind = (prototype or default_buffer_prototype()).buffer
         return None if value is None else kind.from_bytes(value)
 

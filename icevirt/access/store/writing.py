@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from icevirt.access.store.keys import METADATA, ChunkKey, MetadataKey, parse_writable
 from icevirt.access.store.reading import SessionReader
-from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.chunks import ChunkTable
 from icevirt.model.snapshot import ArrayNode
 from icevirt.repo.session import Session
+from icevirt.versioning import chunk_tables
 
 
 class Writer:
@@ -83,22 +84,15 @@ class Writer:
         return size <= self._session.config.inline_threshold
 
     def _set_chunk(self, path: str, index: tuple[int, ...], encoded: bytes) -> None:
-        from icevirt.repo.commits.change_set import check_grid
-
         if self._is_inline(len(encoded)):
             with self._lock:
                 self._session.set_chunk(path, index, encoded)
             return
+        from icevirt.repo.commits.change_set import check_grid
+
         check_grid(self._session.array(path), _row(index))
         key = self._session.assets.put_chunk(encoded)
-        table = ChunkTable(
-            index=_row(index).astype(np.uint32),
-            kind=np.full(1, ChunkType.native, np.uint8),
-            source=np.zeros(1, np.uint32),
-            offset=np.zeros(1, np.uint64),
-            length=np.full(1, len(encoded), np.uint64),
-            chunk_ids=np.frombuffer(key, np.uint8).reshape(1, 12).copy(),
-        )
+        table = chunk_tables.native(_row(index), key, len(encoded))
         with self._lock:
             self._session.set_chunks(path, table)
 

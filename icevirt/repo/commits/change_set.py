@@ -65,10 +65,10 @@ class ChangeSet:
 
     def is_empty(self) -> bool:
         """Say whether nothing differs from the base."""
-        alive = {node.id for node in self.nodes.values()}
+        staged = self._tables.keys() | self._under.keys()
         return (
             not self._has_moved
-            and alive.isdisjoint(self._tables.keys() | self._under.keys())
+            and not any(node.id in staged for node in self.nodes.values())
             and self.snapshot().nodes == self.base.nodes
         )
 

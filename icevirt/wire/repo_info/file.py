@@ -125,7 +125,7 @@ def _check(info: RepoInfo, log: OpsLog) -> None:
     if MAIN not in info.branches:
         raise InvalidInputError("a repository always has the branch 'main'")
     named = {*info.tags.values(), *info.branches.values()}
-    if unknown := named - info.snapshots.keys():
+    if unknown := [key for key in named if key not in info.snapshots]:
         raise InvalidInputError(
             "a branch or tag points to an unknown snapshot", snapshots=sorted(map(str, unknown))
         )

@@ -7,7 +7,8 @@ use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.strings import Bytes, Places, Strings
 
 NO_PARENT = -1
+NO_STRINGS = Strings.empty(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,10 @@ class SnapshotColumns:
             parent=np.full(len(infos), NO_PARENT),
             flushed_at=np.array([info.flushed_at for info in infos], np.uint64),
             message=Strings.of([info.message for info in infos]),
-            items_of=Lists.of(np.array([len(each) for each in metadata_of], np.int64)),
-            names=Strings.of([item["name"] for item in items]),
-            values=Strings(_joined(values), np.cumsum([0, *map(len, values)])),
-            pruned_of=Lists.of(np.array([len(each) for each in pruned], np.int64)),
+            items_of=Lists(_begins(metadata_of)),
+            names=Strings.of([item["name"] for item in items]) if items else NO_STRINGS,
+            values=Strings(_joined(values), _begins(values)) if items else NO_STRINGS,
+            pruned_of=Lists(_begins(pruned)),
             pruned=_ids([key for each in pruned for key in each]),
         )
 
@@ -203,6 +205,11 @@ def _lost(snapshot: ObjectId12, parent: ObjectId12) -> int:
 
 def _ids(keys: Sequence[bytes]) -> Bytes:
     return _joined(keys).reshape(len(keys), ObjectId12.SIZE)
+
+
+def _begins(lists: Sequence[Sized]) -> Places:
+    """Return where each of some lists begins behind those before it, and the last one ends."""
+    return np.array([0, *accumulate(map(len, lists))], np.int64)
 
 
 def _joined(values: Sequence[bytes]) -> Bytes:

@@ -60,6 +60,27 @@ def _by_kind(kind: NDArray[np.int64], field: str | None = None) -> Places:
 
 
 @dataclass(frozen=True, slots=True)
+class PackedMetadata:
+    """The lists of metadata of snapshots, with all that they refer to, as they stand in a file."""
+
+    raw: Bytes  # references are relative, so it may stand at any multiple of 8
+    at: Places  # (n,) where each row's list stands in it; anything for an empty list
+
+    @classmethod
+    def of(cls, columns: SnapshotColumns) -> PackedMetadata:
+        """Pack the metadata of all snapshots."""
+        if not len(columns.names):
+            return cls(np.zeros(0, np.uint8), np.zeros(len(columns), np.int64))
+        whole = Tail(0)
+        at = _write_items(whole, columns)
+        return cls(whole.payload(bytearray()), at)
+
+    def with_none(self, row: int) -> PackedMetadata:
+        """Return the same with a snapshot that has no metadata, which becomes that row."""
+        return PackedMetadata(self.raw, np.concatenate([self.at[:row], [0], self.at[row:]]))
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotRecords:
     """The records of snapshots, with their messages, as they stand in a file one after the other.
 
@@ -69,6 +90,7 @@ class SnapshotRecords:
     raw: Bytes
     starts: Places  # (n + 1,) where each begins, and the last one ends
     kind: NDArray[np.int64]  # (n,) in ``_KINDS``
+    metadata: PackedMetadata
 
     @classmethod
     def of(cls, columns: SnapshotColumns) -> SnapshotRecords:
@@ -98,18 +120,24 @@ class SnapshotRecords:
         raw.view("<u4")[text_at // 4] = columns.message.lengths
         text, begin = columns.message.data, columns.message.starts[:-1]
         copy_ranges(text, begin, raw, text_at + 4, columns.message.lengths)
-        return cls(raw, starts, kind)
+        return cls(raw, starts, kind, PackedMetadata.of(columns))
 
-    def with_one(self, snapshot: SnapshotColumns, row: int, parent: Places) -> SnapshotRecords:
-        """Return the records with one more, which becomes that row; all have new parents."""
+    def with_one(
+        self, snapshot: SnapshotColumns, row: int, columns: SnapshotColumns
+    ) -> SnapshotRecords:
+        """Return the records with one more, which becomes that row of ``columns``."""
         number, one = _record(snapshot)
         begin = self.starts[row]
         starts = np.concatenate([self.starts[: row + 1], self.starts[row:] + len(one)])
         raw = np.concatenate([self.raw[:begin], one, self.raw[begin:]])
         kind = np.concatenate([self.kind[:row], [number], self.kind[row:]])
         at = starts[:-1] + _by_kind(kind, "parent_offset")
-        raw.view("<i4")[at // 4] = parent
-        return SnapshotRecords(raw, starts, kind)
+        raw.view("<i4")[at // 4] = columns.parent
+        if len(snapshot.names):
+            metadata = PackedMetadata.of(columns)
+        else:
+            metadata = self.metadata.with_none(row)
+        return SnapshotRecords(raw, starts, kind, metadata)
 
     def linked(self, start: int, targets: dict[str, Places]) -> Iterator[Bytes]:
         """Yield the bytes as they stand at ``start``, with references to ``targets`` of rows."""
@@ -161,7 +189,9 @@ def write(tail: Tail, columns: SnapshotColumns, records: SnapshotRecords) -> int
     block = tail.add(len(records.raw), parts, align=_ALIGN)
     targets = {}
     if len(columns.names):
-        targets["metadata"] = _write_items(tail, columns)
+        packed = records.metadata
+        begin = tail.add(len(packed.raw), lambda: [packed.raw], align=_ALIGN)
+        targets["metadata"] = begin + packed.at
     if len(columns.pruned):
         targets[_PRUNED] = _write_pruned(tail, columns)
     return start

@@ -158,7 +158,7 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
             row = index.place(key)
             one = SnapshotColumns.of([info])
             columns = index.columns.with_one(one, row=row, parent=parent)
-            records = records and records.with_one(one, row, columns.parent)
+            records = records and records.with_one(one, row, columns)
             index = RowIndex(columns, is_sorted=True)
         return SnapshotInfos(index, 2, records=records)
 

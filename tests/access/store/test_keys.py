@@ -9,6 +9,7 @@ from icevirt.access.store.keys import (
     ChunkKey,
     MetadataKey,
     chunk_keys,
+    may_name_chunk,
     metadata_key,
     parse,
     parse_writable,
@@ -35,6 +36,7 @@ NAMES = {
 @pytest.mark.parametrize("key", NAMES)
 def test_a_key_names_a_node_or_a_chunk(key):
     assert parse(key) == parse_writable(key) == NAMES[key]
+    assert may_name_chunk(key) is isinstance(NAMES[key], ChunkKey)
 
 
 FOREIGN = [
@@ -62,3 +64,4 @@ def test_keys_that_are_spelt_are_read_back(path, index):
     assert parse(metadata_key(path)) == MetadataKey(path)
     (key,) = chunk_keys(path, np.array([index], np.uint32).reshape(1, len(index)))
     assert parse(key) == ChunkKey(path, tuple(index))
+    assert may_name_chunk(key)

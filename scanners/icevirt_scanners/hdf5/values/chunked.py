@@ -98,8 +98,7 @@ def odd_chunks(variable: HDF5Variable, found: ChunkEntries) -> np.ndarray[Any, n
     """
     odd: np.ndarray[Any, np.dtype[np.bool_]] = found.mask != 0
     own, shape = variable.own_chunk, variable.own_shape
-    cut = any(n % edge for n, edge in zip(shape, own, strict=True))
-    if cut and variable.pipeline.codecs and _may_leave_edges(variable):
+    if may_leave_edges(variable):
         full = found.length == prod(own) * variable.stored_size
         if full.any():
             partial = ((found.index + 1) * np.array(own) > np.array(shape)).any(axis=1)
@@ -107,11 +106,14 @@ def odd_chunks(variable: HDF5Variable, found: ChunkEntries) -> np.ndarray[Any, n
     return odd
 
 
-def _may_leave_edges(variable: HDF5Variable) -> bool:
-    """Say whether partial edge chunks may lie there unfiltered.
+def may_leave_edges(variable: HDF5Variable) -> bool:
+    """Say whether there are partial edge chunks, which may lie there unfiltered.
 
     The layout message says so by a flag, which it has since version 4 (HDF5 1.10).
     """
+    edges = zip(variable.own_shape, variable.own_chunk, strict=True)
+    if not variable.pipeline.codecs or not any(n % edge for n, edge in edges):
+        return False
     if variable.header is None:
         return True
     try:
@@ -228,15 +230,22 @@ def stored_chunks(variable: HDF5Variable, context: FileContext) -> ChunkEntries:
     Raises:
         ValueError: The index is damaged.
     """
-    shape, chunk = variable.own_shape, variable.own_chunk
     run = context.options.run_of(variable.path)
     if run is not None:
         return _in_run(variable, context, run)
+    known = variable.known
+    if known is not None:
+        alike = known.entries(variable.header, context.raw)
+        if alike is not None:
+            return alike
+    shape, chunk = variable.own_shape, variable.own_chunk
     few = prod(-(-n // edge) for n, edge in zip(shape, chunk, strict=True)) <= _FEW
-    found = _decoded(variable, context, counted=not few or _turned(variable))
-    if found is None:
-        found = _listed(variable.dsid, chunk)
-    found = _inside(found, variable)
+    counted = not few or _turned(variable)
+    decoded = _decoded(variable, context, counted=counted)
+    listed = _listed(variable.dsid, chunk) if decoded is None else decoded
+    found = _inside(listed, variable)
+    if known is not None and found is decoded and not (counted or variable.unfilled):
+        known.keep_entries(found, variable.header, context.raw)
     return _completed(found, variable, context.budget) if variable.unfilled else found
 
 

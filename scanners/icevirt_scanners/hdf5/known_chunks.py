@@ -25,7 +25,7 @@ from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 class _KnownArray(NamedTuple):
     """An array without its places and lengths."""
 
-    index: NDArray[np.uint32]
+    rows: NDArray[np.uint32]  # index of the references
     kind: NDArray[np.uint8]
     source: NDArray[np.uint32]
     chunks: NDArray[np.int64]  # the index of the entries it was made of
@@ -69,13 +69,13 @@ class KnownChunks:
         if known is None or found.index is not known.chunks:
             return None
         offset, length = found.offset, found.length
-        inside = 0 <= np.minimum.reduce(offset) and np.maximum.reduce(offset) <= size
+        inside = np.minimum.reduce(offset) >= 0 and np.maximum.reduce(offset) <= size
         if not inside or np.maximum.reduce(offset + length) > size:
             return None
         if np.maximum.reduce(length) > LARGE:
             return None
         table = ChunkTable(
-            index=known.index,
+            index=known.rows,
             kind=known.kind,
             source=known.source,
             offset=offset.view(np.uint64),

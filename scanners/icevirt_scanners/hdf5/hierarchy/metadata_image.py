@@ -10,10 +10,12 @@ compared.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
+from operator import itemgetter
+from typing import NamedTuple
 
 from icevirt_scanners.hdf5.files import Handle, HeldFile
 from icevirt_scanners.hdf5.hierarchy.walk import (
@@ -29,6 +31,7 @@ from icevirt_scanners.hdf5.raw.header import NEW_BLOCKS, SharedMessages
 from icevirt_scanners.hdf5.raw.links import Link, links_of
 from icevirt_scanners.hdf5.raw.space import (
     CHECKSUM,
+    PAGE,
     NotUnderstoodError,
     Place,
     Space,
@@ -60,10 +63,10 @@ class _KnownDataset:
     shape: tuple[int, ...] | None
     limits: tuple[int, ...]
     header: ObjectHeader
-    hole: int | None  # where in the file the address in its layout stands; None: it is compared
+    hole: int | None  # where in its block the address in its layout stands; None: it is compared
 
-    def here(self, raw: RawFile, file: HeldFile) -> FoundDataset:
-        """Return the dataset of a file like the one of the image."""
+    def here(self, raw: RawFile, file: HeldFile, block: bytes) -> FoundDataset:
+        """Return the dataset of a file like the one of the image; ``block`` has the hole."""
         return FoundDataset(
             path=self.path,
             link=self.name,
@@ -71,26 +74,55 @@ class _KnownDataset:
             address=self.address,
             shape=self.shape,
             limits=self.limits,
-            header=raw.with_layout(self.address, self.header, self._layout(raw.space)),
+            header=raw.with_layout(self.address, self.header, self._layout(block, raw.space)),
         )
 
-    def _layout(self, space: Space) -> bytes:
+    def _layout(self, block: bytes, space: Space) -> bytes:
         old = self.header.layouts[0].data
         if self.hole is None:
             return old
         at, wide = address_at(old), space.address_width
-        address, nowhere = space.at_most(self.hole, wide), b"\xff" * wide
+        address, nowhere = block[self.hole : self.hole + wide], b"\xff" * wide
         there = (address != nowhere) == (old[at : at + wide] != nowhere)
         require(there, "values where there were none")
         return old[:at] + address + old[at + wide :]
+
+
+class _Stretch(NamedTuple):
+    """Bytes that are read at once: pieces, which are compared, and blocks, which are taken."""
+
+    address: int
+    length: int
+    cut: Callable[[bytes], tuple[bytes, ...]]  # returns the pieces, then the blocks
+    pieces: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, pieces: Sequence[Place], blocks: Sequence[tuple[int, int]]) -> _Stretch:
+        """Return the stretch of pieces, and of blocks by address and length."""
+        parts = [*((address, len(data)) for address, data in pieces), *blocks]
+        begin = min(address for address, _ in parts)
+        slices = [slice(at - begin, at - begin + length) for at, length in parts]
+        return cls(
+            address=begin,
+            length=max(each.stop for each in slices),
+            cut=itemgetter(*slices, slice(0, 0)),  # of one it would return no tuple
+            pieces=tuple(data for _, data in pieces),
+        )
+
+    def blocks(self, space: Space) -> tuple[bytes, ...]:
+        """Return the blocks of a file. Raises `NotUnderstoodError` where it has other pieces."""
+        found = self.cut(space.at_most(self.address, self.length))
+        count = len(self.pieces)
+        require(found[:count] == self.pieces, "other metadata")
+        return found[count:-1]
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
     """The metadata of a file, to compare others with."""
 
-    pieces: tuple[Place, ...]
-    summed: tuple[tuple[int, int], ...]  # blocks of which a part is not compared: address, bytes
+    stretches: tuple[_Stretch, ...]
+    holed: tuple[int, ...]  # numbers of the datasets whose blocks these are, in their order
     groups: tuple[_KnownGroup, ...]
     datasets: tuple[_KnownDataset, ...]
     key: Hashable
@@ -98,10 +130,11 @@ class MetadataImage:
     def walk(self, raw: RawFile, file: HeldFile, url: str) -> Walk:
         """Return the walk of a file. Raises `NotUnderstoodError` where it is not like the image."""
         space = raw.space
-        for address, data in self.pieces:
-            require(space.holds(address, data), "other metadata")
-        for address, length in self.summed:
-            check_sum(space.at_most(address, length))
+        taken = [block for stretch in self.stretches for block in stretch.blocks(space)]
+        for block in taken:
+            if block.startswith(NEW_BLOCKS):
+                check_sum(block)
+        blocks = dict(zip(self.holed, taken, strict=True))
         walk = Walk(url, key=self.key)
         for group in self.groups:
             header = raw.header(group.address)
@@ -112,7 +145,10 @@ class MetadataImage:
                 require(links_of(header.messages, space) == group.links, "other links")
             handle = Handle(file=file, path=group.link)
             walk.groups.append(FoundGroup(path=group.path, handle=handle, address=group.address))
-        walk.datasets += [dataset.here(raw, file) for dataset in self.datasets]
+        walk.datasets += [
+            dataset.here(raw, file, blocks.get(number, b""))
+            for number, dataset in enumerate(self.datasets)
+        ]
         return walk
 
 
@@ -182,10 +218,10 @@ def _image(walk: Walk, raw: RawFile, key: Hashable, seen: Sequence[Place]) -> Me
     holes = [_hole(header, raw.space.address_width) for _, header in datasets]
     pieces = [*rest, *_around(datasets, holes, raw.space.address_width)]
     require(sum(len(data) for _, data in pieces) <= _LARGEST, "much metadata")
-    cut = {place for _, place in filter(None, holes)}
+    stretches, holed = _stretches([*_merged(pieces)], holes)
     return MetadataImage(
-        pieces=tuple(_merged(pieces)),
-        summed=tuple((at, len(data)) for at, data in cut if data.startswith(NEW_BLOCKS)),
+        stretches=stretches,
+        holed=holed,
         groups=tuple(
             _KnownGroup(
                 found.path,
@@ -205,7 +241,7 @@ def _image(walk: Walk, raw: RawFile, key: Hashable, seen: Sequence[Place]) -> Me
                 found.shape,
                 found.limits,
                 header,
-                None if hole is None else hole[0],
+                None if hole is None else hole[0] - hole[1][0],
             )
             for (found, header), hole in zip(datasets, holes, strict=True)
         ),
@@ -231,6 +267,31 @@ def _hole(header: ObjectHeader, wide: int) -> tuple[int, Place] | None:
         for start in _starts(data, header.layout)
     ]
     return (found[0][0] + at, found[0][1]) if len(found) == 1 else None
+
+
+def _stretches(
+    pieces: Sequence[Place], holes: Sequence[tuple[int, Place] | None]
+) -> tuple[tuple[_Stretch, ...], tuple[int, ...]]:
+    """Return what is read at once, and the numbers of the datasets whose blocks are taken."""
+    blocks = [
+        (address, len(data), number)
+        for number, (_, (address, data)) in (
+            (number, hole) for number, hole in enumerate(holes) if hole is not None
+        )
+    ]
+    parts: dict[int, tuple[list[Place], list[tuple[int, int, int]]]] = {}
+    for address, data in pieces:
+        parts.setdefault(_page(address, len(data)), ([], []))[0].append((address, data))
+    for block in blocks:
+        parts.setdefault(_page(*block[:2]), ([], []))[1].append(block)
+    stretches = [_Stretch.of(some, [each[:2] for each in taken]) for some, taken in parts.values()]
+    return tuple(stretches), tuple(each[2] for _, taken in parts.values() for each in taken)
+
+
+def _page(address: int, length: int) -> int:
+    """Return the number of the page that holds a block; others are read by themselves."""
+    number = address // PAGE
+    return number if (address + length - 1) // PAGE == number else -1 - address
 
 
 def _starts(data: bytes, part: bytes) -> Iterator[int]:

@@ -337,7 +337,7 @@ def _decoded(
         if _turned(variable) and not b"\0" < message[:1] <= _OLD:
             raise ValueError(f"a chunk index that cannot be read: {error}") from error
         return None
-    return replace(found, offset=found.offset + raw.space.base)
+    return replace(found, offset=found.offset + raw.space.base) if raw.space.base else found
 
 
 def _listed(dsid: Any, chunk: tuple[int, ...]) -> ChunkEntries:

@@ -25,7 +25,7 @@ from icevirt.errors import InvalidInputError
 
 # what WHATWG's path percent-encode set leaves alone, beyond letters, digits and "-._~"; without the
 # backslash, which it takes for a slash
-_PLAIN = re.compile(r"file://(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)+")
+_PLAIN = re.compile(r"(?:file://)?(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)+")
 _SAFE = "/!$&'()*+,;=:@[]|"
 PROVIDERS = {
     "s3": "s3",
@@ -107,7 +107,7 @@ def as_local_path(text: str | os.PathLike[str]) -> str:
         InvalidInputError: The URL has another scheme.
     """
     text = os.fspath(text)
-    if _PLAIN.fullmatch(text):  # nothing to be translated, decoded or refused
+    if _PLAIN.fullmatch(text):  # nothing is to be translated, decoded or refused
         return text.removeprefix("file://")
     text = spelled(text)
     if not is_url(text):

@@ -25,7 +25,7 @@ from icevirt.errors import InvalidInputError
 
 # what WHATWG's path percent-encode set leaves alone, beyond letters, digits and "-._~"; without the
 # backslash, which it takes for a slash
-_PLAIN = re.compile(r"(?:file://)?(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)+")
+_PLAIN = re.compile(r"(?:file://)?(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]+)+")
 _SAFE = "/!$&'()*+,;=:@[]|"
 PROVIDERS = {
     "s3": "s3",

@@ -167,7 +167,7 @@ def test_a_file_like_others_is_read_twice_and_takes_few_calls(monkeypatch, tmp_p
     for number in (1, 2, 4, 5, 7):
         recorded(number)
     assert len(reads) <= 2
-    assert len(calls) <= 1720
+    assert len(calls) <= 1490
 
 
 def test_a_header_of_which_one_block_changed_is_parsed_in_that_block_only(monkeypatch, tmp_path):

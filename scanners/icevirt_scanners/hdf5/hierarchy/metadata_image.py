@@ -10,14 +10,13 @@ compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
-from operator import itemgetter
-from typing import NamedTuple
 
 from icevirt_scanners.hdf5.files import Handle, HeldFile
+from icevirt_scanners.hdf5.hierarchy.stretches import Stretch, stretches_of
 from icevirt_scanners.hdf5.hierarchy.walk import (
     GROUP,
     FoundDataset,
@@ -31,7 +30,6 @@ from icevirt_scanners.hdf5.raw.header import NEW_BLOCKS, SharedMessages
 from icevirt_scanners.hdf5.raw.links import Link, links_of
 from icevirt_scanners.hdf5.raw.space import (
     CHECKSUM,
-    PAGE,
     NotUnderstoodError,
     Place,
     Space,
@@ -88,40 +86,11 @@ class _KnownDataset:
         return old[:at] + address + old[at + wide :]
 
 
-class _Stretch(NamedTuple):
-    """Bytes that are read at once: pieces, which are compared, and blocks, which are taken."""
-
-    address: int
-    length: int
-    cut: Callable[[bytes], tuple[bytes, ...]]  # returns the pieces, then the blocks
-    pieces: tuple[bytes, ...]
-
-    @classmethod
-    def of(cls, pieces: Sequence[Place], blocks: Sequence[tuple[int, int]]) -> _Stretch:
-        """Return the stretch of pieces, and of blocks by address and length."""
-        parts = [*((address, len(data)) for address, data in pieces), *blocks]
-        begin = min(address for address, _ in parts)
-        slices = [slice(at - begin, at - begin + length) for at, length in parts]
-        return cls(
-            address=begin,
-            length=max(each.stop for each in slices),
-            cut=itemgetter(*slices, slice(0, 0)),  # of one it would return no tuple
-            pieces=tuple(data for _, data in pieces),
-        )
-
-    def blocks(self, space: Space) -> tuple[bytes, ...]:
-        """Return the blocks of a file. Raises `NotUnderstoodError` where it has other pieces."""
-        found = self.cut(space.at_most(self.address, self.length))
-        count = len(self.pieces)
-        require(found[:count] == self.pieces, "other metadata")
-        return found[count:-1]
-
-
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
     """The metadata of a file, to compare others with."""
 
-    stretches: tuple[_Stretch, ...]
+    stretches: tuple[Stretch, ...]
     holed: tuple[int, ...]  # numbers of the datasets whose blocks these are, in their order
     groups: tuple[_KnownGroup, ...]
     datasets: tuple[_KnownDataset, ...]
@@ -218,7 +187,7 @@ def _image(walk: Walk, raw: RawFile, key: Hashable, seen: Sequence[Place]) -> Me
     holes = [_hole(header, raw.space.address_width) for _, header in datasets]
     pieces = [*rest, *_around(datasets, holes, raw.space.address_width)]
     require(sum(len(data) for _, data in pieces) <= _LARGEST, "much metadata")
-    stretches, holed = _stretches([*_merged(pieces)], holes)
+    stretches, holed = stretches_of([*_merged(pieces)], holes)
     return MetadataImage(
         stretches=stretches,
         holed=holed,
@@ -267,31 +236,6 @@ def _hole(header: ObjectHeader, wide: int) -> tuple[int, Place] | None:
         for start in _starts(data, header.layout)
     ]
     return (found[0][0] + at, found[0][1]) if len(found) == 1 else None
-
-
-def _stretches(
-    pieces: Sequence[Place], holes: Sequence[tuple[int, Place] | None]
-) -> tuple[tuple[_Stretch, ...], tuple[int, ...]]:
-    """Return what is read at once, and the numbers of the datasets whose blocks are taken."""
-    blocks = [
-        (address, len(data), number)
-        for number, (_, (address, data)) in (
-            (number, hole) for number, hole in enumerate(holes) if hole is not None
-        )
-    ]
-    parts: dict[int, tuple[list[Place], list[tuple[int, int, int]]]] = {}
-    for address, data in pieces:
-        parts.setdefault(_page(address, len(data)), ([], []))[0].append((address, data))
-    for block in blocks:
-        parts.setdefault(_page(*block[:2]), ([], []))[1].append(block)
-    stretches = [_Stretch.of(some, [each[:2] for each in taken]) for some, taken in parts.values()]
-    return tuple(stretches), tuple(each[2] for _, taken in parts.values() for each in taken)
-
-
-def _page(address: int, length: int) -> int:
-    """Return the number of the page that holds a block; others are read by themselves."""
-    number = address // PAGE
-    return number if (address + length - 1) // PAGE == number else -1 - address
 
 
 def _starts(data: bytes, part: bytes) -> Iterator[int]:

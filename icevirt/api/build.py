@@ -126,6 +126,7 @@ def built(
         PlanChangedError: The files that an earlier step listed do not make the plan of that step.
     """
     choices, commit = asked.choices, asked.commit
+    prepare_for(asked.executor, asked.sources)
     reach, recipe = SourceAccess.of(asked.access), recipe_of(asked)
     storage = shared(repo)
     kept = None if asked.catalog is None else apart(storage, asked.catalog)
@@ -136,7 +137,6 @@ def built(
         stack.enter_context(long_running("build", clock))
         stack.enter_context(granted(reach))
         starter = ExecutorStarter(stack, clock, asked.executor)
-        prepare_for(asked.executor, asked.sources)
         with clock.phase("list"):
             inputs, options, nest = asked.inputs()
         request = Request(

@@ -10,7 +10,7 @@ import hashlib
 import json
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
@@ -37,6 +37,7 @@ MARK = "catalog.json"
 
 _KEY = "icevirt_catalog"
 _REMEMBERED = 128  # arrays that are described once
+_NONE = "[]"  # an empty list as JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,11 +150,12 @@ class PartRows:
         self._limits, self._wanted = limits, wanted
         self._more: list[dict[str, Any]] = []
         self._files: list[dict[str, Any]] = []
-        self._arrays: dict[str, list[Any]] = {name: [] for name, _ in catalog.ARRAYS}
+        self._arrays: list[tuple[Any, ...]] = []  # a row each
         self._urls: list[str] = []
         self._blocks: dict[str, _Blocks] = defaultdict(lambda: _Blocks(self._urls))
         self._schemas = SchemaTexts()
-        self._known: dict[int, tuple[ScannedArray, dict[str, Any]]] = {}  # by id
+        self._known: dict[int, tuple[ScannedArray, tuple[Any, ...]]] = {}  # by id
+        self._facts: dict[Hashable, Fact] = {}
 
     def add(self, outcome: ScanOutcome) -> None:
         """Add a file of the part, the next one."""
@@ -161,17 +163,15 @@ class PartRows:
         self._urls.append(outcome.file.url)
         for array in outcome.scanned.arrays if outcome.scanned else ():
             described = self._described(array)
-            own.append((array.path, described["schema"]))
-            self._arrays["row"].append(row)
-            for name, value in described.items():
-                self._arrays[name].append(value)
+            own.append(described[:2])  # path and schema
+            self._arrays.append((row, *described))
             self._blocks[array.path].add(row, array.references)
-            if asked := self._asked(array):
+            if asked := self._asked(array, described[1]):
                 self._more.append(fact_row(row, array, asked))
         signature = file_signature(tuple(own)) if outcome.scanned else ""
         self._files.append(_file_row(row, outcome, self._limits) | {"signature": signature})
 
-    def _described(self, array: ScannedArray) -> dict[str, Any]:
+    def _described(self, array: ScannedArray) -> tuple[Any, ...]:
         """Return the columns of an array but its row; scanners return equal arrays as one."""
         if not array.whole:
             return _array_row(array, self._schemas)
@@ -183,8 +183,18 @@ class PartRows:
             known = self._known[id(array)] = array, _array_row(array, self._schemas)
         return known[1]
 
-    def _asked(self, array: ScannedArray) -> Fact:
+    def _asked(self, array: ScannedArray, schema: str) -> Fact:
         """Return the facts beside an array that need not be looked for again."""
+        if array.beside is not None:
+            return self._asked_of(array)
+        known = bool(array.digest), array.labels is not None
+        key = array.path, schema, array.shape, array.chunk_shape, array.whole, known
+        found = self._facts.get(key)
+        if found is None:
+            found = self._facts[key] = self._asked_of(array)
+        return found
+
+    def _asked_of(self, array: ScannedArray) -> Fact:
         asked = Fact.none if self._wanted is None else self._wanted(array)
         if asked is Fact.none and array.beside is None:
             return asked
@@ -201,7 +211,7 @@ class PartRows:
         """Return the rows; the references once, block by block."""
         return PartTables(
             files=_columns(self._files),
-            arrays=self._arrays,
+            arrays=_by_name(self._arrays, catalog.ARRAYS),
             refs=(
                 (path, block)
                 for path in sorted(self._blocks)
@@ -227,7 +237,16 @@ def _beside(asked: Fact, *known: bool) -> Fact:
 def findings_json(findings: Iterable[Finding]) -> str:
     """Return findings as a catalog holds them: each once, however many tasks found it."""
     unique = sorted(dict.fromkeys(findings), key=lambda finding: finding.path)
+    if not unique:
+        return _NONE
     return json.dumps([asdict(finding) for finding in unique])
+
+
+def _by_name(
+    rows: Sequence[tuple[Any, ...]], schema: Sequence[tuple[str, str]]
+) -> dict[str, Sequence[Any]]:
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    return {name: column for (name, _), column in zip(schema, columns, strict=True)}
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -237,6 +256,7 @@ def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
 def _file_row(row: int, outcome: ScanOutcome, limits: ScanLimits) -> dict[str, Any]:
     scanned, error = outcome.scanned, outcome.error
     groups = scanned.groups if scanned else ()
+    left_out = scanned.left_out if scanned else ()
     return {
         "row": row,
         "url": outcome.file.url,
@@ -265,7 +285,7 @@ def _file_row(row: int, outcome: ScanOutcome, limits: ScanLimits) -> dict[str, A
         ),
         "findings": findings_json(scanned.findings if scanned else ()),
         "places": _places(scanned) if scanned else "",
-        "left_out": json.dumps(sorted({*scanned.left_out} if scanned else ())),
+        "left_out": _NONE if not left_out else json.dumps(sorted({*left_out})),
     }
 
 
@@ -273,6 +293,8 @@ def _places(scanned: ScannedFile) -> str:
     """Say where the file's references lead, unless it is into itself only."""
     own = scanned.source.url
     held = {id(each): each for each in (array.references.locations for array in scanned.arrays)}
+    if held and all(each.are_only(own) for each in held.values()):
+        return "" if any(map(len, held.values())) else "[]"
     urls = {url for each in held.values() for url in each.url}
     if urls == {own}:
         return ""
@@ -284,26 +306,26 @@ def _shape_text(shape: tuple[int, ...]) -> str:
     return json.dumps(shape)
 
 
-def _array_row(array: ScannedArray, schemas: SchemaTexts) -> dict[str, Any]:
-    """Return the columns of an array but its row."""
+def _array_row(array: ScannedArray, schemas: SchemaTexts) -> tuple[Any, ...]:
+    """Return the columns of an array but its row, in the order of the catalog."""
     table = array.references
     count, nbytes = table.count(ChunkType.virtual), int(table.length.sum())
     if 0 < count < len(table):
         referenced = int(table.length[table.kind == ChunkType.virtual].sum())
     else:
         referenced = nbytes if count else 0
-    return {
-        "path": array.path,
-        "schema": schemas.of(array),
-        "shape": _shape_text(array.shape),
-        "labels": array.labels,
-        "labels_dtype": array.labels_dtype,
-        "digest": array.digest,
-        "virtual": count,
-        "inline": len(table) - count,
-        "virtual_bytes": referenced,
-        "inline_bytes": nbytes - referenced,
-    }
+    return (
+        array.path,
+        schemas.of(array),
+        _shape_text(array.shape),
+        array.labels,
+        array.labels_dtype,
+        array.digest,
+        count,
+        len(table) - count,
+        referenced,
+        nbytes - referenced,
+    )
 
 
 class _Blocks:

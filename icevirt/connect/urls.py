@@ -25,6 +25,7 @@ from icevirt.errors import InvalidInputError
 
 # what WHATWG's path percent-encode set leaves alone, beyond letters, digits and "-._~"; without the
 # backslash, which it takes for a slash
+_PLAIN = re.compile(r"(?:file://)?(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]+)+")
 _SAFE = "/!$&'()*+,;=:@[]|"
 PROVIDERS = {
     "s3": "s3",
@@ -105,7 +106,10 @@ def as_local_path(text: str | os.PathLike[str]) -> str:
     Raises:
         InvalidInputError: The URL has another scheme.
     """
-    text = spelled(os.fspath(text))
+    text = os.fspath(text)
+    if _PLAIN.fullmatch(text):  # nothing is to be translated, decoded or refused
+        return text.removeprefix("file://")
+    text = spelled(text)
     if not is_url(text):
         return os.path.abspath(os.path.expanduser(text))
     if not text.startswith("file://"):

@@ -87,6 +87,12 @@ class Locations:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def are_only(self, url: str) -> bool:
+        """Say whether there is no location but this one."""
+        if len(self.url.starts) == 2:
+            return self.url.data.tobytes() == url.encode()
+        return all(each == url for each in self.url)
+
     def has_two_checksums(self) -> bool:
         """Say whether an object has an etag and a time, of which a manifest holds the etag."""
         if not len(self.etag.data):

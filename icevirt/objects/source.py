@@ -125,9 +125,11 @@ def open_source(url: str | os.PathLike[str]) -> OpenedSource:
         ScanError: It cannot be read.
         StorageError: A server refused, or did not answer.
     """
-    text = spelled(os.fspath(url))
-    if is_url(text) and not text.startswith("file://"):
-        return RemoteSource(text)
+    text = os.fspath(url)
+    if not text.startswith("file:///"):
+        text = spelled(text)
+        if is_url(text) and not text.startswith("file://"):
+            return RemoteSource(text)
     return LocalSource(metadata_of(urls.as_local_path(text)))
 
 

@@ -18,7 +18,8 @@ from icevirt_scanners.context import ScanContext
 SPLIT = 16 * 1024 * 1024  # uncompressed blocks are split into chunks of at most this
 _FAR = 64  # how many times smaller than that chunks may get if there is no better divisor
 _LAST_CHUNK = 2**32 - 1
-_LARGE = 128 * 1024 * 1024  # bytes of a chunk that becomes a finding
+LARGE = 128 * 1024 * 1024
+"""Bytes of a chunk beyond which it becomes a finding."""
 
 
 def virtual(
@@ -44,7 +45,7 @@ def virtual(
         )
     check_inside(offset, length, size=file.size, url=file.url, variable=path)
     largest = int(length.max(initial=0))
-    if largest > _LARGE:
+    if largest > LARGE:
         message = (
             f"its chunks have up to {largest} bytes, and reading one value fetches a whole chunk"
         )

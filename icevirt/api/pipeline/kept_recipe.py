@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,8 @@ def recipe_of(asked: Asked) -> KeptRecipe:
         },
         **options,
     }
-    moved = each_moved(held, lambda each: inward(each, Path.cwd()))
+    folder = cache(Path.cwd)  # it may be gone where no path is relative to it
+    moved = each_moved(held, lambda each: inward(each, folder()))
     return KeptRecipe(toml({"version": VERSION, **dict(_storable(moved))}))
 
 

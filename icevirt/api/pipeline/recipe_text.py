@@ -63,7 +63,8 @@ def _replaced(path: str, place: Callable[[str], str]) -> str:
 
 def inward(path: str, folder: Path) -> str:
     """Return a path of a recipe as an absolute path."""
-    return _replaced(path, lambda bare: os.path.normpath(folder / bare).rstrip("/"))
+    own = str(folder)  # text, as in `outward`
+    return _replaced(path, lambda bare: os.path.normpath(os.path.join(own, bare)).rstrip("/"))
 
 
 def outward(path: str, folder: Path) -> str:

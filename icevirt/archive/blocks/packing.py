@@ -69,7 +69,7 @@ def pack(
     """
     ndim = tables[0].ndim
     counts = np.array([len(table) for table in tables], np.uint32)
-    boxes = [_box(table) for table in tables]
+    boxes = _boxes(tables)
     dense = all(box is not None for box in boxes)
     kind = np.concatenate([table.kind for table in tables])
     length = np.concatenate([table.length for table in tables])
@@ -99,7 +99,7 @@ def packed_columns(offset: NDArray[np.uint64], length: NDArray[np.uint64]) -> di
 def _targets(tables: Sequence[ChunkTable], urls: Sequence[str] | None) -> dict[str, bytes]:
     """Number the targets of references that leave their file, each once."""
     owned = zip(tables, urls or (), strict=urls is not None)
-    if all(url == own for table, own in owned for url in table.locations.url):
+    if all(table.locations.are_only(own) for table, own in owned):
         return {}
     numbers: dict[tuple[str, str, int], int] = {}
     column = []
@@ -114,6 +114,13 @@ def _targets(tables: Sequence[ChunkTable], urls: Sequence[str] | None) -> dict[s
         "sources": np.concatenate(column).astype("<u4").tobytes(),
         "targets": json.dumps(list(numbers)).encode(),
     }
+
+
+def _boxes(tables: Sequence[ChunkTable]) -> list[tuple[int, ...] | None]:
+    """Return the box of each table; files that are alike share an index."""
+    shared = {id(table.index): table for table in tables}
+    found = {key: _box(table) for key, table in shared.items()}
+    return [found[id(table.index)] for table in tables]
 
 
 def _box(table: ChunkTable) -> tuple[int, ...] | None:

@@ -27,6 +27,7 @@ from icevirt_scanners.hdf5.files import FileContext, Handle
 from icevirt_scanners.hdf5.hierarchy.metadata_image import keep_image
 from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, Walk
 from icevirt_scanners.hdf5.index.chunks import without_address
+from icevirt_scanners.hdf5.known_chunks import KnownChunks
 from icevirt_scanners.hdf5.raw.attributes import FixedStrings, References, in_heap, without_places
 from icevirt_scanners.hdf5.raw.dataset import placed
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, require
@@ -165,7 +166,14 @@ class Recording:
             self._key = None
         if self._key is not None:
             nowhere = Handle()
-            bare = replace(variable, handle=nowhere, address=0, header=None, placed=None)
+            bare = replace(
+                variable,
+                handle=nowhere,
+                address=0,
+                header=None,
+                placed=None,
+                known=KnownChunks(),
+            )
             self._variables[found.address] = bare
 
     def end(self, count: int) -> None:

@@ -22,6 +22,7 @@ from icevirt_scanners.hdf5.files import FileContext, Handle, beside, check_elsew
 from icevirt_scanners.hdf5.hierarchy.dimensions import Dimensions, VariableAxis
 from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset
 from icevirt_scanners.hdf5.index.chunks import layout_of, without_address
+from icevirt_scanners.hdf5.known_chunks import KnownChunks
 from icevirt_scanners.hdf5.raw.dataset import StorageLayout
 from icevirt_scanners.hdf5.raw.dataset import fill_of as fill_in
 from icevirt_scanners.hdf5.raw.dataset import filters_of as filters_in
@@ -64,6 +65,7 @@ class HDF5Variable:
     fill: np.ndarray[Any, Any]
     unfilled: bool  # longer in netCDF than stored, and no fill value was given for the rest
     attributes: Attributes
+    known: KnownChunks | None = None  # of the variables of a pattern
 
     @property
     def dsid(self) -> Any:
@@ -126,6 +128,7 @@ class HDF5Variable:
             fill=self.fill,
             unfilled=self.unfilled,
             attributes=self.attributes,
+            known=self.known,
         )
 
     def array(

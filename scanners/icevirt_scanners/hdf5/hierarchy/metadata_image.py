@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from icevirt_scanners.hdf5.files import Handle, HeldFile
+from icevirt_scanners.hdf5.hierarchy.stretches import Stretch, stretches_of
 from icevirt_scanners.hdf5.hierarchy.walk import (
     GROUP,
     FoundDataset,
@@ -60,10 +61,10 @@ class _KnownDataset:
     shape: tuple[int, ...] | None
     limits: tuple[int, ...]
     header: ObjectHeader
-    hole: int | None  # where in the file the address in its layout stands; None: it is compared
+    hole: int | None  # where in its block the address in its layout stands; None: it is compared
 
-    def here(self, raw: RawFile, file: HeldFile) -> FoundDataset:
-        """Return the dataset of a file like the one of the image."""
+    def here(self, raw: RawFile, file: HeldFile, block: bytes) -> FoundDataset:
+        """Return the dataset of a file like the one of the image; ``block`` has the hole."""
         return FoundDataset(
             path=self.path,
             link=self.name,
@@ -71,15 +72,15 @@ class _KnownDataset:
             address=self.address,
             shape=self.shape,
             limits=self.limits,
-            header=raw.with_layout(self.address, self.header, self._layout(raw.space)),
+            header=raw.with_layout(self.address, self.header, self._layout(block, raw.space)),
         )
 
-    def _layout(self, space: Space) -> bytes:
+    def _layout(self, block: bytes, space: Space) -> bytes:
         old = self.header.layouts[0].data
         if self.hole is None:
             return old
         at, wide = address_at(old), space.address_width
-        address, nowhere = space.at_most(self.hole, wide), b"\xff" * wide
+        address, nowhere = block[self.hole : self.hole + wide], b"\xff" * wide
         there = (address != nowhere) == (old[at : at + wide] != nowhere)
         require(there, "values where there were none")
         return old[:at] + address + old[at + wide :]
@@ -89,8 +90,8 @@ class _KnownDataset:
 class MetadataImage:
     """The metadata of a file, to compare others with."""
 
-    pieces: tuple[Place, ...]
-    summed: tuple[tuple[int, int], ...]  # blocks of which a part is not compared: address, bytes
+    stretches: tuple[Stretch, ...]
+    holed: tuple[int, ...]  # numbers of the datasets whose blocks these are, in their order
     groups: tuple[_KnownGroup, ...]
     datasets: tuple[_KnownDataset, ...]
     key: Hashable
@@ -98,10 +99,11 @@ class MetadataImage:
     def walk(self, raw: RawFile, file: HeldFile, url: str) -> Walk:
         """Return the walk of a file. Raises `NotUnderstoodError` where it is not like the image."""
         space = raw.space
-        for address, data in self.pieces:
-            require(space.holds(address, data), "other metadata")
-        for address, length in self.summed:
-            check_sum(space.at_most(address, length))
+        taken = [block for stretch in self.stretches for block in stretch.blocks(space)]
+        for block in taken:
+            if block.startswith(NEW_BLOCKS):
+                check_sum(block)
+        blocks = dict(zip(self.holed, taken, strict=True))
         walk = Walk(url, key=self.key)
         for group in self.groups:
             header = raw.header(group.address)
@@ -112,7 +114,10 @@ class MetadataImage:
                 require(links_of(header.messages, space) == group.links, "other links")
             handle = Handle(file=file, path=group.link)
             walk.groups.append(FoundGroup(path=group.path, handle=handle, address=group.address))
-        walk.datasets += [dataset.here(raw, file) for dataset in self.datasets]
+        walk.datasets += [
+            dataset.here(raw, file, blocks.get(number, b""))
+            for number, dataset in enumerate(self.datasets)
+        ]
         return walk
 
 
@@ -183,10 +188,10 @@ def _image(walk: Walk, raw: RawFile, key: Hashable, seen: Sequence[Place]) -> Me
     holes = [_hole(header, raw.space.address_width) for _, header in datasets]
     pieces = [*rest, *_around(datasets, holes, raw.space.address_width)]
     require(sum(len(data) for _, data in pieces) <= _LARGEST, "much metadata")
-    cut = {place for _, place in filter(None, holes)}
+    stretches, holed = stretches_of([*_merged(pieces)], holes)
     return MetadataImage(
-        pieces=tuple(_merged(pieces)),
-        summed=tuple((at, len(data)) for at, data in cut if data.startswith(NEW_BLOCKS)),
+        stretches=stretches,
+        holed=holed,
         groups=tuple(
             _KnownGroup(
                 found.path,
@@ -206,7 +211,7 @@ def _image(walk: Walk, raw: RawFile, key: Hashable, seen: Sequence[Place]) -> Me
                 found.shape,
                 found.limits,
                 header,
-                None if hole is None else hole[0],
+                None if hole is None else hole[0] - hole[1][0],
             )
             for (found, header), hole in zip(datasets, holes, strict=True)
         ),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt_scanners.hdf5.index.entries import ChunkEntries, ChunkGrid
-from icevirt_scanners.hdf5.raw.space import Rows, Space, check_heads, require, signed
+from icevirt_scanners.hdf5.raw.space import Rows, Space, check_heads, number, require, signed
 
 _ENTRIES = 64  # of a node, unless a file says otherwise
+_LAYOUT, _ADDRESS = b"\3\2", 3  # how layout messages with a tree begin, and where it stands
 _DEEPEST = 16  # levels; 4 hold more chunks than any file has
 
 
@@ -32,6 +34,68 @@ def chunks(space: Space, root: int, grid: ChunkGrid) -> ChunkEntries:
         level -= 1
     parts = [node.wanted(node.entries(rows, 0)) for _, rows in space.rows(addresses, node.size)]
     return node.found(np.concatenate(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A tree of one node, to read others that only differ in places and lengths."""
+
+    begin: bytes  # of the node
+    start: int  # bytes before its entries
+    nbytes: int
+    entry: np.dtype[np.void]
+    corners: bytes
+    masks: bytes
+    index: NDArray[np.int64]
+    mask: NDArray[np.uint32]
+
+    @classmethod
+    def of(cls, found: ChunkEntries, space: Space, layout: bytes) -> Leaf | None:
+        """Return the node that holds just these chunks, filtered all; None where there is none.
+
+        Raises:
+            NotUnderstoodError: It cannot be read.
+        """
+        count, ndim = found.index.shape
+        root = number(layout, _ADDRESS, space.address_width)
+        begin = space.begin().block(root, 8)
+        used = int.from_bytes(begin[6:8], "little")
+        is_leaf = layout[:2] == _LAYOUT and begin[:6] == b"TREE\1\0"
+        if not is_leaf or used != count or not 0 < count <= _ENTRIES or found.mask.any():
+            return None
+        entry, start = _entry(ndim, space.address_width), 8 + 2 * space.address_width
+        nbytes = start + count * entry.itemsize
+        rows = np.frombuffer(space.block(root, nbytes), entry, count, start)
+        masks = rows["mask"].tobytes()
+        if any(masks):
+            return None
+        index, mask = found.index.copy(), np.zeros(count, np.uint32)
+        index.flags.writeable = mask.flags.writeable = False  # files share them
+        corners = rows["corner"].tobytes()
+        return cls(begin, start, nbytes, entry, corners, masks, index, mask)
+
+    def read(self, space: Space, layout: bytes) -> ChunkEntries | None:
+        """Return the chunks of another file, None where the node differs in more.
+
+        Raises:
+            NotUnderstoodError: It does not lie in the file.
+        """
+        root = int.from_bytes(layout[_ADDRESS : _ADDRESS + space.address_width], "little")
+        data = space.begin().block(root, self.nbytes)
+        rows = np.frombuffer(data, self.entry, len(self.index), self.start)
+        if not data.startswith(self.begin) or rows["corner"].tobytes() != self.corners:
+            return None
+        if rows["mask"].tobytes() != self.masks:
+            return None
+        offset = rows["child"].astype(np.int64)
+        if np.minimum.reduce(offset) < 0:
+            return None
+        return ChunkEntries(
+            index=self.index,
+            offset=offset + space.base if space.base else offset,
+            length=rows["length"].astype(np.int64),
+            mask=self.mask,
+        )
 
 
 @cache

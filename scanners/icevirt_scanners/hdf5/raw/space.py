@@ -12,7 +12,9 @@ from numcodecs.jenkins import jenkins_lookup3
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-_PAGE = 32 * 1024
+PAGE = 32 * 1024
+"""Bytes that are read at once where a small block is wanted."""
+
 _KEPT = 64  # pages
 _GAP = 64 * 1024  # bytes between two blocks that are read rather than skipped
 _RUN = 4 * 1024 * 1024  # bytes of one read, roughly
@@ -30,14 +32,14 @@ class Pages:
 
     def __call__(self, offset: int, length: int) -> bytes:
         """Return ``length`` bytes at ``offset``, fewer only at the end of the file."""
-        number, within = divmod(offset, _PAGE)
-        if within + length > _PAGE:
+        number, within = divmod(offset, PAGE)
+        if within + length > PAGE:
             return self._read(offset, length)
         page = self._pages.get(number)
         if page is None:
             if len(self._pages) == _KEPT:
                 self._pages.clear()
-            page = self._pages[number] = self._read(number * _PAGE, _PAGE)
+            page = self._pages[number] = self._read(number * PAGE, PAGE)
         return page[within : within + length]
 
 

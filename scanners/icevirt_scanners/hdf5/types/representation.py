@@ -33,6 +33,7 @@ from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 from icevirt_scanners.hdf5.types.datatypes import bytes_codec
 from icevirt_scanners.hdf5.values.chunked import (
     check_decodable,
+    may_leave_edges,
     offset_of,
     reference_chunks,
     store_chunks,
@@ -62,12 +63,21 @@ def represent(variable: HDF5Variable, context: FileContext) -> ScannedArray:
     if wants_whole(variable, context):
         return stored_whole(variable, context)
     found = stored_chunks(variable, context) if variable.chunk is not None else None
+    known, findings = variable.known, len(context.findings)
+    if known is not None and found is not None:
+        alike = known.array(found, size=context.source.file.size, context=context)
+        if alike is not None:
+            return alike
     if variable.not_plain or context.options.policy_of(variable.path) is Policy.native:
         array = _natively(variable, found, context, cause=_BY_POLICY)
     elif found is None:
         array = _block(variable, context)
     else:
         array = reference_chunks(variable, found, context) or _natively(variable, found, context)
+    if known is not None and found is not None and len(context.findings) == findings:
+        more = context.wanted(array) & (Fact.values | Fact.digest)
+        if not more and not may_leave_edges(variable):
+            known.keep_array(array, found)
     return _with_facts(
         array,
         context,

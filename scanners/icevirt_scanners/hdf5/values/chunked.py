@@ -98,13 +98,19 @@ def odd_chunks(variable: HDF5Variable, found: ChunkEntries) -> np.ndarray[Any, n
     """
     odd: np.ndarray[Any, np.dtype[np.bool_]] = found.mask != 0
     own, shape = variable.own_chunk, variable.own_shape
-    cut = any(n % edge for n, edge in zip(shape, own, strict=True))
-    if cut and variable.pipeline.codecs and _may_leave_edges(variable):
+    if may_leave_edges(variable):
         full = found.length == prod(own) * variable.stored_size
         if full.any():
             partial = ((found.index + 1) * np.array(own) > np.array(shape)).any(axis=1)
             odd = odd | (partial & full)
     return odd
+
+
+def may_leave_edges(variable: HDF5Variable) -> bool:
+    """Say whether there are partial edge chunks, which may lie there unfiltered."""
+    edges = zip(variable.own_shape, variable.own_chunk, strict=True)
+    cut = any(n % edge for n, edge in edges)
+    return cut and bool(variable.pipeline.codecs) and _may_leave_edges(variable)
 
 
 def _may_leave_edges(variable: HDF5Variable) -> bool:
@@ -228,15 +234,22 @@ def stored_chunks(variable: HDF5Variable, context: FileContext) -> ChunkEntries:
     Raises:
         ValueError: The index is damaged.
     """
-    shape, chunk = variable.own_shape, variable.own_chunk
     run = context.options.run_of(variable.path)
     if run is not None:
         return _in_run(variable, context, run)
+    known = variable.known
+    if known is not None:
+        alike = known.entries(variable.header, context.raw)
+        if alike is not None:
+            return alike
+    shape, chunk = variable.own_shape, variable.own_chunk
     few = prod(-(-n // edge) for n, edge in zip(shape, chunk, strict=True)) <= _FEW
-    found = _decoded(variable, context, counted=not few or _turned(variable))
-    if found is None:
-        found = _listed(variable.dsid, chunk)
-    found = _inside(found, variable)
+    counted = not few or _turned(variable)
+    decoded = _decoded(variable, context, counted=counted)
+    listed = _listed(variable.dsid, chunk) if decoded is None else decoded
+    found = _inside(listed, variable)
+    if known is not None and found is decoded and not (counted or variable.unfilled):
+        known.keep_entries(found, variable.header, context.raw)
     return _completed(found, variable, context.budget) if variable.unfilled else found
 
 
@@ -328,7 +341,7 @@ def _decoded(
         if _turned(variable) and not b"\0" < message[:1] <= _OLD:
             raise ValueError(f"a chunk index that cannot be read: {error}") from error
         return None
-    return replace(found, offset=found.offset + raw.space.base)
+    return replace(found, offset=found.offset + raw.space.base) if raw.space.base else found
 
 
 def _listed(dsid: Any, chunk: tuple[int, ...]) -> ChunkEntries:

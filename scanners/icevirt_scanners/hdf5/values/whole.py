@@ -193,10 +193,11 @@ def _made_of(
     variable: HDF5Variable, found: np.ndarray[Any, Any], codecs: tuple[Any, ...]
 ) -> ScannedArray:
     ndim = len(variable.shape)
-    table = ChunkTable.empty(ndim)
     if found.size:
         chunk = libhdf5_values.encode(found, variable.element)
-        table = ChunkTable.inlined(index=np.zeros((1, ndim), np.int64), chunks=[chunk])
+        table = ChunkTable.inlined(index=np.zeros((1, ndim), np.uint32), chunks=[chunk])
+    else:
+        table = ChunkTable.empty(ndim)
     return variable.array(
         tuple(max(length, 1) for length in variable.shape),
         codecs,

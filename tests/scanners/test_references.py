@@ -210,6 +210,7 @@ class Dataset:
     limits = (4, 4)
     address = 0
     unfilled = False
+    known = None
 
     def __init__(self, *corners):
         self.corners = corners

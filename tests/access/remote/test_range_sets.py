@@ -13,7 +13,7 @@ import pytest
 import icevirt
 from icevirt.connect import retry
 from icevirt.errors import StaleReferenceError, UnauthorizedError
-from icevirt.model.config.document import ObjectStoreConfig
+from icevirt.model.config.containers import ObjectStoreConfig
 from icevirt.objects.answers import unreachable
 from icevirt.objects.http import client, connections, range_set
 from icevirt.objects.http.client import site_of

@@ -7,8 +7,9 @@ import h5py
 import numpy as np
 import pytest
 
+import icevirt
 from icevirt.api.scan import scan_file
-from icevirt.errors import IcevirtError
+from icevirt.errors import IcevirtError, ScanError
 from icevirt_scanners.hdf5 import scanner
 from icevirt_scanners.hdf5.values.whole import _inflated
 
@@ -129,3 +130,29 @@ def test_what_inflates_to_more_or_less_than_a_chunk_is_not_taken():
     assert _inflated(whole[:-1], 100) is None
     assert _inflated(b"no zlib", 100) is None
     assert len(_inflated(whole, 101)) == 100  # whoever asked compares
+
+
+@pytest.mark.parametrize(
+    ("mask", "chunk"),
+    [(1, np.arange(3.0).tobytes()), (0, zlib.compress(np.arange(3.0).tobytes()))],
+    ids=["the filter is skipped", "deflated"],
+)
+@pytest.mark.parametrize("name", ["time", "v"])
+def test_a_chunk_that_is_shorter_than_its_values_is_refused(name, mask, chunk, tmp_path):
+    """libhdf5 reads what memory holds behind it, which is different each time."""
+    path = tmp_path / "file.h5"
+    with h5py.File(path, "w") as file:
+        for each in ("time", "v"):
+            file.create_dataset(each, data=np.arange(8.0), chunks=(4,), compression="gzip")
+        file["time"].make_scale()
+        file["v"].dims[0].attach_scale(file["time"])
+        file[name].id.write_direct_chunk((4,), chunk, filter_mask=mask)
+    if name == "time" or mask:
+        with pytest.raises(ScanError, match="shorter than its values") as caught:
+            scan_file(str(path))
+        facts = caught.value.facts
+        assert (facts["variable"], facts["chunk"], facts["nbytes"]) == (f"/{name}", [1], 24)
+        return
+    report = icevirt.build([str(path)], tmp_path / "repo", executor="in-process")
+    with report.open() as dataset, pytest.raises(IcevirtError, match="cannot be decoded"):
+        dataset["v"].load()

@@ -25,6 +25,7 @@ from h5py import h5d, h5s
 from numpy.typing import NDArray
 
 from icevirt.archive.scanned import ScannedArray
+from icevirt.errors import ScanError
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt_scanners import blocks
@@ -232,6 +233,7 @@ def stored_chunks(variable: HDF5Variable, context: FileContext) -> ChunkEntries:
     Chunks outside the shape are left out: libhdf5 never reads them either.
 
     Raises:
+        ScanError: A chunk is shorter than its values.
         ValueError: The index is damaged.
     """
     run = context.options.run_of(variable.path)
@@ -248,9 +250,40 @@ def stored_chunks(variable: HDF5Variable, context: FileContext) -> ChunkEntries:
     decoded = _decoded(variable, context, counted=counted)
     listed = _listed(variable.dsid, chunk) if decoded is None else decoded
     found = _inside(listed, variable)
+    _check_unfiltered(found, variable, context)
     if known is not None and found is decoded and not (counted or variable.unfilled):
         known.keep_entries(found, variable.header, context.raw)
     return _completed(found, variable, context.budget) if variable.unfilled else found
+
+
+def _check_unfiltered(found: ChunkEntries, variable: HDF5Variable, context: FileContext) -> None:
+    """Refuse short chunks of which every filter was skipped. Raises `ScanError`."""
+    every = (1 << len(variable.pipeline.codecs)) - 1
+    if not every or not found.mask.any():
+        return
+    nbytes = prod(variable.own_chunk) * variable.stored_size
+    short = ((found.mask & every) == every) & (found.length < nbytes)
+    if short.any():
+        row = int(np.argmax(short))
+        raise short_chunk(variable, context, found.index[row], int(found.length[row]))
+
+
+def short_chunk(
+    variable: HDF5Variable, context: FileContext, index: NDArray[np.int64], nbytes: int
+) -> ScanError:
+    """Return the error of a chunk that decodes to ``nbytes``, which are too few.
+
+    libhdf5 (seen in 2.0.0) shows what its memory holds behind them, other values each time.
+    """
+    return ScanError(
+        "a chunk is shorter than its values",
+        do="The file is damaged; fetch it again, or leave the variable out with drop_variables.",
+        file=context.source.file.url,
+        variable=variable.path,
+        chunk=index.tolist(),
+        nbytes=nbytes,
+        needed=prod(variable.own_chunk) * variable.stored_size,
+    )
 
 
 def _inside(found: ChunkEntries, variable: HDF5Variable) -> ChunkEntries:

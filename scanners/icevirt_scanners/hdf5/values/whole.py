@@ -33,7 +33,7 @@ from icevirt_scanners.hdf5.files import LACKS_FILTER, REMEDY, FileContext
 from icevirt_scanners.hdf5.index.entries import ChunkEntries
 from icevirt_scanners.hdf5.types.datatypes import bytes_codec
 from icevirt_scanners.hdf5.values import libhdf5_values
-from icevirt_scanners.hdf5.values.chunked import odd_chunks, stored_chunks
+from icevirt_scanners.hdf5.values.chunked import odd_chunks, short_chunk, stored_chunks
 from icevirt_scanners.hdf5.variable import HDF5Variable
 
 TINY = 64 * 1024  # stored rather than referenced when there is any reason to
@@ -234,6 +234,7 @@ def _decoded(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, An
     """Return all values of a chunked dataset of plain numbers, None where libhdf5 is to read them.
 
     Raises:
+        ScanError: A chunk is shorter than its values.
         ValueError: Its chunk index is damaged.
     """
     shape, chunk, element = variable.own_shape, variable.own_chunk, variable.element
@@ -250,11 +251,14 @@ def _decoded(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, An
     if int(found.length.max()) > _LARGE:
         return None
     chunks: list[NDArray[Any]] = []
-    for offset, length in zip(found.offset.tolist(), found.length.tolist(), strict=True):
+    places = zip(found.index, found.offset.tolist(), found.length.tolist(), strict=True)
+    for index, offset, length in places:
         raw = context.source.read(offset, length)
         values = undo(raw, size) if len(raw) == length else None
-        if values is None:
+        if values is None or len(values) > size:
             return None
+        if len(values) < size:
+            raise short_chunk(variable, context, index, len(values))
         chunks.append(np.frombuffer(values, element.stored_as).reshape(chunk))
     joined = chunks[0] if chunk == shape else _joined(chunks, found, counts)
     return joined[tuple(slice(n) for n in shape)].astype(element.dtype)
@@ -283,7 +287,7 @@ def _fills(found: ChunkEntries, counts: tuple[int, ...]) -> bool:
 
 
 def _undoing(variable: HDF5Variable) -> Callable[[bytes, int], bytes | None] | None:
-    """Return what decodes a chunk to as many bytes, or to None; None where that is not known."""
+    """Return what decodes a chunk of so many bytes, or to None; None where that is not known."""
     if not variable.element.is_number or variable.not_plain or variable.pipeline.undecodable:
         return None
     steps = [_step(codec) for codec in variable.pipeline.codecs if codec is not None]
@@ -295,7 +299,7 @@ def _undoing(variable: HDF5Variable) -> Callable[[bytes, int], bytes | None] | N
         for step in reversed(steps):
             assert step is not None
             found = None if found is None else step(found, size)
-        return found if found is not None and len(found) == size else None
+        return found
 
     return undo
 

@@ -12,8 +12,8 @@ into the others. All settings are the defaults.
 Figures are medians: milliseconds of wall clock and of processor time of all threads, bytes of the
 `repo` object after the first commit. icevirt waits until the disk has what it wrote: `commit ms`
 holds that, and `commit cpu ms` what the waiting asks of the processor. icechunk does not wait, so a
-third side is icevirt with `wait_for_disk=False`. `x` is icevirt's figure divided by icechunk's,
-below 1 where icevirt needs less.
+third side is icevirt with `wait_for_disk=False`. `x` is icechunk's figure divided by that of the
+column before it: above 1 where icevirt needs less.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def main() -> None:
             figures = [f"{(theirs := found['icechunk'][name]):.{digits}f}"]
             for side in ("icevirt", "not waiting"):
                 ours = found[side][name]
-                figures += [f"{ours:.{digits}f}", f"{ours / theirs:.2f}"]
+                figures += [f"{ours:.{digits}f}", f"{theirs / ours:.2f}"]
             print(HEAD.format(snapshots, label, *figures), flush=True)
 
 

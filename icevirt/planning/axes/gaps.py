@@ -23,6 +23,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
 from icevirt.model.json import JSON
+from icevirt.planning.axes.placement import AxisPlacement
 from icevirt.planning.axes.regular_axes import AxisSteps
 from icevirt.planning.combine.options import Missing
 from icevirt.planning.combine.variables import CombinedVariable
@@ -73,6 +74,7 @@ def find(
         CombineError: There are some, and they were not asked to be reserved, or cannot be.
     """
     found, refused, wrong = {}, [], []
+    lengths = _CellLengths(facts, members)
     for member in members:
         counts = tuple(axis.count for axis in member.along)
         there = _places(member, counts)
@@ -98,7 +100,7 @@ def find(
             of=math.prod(counts),
             along=tuple(axis.dimension for axis in member.along),
             first=called,
-            lengths=_lengths(facts, members, member),
+            lengths=lengths.of(member),
             fill=fill,
         )
     if refused:
@@ -171,30 +173,49 @@ def _without(facts: CatalogFacts, gone: Sequence[CombinedVariable]) -> list[Fix]
     return drop_fixes(facts.arrays, np.concatenate([each.rows for each in gone]))
 
 
-def _lengths(
-    facts: CatalogFacts, members: Sequence[CombinedVariable], member: CombinedVariable
-) -> tuple[NDArray[np.int64], ...]:
-    """Return the length of each cell: the member's own, else that of its group's other arrays."""
-    group = paths.parent(member.path)
-    others = [each for each in members if paths.parent(each.path) == group]
-    found = []
-    for axis in member.along:
-        lengths = np.full(axis.count, -1, np.int64)
-        for each in (*others, member):  # its own lengths are set last
-            if axis in each.along:
-                at = each.along.index(axis)
-                lengths[each.cell[:, at]] = each.lengths[:, at]
+class _CellLengths:
+    """The length of each cell along the axes of a group, which all arrays of the group know."""
+
+    def __init__(self, facts: CatalogFacts, members: Sequence[CombinedVariable]) -> None:
+        self._facts = facts
+        self._groups: dict[str, list[CombinedVariable]] = {}
+        for each in members:
+            self._groups.setdefault(paths.parent(each.path), []).append(each)
+        self._known: dict[tuple[str, AxisPlacement], NDArray[np.int64]] = {}
+
+    def of(self, member: CombinedVariable) -> tuple[NDArray[np.int64], ...]:
+        """Return the length of each cell: the member's own, else that of its group's others."""
+        return tuple(self._along(member, at) for at in range(len(member.along)))
+
+    def _along(self, member: CombinedVariable, at: int) -> NDArray[np.int64]:
+        axis, group = member.along[at], paths.parent(member.path)
+        known = self._known.get((group, axis))
+        if known is None:
+            known = self._known[group, axis] = self._of_group(group, axis)
+        lengths = known.copy()
+        _put(lengths, member, at)
         unknown = np.flatnonzero(lengths < 0)
         if len(unknown):
             raise CombineError(
                 f"the number of steps of {member.path} that are missing in a file is unknown",
-                fixes=_without(facts, [member]),
+                fixes=_without(self._facts, [member]),
                 do="You can also leave the file out.",
                 variable=member.path,
-                file=facts.files.url[int(np.argmax(axis.cell == unknown[0]))],
+                file=self._facts.files.url[int(np.argmax(axis.cell == unknown[0]))],
             )
-        found.append(lengths)
-    return tuple(found)
+        return lengths
+
+    def _of_group(self, group: str, axis: AxisPlacement) -> NDArray[np.int64]:
+        lengths = np.full(axis.count, -1, np.int64)
+        for each in self._groups[group]:
+            if axis in each.along:
+                _put(lengths, each, each.along.index(axis))
+        return lengths
+
+
+def _put(lengths: NDArray[np.int64], member: CombinedVariable, at: int) -> None:
+    """Put the lengths of an array's cells along one of its axes where the cells are."""
+    lengths[member.cell[:, at]] = member.along_axes(member.axes[at : at + 1])[:, 0]
 
 
 def steps_of_label(member: CombinedVariable) -> AxisSteps | None:

@@ -262,10 +262,14 @@ class _Build:
         """
         if are_many(self.files):
             return {}
-        parts: dict[ObjectId8, list[NDArray[np.uint32]]] = {}
+        nodes: dict[ObjectId12, list[ObjectId8]] = {}  # of each manifest, which is read once
         for _, node_id, manifests in self.arrays.values():
             for ref in manifests:
-                table = self.assets.read_manifest(ref.object_id).arrays.get(node_id)
-                if table is not None:
-                    parts.setdefault(node_id, []).append(table.index)
-        return {key: in_order(found) for key, found in parts.items()}
+                nodes.setdefault(ref.object_id, []).append(node_id)
+        parts: dict[ObjectId8, list[NDArray[np.uint32]]] = {}
+        for key, held in nodes.items():
+            found = self.assets.read_manifest(key).arrays
+            for node_id in held:
+                if node_id in found:
+                    parts.setdefault(node_id, []).append(found[node_id].index)
+        return {node_id: in_order(each) for node_id, each in parts.items()}

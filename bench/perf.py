@@ -3,6 +3,7 @@
     python bench/perf.py                      # all rows, ten minutes on two cores
     python bench/perf.py --rounds 9 --only start --only references
     python bench/perf.py --write              # and put the table into docs/performance.md
+    python bench/perf.py --write --only start # that row only; the others stay
 
 Each measurement runs in a process of its own, icevirt and the peer in turns, over the same files.
 Rows that say "process" measure from the start of the process to its end; the others have imported
@@ -212,7 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", action="append", choices=list(ROWS))
-    parser.add_argument("--write", action="store_true", help="the table into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="the rows into docs/performance.md")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
@@ -228,11 +229,21 @@ def main() -> None:
             lines.append("| " + " | ".join(line_of(row, folder, asked.rounds)) + " |")
             print(lines[-1], flush=True)
     if asked.write:
-        text = PAGE.read_text()
-        before, _, rest = text.partition(MARKS[0])
-        after = rest.partition(MARKS[1])[2]
-        table = "\n".join(lines)
-        PAGE.write_text(f"{before}{MARKS[0]}\n\n{table}\n\n{MARKS[1]}{after}")
+        write(lines)
+
+
+def write(lines: list[str]) -> None:
+    """Put measured rows into the page; those that were not measured stay as they are."""
+    before, _, rest = PAGE.read_text().partition(MARKS[0])
+    there, _, after = rest.partition(MARKS[1])
+    rows = {_what(line): line for line in there.splitlines() if line.startswith("|")}
+    rows |= {_what(line): line for line in lines}
+    table = "\n".join(rows.values())
+    PAGE.write_text(f"{before}{MARKS[0]}\n\n{table}\n\n{MARKS[1]}{after}")
+
+
+def _what(line: str) -> str:
+    return line.split("|")[1].strip()
 
 
 if __name__ == "__main__":

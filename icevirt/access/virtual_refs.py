@@ -271,6 +271,22 @@ def check_local(urls: Strings) -> None:
         local_path(urls[row])  # raises where no reader would follow
 
 
+def check_urls(urls: Strings) -> None:
+    """Check that every location is a URL, where no container says so. Raises `InvalidInputError`."""
+    data = urls.data
+    at = np.flatnonzero(data == ord(":"))
+    at = at[at + 2 < len(data)]
+    at = at[(data[at + 1] == ord("/")) & (data[at + 2] == ord("/"))]
+    ends = np.append(at + 3, np.iinfo(np.int64).max)  # of each "://"
+    first = ends[np.searchsorted(at, urls.starts[:-1])]
+    if (wrong := first > urls.starts[1:]).any():
+        raise InvalidInputError(
+            "the location of a virtual chunk is not a URL",
+            do="Write it like 's3://bucket/key' or 'file:///directory/file'.",
+            location=urls[int(np.argmax(wrong))],
+        )
+
+
 def _suspect(urls: Strings) -> NDArray[np.bool_]:
     """Say which URLs have bytes that may be read otherwise, or hidden or relative parts."""
     found = np.zeros(len(urls), np.bool_)

@@ -233,8 +233,12 @@ class IcechunkStore(IcevirtStore):
             self._accepting.any_location = before
 
     def _refer(self, array_path: str, table: ChunkTable) -> None:
+        any_location = self._accepting.any_location
+        if any_location:
+            from icevirt.access.virtual_refs import check_urls
+
+            check_urls(table.locations.url)
         with self._session.lock:
-            any_location = self._accepting.any_location
             self._session.set_chunks(array_path, table, any_location=any_location)
 
     def _is_covered(self, locations: Sequence[str]) -> NDArray[np.bool_]:

@@ -374,3 +374,42 @@ def test_an_error_of_covered_locations_is_the_error(tmp_path):
         session.store.set_virtual_refs_arr(
             "v", chunk_grid_shape=(2,), locations=[prefix + "a"], offsets=[0], lengths=[4]
         )
+
+
+@pytest.mark.parametrize(
+    ("locations", "is_kept"),
+    [
+        (["1", "s3://bucket/a"], False),
+        (["s3://bucket/a", "relative/path"], False),
+        (["s3://bucket/a", "s3:/b"], False),
+        (["s3://bucket/a", "a:"], False),
+        (["", "s3://bucket/a"], True),
+        (["s3://bucket/a", "s3://bucket/a://b"], True),
+        (["s3://bucket/a", "s3://bucket/:"], True),
+    ],
+)
+@pytest.mark.parametrize("ice", [official, ours], ids=["icechunk", "icevirt"])
+def test_a_location_that_is_no_url_is_refused_where_containers_are_not_asked(
+    ice, locations, is_kept
+):
+    session = ice.Repository.create(ice.in_memory_storage()).writable_session("main")
+    zarr.create_array(session.store, name="v", shape=(2,), chunks=(1,), dtype="i4")
+
+    def write():
+        session.store.set_virtual_refs_arr(
+            "v",
+            chunk_grid_shape=(2,),
+            locations=locations,
+            offsets=np.zeros(2, np.uint64),
+            lengths=np.full(2, 4, np.uint64),
+            validate_containers=False,
+        )
+
+    if is_kept:
+        write()
+        assert sorted(session.all_virtual_chunk_locations()) == sorted(filter(None, locations))
+        return
+    with pytest.raises(ice.IcechunkError):
+        write()
+    if ice is ours:  # icechunk keeps those before it
+        assert session.all_virtual_chunk_locations() == []

@@ -272,7 +272,7 @@ def check_local(urls: Strings) -> None:
 
 
 def check_urls(urls: Strings) -> None:
-    """Check that every location is a URL, where no container says so. Raises `InvalidInputError`."""
+    """Check that all are URLs, where no container says so. Raises ``InvalidInputError``."""
     data = urls.data
     at = np.flatnonzero(data == ord(":"))
     at = at[at + 2 < len(data)]

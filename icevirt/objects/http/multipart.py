@@ -1,8 +1,7 @@
-"""Cut an answer with several ranges, of type multipart/byteranges, into them. Pure: bytes to parts.
+"""Cut an answer of type multipart/byteranges into its ranges. Pure: bytes to parts.
 
 A part is as long as its Content-Range says, so bytes of the file that look like a delimiter are
-bytes of the file. Whatever is not exactly such an answer is refused: the caller has another way to
-the bytes.
+bytes of the file. Any other answer is refused: the caller has another way to get the bytes.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def boundary_of(content_type: str) -> bytes:
 
 
 def parts_of(body: bytes, boundary: bytes) -> list[RangePart]:
-    """Return the parts of a body, in its order. Raises `MultipartError`."""
+    """Return the parts of a body, in their order there. Raises `MultipartError`."""
     parts: list[RangePart] = []
     view, delimiter = memoryview(body), b"--" + boundary
     at = 0 if body.startswith(delimiter) else 2
@@ -111,7 +110,7 @@ def _head(text: str) -> dict[str, str]:
 
 
 def _range_of(headers: dict[str, str]) -> tuple[int, int, int]:
-    """Return begin, end and size of the range that a part is."""
+    """Return where the range of a part begins and ends, and the size of the file."""
     found = content_range(headers.get("content-range", ""))
     if found is None or found[3] == "*":
         raise MultipartError("a part does not say which range it is")
@@ -128,7 +127,7 @@ def bodies_of(parts: Sequence[RangePart], ranges: Sequence[Range], size: int) ->
     """Return the bytes of ranges of a file; parts may be in another order, joined or cut.
 
     Raises:
-        MultipartError: A byte is missing or there twice, or the answer has what was not requested.
+        MultipartError: A byte is missing or comes twice, or was not requested.
     """
     parts = sorted(parts, key=lambda part: part.begin)
     first, last = min(begin for begin, _ in ranges), max(end for _, end in ranges)
@@ -144,7 +143,7 @@ def bodies_of(parts: Sequence[RangePart], ranges: Sequence[Range], size: int) ->
 
 
 def _joined(parts: Sequence[RangePart], begin: int, end: int, used: set[int]) -> Body:
-    """Return the bytes of a range; note which parts have them."""
+    """Return the bytes of a range; add the numbers of the parts that hold them to ``used``."""
     pieces: list[memoryview] = []
     while begin < end:
         number = bisect_right(parts, begin, key=lambda part: part.begin) - 1

@@ -1,9 +1,9 @@
 """Fetch several ranges of a file with one request, from web servers that answer such requests.
 
-RFC 9110 has them in section 14.2; answers are of type multipart/byteranges. A server need not do
-it, so nothing here is an error: where an answer is not exactly what was requested, the caller
-requests one range at a time, and decides about errors as it always does. This process remembers
-which servers do not answer such requests.
+RFC 9110 defines them in section 14.2; answers are of type multipart/byteranges. A server need not
+support them, so nothing here is an error: if an answer is not exactly what was requested, the
+caller requests one range at a time, and decides about errors as it always does. This process
+remembers which servers do not answer such requests.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ def fetch_range_set(
     Args:
         site: Where the file is.
         url: Of the file.
-        ranges: In order, none adjacent to another.
-        opened: The file as it answered before; this must be the same file.
+        ranges: In ascending order, none adjacent to another.
+        opened: What the server said of the file before; the answer must be of the same file.
 
     Returns:
-        The bytes of each range; None: request one range at a time.
+        The bytes of each range, or None if the caller must request one range at a time.
     """
     request = _RangeSetRequest(site, url, ranges, opened)
     try:
@@ -104,7 +104,7 @@ def fetch_range_set(
 
 
 def _insist(request: _RangeSetRequest) -> list[Body]:
-    """Return the answer, after another token or connection where the first had ended."""
+    """Return the answer; try another token or connection if the first one had ended."""
     renewed = hung_up = 0
     while True:
         try:
@@ -131,7 +131,7 @@ class _RangeSetRequest(FileRequest[list["Body"]]):
         return "bytes=" + ",".join(f"{begin}-{end - 1}" for begin, end in self._ranges)
 
     def _answer(self, response: HttpResponse) -> list[Body]:
-        """Read an answer; what its head says is checked before its body is fetched."""
+        """Read an answer; check what its head says before its body is fetched."""
         if response.status in (416, *AGAIN, *GONE):
             finish(response)
             raise TryAgainError(reason_of(response))
@@ -147,7 +147,7 @@ class _RangeSetRequest(FileRequest[list["Body"]]):
         return bodies_of(parts_of(body, boundary), self._ranges, self._opened.size)
 
     def _check(self, response: HttpResponse) -> None:
-        """Let requests for one range say how the file changed, if it did. Raises."""
+        """Raise if the file changed; requests for one range then say how."""
         found = content_range(response.headers.get("content-range", ""))
         size = str(self._opened.size) if found is None else found[3]
         if meta_of(response.headers, size) != self._opened:

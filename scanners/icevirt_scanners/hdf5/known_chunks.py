@@ -1,9 +1,8 @@
-"""Read the chunks of a variable as an earlier file of the archive has them.
+"""Read the chunks of a variable by comparing them with those of an earlier file of the archive.
 
-Where files are alike, their chunks have the same corners in a tree of one node, no filter is
-skipped, and the array is the same but for places and lengths. These are decoded, and all else is
-compared. Whatever is not as before is left to the readers of indices, for the chunks or for the
-error.
+If files are alike, their chunks have the same corners in a B-tree of one node, no filter is
+skipped, and the array differs only in offsets and lengths. These are decoded, and all else is
+compared. If anything else differs, the readers of indices find the chunks or raise the error.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 
 
 class _KnownArray(NamedTuple):
-    """An array without its places and lengths."""
+    """An array without the offsets and lengths of its chunks."""
 
     rows: NDArray[np.uint32]  # index of the references
     kind: NDArray[np.uint8]
@@ -42,7 +41,7 @@ class KnownChunks:
         self._array: _KnownArray | None = None
 
     def entries(self, header: ObjectHeader | None, raw: RawFile | None) -> ChunkEntries | None:
-        """Return the chunks of a file, None where they are not as those that were kept."""
+        """Return the chunks of a file, or None if they are not like those that were kept."""
         leaf = self._leaf
         if leaf is None or header is None or raw is None:
             return None
@@ -54,7 +53,7 @@ class KnownChunks:
     def keep_entries(
         self, found: ChunkEntries, header: ObjectHeader | None, raw: RawFile | None
     ) -> None:
-        """Keep how the chunks of a file stand, which nothing was added to or taken from."""
+        """Keep how the chunks of a file are stored; none may have been added or removed."""
         self._leaf = self._array = None
         if header is None or raw is None:
             return
@@ -64,7 +63,7 @@ class KnownChunks:
             return
 
     def array(self, found: ChunkEntries, *, size: int, context: Any) -> ScannedArray | None:
-        """Return the array of a file of ``size`` bytes, None where it is not as the kept one."""
+        """Return the array of a file of ``size`` bytes, or None if it is not like the kept one."""
         known = self._array
         if known is None or found.index is not known.chunks:
             return None
@@ -85,7 +84,7 @@ class KnownChunks:
         return ScannedArray(**known.rest, references=table)
 
     def keep_array(self, array: ScannedArray, found: ChunkEntries) -> None:
-        """Keep an array of which nothing depends on places and lengths but the references."""
+        """Keep an array if only its references depend on offsets and lengths."""
         table = array.references
         leaf, count = self._leaf, len(found.index)
         if leaf is None or leaf.index is not found.index or table.count(ChunkType.virtual) != count:

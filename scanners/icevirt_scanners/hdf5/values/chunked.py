@@ -258,9 +258,9 @@ def stored_chunks(variable: HDF5Variable, context: FileContext) -> ChunkEntries:
 
 def _check_unfiltered(found: ChunkEntries, variable: HDF5Variable, context: FileContext) -> None:
     """Refuse short chunks of which every filter was skipped. Raises `ScanError`."""
-    every = (1 << len(variable.pipeline.codecs)) - 1
-    if not every or not found.mask.any():
+    if not found.mask.any():
         return
+    every = (1 << len(variable.pipeline.codecs)) - 1
     nbytes = prod(variable.own_chunk) * variable.stored_size
     short = ((found.mask & every) == every) & (found.length < nbytes)
     if short.any():

@@ -1,4 +1,4 @@
-"""Read the chunks of a variable by comparing them with those of an earlier file of the archive.
+"""Read the chunks of a variable by comparison with an earlier file of the archive.
 
 If files are alike, their chunks have the same corners in a B-tree of one node, no filter is
 skipped, and the array differs only in offsets and lengths. These are decoded, and all else is

@@ -52,13 +52,11 @@ class _Accepting(threading.local):
     refuses = False  # with an error
 
 
-def _refuse_no_url(location: str) -> None:
-    if "://" not in location:
-        raise InvalidInputError(
-            "the location of a virtual chunk is not a URL",
-            do="Write it like 's3://bucket/key' or 'file:///directory/file'.",
-            location=location,
-        )
+def _check_urls(locations: Sequence[str]) -> None:
+    from icevirt.access.virtual_refs import check_urls
+    from icevirt.model.strings import Strings
+
+    check_urls(Strings.of(locations))
 
 
 class IcechunkStore(IcevirtStore):
@@ -123,7 +121,7 @@ class IcechunkStore(IcevirtStore):
         Raises:
             InvalidInputError: The key is not a chunk key, or no container covers the location.
         """
-        _refuse_no_url(location)
+        _check_urls([location])
         self._accepting.refuses = validate_container
         try:
             with self._any_location(not validate_container):
@@ -152,8 +150,7 @@ class IcechunkStore(IcevirtStore):
             The indices of chunks that were left out; None where there are none.
         """
         refused: list[Index] = []
-        for chunk in chunks:
-            _refuse_no_url(chunk.location)
+        _check_urls([chunk.location for chunk in chunks])
         if validate_containers:
             known = self._is_covered([chunk.location for chunk in chunks])
             refused = [tuple(c.index) for c, fits in zip(chunks, known, strict=True) if not fits]

@@ -158,7 +158,7 @@ def known_walk(raw: RawFile, file: HeldFile, url: str) -> Walk | None:
             walk = image.walk(raw, file, url)
             _images.first(begin, image)
             return walk
-        raw.forget()  # headers of the image that were taken for those of the file
+        raw.forget()  # the failed comparison stored headers of another file
     return None
 
 

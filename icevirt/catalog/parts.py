@@ -10,7 +10,7 @@ import hashlib
 import json
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
@@ -155,7 +155,6 @@ class PartRows:
         self._blocks: dict[str, _Blocks] = defaultdict(lambda: _Blocks(self._urls))
         self._schemas = SchemaTexts()
         self._known: dict[int, tuple[ScannedArray, tuple[Any, ...]]] = {}  # by id
-        self._facts: dict[Hashable, Fact] = {}
 
     def add(self, outcome: ScanOutcome) -> None:
         """Add a file of the part, the next one."""
@@ -166,7 +165,7 @@ class PartRows:
             own.append(described[:2])  # path and schema
             self._arrays.append((row, *described))
             self._blocks[array.path].add(row, array.references)
-            if asked := self._asked(array, described[1]):
+            if asked := self._asked(array):
                 self._more.append(fact_row(row, array, asked))
         signature = file_signature(tuple(own)) if outcome.scanned else ""
         self._files.append(_file_row(row, outcome, self._limits) | {"signature": signature})
@@ -183,18 +182,8 @@ class PartRows:
             known = self._known[id(array)] = array, _array_row(array, self._schemas)
         return known[1]
 
-    def _asked(self, array: ScannedArray, schema: str) -> Fact:
+    def _asked(self, array: ScannedArray) -> Fact:
         """Return the facts beside an array that need not be looked for again."""
-        if array.beside is not None:
-            return self._asked_of(array)
-        known = bool(array.digest), array.labels is not None
-        key = array.path, schema, array.shape, array.chunk_shape, array.whole, known
-        found = self._facts.get(key)
-        if found is None:
-            found = self._facts[key] = self._asked_of(array)
-        return found
-
-    def _asked_of(self, array: ScannedArray) -> Fact:
         asked = Fact.none if self._wanted is None else self._wanted(array)
         if asked is Fact.none and array.beside is None:
             return asked

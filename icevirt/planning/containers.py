@@ -39,7 +39,7 @@ def containers_for(
 ) -> tuple[VirtualChunkContainer, ...]:
     """Return the containers of files: the common directory of those on one disk or server.
 
-    The whole disk is never made a container: a reader would have to authorise ``file:///``. Instead
+    The whole disk is never made a container: a reader would have to authorize ``file:///``. Instead
     there is one for each top directory. The official client finds no container whose prefix is
     percent-encoded, so the nearest directory above it whose name needs no encoding is taken where
     there is one.

@@ -62,7 +62,7 @@ class Context:
     assets: Assets
     head: RepoInfoFile
     config: RepositoryConfig
-    credentials: Mapping[str, Any]  # by authorised prefix
+    credentials: Mapping[str, Any]  # by authorized prefix
     commit_metadata: JSONObject
     options: RepositoryOptions = DEFAULT
 

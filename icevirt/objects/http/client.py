@@ -61,7 +61,7 @@ class Site(WebPrefix):
 
         Raises:
             ObjectNotFoundError: There is no such file.
-            UnauthorizedError: It is redirected to where nothing was authorised.
+            UnauthorizedError: It is redirected to where nothing was authorized.
             StorageError: The server refuses, or keeps failing; or ``check`` raises it.
         """
         return self.get_at(self.url_of(key), begin, end, check)

@@ -168,7 +168,7 @@ class FileRequest[T](ABC):
         return answers.denied(self.url, self._site.prefix, reason=reason, with_credentials=known)
 
     def _next(self, at: str, location: str) -> tuple[str, bool]:
-        """Return where a redirect leads, and whether below the prefix; if that was authorised."""
+        """Return where a redirect leads, and whether below the prefix; if that was authorized."""
         if not location.isascii() or not location.isprintable():
             raise answers.misdirected(self.url, location)
         try:

@@ -37,7 +37,7 @@ class VerifyTask:
 
     repo: Storage
     snapshot_id: str
-    access: Mapping[str, Any]  # credentials by authorised prefix
+    access: Mapping[str, Any]  # credentials by authorized prefix
     manifests: tuple[bytes, ...]
     tolerance: Mapping[str, float] = field(default_factory=dict)  # by name, as the build was given
     edit: FileEdit = field(default_factory=FileEdit)  # attributes that the build set in all files

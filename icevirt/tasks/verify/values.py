@@ -83,7 +83,7 @@ def compare_file(place: VerifyTask, url: str, wanted: list[ChunkToCompare]) -> C
 
 
 def _access_of(task: VerifyTask, session: Session) -> SourceAccess:
-    """Read the files themselves as the containers say, with what was authorised."""
+    """Read the files themselves as the containers say, with what was authorized."""
     return SourceAccess.of_containers(session.config.virtual_chunk_containers, task.access)
 
 

@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from servers.processes import free_port, running
 
 _MODULES = Path("/usr/lib/apache2/modules")
+_PATIENCE = 10.0  # seconds
 
 _NGINX = """
 daemon off; master_process off; pid {home}/pid; error_log {home}/errors;
@@ -59,9 +61,17 @@ class WebServer:
         """Where the files are."""
         return self.home / "files"
 
-    def requests(self) -> list[str]:
-        """Return the ranges that each request so far asked for."""
-        return (self.home / "log").read_text().splitlines()
+    def requests(self, count: int) -> list[str]:
+        """Return the ranges of each request so far, as soon as there are ``count``.
+
+        A server may write its log after the client has the answer.
+        """
+        until = time.monotonic() + _PATIENCE
+        while len(lines := (self.home / "log").read_text().splitlines()) < count:
+            if time.monotonic() > until:
+                break
+            time.sleep(0.01)
+        return lines
 
 
 def installed(name: str) -> bool:

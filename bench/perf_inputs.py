@@ -5,9 +5,6 @@ Modules are imported where they are needed: the start of processes is measured, 
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -111,7 +108,6 @@ def make(folder: Path) -> None:
     _refer_to_values(created("icevirt", folder), folder, "many")
     _refer_to_values(created("icevirt", folder, split=SPLIT), folder, "split")
     build_references.make(staged(folder))
-    _archive_classes(folder)
 
 
 def _refer_to_values(repo: Any, folder: Path, name: str) -> None:
@@ -143,13 +139,3 @@ def staged(folder: Path) -> Any:
     return build_references.Archive(
         folder / "stage", CATALOGED, CATALOGED // CATALOG_FILES, mixed=False
     )
-
-
-def cache_of(folder: Path) -> dict[str, str]:
-    """Return the variable that names the user's cache directory, where classes of Spark are."""
-    return {"XDG_CACHE_HOME": str(folder / "cache")}
-
-
-def _archive_classes(folder: Path) -> None:
-    command = [sys.executable, "-m", "icevirt", "spark-classes"]
-    subprocess.run(command, check=True, capture_output=True, env=os.environ | cache_of(folder))

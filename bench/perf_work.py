@@ -18,7 +18,6 @@ from perf_inputs import (
     SPLIT,
     VARIABLES,
     archive,
-    cache_of,
     created,
     opened,
     staged,
@@ -267,10 +266,9 @@ def from_catalog(folder: Path) -> None:
 def spark_job(tool: str) -> Callable[[Path], None]:
     """Start a session of Spark, run a job, and end the JVM."""
 
-    def work(folder: Path) -> None:
+    def work(_: Path) -> None:
         from icevirt.execution.spark_session import forget_jvm
 
-        os.environ |= cache_of(folder)
         if tool == "icevirt":
             from icevirt.execution.selection import executor_of
 

@@ -218,8 +218,8 @@ function row(title, input, line = input) {
 function failed(error) {
   const [repo, prefix] = [element('repo').value, element('authorize').value]
   const what = error.message.split(/\s*context:/)[0]
-  const lines = [what, `If a server is the cause, this says what it lacks:`, `icevirt verify --as-browser ${repo} --origin ${location.origin} --authorize ${prefix}`]
-  say(lines.join('\n'), true)
+  const servers = `If a server is the cause: what ${repo} and ${prefix} must send is listed in docs/web-page.md of icevirt.`
+  say([what, servers].join('\n'), true)
   document.body.dataset.state = 'failed'
   console.error(error)
 }

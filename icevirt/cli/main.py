@@ -102,7 +102,6 @@ _COMMANDS = {
     "explain": "icevirt.cli.explain:explain",
     "demo": "icevirt.cli.demo:demo",
     "spark-script": "icevirt.cli.spark:spark_script",
-    "spark-classes": "icevirt.cli.spark:spark_classes",
 }
 
 

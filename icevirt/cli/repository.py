@@ -77,50 +77,17 @@ def verify(  # noqa: PLR0917 - each is an option of the command
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Compare all chunks.")] = False,
     seed: Annotated[int | None, typer.Option(help="Repeat the sample of an earlier run.")] = None,
-    as_browser: Annotated[
-        bool,
-        typer.Option(
-            "--as-browser",
-            help="Say what servers lack for pages in browsers: ranges, ETag or Last-Modified, CORS,"
-            " https. REPO is the URL that the page opens.",
-        ),
-    ] = False,
-    origin: Annotated[
-        str | None,
-        typer.Option(
-            metavar="<URL>",
-            help="With --as-browser: where the page is; default any server with https.",
-        ),
-    ] = None,
     authorize: Authorize = None,
     output: OutputOption = Output.text,
     quiet: Quiet = False,
 ) -> CommandResult:
     """Compare a repository with its source files; the status is 1 when something differs.
 
-    Without --references, --values or --full: all references, and the values of 100 chunks. With
-    --as-browser no values are compared: the status is 1 where a page could not read.
+    Without --references, --values or --full: all references, and the values of 100 chunks.
     """
     import icevirt
 
     access = dict(authorize or ())
-    if origin is not None and not as_browser:
-        raise typer.BadParameter("--origin needs --as-browser")
-    if as_browser:
-        if references or full or values is not None:
-            raise typer.BadParameter("--as-browser goes without --references, --values and --full")
-        from icevirt.api.upkeep.web_access import verify_as_browser
-
-        found = verify_as_browser(
-            repo,
-            origin=origin,
-            branch=branch,
-            tag=tag,
-            snapshot_id=snapshot_id,
-            seed=seed,
-            authorize_virtual_chunk_access=access,
-        )
-        return CommandResult(value=found, output=output, quiet=quiet, status=0 if found.ok else 1)
     with progress(quiet=quiet or output is Output.json) as tell:
         report = icevirt.verify(
             repo,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from datetime import timedelta
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -14,8 +13,6 @@ from icevirt.cli.options import Authorize, Group, OutputOption, Quiet
 from icevirt.cli.output import CommandResult, Output, progress, show, show_error
 from icevirt.cli.statuses import BEHIND, REFUSED
 from icevirt.errors import Fix, InvalidInputError
-
-StatusOutput = StrEnum("StatusOutput", ["text", "json", "prometheus"])
 
 Repo = Annotated[str, typer.Argument(help="The repository, a path or URL.")]
 Yes = Annotated[
@@ -156,10 +153,7 @@ def status(  # noqa: PLR0917 - each is an option of the command
         ),
     ] = None,
     authorize: Authorize = None,
-    output: Annotated[
-        StatusOutput,
-        typer.Option("--output", "-o", help="Print text, JSON, or metrics for Prometheus."),
-    ] = StatusOutput.text,
+    output: OutputOption = Output.text,
 ) -> CommandResult:
     """Show how a dataset is: newest step, files, manifests, last commit, unfinished builds.
 
@@ -167,7 +161,6 @@ def status(  # noqa: PLR0917 - each is an option of the command
     is unknown.
     """
     import icevirt
-    from icevirt.display.prometheus import exposition
 
     limits = [(_time(given), name) for given, name in ((max_lag, "lag"), (max_age, "age"))]
     found = icevirt.status(
@@ -180,11 +173,7 @@ def status(  # noqa: PLR0917 - each is an option of the command
     ]
     for name in behind:
         sys.stderr.write(f"icevirt: {name} of the dataset: {getattr(found, name) or 'unknown'}\n")
-    return CommandResult(
-        value=exposition(found) if output is StatusOutput.prometheus else found,
-        output=Output.json if output is StatusOutput.json else Output.text,
-        status=BEHIND if behind else 0,
-    )
+    return CommandResult(value=found, output=output, status=BEHIND if behind else 0)
 
 
 def _time(given: str | None) -> timedelta | None:

@@ -25,7 +25,6 @@ _COMPUTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "BuildReport": ((), ("references",)),
     "ScanReport": ((), ("references", "ok")),
     "VerifyReport": ((), ("ok",)),
-    "WebAccessReport": ((), ("ok",)),
     "CheckReport": ((), ("ok",)),
     "VersionDiff": ((), ("chunks_written",)),
     "MaintenanceReport": ((), ("objects", "bytes")),

@@ -32,7 +32,6 @@ _FORMATS = {  # by the name of the class: what formats one kind of value is impo
     "UpgradeCopyReport": "repository:upgrade_copy_report",
     "UpgradeReport": "repository:upgrade_report",
     "VerifyReport": "repository:verify_report",
-    "WebAccessReport": "repository:web_access_report",
     "CatalogSummary": "scan:catalog_summary",
     "ScanReport": "scan:scan_report",
     "ScannedFile": "scan:scanned_file",

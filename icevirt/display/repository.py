@@ -28,7 +28,6 @@ from icevirt.display.text import (
 
 if TYPE_CHECKING:
     from icevirt.archive.reports.upgrade import UpgradeCopyReport
-    from icevirt.archive.reports.web_access import WebAccessReport
     from icevirt.repo.maintenance.check import CheckReport
     from icevirt.repo.maintenance.chunk_bytes import ChunksReport
     from icevirt.repo.v1.upgrade import UpgradeReport
@@ -241,25 +240,6 @@ def verify_report(report: VerifyReport) -> RenderableType:
         *_remarks(report),
         *lines,
         _result(report),
-    )
-
-
-def web_access_report(report: WebAccessReport) -> RenderableType:
-    """Return for a terminal what a page in a browser misses."""
-    lines = []
-    for each in report.problems:
-        color, others = "red" if each.stops else "yellow", f" and {each.urls - 1} more"
-        where = each.url + others * (each.urls > 1)
-        lines += [words(f"  {each.kind}: {each.what}", color), words(f"    {where}")]
-        lines.append(words(f"    {each.do}"))
-    result = "a page can read it" if report.ok else "a page cannot read it"
-    return Group(
-        words(report.repo, "bold"),
-        Text(f"  snapshot  {report.snapshot_id}"),
-        words(f"  page at   {report.origin}"),
-        Text(f"  checked   {count(report.objects, 'object')}, {count(report.files, 'file')}"),
-        *lines,
-        Text(f"  {result}", "green" if report.ok else "red"),
     )
 
 

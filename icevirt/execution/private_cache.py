@@ -61,14 +61,3 @@ def _fault_above(folder: Path) -> str | None:
     if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
         return f"other users may write to {folder} (chmod go-w would forbid it)"
     return None
-
-
-def is_private(file: Path) -> bool:
-    """Say whether this is a regular file of this user, which only they can write.
-
-    Raises:
-        OSError: It does not exist.
-    """
-    found = file.lstat()
-    is_closed = not found.st_mode & 0o022
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and is_closed

@@ -17,7 +17,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.archive.shares import ATTEMPTS
 from icevirt.errors import BuildError, InvalidInputError, SparkJobError
-from icevirt.execution.class_archive import archive_options
 from icevirt.execution.java import find_java, java_home
 from icevirt.execution.local_executors import usable_cores
 from icevirt.import_path import VARIABLE, import_path, python_path
@@ -103,7 +102,6 @@ def local_session(
     app_name: str = "icevirt",
     cores: int | None = None,
     config: Mapping[str, str] | None = None,
-    java_options: Sequence[str] | None = None,
 ) -> SparkSession:
     """Start a Spark session in this process, on ``cores`` cores (None: all that it may use).
 
@@ -111,8 +109,6 @@ def local_session(
         app_name: The name Spark shows.
         cores: How many tasks run at a time.
         config: Further Spark settings; they win over ours.
-        java_options: Further options of its JVM; None for those that use an archive of classes,
-            where there is one.
 
     Raises:
         InvalidInputError: A session is running already.
@@ -123,18 +119,15 @@ def local_session(
             "a Spark session is already running in this process",
             do="Pass it as executor=, or stop it first.",
         )
-    java, home = find_java(), spark_home()
-    if java_options is None:
-        java_options = archive_options(java, home)
-    settings = _settings(cores, java_options) | dict(config or {})
+    settings = _settings(cores) | dict(config or {})
     if settings["spark.master"].startswith("local"):
         path = os.pathsep.join(import_path())
         settings.setdefault(f"spark.executorEnv.{VARIABLE}", path)
     # Spark reads these once, when its JVM starts
     variables = {
-        "JAVA_HOME": str(java_home(java)),
+        "JAVA_HOME": str(java_home(find_java())),
         "PYSPARK_PYTHON": sys.executable,
-        "SPARK_HOME": home,
+        "SPARK_HOME": spark_home(),
         **_SAFE,
         **python_path(os.environ),
     }
@@ -156,26 +149,16 @@ def spark_home() -> str:
     return str(next(found, package))
 
 
-def _settings(cores: int | None, java_options: Sequence[str]) -> dict[str, str]:
+def _settings(cores: int | None) -> dict[str, str]:
     log4j = Path(__file__).with_name("log4j2.properties").as_uri()
     return {
         **_SETTINGS,
         **{f"spark.executorEnv.{name}": value for name, value in _SAFE.items()},
         "spark.master": f"local[{cores or usable_cores()},{ATTEMPTS}]",
         "spark.driver.extraJavaOptions": " ".join(
-            [
-                *_JAVA_OPTIONS,
-                f"-Dlog4j2.configurationFile={log4j}",
-                *map(_quoted, java_options),
-            ]
+            (*_JAVA_OPTIONS, f"-Dlog4j2.configurationFile={log4j}")
         ),
     }
-
-
-def _quoted(option: str) -> str:
-    """Return an option as Spark's launcher reads it, which splits options at spaces."""
-    escaped = option.replace("\\", r"\\").replace('"', r"\"")
-    return f'"{escaped}"'
 
 
 def _start(app_name: str, settings: Mapping[str, str]) -> SparkSession:

@@ -70,17 +70,6 @@ def test_schedulers_are_given_by_the_exit_status(repo, options, status):
     assert json.loads(ran.stdout)["lag_seconds"] == 86400
 
 
-def test_prometheus_gets_one_line_for_each_number(repo):
-    ran = CliRunner().invoke(app, ["status", repo, "-o", "prometheus"])
-    values = dict(
-        line.rsplit(" ", 1) for line in ran.stdout.splitlines() if not line.startswith("#")
-    )
-    labels = f'{{repo="file://{repo}",branch="main",group="/"}}'
-    assert values["icevirt_lag_seconds" + labels] == "86400"
-    assert values["icevirt_bad_files" + labels] == "1"
-    assert float(values["icevirt_newest_step_timestamp_seconds" + labels]) == LAST.timestamp()
-
-
 def test_what_no_build_made_has_a_status_too(tmp_path):
     session = icevirt.Repository.create(str(tmp_path / "repo")).writable_session("main")
     zarr.create_group(session.store)

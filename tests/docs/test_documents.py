@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 ICEVIRT = Path(sys.executable).parent / "icevirt"
 COMMANDS = (
     "append branch build catalog check demo diff exclude explain export info log maintain materialize"
-    " ops-log plan redo relocate reset scan source spark-classes spark-script status tag undo update upgrade"
+    " ops-log plan redo relocate reset scan source spark-script status tag undo update upgrade"
     " verify withdraw"
 ).split()
 

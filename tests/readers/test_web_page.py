@@ -142,4 +142,4 @@ def test_a_page_draws_what_the_files_hold(site, tmp_path, http_server):
                 name = path.relative_to(root)
                 http_server.files.put(str(name), path.read_bytes())
         said = drawn(tab, page, http_server.url)
-        assert re.search(r"icevirt verify --as-browser http://127\.0\.0\.1:\d+/repo --origin", said)
+        assert re.search(r"what http://127\.0\.0\.1:\d+/repo and .* must send", said)

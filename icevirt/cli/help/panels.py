@@ -40,7 +40,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Look": ("info", "status", "check", "verify", "source"),
     "History": ("log", "diff", "undo", "redo", "reset", "branch", "tag", "ops-log"),
     "Keep": ("maintain", "relocate", "materialize", "exclude", "withdraw", "export", "upgrade"),
-    "Other": ("explain", "spark-script", "spark-classes"),
+    "Other": ("explain", "spark-script"),
 }
 """Commands in the order in which they are shown."""
 
@@ -72,13 +72,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("what one file holds", "icevirt scan archive/day1.nc"),
         ("scan many, for builds", "icevirt scan 'archive/*.nc' --catalog scans"),
     ),
-    "verify": (
-        ("compare a sample with the files", "icevirt verify repo --authorize archive"),
-        (
-            "can a page in a browser read it",
-            "icevirt verify --as-browser https://host/repo --authorize https://host/archive/",
-        ),
-    ),
+    "verify": (("compare a sample with the files", "icevirt verify repo --authorize archive"),),
     "maintain": (("what would be deleted", "icevirt maintain repo --keep-snapshots 30D"),),
     "source": (("where a value is from", "icevirt source repo t2m --at time=2024-01-01"),),
     "relocate": (

@@ -17,14 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
 from typing import NamedTuple
 
 from h5py import h5d
 
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.hdf5.files import FileContext, Handle
-from icevirt_scanners.hdf5.hierarchy.metadata_image import keep_image
 from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, Walk
 from icevirt_scanners.hdf5.index.chunks import without_address
 from icevirt_scanners.hdf5.known_chunks import KnownChunks
@@ -98,22 +96,12 @@ def key_of(walk: Walk, context: FileContext) -> Hashable | None:
     """
     if context.raw is None or context.options.stack or len(walk.datasets) > _MOST:
         return None
-    if walk.key is not None:
-        return walk.key
     numbers = {found.address: number for number, found in enumerate(walk.datasets)}
     try:
         parts = tuple(_key(found, numbers, context) for found in walk.datasets)
     except NotUnderstoodError:
         return None
-    key = _one_of((parts, tuple(g.path for g in walk.groups), context.raw.space.address_width))
-    keep_image(walk, context.raw, key)
-    return key
-
-
-@lru_cache(1024)
-def _one_of(_: Hashable) -> object:
-    """Return one object for equal keys, which are large."""
-    return object()
+    return parts, tuple(group.path for group in walk.groups), context.raw.space.address_width
 
 
 def _key(found: FoundDataset, numbers: dict[int, int], context: FileContext) -> Hashable:

@@ -31,7 +31,6 @@ from icevirt_scanners.hdf5.hierarchy.dimensions import (
     is_bare_dimension,
     is_scale,
 )
-from icevirt_scanners.hdf5.hierarchy.metadata_image import known_walk
 from icevirt_scanners.hdf5.hierarchy.walk import (
     FoundDataset,
     FoundGroup,
@@ -123,9 +122,7 @@ def _walked(source: ByteSource, file: HeldFile, group: str) -> tuple[RawFile | N
     raw = RawFile.of(source, base=0)
     if raw is not None and group == paths.ROOT:
         with suppress(NotUnderstoodError):
-            url = source.file.url
-            return raw, known_walk(raw, file, url) or plain_walk(raw, file, url)
-        raw.space.seen = None  # what was read until then is not all
+            return raw, plain_walk(raw, file, source.file.url)
     if raw is None:
         raw = RawFile.of(source, base=file.fid.get_create_plist().get_userblock())
     url = source.file.url

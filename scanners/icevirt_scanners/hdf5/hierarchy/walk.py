@@ -13,7 +13,6 @@ headers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -95,7 +94,6 @@ class Walk:
     groups: list[FoundGroup] = field(default_factory=list)
     datasets: list[FoundDataset] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    key: Hashable | None = None  # of its pattern, where that was found by comparing bytes
     _seen: dict[int, str] = field(default_factory=dict)  # address of a group or dataset -> path
     _open: dict[int, Any] = field(default_factory=dict)  # address of a dataset -> its id
 
@@ -225,7 +223,6 @@ def plain_walk(raw: RawFile, file: HeldFile, url: str) -> Walk:
     """Walk a whole file. Raises `NotUnderstoodError`."""
     walk = Walk(url)
     root = FoundGroup(path=paths.ROOT, handle=Handle(file=file, path=b"/"), address=raw.root)
-    raw.space.seen = [] if raw.space.announce is None else None
     seen = {root.address}
     pending = deque([(root, b"")])
     while pending:

@@ -24,7 +24,6 @@ from icevirt_scanners.hdf5.raw.space import (
     CHECKSUM,
     NotUnderstoodError,
     Pages,
-    Place,
     Space,
     check_sum,
     number,
@@ -43,7 +42,6 @@ class ObjectHeader(NamedTuple):
     layouts: tuple[Message, ...]  # those that are layouts
     shared: SharedMessages  # all others
     heap: Heap
-    places: tuple[Place, ...]  # its blocks
 
     @property
     def layout(self) -> bytes:
@@ -105,24 +103,9 @@ class RawFile:
             return self._headers[address]
         found = None
         with suppress(NotUnderstoodError):
-            split, places = header_at(self.space.begin(), address)
-            found = ObjectHeader(*split, self.heap, places)
+            found = ObjectHeader(*header_at(self.space.begin(), address), self.heap)
         self._headers[address] = found
         return found
-
-    def with_layout(self, address: int, like: ObjectHeader, layout: bytes) -> ObjectHeader:
-        """Return, and keep, the header at an address: one like another, with its own layout."""
-        (old,) = like.layouts
-        message = Message(old.kind, old.flags, old.order, layout)
-        at = like.messages.index(old)
-        messages = (*like.messages[:at], message, *like.messages[at + 1 :])
-        found = ObjectHeader(messages, (message,), like.shared, self.heap, ())
-        self._headers[address] = found
-        return found
-
-    def forget(self) -> None:
-        """Forget all headers, so that they are read again."""
-        self._headers.clear()
 
 
 def _old_root(space: Space, version: int) -> int:

@@ -141,8 +141,8 @@ _latest: dict[tuple[int, int, int], _KnownHeader] = {}
 _HEADERS = 1024  # in it
 
 
-def header_at(space: Space, address: int) -> tuple[SplitHeader, tuple[Place, ...]]:
-    """Return all messages of an object header, of its further blocks too, and these blocks.
+def header_at(space: Space, address: int) -> SplitHeader:
+    """Return all messages of an object header, of its further blocks too.
 
     Most headers of an archive stand at the same address in all its files. Blocks whose bytes are
     those of the latest header at this address are not parsed again.
@@ -162,9 +162,7 @@ def header_at(space: Space, address: int) -> tuple[SplitHeader, tuple[Place, ...
         if key not in _latest and len(_latest) >= _HEADERS:
             _latest.clear()
         _latest[key] = known
-    if space.seen is not None:
-        space.seen += known.places
-    return known.split, known.places
+    return known.split
 
 
 def _renewed(space: Space, known: _KnownHeader, widths: tuple[int, int]) -> _KnownHeader | None:
@@ -214,7 +212,7 @@ def _read(space: Space, address: int, widths: tuple[int, int]) -> _KnownHeader:
 
 def messages(space: Space, address: int) -> tuple[Message, ...]:
     """Return all messages of an object header. Raises as `header_at`."""
-    return header_at(space, address)[0].messages
+    return header_at(space, address).messages
 
 
 class _HeaderBlock(NamedTuple):

@@ -166,12 +166,7 @@ class Heap:
             self._known.clear()
             self._held = 0
         self._held += size
-        if size > len(data):
-            data = space.block(address, size)
-        else:
-            data = data[:size]
-            if space.seen is not None:
-                space.seen.append((address, data))
+        data = space.block(address, size) if size > len(data) else data[:size]
         require(data.startswith(b"GCOL\1"), "no heap")
         objects: dict[int, bytes] = {}
         head = _HEADS[long]

@@ -57,7 +57,6 @@ class Space:
     length_width: int
     page: int = 0  # bytes of a page of the file, 0 where it has none
     announce: Callable[..., None] | None = None  # takes ranges that will be read, and the page
-    seen: list[Place] | None = None  # blocks that were read, where they are recorded
     _left: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,8 +88,6 @@ class Space:
         self._spend(length)
         data = self.read(begin, length)
         require(len(data) == length, "a block cut short")
-        if self.seen is not None:
-            self.seen.append((address, data))
         return data
 
     def holds(self, address: int, data: bytes) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.errors import FormatError
+from icevirt.errors import FormatError, IcevirtError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, Manifest
 from icevirt.model.snapshot import ManifestFile, Snapshot
@@ -51,6 +51,8 @@ class Assets:
             logs, with the same level.
         spec_version: Of the files that are written.
         content_addressed: Name chunks by their content, so that equal ones are stored once.
+        compares: Compare chunks and manifests with their names when they are read, where a name
+            covers the content: what is read is written again, under another name.
     """
 
     def __init__(
@@ -62,8 +64,10 @@ class Assets:
         manifests: ManifestEncoding | None = None,
         spec_version: int = 2,
         content_addressed: bool = False,
+        compares: bool = False,
     ) -> None:
         self.storage = storage
+        self.compares = compares
         self._content_addressed = content_addressed
         self.spec_version = spec_version
         self.level = level
@@ -74,6 +78,7 @@ class Assets:
         self.lookup = ManifestLookup(
             self._cache, searched, opened=self._opened_manifest, decoded=self.read_manifest
         )
+        self._named: tuple[NDArray[np.void], dict[str, IcevirtError]] | None = None
         self._unlisted: dict[ObjectId12, None] = {}  # named by content, in no list of these yet
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -84,6 +89,7 @@ class Assets:
             manifests=self._manifests,
             spec_version=self.spec_version,
             content_addressed=self._content_addressed,
+            compares=self.compares,
         )
         return make, (self.storage,)
 
@@ -123,9 +129,13 @@ class Assets:
         return self.decoded_manifest(key, self.manifest_file(key))
 
     def manifest_to_rewrite(self, key: ObjectId12) -> Manifest:
-        """Return a manifest as `read_manifest` does, from memory if this process wrote it."""
+        """Return a manifest as `read_manifest` does, from memory if this process wrote it.
+
+        Raises:
+            FormatError: Its bytes are not those that its name was made of.
+        """
         found: Manifest | None = self._cache.find(("written", key))
-        return found or self.read_manifest(key)
+        return found or self.decoded_manifest(key, self._compared_manifest(key))
 
     def decoded_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
         """Return the manifest in a file that was read. Raises ``FormatError``."""
@@ -135,7 +145,19 @@ class Assets:
     def chunk(self, key: ObjectId12, *, offset: int, length: int) -> bytes:
         """Return bytes of a native chunk. Raises ``StorageError``."""
         path = self.path(layout.CHUNKS, key)
+        if self.compares:
+            from icevirt.repo.maintenance.compared import compared_chunk  # readers compare nothing
+
+            return compared_chunk(self.storage, path, key, offset, length, self._named_chunks)
         return self.storage.get_range(path, offset=offset, length=length)
+
+    def _named_chunks(self) -> tuple[NDArray[np.void], dict[str, IcevirtError]]:
+        """Return which chunks are named by their content, read once."""
+        if self._named is None:
+            from icevirt.repo.maintenance import content_names
+
+            self._named = content_names.recorded(self.storage)
+        return self._named
 
     def snapshot_file(self, key: ObjectId12) -> bytes:
         """Return the file of a snapshot. Raises ``ObjectNotFoundError``."""
@@ -143,7 +165,14 @@ class Assets:
 
     def manifest_file(self, key: ObjectId12) -> bytes:
         """Return the file of a manifest. Raises ``ObjectNotFoundError``."""
+        if self.compares:
+            return self._compared_manifest(key)
         return self.storage.get(self.path(layout.MANIFESTS, key))
+
+    def _compared_manifest(self, key: ObjectId12) -> bytes:
+        from icevirt.repo.maintenance.compared import compared_manifest
+
+        return compared_manifest(self.storage, self.path(layout.MANIFESTS, key))
 
     def log_file(self, key: ObjectId12) -> bytes:
         """Return the file of a transaction log. Raises ``ObjectNotFoundError``."""

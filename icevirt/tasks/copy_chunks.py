@@ -27,6 +27,7 @@ from icevirt.model.snapshot import ArrayNode, Extents
 from icevirt.objects.staleness import Staleness
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
+from icevirt.repo.maintenance.compared import naming_variable
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.storage.protocol import Storage
@@ -67,7 +68,9 @@ class CopyTask:
     def session(self) -> Session:
         """Open the version whose chunks are copied."""
         opened = Repository.open(self.repo, authorize_virtual_chunk_access=self.access)
-        return opened.readonly_session(snapshot_id=self.snapshot_id)
+        session = opened.readonly_session(snapshot_id=self.snapshot_id)
+        session.assets.compares = True  # what is read is written again
+        return session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -138,7 +141,7 @@ def encode_chunks(task: CopyTask) -> Copied:
             slice(int(grid.begins(low)), int(grid.begins(high)))
             for grid, (low, high) in zip(grids, box, strict=True)
         )
-        with decoding(array):
+        with decoding(array), naming_variable(node):
             values = np.asarray(array[region])
         at = [part.start for part in region]
         for index, chunk in chunks_of(values, at, box, grids, fill):

@@ -61,7 +61,7 @@ class _Relocating:
         self._task, self._to = task, task.relocation
         self._old = Authorizer(task.relocation.before, task.access)
         self._new = Authorizer(task.relocation.after, task.access)
-        self._assets = Assets(task.repo, manifests=task.encoding)
+        self._assets = Assets(task.repo, manifests=task.encoding, compares=True)
         self._files: dict[_File, _Placed] = {}
 
     def each(self) -> Iterator[Moved]:

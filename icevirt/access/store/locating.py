@@ -53,7 +53,8 @@ class ReferenceLocator:
     @cached_property
     def _root(self) -> str | None:
         storage = self._assets.storage
-        return urls.local_path(storage.url) if isinstance(storage, LocalStorage) else None
+        is_local = isinstance(storage, LocalStorage) and not self._assets.compares
+        return urls.local_path(storage.url) if is_local else None
 
     @cached_property
     def _source(self) -> Callable[[str, str, int], File]:

@@ -148,7 +148,8 @@ def _begun(
     scratch = state.catalog()
     with clock.phase("list"):
         borrowed = borrow(request, new, scratch) if scanned_before else frozenset[str]()
-    assets = Assets(target.storage, manifests=ManifestEncoding.of_config(target.config.document))
+    encoding = ManifestEncoding.of_config(target.config.document)
+    assets = Assets(target.storage, manifests=encoding, compares=True)
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="icevirt-append") as pool:
         reads = ManifestReads(assets, pool)
         if state.hot:

@@ -68,7 +68,8 @@ def fold(
         current = head.read_v2("folding manifests")
         refuse_read_only(current.info)
         config = RepositoryConfig.from_document(current.info.config)
-        assets = Assets(head.storage, manifests=ManifestEncoding.of_config(config.document))
+        encoding = ManifestEncoding.of_config(config.document)
+        assets = Assets(head.storage, manifests=encoding, compares=True)
         tip = assets.snapshot(lookup.branch_tip(current.info, branch))
         runs = {node.path: run for node in tip.arrays() if (run := tail_run(node, fewest))}
         if not runs:

@@ -26,6 +26,7 @@ from icevirt.planning.schedule.manifest_units import MAX_REFERENCES
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
+from icevirt.repo.maintenance.compared import naming_variable
 from icevirt.repo.summary import reference_counts
 from icevirt.tasks.chunk_encoding import decode_chunk, encode_chunks
 from icevirt.tasks.materialize import Sink, stored
@@ -298,9 +299,11 @@ def _values_behind(assets: Assets, each: LengthenedArray, held: ChunkTable) -> N
     rows = held.rows_of(index)
     if (rows < 0).any():
         raise OtherwiseError(f"values of {node.path} are missing")
-    parts = [
-        decode_chunk(document, edges, _bytes_of(assets, node, held, row)) for row in rows.tolist()
-    ]
+    with naming_variable(node):
+        parts = [
+            decode_chunk(document, edges, _bytes_of(assets, node, held, row))
+            for row in rows.tolist()
+        ]
     values = np.concatenate(parts, axis=axis)
     end = node.shape[axis] - each.kept
     return values[(slice(None),) * axis + (slice(0, end),)]

@@ -25,6 +25,7 @@ from icevirt.api.choices import (
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.growth.flat import FEW, NotFlat, flat_append
 from icevirt.api.growth.tail_state import TailState, tail_of
+from icevirt.api.option_objects import BY_KEYWORD
 from icevirt.api.pipeline.build_steps import ExecutorStarter, Request, until_unchanged
 from icevirt.api.pipeline.commit import prepare, promoted, refuse_differences
 from icevirt.api.pipeline.events import Clock, tell, tell_committed
@@ -50,7 +51,6 @@ from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.api.pipeline.stages import Scan, scan_missing
 from icevirt.api.pipeline.target import Target
 from icevirt.api.recorded import Continued, continued
-from icevirt.api.renamed import BY_KEYWORD
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.archive.reports.build import AppendReport, BuildReport, Progress

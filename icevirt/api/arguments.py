@@ -8,7 +8,6 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from icevirt.api.pipeline.target import digest_of
-from icevirt.archive import catalog
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.scan_notes import described_scans
@@ -168,9 +167,9 @@ def _as_recorded(labels: Labels) -> JSON:
     return {"dates": [f"{each} {getattr(each, 'calendar', '')}".strip() for each in labels]}
 
 
-def identity_of(options: ScannerOptions, version: int = catalog.VERSION) -> str:
+def identity_of(options: ScannerOptions) -> str:
     """Return a digest of what decides how a file is described: options and scanners."""
-    identity = recorded_options(options, version)
+    identity = recorded_options(options)
     return _identity(identity["options"], identity["scanners"])
 
 
@@ -196,17 +195,13 @@ def identities_in(catalog_: Storage, options: ScannerOptions) -> tuple[str, ...]
     return tuple(sorted(name for name, scan in there.items() if scan["options"] == asked))
 
 
-def recorded_options(options: ScannerOptions, version: int = catalog.VERSION) -> dict[str, Any]:
+def recorded_options(options: ScannerOptions) -> dict[str, Any]:
     """Return what decides how a file is described: options, and scanners with their versions.
 
-    How files are combined decides nothing, except in catalogs of an earlier ``version``.
+    How files are combined decides nothing.
     """
     scanners = {each.name: each.version for each in in_use(options)}
-    hidden = {"share", "equal", "strict"}
-    if version == catalog.VERSION:
-        hidden |= {field.name for field in fields(CombineHints)}
-    elif not options.stack:  # they were described before there was such a field
-        hidden.add("data_vars")
+    hidden = {"share", "equal", "strict", *(field.name for field in fields(CombineHints))}
     asked = {name: value for name, value in asdict(options).items() if name not in hidden}
     return {"options": asked, "scanners": scanners}
 

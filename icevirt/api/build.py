@@ -19,13 +19,13 @@ from icevirt.api.choices import (
     ScanOptionsLike,
 )
 from icevirt.api.commit_options import CommitOptions
+from icevirt.api.option_objects import refuse_misplaced_options
 from icevirt.api.pipeline.build_steps import ExecutorStarter, Request, until_unchanged
 from icevirt.api.pipeline.commit import prepare, promoted, refuse_differences
 from icevirt.api.pipeline.events import Clock, tell_committed
 from icevirt.api.pipeline.interruption import long_running
 from icevirt.api.pipeline.kept_recipe import note_of, recipe_of
 from icevirt.api.pipeline.made_here import remember, remember_containers
-from icevirt.api.renamed import names_replacements
 from icevirt.api.sources.inputs import Sources
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.execution.selection import ExecutorChoice, prepare_for
@@ -33,7 +33,7 @@ from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.storage.constructors import StorageLike
 
 
-@names_replacements
+@refuse_misplaced_options
 def build(
     sources: Sources | None,
     repo: StorageLike,

@@ -180,11 +180,10 @@ class Asked:
             return Inputs((), known=known.files), known.options, known.nest
         choices = self.choices
         nest = nest_of(self.sources, choices.dimensions, choices.combine.combine)
-        inputs, options = inputs_of(
+        inputs = inputs_of(
             self.sources if nest is None else nest.sources,
             self.catalog,
             choices.scanner,
             asset=choices.scan.asset,
-            infers=choices.infers,
         )
-        return inputs, options, nest
+        return inputs, choices.scanner, nest

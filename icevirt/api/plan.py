@@ -19,6 +19,7 @@ from icevirt.api.choices import (
     ScanOptionsLike,
 )
 from icevirt.api.commit_options import CommitOptions
+from icevirt.api.option_objects import refuse_misplaced_options
 from icevirt.api.pipeline.events import Clock
 from icevirt.api.pipeline.inference import scan_and_infer
 from icevirt.api.pipeline.interruption import long_running
@@ -28,7 +29,6 @@ from icevirt.api.pipeline.replacing import Replacing, kept_of
 from icevirt.api.pipeline.stages import Scan, closed_catalog
 from icevirt.api.pipeline.target import Target, digest_of
 from icevirt.api.pipeline.tried_fixes import Planner
-from icevirt.api.renamed import names_replacements
 from icevirt.api.sources.inputs import Sources
 from icevirt.api.sources.reader_urls import published
 from icevirt.archive.plan import BuildPlan
@@ -44,7 +44,7 @@ from icevirt.scan.options import bad_files_allowed
 from icevirt.storage.constructors import StorageLike
 
 
-@names_replacements
+@refuse_misplaced_options
 def plan(
     sources: Sources | None,
     *,

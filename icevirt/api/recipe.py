@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from icevirt.api.build import build
+from icevirt.api.option_objects import BY_KEYWORD
 from icevirt.api.pipeline.recipe_text import VERSION, each_moved, inward, outward, toml
 from icevirt.api.plan import plan
-from icevirt.api.renamed import BY_KEYWORD, OBJECTS, RENAMED, placed
 from icevirt.archive.options import declared
 from icevirt.connect.credentials.keywords import is_named
 from icevirt.connect.urls import as_local_path
@@ -59,9 +59,7 @@ def read_recipe(text: str, *, folder: Path, shown: str, call: Call = "build") ->
         InvalidInputError: As for `load_recipe`.
     """
     found = _document(text, shown)
-    if found.pop("version") == 1:
-        _refuse_unknown(found, {*_arguments(), *_FORMER}, text, shown)
-        found = placed(found)
+    del found["version"]
     _refuse_unknown(found, _arguments(), text, shown)
     for keyword, options in BY_KEYWORD.items():
         table = found.get(keyword, {})
@@ -103,7 +101,7 @@ def _document(text: str, shown: str) -> dict[str, Any]:
             f"the recipe is not valid TOML: {error}", do="Correct it.", recipe=shown
         ) from error
     version = found.get("version")
-    if version not in (1, VERSION) or isinstance(version, bool):
+    if version != VERSION:
         raise InvalidInputError(
             "the recipe has no version"
             if version is None
@@ -152,10 +150,6 @@ def _arguments() -> set[str]:
     return {*_parameters("build"), *_parameters("plan")}
 
 
-_FORMER = {*(each.name for options in OBJECTS for each in declared(options)), *RENAMED}
-"""Keys that version 1 has beside those of today."""
-
-
 # -- what is refused -----------------------------------------------------------------------------
 
 
@@ -174,10 +168,9 @@ def _refuse_unknown(
 
 def _remedy(key: str, known: Collection[str]) -> str:
     """Return the table of an option, or the nearest key."""
-    name = RENAMED.get(key, key)
     for keyword, options in BY_KEYWORD.items():
-        if name in [each.name for each in declared(options)]:
-            return f"Write {name!r} in the table [{keyword}]."
+        if key in [each.name for each in declared(options)]:
+            return f"Write {key!r} in the table [{keyword}]."
     near = difflib.get_close_matches(key, sorted(known), n=1)
     return f"Did you mean {near[0]!r}?" if near else f"Known are {', '.join(sorted(known))}."
 

@@ -15,16 +15,14 @@ import numpy as np
 from icevirt.api.arguments import ConcatDim, checked_group, shared
 from icevirt.api.choices import Asked, Choices, CombineOptionsLike, ListedFiles, ScanOptionsLike
 from icevirt.api.commit_options import CommitOptions
+from icevirt.api.option_objects import refuse_misplaced_options
 from icevirt.api.pipeline.events import Clock
 from icevirt.api.pipeline.inference import scan_and_infer
 from icevirt.api.pipeline.interruption import long_running
 from icevirt.api.pipeline.kept_recipe import is_listable
 from icevirt.api.pipeline.stages import Scan, scanned_catalog
 from icevirt.api.plan import Plan, planned
-from icevirt.api.renamed import names_replacements
-from icevirt.api.sources.catalog_inputs import scans_alike
 from icevirt.api.sources.inputs import Inputs, Sources
-from icevirt.archive.catalog import VERSION
 from icevirt.archive.facts import ArrayColumns, Coded, Counts
 from icevirt.archive.kinds import joint
 from icevirt.archive.reports.build import BadFiles, Progress, Readers, ReferenceCounts
@@ -47,7 +45,7 @@ from icevirt.tasks.scan_subprocess import Containment
 _ROWS = 1 << 16  # arrays of files that are summed up together
 
 
-@names_replacements
+@refuse_misplaced_options
 def scan_file(
     url: str | os.PathLike[str],
     *,
@@ -102,7 +100,7 @@ def _usual(concat_dim: str | None) -> ScannerOptions:
     return replace(Choices.of(concat_dim, None, None).scanner, strict=True)
 
 
-@names_replacements
+@refuse_misplaced_options
 def scan_files(
     sources: Sources,
     catalog: StorageLike,
@@ -153,15 +151,10 @@ def scan_files(
         kept.enter_context(job_tags(storage.url))
         kept.enter_context(granted(SourceAccess.of(access)))
         with clock.phase("list"):
-            inputs, options = Inputs(sources, asset=choices.scan.asset), choices.scanner
-            if choices.infers:
-                known = [each for each in scans_alike(storage, options) if each.concat_dims]
-                if len(known) == 1:
-                    (options,) = known  # what is scanned into it one by one belongs together
-            files = inputs.files()
+            files = Inputs(sources, asset=choices.scan.asset).files()
         job = Scan(
             files=files,
-            options=options,
+            options=choices.scanner,
             catalog=storage,
             max_bad_files=bad_files_allowed(choices.scan.max_bad_files, len(files)),
             progress=clock.step,
@@ -176,8 +169,7 @@ def scan_files(
     with clock.phase("read"):
         closed = scanned_catalog(job)
         report = _report(job, closed, scanned, running.name, clock)
-    # bad files that are too many are tried again; earlier catalogs know one way of combining
-    is_kept = job.tolerates(closed) and job.version == VERSION
+    is_kept = job.tolerates(closed)  # bad files that are too many are tried again
     asked = Asked(
         sources=None,
         choices=choices,

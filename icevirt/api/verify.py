@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from icevirt.api.authorizing import refuse_unauthorized, unauthorized
+from icevirt.api.option_objects import refuse_misplaced_options
 from icevirt.api.pipeline.events import Clock, telling_tasks
 from icevirt.api.pipeline.interruption import long_running
 from icevirt.api.pipeline.provenance import provenance_of
-from icevirt.api.renamed import names_replacements
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.verification import Checked, VerifyReport, total
 from icevirt.errors import InvalidInputError
@@ -46,7 +46,7 @@ _HANDFUL = 200  # chunks, that are looked at faster than Spark starts
 _TASKS_PER_SLOT = 4
 
 
-@names_replacements
+@refuse_misplaced_options
 def verify(
     repo: StorageLike,
     *,

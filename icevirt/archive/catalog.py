@@ -23,9 +23,6 @@ from icevirt.deferred_dataclass import dataclass
 VERSION = 5
 """Of this schema."""
 
-BEFORE = 4
-"""The version whose scans belong to one way of combining; its catalogs are used in that way."""
-
 FILES = (
     ("row", "int32"),  # of the file in its part
     ("url", "string"),

@@ -78,7 +78,7 @@ def check_mark(storage: Storage) -> None:
     if not storage.exists():
         raise NotFoundError("no such catalog", do="Check the path.", catalog=storage.url)
     found = _version(storage)
-    if found not in (catalog.BEFORE, catalog.VERSION):
+    if found != catalog.VERSION:
         raise FormatError(
             "the catalog was written by another version of icevirt",
             do="Name another directory for the catalog.",
@@ -86,11 +86,6 @@ def check_mark(storage: Storage) -> None:
             found=found,
             expected=catalog.VERSION,
         )
-
-
-def version_of(storage: Storage) -> int:
-    """Return the version of the catalog in a storage, this one where there is none yet."""
-    return int(_version(storage)) if storage.exists() else catalog.VERSION
 
 
 def _version(storage: Storage) -> Any:

@@ -37,17 +37,6 @@ from icevirt.version import __version__
 
 _ENDED = {130: "interrupted", 143: "terminated"}  # statuses of programs that signals ended
 
-_NOW = {  # what to write instead of former options
-    "--holes": "--missing reserve",
-    "--regular": "--spacing DIM=SPACING",
-    "--eras": "--on-mismatch eras",
-    "--deviating": "--on-mismatch native",
-    "--policy": "--variable-policy [VARIABLE=]POLICY",
-    "--stack": "--labels [DIM=]LABELS",
-    "--label-variable": "--labels [DIM=]variable:NAME",
-}
-_NOW_OF_SCAN = {"--group": "--source-group GROUP"}
-
 
 @contextmanager
 def _repeating_no_secret() -> Iterator[None]:
@@ -55,11 +44,7 @@ def _repeating_no_secret() -> Iterator[None]:
         yield
     except Exception as error:
         if isinstance(words := getattr(error, "message", None), str):
-            option = str(getattr(error, "option_name", None))
-            is_scan = getattr(getattr(error, "ctx", None), "info_name", None) == "scan"
-            if now := (_NOW | (_NOW_OF_SCAN if is_scan else {})).get(option):
-                words = f"No such option: {option}. It was renamed: write {now}"
-            if option == "--progress":
+            if getattr(error, "option_name", None) == "--progress":
                 words = "No such option here: write it before the command, icevirt --progress json"
             words = words.replace("Value error, ", "")
             error.message = without_secrets(words)  # type: ignore[attr-defined]
@@ -68,8 +53,6 @@ def _repeating_no_secret() -> Iterator[None]:
                 raise typer.Exit(getattr(error, "exit_code", 2)) from None
         raise
 
-
-_FORMER_NAME = "doctor"  # of check
 
 _COMMANDS = {
     "build": "icevirt.cli.build:build",
@@ -80,7 +63,6 @@ _COMMANDS = {
     "scan": "icevirt.cli.scan:scan",
     "catalog": "icevirt.cli.scan:catalog",
     "check": "icevirt.cli.repository:check",
-    _FORMER_NAME: "icevirt.cli.repository:check",
     "upgrade": "icevirt.cli.repository:upgrade",
     "verify": "icevirt.cli.repository:verify",
     "status": "icevirt.cli.upkeep:status",
@@ -106,7 +88,7 @@ _COMMANDS = {
 
 
 class _Program(TyperGroup):
-    """Commands whose usage errors repeat no secret, and name what replaces former options."""
+    """Commands whose usage errors repeat no secret."""
 
     def list_commands(self, _ctx: Any) -> list[str]:
         """Return the names of all commands."""
@@ -150,7 +132,7 @@ def _command(name: str, found: Any) -> Any:
         group.name = name
         return group
     alone = typer.Typer(rich_markup_mode=None, add_completion=False)
-    alone.command(name, cls=Command, hidden=name == _FORMER_NAME)(with_storage(found))
+    alone.command(name, cls=Command)(with_storage(found))
     return typer.main.get_command(alone)
 
 

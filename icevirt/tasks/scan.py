@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
-from icevirt.archive.catalog import VERSION, CatalogPart, run_of
+from icevirt.archive.catalog import CatalogPart, run_of
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile, ScanOutcome, SourceFile
 from icevirt.archive.shares import DEFAULT, ScanLimits
@@ -33,7 +33,6 @@ from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted, in_force
 from icevirt.planning.axes.differing import LabelsByDimension, comparable, differing
 from icevirt.planning.combine.hints import holds_labels
-from icevirt.scan.combined import combined
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
 from icevirt.storage.protocol import Storage
@@ -52,19 +51,10 @@ class ScanTask:
     catalog: Storage
     access: SourceAccess = field(default_factory=SourceAccess)  # to the servers of files
     limits: ScanLimits = DEFAULT  # of a file
-    version: int = VERSION  # of the catalog
-
-    def recorded(self, outcome: ScanOutcome) -> ScanOutcome:
-        """Return what is recorded of a file; older catalogs hold one combination."""
-        if outcome.scanned is None or self.version == VERSION:
-            return outcome
-        return replace(outcome, scanned=combined(outcome.scanned, self.options))
 
     @property
-    def wanted(self) -> Callable[[ScannedArray], Fact] | None:
+    def wanted(self) -> Callable[[ScannedArray], Fact]:
         """The function that says which facts are looked for."""
-        if self.version != VERSION:
-            return None
         return lambda array: self.options.wanted_of(array, ())
 
 
@@ -94,7 +84,7 @@ type _Attempt = Callable[[SourceFile, tuple[int, int] | None], ScanOutcome]
 def _scan_whole(task: ScanTask, part: CatalogPart, scan_file: _Attempt) -> None:
     rows = PartRows(task.limits, task.wanted)
     for file in part.files:
-        rows.add(task.recorded(scan_file(file, None)))
+        rows.add(scan_file(file, None))
     write_part(task.catalog, part.name, rows.tables())
 
 
@@ -106,7 +96,7 @@ def _scan_piece(task: ScanTask, part: CatalogPart, scan_file: _Attempt) -> None:
     )
     if not pieces.is_there():
         (file,) = part.files
-        pieces.write(task.recorded(scan_file(file, (part.piece, part.of))))
+        pieces.write(scan_file(file, (part.piece, part.of)))
     if pieces.wait_to_be_joined() and not pieces.join():
         _scan_whole(task, part, scan_file)
 
@@ -232,7 +222,7 @@ class EndsTask:
     ends: tuple[End, End]
     tolerance: tuple[tuple[str, float], ...]  # of coordinates that are the same
     options: ScannerOptions
-    catalog: Storage | None  # None: nothing is recorded
+    catalog: Storage
     access: SourceAccess = field(default_factory=SourceAccess)  # to the servers of files
     limits: ScanLimits = DEFAULT  # of a file
 
@@ -251,8 +241,8 @@ def run_scan_ends(task: EndsTask) -> EndsFound:
     Files stay open until it is clear which facts are needed, so that none is opened again.
     """
     parts = [part for end in task.ends for part in end.parts]
-    journal = None if task.catalog is None else ScanNotes(task.catalog)
-    if journal is not None and not in_worker() and not journal.died_in(parts):
+    journal = ScanNotes(task.catalog)
+    if not in_worker() and not journal.died_in(parts):
         return _scan_ends(task, journal)
     try:
         with granted(task.access), Apart(task.limits) as apart:
@@ -284,8 +274,6 @@ def _scan_ends(task: EndsTask, journal: ScanNotes | None = None) -> EndsFound:
         if first is None or last is None:
             return EndsFound(dimensions=None)
         found = differing(first, last, dict(task.tolerance))
-        if task.catalog is None:
-            return EndsFound(dimensions=found)
         options = replace(task.options, concat_dim=found)
         whole = [each for each in tried.values() if each[0].of == 1]
         for part, outcome in whole:

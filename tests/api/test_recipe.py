@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
 from icevirt import errors
+from icevirt.api.option_objects import BY_KEYWORD
 from icevirt.api.recipe import toml
-from icevirt.api.renamed import BY_KEYWORD
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipe.md"
 
@@ -114,7 +114,7 @@ def test_a_plan_writes_the_recipe_of_what_it_planned(days, tmp_path, run, monkey
 
 
 def test_what_is_missing_is_a_wrong_command_line(tmp_path, run):
-    path = recipe(tmp_path, 'version = 1\nsources = "a.nc"\n')
+    path = recipe(tmp_path, 'version = 2\nsources = "a.nc"\n')
     for words, missing in (
         (["build", "-f", path], "REPO"),
         (["build", "repo"], "SOURCES"),
@@ -125,57 +125,8 @@ def test_what_is_missing_is_a_wrong_command_line(tmp_path, run):
         assert missing in error
 
 
-FORMER = """version = 1
-sources = "archive/*.nc"
-repo = "repo"
-mode = "w"
-message = "nightly"
-holes = "reserve"
-eras = "group"
-deviating = "refuse"
-regular = { time = "1D" }
-policy = "skip"
-drop_variables = ["x"]
-max_native_bytes = 9
-"""
-
-
-def test_a_recipe_in_the_former_words_says_the_same(tmp_path):
-    assert icevirt.load_recipe(recipe(tmp_path, FORMER)) == {
-        "sources": str(tmp_path / "archive/*.nc"),
-        "repo": str(tmp_path / "repo"),
-        "mode": "w",
-        "scan_options": {
-            "variable_policy": "skip",
-            "drop_variables": ["x"],
-            "max_native_bytes_per_file": 9,
-        },
-        "combine_options": {
-            "missing": "reserve",
-            "on_mismatch": "eras",
-            "spacing": {"time": "1D"},
-            "max_native_bytes": 9,
-        },
-        "commit_options": {"message": "nightly"},
-    }
-
-
-@pytest.mark.parametrize(
-    ("text", "now"),
-    {
-        "deviating = 'native'": "native",
-        "eras = 'group'": "eras",
-        "eras = 'group'\ndeviating = 'native'": "eras",
-        "eras = 'refuse'\ndeviating = 'refuse'": "refuse",
-    }.items(),
-)
-def test_former_rules_for_mismatches_are_one(text, now, tmp_path):
-    found = icevirt.load_recipe(recipe(tmp_path, f"version = 1\n{text}\n"))
-    assert found["combine_options"] == {"on_mismatch": now}
-
-
 BAD = {
-    "an unknown key": ("version = 1\n\nconcatdim = 'time'\n", "'concatdim' in line 3.*concat_dim"),
+    "an unknown key": ("version = 2\n\nconcatdim = 'time'\n", "'concatdim' in line 3.*concat_dim"),
     "an unknown table": ("version = 2\n[renames]\na = 'b'\n", "'renames' in line 2"),
     "an unknown option": (
         "version = 2\n[combine_options]\nmising = 'reserve'\n",
@@ -185,8 +136,8 @@ BAD = {
         "version = 2\nmissing = 'reserve'\n",
         r"line 2.*'missing' in the table \[combine_options\]",
     ),
-    "a former option": (
-        "version = 2\nholes = 'reserve'\n",
+    "an option outside of its table": (
+        "version = 2\nmissing = 'reserve'\n",
         r"line 2.*'missing' in the table \[combine_options\]",
     ),
     "a table that is none": ("version = 2\nscan_options = 3\n", "scan_options must be a table"),
@@ -194,17 +145,17 @@ BAD = {
         "version = 2\n[combine_options]\nmissing = 'fill'\n",
         "missing='fill'.*recipe.*refuse, reserve",
     ),
-    "an argument of the process": ("version = 1\nspark = 'x'\n", "unknown key 'spark'"),
+    "an argument of the process": ("version = 2\nspark = 'x'\n", "unknown key 'spark'"),
     "no version": ("sources = 'a.nc'\n", "version = 2"),
     "a newer version": ("version = 3\n", "version=3"),
-    "no TOML": ("version = 1\nsources = [\n", "not valid TOML.*end of document"),
-    "a key twice": ("version = 1\nmode = 'w'\nmode = 'w'\n", "not valid TOML.*line 3"),
+    "no TOML": ("version = 2\nsources = [\n", "not valid TOML.*end of document"),
+    "a key twice": ("version = 2\nmode = 'w'\nmode = 'w'\n", "not valid TOML.*line 3"),
     "a secret": (
-        "version = 1\n[access]\n's3://b/' = 'AKIA123'\n",
+        "version = 2\n[access]\n's3://b/' = 'AKIA123'\n",
         r"not contain secrets.*line 3.*s3://b/",
     ),
     "secrets in a table": (
-        "version = 1\n[access.'s3://b/']\nsecret_access_key = 'AKIA123'\n",
+        "version = 2\n[access.'s3://b/']\nsecret_access_key = 'AKIA123'\n",
         "not contain secrets",
     ),
     "attributes of nothing": (

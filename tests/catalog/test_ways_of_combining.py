@@ -1,6 +1,5 @@
 """One scan serves every way of combining: each build equals one that scans for itself."""
 
-import json
 from collections import Counter
 
 import numpy as np
@@ -282,22 +281,6 @@ def test_random_archives_are_built_as_if_they_were_scanned_for_it(tmp_path_facto
     build(files, str(folder / "a"), catalog=str(folder / "catalog"), **options)
     build(files, str(folder / "b"), **options)
     assert content(str(folder / "a")) == content(str(folder / "b"))
-
-
-def test_a_catalog_of_version_4_serves_the_way_it_was_scanned_for(archive, tmp_path):
-    """It goes on in its way, new files too; other ways are other scans, as they were."""
-    catalog = tmp_path / "catalog"
-    catalog.mkdir()
-    (catalog / "catalog.json").write_text(json.dumps({"icevirt_catalog": 4}))
-    icevirt.scan_files(archive[0][:2], str(catalog), concat_dim="time")
-    icevirt.scan_files(archive[0], str(catalog), concat_dim="time")
-    built = build(None, str(tmp_path / "a"), catalog=str(catalog), concat_dim="time")
-    assert built.files_scanned == 0
-    build(archive[0], str(tmp_path / "b"), concat_dim="time")
-    assert content(str(tmp_path / "a")) == content(str(tmp_path / "b"))
-    assert not (catalog / "more").exists()
-    with pytest.raises(InvalidInputError, match="no scan with the options"):
-        build(None, str(tmp_path / "c"), catalog=str(catalog), concat_dim="x")
 
 
 def test_metadata_is_parsed_once_for_several_plans(archive, tmp_path):

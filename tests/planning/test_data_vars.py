@@ -362,20 +362,6 @@ def test_references_of_others_are_compared_too(tmp_path):
     assert '"data_vars": ["all", "area"]' in str(caught.value)
 
 
-def test_scans_that_stack_nothing_are_found_under_their_old_names():
-    """Else what was scanned by an earlier version would have to be scanned again."""
-    from icevirt.api.arguments import recorded_options
-    from icevirt.archive.catalog import BEFORE
-    from icevirt.scan.contract import ScannerOptions
-
-    assert "data_vars" not in recorded_options(ScannerOptions(concat_dim="time"), BEFORE)["options"]
-    assert (
-        "data_vars"
-        in recorded_options(ScannerOptions(concat_dim="run", stack=True), BEFORE)["options"]
-    )
-    assert recorded_options(ScannerOptions(concat_dim="time")) == recorded_options(ScannerOptions())
-
-
 def test_a_recipe_says_which_variables_get_a_dimension(tmp_path, repo_path):
     from typer.testing import CliRunner
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import icevirt
-from icevirt.api.renamed import OBJECTS, RENAMED
+from icevirt.api.option_objects import OBJECTS
 from icevirt.archive.options import declared, spelled
 from icevirt.errors import ArgumentError, InvalidInputError
 
@@ -46,6 +46,99 @@ def test_a_bad_value_is_refused_at_birth_by_its_name(keyword, given, output):
     for make in (lambda: options(**given), lambda: options.of(given)):
         with pytest.raises(InvalidInputError, match=re.escape(output)):
             make()
+
+
+@pytest.mark.parametrize("call", ["build", "plan", "scan_files"])
+def test_a_bad_value_is_refused_before_any_work(call, tmp_path):
+    where = {"build": ["repo"], "plan": [], "scan_files": ["catalog"]}[call]
+    with pytest.raises(InvalidInputError, match="missing='fill'"):
+        getattr(icevirt, call)(
+            "nothing.nc", *(tmp_path / each for each in where), combine_options={"missing": "fill"}
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", EVERY)
+def test_options_are_frozen_equal_by_value_and_pickle(options):
+    made = options()
+    assert made == options.of(None) == options.of({}) == pickle.loads(pickle.dumps(made))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(made, declared(options)[0].name, "x")
+    assert repr(made) == f"{options.__name__}()"
+
+
+@pytest.mark.parametrize("options", EVERY)
+def test_every_default_is_a_value_that_the_option_takes(options):
+    for each in declared(options):
+        assert each.check(each.default) == each.default
+        assert each.option.doc.endswith(".")
+
+
+def test_the_repr_is_the_call():
+    made = icevirt.CombineOptions(missing="reserve", pad="x", spacing={"time": "6h"})
+    assert repr(made) == "CombineOptions(missing='reserve', spacing={'time': '6h'}, pad=('x',))"
+    assert eval(repr(made), {"CombineOptions": icevirt.CombineOptions}) == made
+
+
+def test_what_the_caller_changes_later_changes_nothing():
+    names, spacing = ["a"], {"time": "6h"}
+    made = icevirt.CombineOptions(pad=names, spacing=spacing)
+    names.append("b")
+    spacing["x"] = 1
+    assert (made.pad, made.spacing) == (("a",), {"time": "6h"})
+
+
+def test_numbers_of_numpy_are_numbers():
+    made = icevirt.CommitOptions(verify=np.int64(3))
+    assert (made.verify, type(made.verify)) == (3, int)
+
+
+def test_an_unknown_option_names_the_nearest():
+    with pytest.raises(InvalidInputError, match=r"'mising'.*'missing'"):
+        icevirt.CombineOptions.of({"mising": "reserve"})
+    with pytest.raises(InvalidInputError, match="scan_options must be ScanOptions or a mapping"):
+        icevirt.plan("a.nc", scan_options="skip")
+
+
+def test_options_that_void_one_another_are_refused():
+    for void in ({"duplicates": "newest"}, {"spacing": "6h"}):
+        with pytest.raises(InvalidInputError, match="nested"):
+            icevirt.CombineOptions(combine="nested", **void)
+
+
+def test_errors_use_the_words_of_the_surface():
+    with (
+        spelled(lambda _, each: each.flag),
+        pytest.raises(InvalidInputError, match=r"^--on-mismatch='x'"),
+    ):
+        icevirt.CombineOptions(on_mismatch="x")
+    with pytest.raises(InvalidInputError, match=r"^on_mismatch='x'"):
+        icevirt.CombineOptions(on_mismatch="x")
+
+
+UNKNOWN = {
+    "an option of an object": (
+        "build",
+        {"message": "hello"},
+        'Did you mean commit_options={"message": ...}? build takes',
+    ),
+    "a typing error": ("build", {"concat_dims": "t"}, "Did you mean concat_dim? build takes"),
+    "a typing error in an option": (
+        "plan",
+        {"mising": "reserve"},
+        'Did you mean combine_options={"missing": ...}? plan takes',
+    ),
+    "nothing near": ("build", {"colour": 1}, ". build takes sources, repo"),
+}
+
+
+@pytest.mark.parametrize(("call", "given", "said"), UNKNOWN.values(), ids=UNKNOWN)
+def test_an_unknown_parameter_is_refused_with_what_was_meant(call, given, said):
+    with pytest.raises(TypeError) as caught:
+        getattr(icevirt, call)("a", **given)
+    assert isinstance(caught.value, ArgumentError)
+    assert said in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 @pytest.mark.parametrize("call", ["build", "plan", "scan_files"])

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from icevirt.api.growth.tail_state import MOST_ENDS, TailState, described, write_tail
 from icevirt.api.pipeline.stages import Scan
-from icevirt.archive import catalog
 from icevirt.archive.facts import ArrayColumns, FileColumns
 from icevirt.archive.plan import BuildPlan
 from icevirt.planning.growth.decided import (
@@ -55,7 +54,7 @@ def leave_tail(
     pieces: tuple[tuple[str, int], ...],
 ) -> str:
     """Write the state from which an append goes on; return its name, "" where none can."""
-    if ends is None or plan.origin is not None or scan.version != catalog.VERSION:
+    if ends is None or plan.origin is not None:
         return ""
     identity, files, objects = described(scan.catalog, plan.files.take(ends), scan.identity)
     state = TailState(

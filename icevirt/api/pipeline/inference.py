@@ -14,7 +14,7 @@ from itertools import batched, chain, islice, takewhile
 import numpy as np
 
 from icevirt.api.pipeline.stages import Scan, begin_scan, combined_facts, scan_missing
-from icevirt.archive.catalog import BEFORE, parts_of
+from icevirt.archive.catalog import parts_of
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.sources import SourceFiles
@@ -57,9 +57,6 @@ def scan_and_infer(
     """
     if tolerance is None or job.options.concat_dims or len(job.files) < 2:
         return job, scan_missing(executor, job)
-    if job.version == BEFORE:  # a scan belongs to its dimensions, and begins when they are known
-        job = _along(job, _compared(executor, job, None, tolerance).dimensions)
-        return job, scan_missing(executor, job)
     known = begin_scan(job)
     found = _compared(executor, job, known, tolerance)
     later = job if found.dimensions is None else _along(job, found.dimensions)
@@ -80,7 +77,7 @@ def _along(job: Scan, dimensions: tuple[str, ...] | None) -> Scan:
 
 
 def _compared(
-    executor: Executor, job: Scan, known: CatalogLookup | None, tolerance: Mapping[str, float]
+    executor: Executor, job: Scan, known: CatalogLookup, tolerance: Mapping[str, float]
 ) -> EndsFound:
     """Compare the first good file and the last; those that the catalog lacks are scanned."""
     places = range(len(job.files))
@@ -90,7 +87,7 @@ def _compared(
             ends=(first, last),
             tolerance=tuple(tolerance.items()),
             options=job.options,
-            catalog=None if known is None else job.catalog,
+            catalog=job.catalog,
             access=in_force(),
             limits=job.limits,
         )
@@ -102,10 +99,8 @@ def _compared(
     return EndsFound(dimensions=differing(first.labels, last.labels, tolerance))
 
 
-def _end(executor: Executor, job: Scan, known: CatalogLookup | None, order: range) -> End:
+def _end(executor: Executor, job: Scan, known: CatalogLookup, order: range) -> End:
     """Return what the catalog says of the first good file in an order, or which it may be."""
-    if known is None:
-        return _unknown(job, 0, order[:_TRIED])
     done = 0
     for some in chain([order[:1]], batched(order[1:], _TRIED)):
         there = [*takewhile(lambda at: known.part[at] >= 0, some)]

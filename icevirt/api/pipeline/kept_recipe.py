@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from icevirt.api.choices import Asked
+from icevirt.api.option_objects import BY_KEYWORD
 from icevirt.api.pipeline.recipe_text import VERSION, each_moved, inward, toml
-from icevirt.api.renamed import BY_KEYWORD
 from icevirt.connect.credentials.keywords import is_named
 from icevirt.connect.spelling import is_url, spelled
 from icevirt.connect.urls import as_local_path

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from icevirt.api.renamed import BY_KEYWORD
+from icevirt.api.option_objects import BY_KEYWORD
 from icevirt.connect.spelling import is_url, spelled
 from icevirt.errors import InvalidInputError
 
 VERSION = 2
-"""Of recipes that are written. Those of version 1 have no tables of options; they are read, too."""
+"""Of recipes."""
 
 _PATHS = ("sources", "repo", "catalog", "allow_references_to")
 _PATHS_AS_KEYS = ("publish_as", "access")

@@ -91,12 +91,7 @@ class Scan:
     @property
     def identity(self) -> str:
         """A digest of what decides how a file is described: options and scanners."""
-        return identity_of(self.options, self.version)
-
-    @property
-    def version(self) -> int:
-        """The version of the catalog."""
-        return parts.version_of(self.catalog)
+        return identity_of(self.options)
 
     def tolerates(self, closed: ClosedCatalog) -> bool:
         """Say whether no more files are bad than may be, and some are good."""
@@ -124,7 +119,7 @@ class Job:
 def begin_scan(job: Scan) -> CatalogLookup:
     """Record what is scanned and how, and look up which files the catalog describes already."""
     parts.mark(job.catalog)
-    describe_scan(job.catalog, job.identity, recorded_options(job.options, job.version))
+    describe_scan(job.catalog, job.identity, recorded_options(job.options))
     known = job.settled()
     if len(known.outgrown.row):
         forget(job.catalog, known.parts, known.outgrown)
@@ -156,7 +151,6 @@ def scan_missing(
             catalog=job.catalog,
             access=in_force(),
             limits=job.limits,
-            version=job.version,
         )
         for pile in dealt(
             [piece for part in todo for piece in part.pieces()],
@@ -204,9 +198,7 @@ def closed_catalog(
     reading = Reading(group=job.options.group, limits=job.limits, access=in_force())
     differences = Differences(closed.facts, reading)
     facts = replace(closed.facts, compare=differences, values=differences.values)
-    if job.version == schema.VERSION:
-        facts = combined_facts(executor, job, facts, closed.beside)
-    return replace(closed, facts=facts)
+    return replace(closed, facts=combined_facts(executor, job, facts, closed.beside))
 
 
 def combined_facts(

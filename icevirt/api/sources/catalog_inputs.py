@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from icevirt.api.arguments import identity_of, recorded_options, shared
 from icevirt.api.sources.inputs import Inputs, Sources
-from icevirt.archive.catalog import BEFORE
-from icevirt.catalog.parts import check_mark, version_of
+from icevirt.catalog.parts import check_mark
 from icevirt.catalog.scan_notes import described_scans, files_asked
 from icevirt.errors import InvalidInputError
 from icevirt.scan.contract import ScannerOptions
@@ -23,8 +21,7 @@ def inputs_of(
     options: ScannerOptions,
     *,
     asset: str | None,
-    infers: bool,
-) -> tuple[Inputs, ScannerOptions]:
+) -> Inputs:
     """Return the sources, or where there are none, those of the catalog's scans with ``options``.
 
     Args:
@@ -32,8 +29,6 @@ def inputs_of(
         catalog: Of earlier scans.
         options: Of the scan.
         asset: Of STAC items.
-        infers: The options name no dimension: without sources, take those of the only scan that
-            is alike otherwise, where scans belong to dimensions.
 
     Raises:
         InvalidInputError: There is neither, or the catalog has no scan with these options.
@@ -42,7 +37,7 @@ def inputs_of(
         FormatError: It is of another version, or damaged.
     """
     if sources is not None:
-        return Inputs(sources, asset=asset), options
+        return Inputs(sources, asset=asset)
     if catalog is None:
         raise InvalidInputError(
             "neither sources nor a catalog given",
@@ -50,46 +45,15 @@ def inputs_of(
         )
     storage = shared(catalog)
     check_mark(storage)
-    version = version_of(storage)
-    known = scans_alike(storage, options) if infers and version == BEFORE else []
-    if len(known) > 1:
-        raise _several(storage, known)
-    options = known[0] if known else options
-    files = files_asked(storage, identity_of(options, version))
+    files = files_asked(storage, identity_of(options))
     if not files:
-        raise _no_scan(storage, options, version)
-    return Inputs((), known=files), options
+        raise _no_scan(storage, options)
+    return Inputs((), known=files)
 
 
-def scans_alike(storage: Storage, options: ScannerOptions) -> list[ScannerOptions]:
-    """Return the options of a catalog's scans that differ from these in the dimensions alone.
-
-    Only catalogs of version 4 have scans that belong to dimensions.
-    """
-    if version_of(storage) != BEFORE:
-        return []
-    there = described_scans(storage)
-    dimensions = {_tupled(recorded["options"]["concat_dim"]) for recorded in there.values()}
-    tried = [replace(options, concat_dim=each) for each in dimensions]
-    return [each for each in tried if identity_of(each, BEFORE) in there]
-
-
-def _tupled(recorded: str | list[str] | None) -> str | tuple[str, ...] | None:
-    return tuple(recorded) if isinstance(recorded, list) else recorded
-
-
-def _several(storage: Storage, known: list[ScannerOptions]) -> InvalidInputError:
-    return InvalidInputError(
-        "the catalog holds scans for several dimensions",
-        do="Choose one with concat_dim (--concat-dim), or name the sources.",
-        catalog=storage.url,
-        dimensions=sorted(list(each.concat_dims) for each in known),
-    )
-
-
-def _no_scan(storage: Storage, options: ScannerOptions, version: int) -> InvalidInputError:
+def _no_scan(storage: Storage, options: ScannerOptions) -> InvalidInputError:
     scans = described_scans(storage)
-    mine = recorded_options(options, version)
+    mine = recorded_options(options)
     return InvalidInputError(
         "the catalog has no scan with the options of this build",
         do="Pass the options of the scan to the build (`icevirt catalog` shows them), or name the "

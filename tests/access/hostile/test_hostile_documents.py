@@ -212,7 +212,7 @@ def test_verify_and_virtualizarr_refuse_metadata_that_cannot_be_used(storage):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("name", ["info", "doctor"])
+@pytest.mark.parametrize("name", ["info", "check"])
 def test_a_command_says_what_is_wrong_on_one_line(storage, tmp_path, name):
     disk = LocalStorage(tmp_path / "repo")
     with_metadata(storage, "/v", UNUSABLE["nested without end"])

@@ -88,7 +88,7 @@ def test_no_command_shows_a_secret_of_a_source(url, run, tmp_path, http_server, 
         [url],
         ["build", "--max-bad-files", url],
         ["build", "-f", url],
-        ["doctor", url],
+        ["check", url],
     ]
     for command in commands:
         status, out, error = run(*command)

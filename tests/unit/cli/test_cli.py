@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import icevirt
-from icevirt.api.renamed import OBJECTS
+from icevirt.api.option_objects import OBJECTS
 from icevirt.archive.options import declared
 from icevirt.archive.reports.build import Progress
 from icevirt.cli import main
@@ -117,29 +117,6 @@ def test_every_option_of_the_objects_is_one_of_the_command():
         flags = re.findall(r"^  (?:-\w, )?(--[\w-]+)(?: |$)", printed, re.MULTILINE)
         assert len(flags) == len(set(flags))
         assert {each.flag for options in classes for each in declared(options)} <= set(flags)
-
-
-@pytest.mark.parametrize(
-    ("former", "now"),
-    {
-        "holes reserve": "--missing reserve",
-        "regular time=6h": "--spacing DIM=SPACING",
-        "eras group": "--on-mismatch eras",
-        "deviating native": "--on-mismatch native",
-        "policy skip": "--variable-policy [VARIABLE=]POLICY",
-    }.items(),
-)
-def test_a_former_option_names_its_replacement(former, now):
-    result = RUNNER.invoke(main.app, ["build", "a.nc", "r", *f"--{former}".split()])
-    assert result.exit_code == 2
-    assert f"write {now}" in " ".join(result.stderr.split())
-
-
-def test_former_options_of_scan_name_their_replacements():
-    for former, now in (("--group /g", "--source-group GROUP"), ("--stack", "--labels")):
-        result = RUNNER.invoke(main.app, ["scan", "a.nc", *former.split()])
-        assert result.exit_code == 2
-        assert f"write {now}" in " ".join(result.stderr.split())
 
 
 def test_a_wrong_value_is_named_by_its_flag(calls):

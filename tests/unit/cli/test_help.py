@@ -26,7 +26,7 @@ def help_of(*words):
 
 def test_each_command_is_in_a_panel_and_shown_with_its_whole_sentence():
     output = help_of()
-    assert {*NAMES} == {*main._COMMANDS} - {main._FORMER_NAME}
+    assert {*NAMES} == {*main._COMMANDS}
     sentences = " ".join(output.split())
     assert "passed over. update" in sentences  # the end of a long one, and what follows it
     assert all(f"\n{panel}:\n" in output for panel in COMMANDS)

@@ -286,10 +286,11 @@ class _RelocateWork:
             samples = [len(rows) for rows in drawn(counts, self.compare, seed=self.seed)]
         slots = self.running.parallelism
         size = -(-len(keys) // (slots * _TASKS_PER_SLOT if slots > 1 else 1))
+        users = lookup.users_of(base.arrays(), keys)
         tasks = [
             RelocateTask(
                 repo=self.storage,
-                nodes=frozenset(bytes(node.id) for node in base.arrays()),
+                users={key: frozenset(users[key]) for key in keys[at : at + size]},
                 access=self.access,
                 relocation=self.decided,
                 manifests=tuple(map(bytes, keys[at : at + size])),

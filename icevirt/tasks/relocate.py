@@ -7,7 +7,7 @@ runs twice writes the same objects.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,7 +39,7 @@ class RelocateTask:
     """Some manifests of one snapshot."""
 
     repo: Storage
-    nodes: frozenset[bytes]  # ids of the snapshot's arrays
+    users: Mapping[ObjectId12, Collection[ObjectId8]]  # the arrays that refer to each manifest
     access: Mapping[str, Any]  # by authorized prefix
     relocation: Relocation
     manifests: tuple[bytes, ...]
@@ -72,7 +72,8 @@ class _Relocating:
         if len(self._files) > _KNOWN:
             self._files.clear()  # which costs another look at some
         found = self._assets.read_manifest(key)
-        tables = {node: table for node, table in found.arrays.items() if node in self._task.nodes}
+        users = self._task.users[key]
+        tables = {node: table for node, table in found.arrays.items() if node in users}
         parts = {node: part for node, each in tables.items() if (part := self._part(each))}
         there = sum(part.there for part in parts.values())
         if not any(len(part.hit) for part in parts.values()):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from icevirt.errors import FormatError, RefNotFoundError, SnapshotNotFoundError
-from icevirt.ids import ObjectId12
+from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
+from icevirt.model.snapshot import ArrayNode
 
 _NAMED = 10  # branches or tags in an error
 
@@ -41,6 +42,22 @@ def known(info: RepoInfo, snapshot: ObjectId12) -> SnapshotSummary:
             do="List them with `repo.ancestry(branch=...)`; expired ones are gone.",
             snapshot=str(snapshot),
         )
+    return found
+
+
+def users_of(
+    nodes: Iterable[ArrayNode], manifests: Iterable[bytes]
+) -> dict[ObjectId12, dict[ObjectId8, ArrayNode]]:
+    """Return the arrays that refer to some manifests, by manifest and node id.
+
+    Arrays that share a manifest leave it one by one, when their references are written elsewhere.
+    What the manifest held of them stays in it, and means nothing any more.
+    """
+    found: dict[ObjectId12, dict[ObjectId8, ArrayNode]] = {ObjectId12(key): {} for key in manifests}
+    for node in nodes:
+        for ref in node.manifests:
+            if ref.object_id in found:
+                found[ref.object_id][node.id] = node
     return found
 
 

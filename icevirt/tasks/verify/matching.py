@@ -13,7 +13,7 @@ from icevirt.access.store.arrays import open_array
 from icevirt.archive.reports.verification import Checked, Difference
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import FormatError
-from icevirt.ids import ObjectId12
+from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode, Node
@@ -35,18 +35,27 @@ class ChunkToCompare:
 
 
 def chosen_of(
-    session: Session, key: ObjectId12, rows: NDArray[np.int64]
+    session: Session,
+    key: ObjectId12,
+    rows: NDArray[np.int64],
+    users: Mapping[ObjectId8, ArrayNode],
 ) -> dict[str, list[ChunkToCompare]]:
-    """Return the virtual references among the chosen rows of a manifest, by file."""
+    """Return the virtual references among the chosen rows of a manifest, by file.
+
+    Args:
+        session: The version of the repository.
+        key: Of the manifest.
+        rows: Of all tables of the manifest, which follow one another.
+        users: The arrays that refer to it.
+    """
     authorizer = Authorizer(session.config.virtual_chunk_containers, ())
-    names = {node.id: node.path for node in session.snapshot.arrays()}
     chosen: dict[str, list[ChunkToCompare]] = {}
     start = 0
     for node, table in session.assets.read_manifest(key).arrays.items():
         mine = rows[(rows >= start) & (rows < start + len(table))] - start
         start += len(table)
-        if node in names:
-            for wanted in _virtual(table.take(mine), names[node]):
+        if node in users:
+            for wanted in _virtual(table.take(mine), users[node].path):
                 chosen.setdefault(authorizer.absolute(wanted.file[0]), []).append(wanted)
     return chosen
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from icevirt.archive.reports.verification import MOST_SHOWN, Checked, Difference, DifferenceKind
 from icevirt.errors import IcevirtError, NotFoundError, ObjectNotFoundError, StaleReferenceError
-from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
@@ -27,6 +26,7 @@ from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.verify.matching import file_of, region_of
+from icevirt.versioning.lookup import users_of
 
 type _File = tuple[str, Checksum]  # URL, and what it was when it was scanned
 
@@ -97,12 +97,11 @@ def prefixes_used(task: VerifyTask) -> frozenset[str]:
 
 
 def _tables(session: Session, manifests: Iterable[bytes]) -> Iterator[tuple[str, ChunkTable]]:
-    """Yield path and references of arrays; those deleted in this version are not part of it."""
-    names = {node.id: node.path for node in session.snapshot.arrays()}
-    for key in manifests:
-        for node, table in session.assets.read_manifest(ObjectId12(key)).arrays.items():
-            if node in names:
-                yield names[node], table
+    """Yield path and references of the arrays that refer to manifests."""
+    for key, users in users_of(session.snapshot.arrays(), manifests).items():
+        for node, table in session.assets.read_manifest(key).arrays.items():
+            if node in users:
+                yield users[node].path, table
 
 
 def _concerned(

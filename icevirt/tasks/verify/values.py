@@ -19,7 +19,6 @@ from icevirt.errors import (
     ScanTimeoutError,
     UnsupportedError,
 )
-from icevirt.ids import ObjectId12
 from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.source import open_source
@@ -32,6 +31,7 @@ from icevirt.tasks.scan_subprocess import Apart
 from icevirt.tasks.verify.comparison import Comparison, failed
 from icevirt.tasks.verify.matching import ChunkToCompare, chosen_of, regions_of
 from icevirt.tasks.verify.references import VerifyTask, look
+from icevirt.versioning.lookup import users_of
 
 
 def compare_values(task: VerifyTask) -> Checked:
@@ -40,10 +40,11 @@ def compare_values(task: VerifyTask) -> Checked:
     Another process cannot see a repository in memory; its files are compared here.
     """
     session = task.session()
+    users = users_of(session.snapshot.arrays(), task.manifests)
     chosen = [
         (url, wanted)
-        for key, rows in zip(task.manifests, task.rows, strict=True)
-        for url, wanted in chosen_of(session, ObjectId12(key), rows).items()
+        for (key, own), rows in zip(users.items(), task.rows, strict=True)
+        for url, wanted in chosen_of(session, key, rows, own).items()
     ]
     if isinstance(task.repo, MemoryStorage):
         with granted(_access_of(task, session)), any_grid():

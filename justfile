@@ -153,8 +153,12 @@ update-kills count="60":
 living-year:
     ICEVIRT_LIVING_STEPS=200 uv run pytest --tier all -n 0 --timeout 0 -o faulthandler_timeout=0 tests/living/test_year.py
 
+# Let 100 archives live, move and go back in history for 40 steps each (the tests do 4 for 12)
+living-histories count="100":
+    ICEVIRT_HISTORIES={{count}} ICEVIRT_HISTORY_STEPS=40 uv run pytest --tier all -n 0 --timeout 0 -o faulthandler_timeout=0 tests/living/test_histories.py
+
 # Run all long forms, a night's work
-nightly: living-year update-kills fuzz races poison deaths build-deaths stream-deaths reference-deaths lakes neighbors readers executor-loss leaks signals tamper keeping random-archives spark-versions clusters
+nightly: living-year living-histories update-kills fuzz races poison deaths build-deaths stream-deaths reference-deaths lakes neighbors readers executor-loss leaks signals tamper keeping random-archives spark-versions clusters
     HYPOTHESIS_PROFILE=nightly uv run pytest --tier all -n 2 --timeout 0 -o faulthandler_timeout=0
 
 # Run everything that .ci/run runs: the fast tests, then the others (docs/testing.md)

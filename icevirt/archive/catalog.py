@@ -4,7 +4,9 @@ A catalog is a set of *parts*. A part covers a fixed run of source files and is 
 files, written in the order ``refs``, ``arrays``, ``files``; a part whose ``files`` exists is
 complete, and never changes. Its name has three pieces: the identity of the scan (options and
 versions of the scanners), a digest of the files (URL, size, checksum), and a digest of ``refs`` and
-``arrays``, so that two tasks that scan the same files at once never mix their tables. A scan looks
+``arrays``, so that two tasks that scan the same files at once never mix their tables. Where files
+moved, another part names them anew and shares the other tables; its second piece holds both
+digests, with a dot between. A scan looks
 for its files in the rows of the complete parts of its identity and scans only those it does not
 find, so a resumed one finds what was finished, and a file that changed is scanned again. Rows of
 bad files that are to be tried again are named in ``forgotten``. Types are Arrow's.
@@ -174,6 +176,18 @@ def _digest(identity: str, attempt: int, files: Iterable[SourceFile]) -> str:
     return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
 
 
+def renamed_part(part: str, files: Sequence[SourceFile]) -> str:
+    """Return the name of a part that describes other files by the tables of a part."""
+    scan, shared = scan_of(part), tables_of(part).partition("-")[2]
+    return f"{scan}-{_digest(scan, 0, files)}.{shared}"
+
+
+def tables_of(part: str) -> str:
+    """Return the part with which the tables of a part but ``files`` were written."""
+    scan, dash, rest = part.partition("-")
+    return scan + dash + rest.rpartition(".")[2]
+
+
 def run_of(part: str) -> str:
     """Return the name of a part without the digest of its content: scan and files."""
     return part.rpartition("-")[0]
@@ -185,5 +199,5 @@ def scan_of(part: str) -> str:
 
 
 def path_of(table: str, part: str) -> str:
-    """Return where a table ("files", "arrays" or "refs") of a part lies in the catalog."""
-    return f"{table}/{part}.parquet"
+    """Return where a table ("files", "arrays", "refs" ...) of a part lies in the catalog."""
+    return f"{table}/{part if table == 'files' else tables_of(part)}.parquet"

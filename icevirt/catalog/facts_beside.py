@@ -64,19 +64,19 @@ def write_facts(storage: Storage, part: str, rows: Sequence[Mapping[str, Any]]) 
     if not rows:
         return
     columns = {name: [row[name] for row in rows] for name, _ in catalog.MORE}
-    raw = encode_table(columns, catalog.MORE, part)
-    name = f"{part}-{hashlib.blake2b(raw, digest_size=8).hexdigest()}"
+    tables = catalog.tables_of(part)
+    raw = encode_table(columns, catalog.MORE, tables)
+    name = f"{tables}-{hashlib.blake2b(raw, digest_size=8).hexdigest()}"
     storage.put(catalog.path_of(FOLDER, name), raw)
 
 
 def objects_of(storage: Storage, parts: Collection[str]) -> dict[str, list[str]]:
     """Return the objects of some parts, by part."""
-    wanted, found = frozenset(parts), defaultdict[str, list[str]](list)
+    there = defaultdict[str, list[str]](list)
     for info in storage.list(FOLDER):
-        part = catalog.run_of(info.path.removeprefix(f"{FOLDER}/"))
-        if part in wanted:
-            found[part].append(info.path)
-    return found
+        there[catalog.run_of(info.path.removeprefix(f"{FOLDER}/"))].append(info.path)
+    of_parts = ((part, there.get(catalog.tables_of(part))) for part in parts)
+    return {part: paths for part, paths in of_parts if paths}
 
 
 @dataclass(slots=True)

@@ -131,9 +131,13 @@ class _Search:
         self._indexes: Sequence[PartIndex] = ()
 
     def leave_out(self, rows: Iterable[tuple[str, int]]) -> None:
-        """Let rows of parts not count."""
-        number = {name: at for at, name in enumerate(self._parts)}
-        gone = [number[name] << 32 | row for name, row in rows if name in number]
+        """Let rows of parts not count, nor what other parts say of them."""
+        sharing: dict[str, list[int]] = {}
+        for at, name in enumerate(self._parts):
+            sharing.setdefault(catalog.tables_of(name), []).append(at)
+        gone = [
+            at << 32 | row for name, row in rows for at in sharing.get(catalog.tables_of(name), ())
+        ]
         self._gone = np.array(gone, np.int64)
 
     def look_into_indexes(self, indexes: Sequence[PartIndex]) -> None:

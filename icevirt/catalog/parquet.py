@@ -200,8 +200,12 @@ def telling_damage(path: str) -> Iterator[None]:
 def damaged(path: str, cause: str) -> FormatError:
     """Return the error of a damaged object of a catalog."""
     folder, _, name = path.rpartition("/")
-    if folder in ("files", "arrays", "refs"):
-        do = rewritten(name.removesuffix(".parquet"))
+    part = name.removesuffix(".parquet")
+    if folder == "files":
+        do = rewritten(part)
+    elif folder in ("arrays", "refs"):  # parts may share them
+        scan, _, rest = part.partition("-")
+        do = rewritten(f"{scan}-*{rest}")
     elif folder in ("forgotten", "known", "more", "scans"):
         do = f"Delete {path} from the catalog; the next scan writes it again if needed."
     else:

@@ -2,12 +2,13 @@
 
 The rows stay what they are, under other numbers. The new part is complete before the old ones go; a
 process that dies between leaves both, and a lookup takes either. A plan that looked its files up
-before would miss old parts, so only those of some age are joined.
+before would miss old parts, so only those of some age are joined, and those that share no tables.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -46,10 +47,14 @@ def fold_parts(storage: Storage, *, older_than: int, fewest: int = FEWEST) -> in
     Raises:
         FormatError: A part is damaged.
     """
-    named = {name for note in rows_forgotten(storage) for name, _ in note}
+    there = complete_parts(storage)
+    stay = {catalog.tables_of(name) for note in rows_forgotten(storage) for name, _ in note}
+    stay |= {
+        tables for tables, count in Counter(map(catalog.tables_of, there)).items() if count > 1
+    }
     by_scan: dict[str, list[str]] = {}
-    for name, written in sorted(complete_parts(storage).items(), key=lambda each: each[1]):
-        if written < older_than and name not in named:
+    for name, written in sorted(there.items(), key=lambda each: each[1]):
+        if written < older_than and catalog.tables_of(name) not in stay:
             by_scan.setdefault(catalog.scan_of(name), []).append(name)
     gone = 0
     for names in by_scan.values():

@@ -1,7 +1,8 @@
-"""Let a catalog describe files under the names that they have since they moved.
+"""Let a catalog describe files under the names that they have since they moved, too.
 
-Only names and checksums change. The rows stay where they are, so that a lookup of either name goes
-on to the same tables.
+A part whose files moved gets a second one beside it, with new names and checksums, which shares the
+tables of arrays and references. The first one stays: older versions, and branches that were not
+relocated, go by the names before.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pyarrow as pa
 from icevirt.archive import catalog
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.parquet import encode_table, read_table
+from icevirt.catalog.parts import complete_parts
 from icevirt.storage.protocol import Storage
 
 _KEY = ("url", "size", "etag", "last_modified")
@@ -21,8 +23,8 @@ _KEY = ("url", "size", "etag", "last_modified")
 
 def rename_files(
     storage: Storage, moved: Callable[[str], str], changed: Mapping[SourceFile, SourceFile]
-) -> int:
-    """Rename the files of a catalog; return how many there were.
+) -> dict[str, str]:
+    """Describe files that moved by their new names; return the new part of each part with some.
 
     Files that refer to other files are left alone: what they refer to may not have moved.
 
@@ -34,27 +36,26 @@ def rename_files(
     Raises:
         FormatError: A part is damaged.
     """
-    count = 0
-    paths = [info.path for info in storage.list("files") if info.path.endswith(".parquet")]
-    for path in paths:
+    found: dict[str, str] = {}
+    there = complete_parts(storage)
+    for part in there:
+        path = catalog.path_of("files", part)
         table = read_table(storage, path, [name for name, _ in catalog.FILES])
-        columns = {name: table[name] for name in table.column_names}
-        rows = [dict(zip(_KEY, row, strict=True)) for row in zip(*_key(columns), strict=True)]
+        columns: dict[str, Any] = {name: table[name] for name in table.column_names}
+        keys = zip(*(columns[name].to_pylist() for name in _KEY), strict=True)
+        files = [SourceFile(**dict(zip(_KEY, key, strict=True))) for key in keys]
         new = [
-            _renamed(SourceFile(**row), moved, changed) if not places else SourceFile(**row)
-            for row, places in zip(rows, table["places"].to_pylist(), strict=True)
+            file if places else _renamed(file, moved, changed)
+            for file, places in zip(files, table["places"].to_pylist(), strict=True)
         ]
-        here = sum(each.url != row["url"] for each, row in zip(new, rows, strict=True))
-        if here:
-            columns |= {name: pa.array([getattr(each, name) for each in new]) for name in _KEY}
-            run = catalog.run_of(path.removeprefix("files/").removesuffix(".parquet"))
-            storage.put(path, encode_table(columns, catalog.FILES, run))
-            count += here
-    return count
-
-
-def _key(columns: Mapping[str, Any]) -> list[list[Any]]:
-    return [columns[name].to_pylist() for name in _KEY]
+        if new == files:
+            continue
+        name = found[part] = catalog.renamed_part(part, new)
+        if name not in there:
+            columns |= {key: pa.array([getattr(file, key) for file in new]) for key in _KEY}
+            raw = encode_table(columns, catalog.FILES, catalog.run_of(name))
+            storage.put(catalog.path_of("files", name), raw)
+    return found
 
 
 def _renamed(

@@ -25,6 +25,7 @@ from icevirt.api.pipeline.kept_recipe import keep_recipe, recipe_named
 from icevirt.api.pipeline.made_here import is_remembered, remember
 from icevirt.api.pipeline.provenance import RELOCATED, provenance_of, records_in
 from icevirt.api.pipeline.target import Target, digest_of
+from icevirt.archive.catalog import path_of
 from icevirt.archive.reports.relocation import Moved, MovedDataset
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
@@ -116,7 +117,7 @@ class MovingDatasets:
                 exclude(self.storage, moved, why=note.why, branch=note.branch, group=note.group)
 
     def follow(self) -> None:
-        """Rename what is no part of a snapshot: scans, and whose recipe is trusted here."""
+        """Carry on what is no part of a snapshot: scans, and whose recipe is trusted here."""
         catalog = Below(self.storage, CATALOG)
         with suppress(FormatError):  # files are scanned again
             rename_files(catalog, self.names.url, self.changed)
@@ -240,12 +241,13 @@ class MovingDatasets:
         scans = MemoryStorage()
         for path, raw in state.described.items():
             scans.put(path, raw)
-        rename_files(scans, self.names.url, stamps)
+        before = rename_files(scans, self.names.url, stamps)
+        scans.delete_many([path_of("files", part) for part in before])
         hot = manifests.get(ObjectId12.parse(state.hot), state.hot) if state.hot else ""
         return replace(
             state,
             ends=tuple(self._file(each, stamps) for each in state.ends),
             pieces=pieces,
             hot=hot,
-            described={path: scans.get(path) for path in state.described},
+            described={info.path: scans.get(info.path) for info in scans.list()},
         )

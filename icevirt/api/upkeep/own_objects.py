@@ -18,6 +18,7 @@ from icevirt.api.pipeline.build_records import FOLDER as RECORDS
 from icevirt.api.pipeline.build_records import build_of, records_needed
 from icevirt.api.pipeline.files_held import CATALOG, WORK_FOLDER
 from icevirt.api.pipeline.provenance import BUILD_ID, records_in
+from icevirt.api.upkeep.scans import FOLDERS, tables_with
 from icevirt.archive import catalog as schema
 from icevirt.archive.reports.upkeep import Deleted, UnfinishedBuild
 from icevirt.archive.sources import SourceFiles
@@ -38,7 +39,6 @@ from icevirt.versioning.history.timestamps import moment
 SWEEPS = f"{WORK[0]}/maintenance"
 """Where maintenance of a large repository keeps lists of chunks while it runs."""
 
-_TABLES = ("files", "more", "arrays", "refs")  # in the order in which they go
 _NAMED = ("held", "recipes", "tails")  # whose objects are named by snapshots or records
 _NAME = re.compile(rb"(?<![0-9a-f])[0-9a-f]{20}(?:[0-9a-f]{20})?(?![0-9a-f])")
 _PASSING = ("asked", "tasks", "pieces", "opening")  # of scans, which need them while they run
@@ -185,18 +185,20 @@ def _scans(
     storage: Storage, pieces: Mapping[str, ListPiece], older_than: int
 ) -> Iterator[ObjectInfo]:
     """Yield the objects of the repository's catalog that describe no file of any list."""
-    infos = [info for table in _TABLES for info in storage.list(f"{CATALOG}{table}")]
+    infos = [info for table in FOLDERS for info in storage.list(f"{CATALOG}{table}")]
     if not infos:
         return
     stay = _parts_needed(Below(storage, CATALOG), pieces, older_than)
+    shared = {*map(schema.tables_of, stay)}
     infos += [info for folder in _PASSING for info in storage.list(f"{CATALOG}{folder}")]
     is_less = False
     for info in infos:
-        table, _, name = info.path.removeprefix(CATALOG).partition("/")
-        name = name.removesuffix(".parquet")
-        part = schema.run_of(name) if table == "more" else name
-        if is_old(info.last_modified, older_than) and part not in stay:
-            is_less |= table == "files"
+        path = info.path.removeprefix(CATALOG)
+        is_part = path.startswith("files/")
+        part = path.removeprefix("files/").removesuffix(".parquet")
+        is_needed = part in stay if is_part else tables_with(path) in shared
+        if is_old(info.last_modified, older_than) and not is_needed:
+            is_less |= is_part
             yield info
     if is_less:  # the next scan writes an index of what stays
         yield from storage.list(f"{CATALOG}{INDEXES}")

@@ -20,7 +20,8 @@ from icevirt.errors import InvalidInputError, NotFoundError
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Storage
 
-_FOLDERS = ("files", "more", "arrays", "refs")  # in the order in which a part goes
+FOLDERS = ("files", "more", "arrays", "refs")
+"""The tables of a part, in the order in which they go."""
 
 
 def source_urls(files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
@@ -92,11 +93,20 @@ def rows_of_files(storage: Storage, urls: Collection[str]) -> Iterator[tuple[str
 
 
 def objects_of_parts(storage: Storage, parts: Collection[str]) -> list[str]:
-    """Return the objects of parts of a catalog, in the order in which they are deleted."""
+    """Return the objects of parts of a catalog, in the order in which they are deleted.
+
+    Parts that share tables with them go, too.
+    """
     found = [info.path for info in storage.list(INDEXES)] if parts else []
-    for folder in _FOLDERS:
-        for info in storage.list(folder):
-            name = info.path.removeprefix(f"{folder}/").removesuffix(".parquet")
-            if (schema.run_of(name) if folder == "more" else name) in parts:
-                found.append(info.path)
+    tables = {*map(schema.tables_of, parts)}
+    for folder in FOLDERS:
+        paths = [info.path for info in storage.list(folder)]
+        found += [path for path in paths if tables_with(path) in tables]
     return found
+
+
+def tables_with(path: str) -> str:
+    """Return the part with whose tables an object of a catalog goes."""
+    folder, _, name = path.partition("/")
+    part = name.removesuffix(".parquet")
+    return schema.tables_of(schema.run_of(part) if folder == "more" else part)

@@ -1,0 +1,480 @@
+"""A repository that lives, and a plain model of it: lists of files, and the values in these.
+
+`LivingRepository` does one deed after another, drawn by a seed or named by a test: to the archive
+(new, corrected, touched, damaged, vanished files), by icevirt (update, append, relocate, undo, redo,
+branches, retention) and by the official client (commits, expiry, collection). Any commit of icevirt
+may be killed at some write, and is then repeated. After each deed every branch reads as the model
+says, or an error names a file that changed. Nothing named by its content is ever replaced by
+something else, and no file is scanned twice.
+
+A new deed is a method whose name stands in `DEEDS`. What commits goes through `act`, which is told
+what the branch holds then.
+"""
+
+import contextlib
+import io
+import os
+import random
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import netCDF4
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import xarray as xr
+import zarr
+
+import icevirt
+from builds.aging import days_ago
+from builds.support import official, opened
+from icevirt import errors
+from icevirt.api.pipeline import stages
+from icevirt.connect.urls import file_url
+from icevirt.storage.local import LocalStorage
+from icevirt.tasks.scan import run_scan
+
+EPOCH = 1_600_000_000
+LEAST = 2  # files that stay in each place
+CHANGING = ("repo", "icevirt/leases/", "overwritten/")  # all other objects never change
+DEEDS = {
+    "new": 6, "late": 2, "corrected": 3, "touched": 3, "damaged": 1, "mended": 1, "vanished": 1,
+    "update": 8, "append": 3, "relocate": 3, "undo": 3, "redo": 2, "branch": 1,
+    "others_commit": 2, "retain": 1,
+}  # fmt: skip
+"""What may happen, and how often."""
+
+
+class KilledError(BaseException):
+    """The process ended here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """A file as a dataset took it."""
+
+    values: xr.Dataset
+    written: int  # when, in nanoseconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """What a snapshot holds."""
+
+    place: Path
+    files: dict[str, Taken] = field(default_factory=dict)  # by name
+    notes: int = 0  # what others stored
+
+    @property
+    def values(self):
+        """The dataset, as xarray makes it of its files."""
+        some = sorted((each.values for each in self.files.values()), key=lambda x: x.time[0].item())
+        return xr.concat(some, "time", data_vars="minimal", coords="minimal", compat="override")
+
+    @property
+    def is_current(self):
+        """Whether each file is as it was taken."""
+        return all(written(self.place / name) == each.written for name, each in self.files.items())
+
+
+def written(path):
+    """Return when a file was written, None where there is none."""
+    return path.stat().st_mtime_ns if path.exists() else None
+
+
+def content(path, raw):
+    """Return what an object says; of a scan, how long it took apart."""
+    if not path.startswith("icevirt/catalog/files/"):
+        return raw
+    table = pq.read_table(io.BytesIO(raw))
+    return table.drop_columns(["seconds"]).to_pylist(), table.schema.metadata
+
+
+def is_good(path):
+    return path.read_bytes()[:4] == b"\x89HDF"
+
+
+def write_file(path, day, number):
+    """Write one step of a variable with chunks, of one without, and of one that is copied."""
+    values = np.random.default_rng(number).normal(size=(1, 60))
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        file.createDimension("x", 60)
+        time = file.createVariable("time", "i4", ("time",))
+        time.units = "days since 2000-01-01"
+        time[:] = [day]
+        packed = file.createVariable("packed", "f4", ("time", "x"), zlib=True, chunksizes=(1, 60))
+        packed[:] = values
+        file.createVariable("plain", "f4", ("time", "x"), chunksizes=(1, 60))[:] = values + 1
+        file.createVariable("number", "i4", ("time",))[:] = [number]
+
+
+class LivingRepository:
+    """An archive in one place after another, a repository of it, and what that has to hold.
+
+    Args:
+        folder: For all of it.
+        seed: Of what is drawn.
+        monkeypatch: Of the test.
+        kills: How often a commit is killed, as a share.
+        ages: Whether days pass between deeds, so that versions get old; else the official client
+            writes, too.
+    """
+
+    def __init__(self, folder, seed, monkeypatch, *, kills=0.0, ages=False):
+        self.random, self.kills, self.ages = random.Random(seed), kills, ages
+        self.folder, self.repo = folder, str(folder / "repo")
+        self.log, self.count, self.day, self.left_behind = [], 0, 100, []
+        self.places, self.versions, self.scanned = [], {}, set()
+        self.age, self.writes_left, self.killed = 300.0, None, 0
+        monkeypatch.setattr(stages, "run_scan", self._scan)
+        for name in ("put", "put_if"):
+            monkeypatch.setattr(LocalStorage, name, self._watched(getattr(LocalStorage, name)))
+        place = self._new_place()
+        for _ in range(3):
+            self._write(place)
+        with self._passing():
+            icevirt.build(str(place), self.repo, concat_dim="time")
+        self.versions[self.tip("main")] = self._archive(Version(place=place))
+        self.check()
+
+    # -- the program ---------------------------------------------------------------------------
+
+    def run(self, *deeds):
+        """Do deeds by name; the branch of one stands behind a colon."""
+        for deed in deeds:
+            name, _, branch = deed.partition(":")
+            self.do(name, branch or "main")
+
+    def step(self):
+        """Do one of the deeds, to one of the branches."""
+        self.do(
+            *self.random.choices([*DEEDS], [*DEEDS.values()]), self.random.choice(self.branches)
+        )
+
+    def do(self, name, branch):
+        """Do a deed, and check what holds then."""
+        self.log.append(f"{name}:{branch}")
+        try:
+            getattr(self, name)(branch)
+            self.check()
+        except BaseException as error:
+            error.add_note(f"after {' '.join(self.log)}")
+            raise
+
+    # -- deeds: to the archive -------------------------------------------------------------------
+
+    def new(self, branch):
+        """Write a file behind all others; some days are left for later."""
+        if self.random.random() < 0.3:
+            self.left_behind.append(self._next_day())
+        self._write(self.version(branch).place)
+
+    def late(self, branch):
+        """Write a file whose step lies between others."""
+        if self.left_behind:
+            self._write(self.version(branch).place, self.left_behind.pop(0))
+
+    def corrected(self, branch):
+        """Write a file again with other values, and mostly with the same layout."""
+        for path in self._some(branch):
+            self._write(path.parent, int(path.stem[1:]))
+
+    def touched(self, branch):
+        for path in self._some(branch):
+            self._stamp(path)
+
+    def damaged(self, branch):
+        """Put a file that is not whole."""
+        path = self.version(branch).place / f"f{self._next_day():04}.nc"
+        path.write_bytes(b"not yet" * 300)
+        self._stamp(path)
+
+    def mended(self, branch):
+        for path in self.version(branch).place.iterdir():
+            if not is_good(path):
+                self._write(path.parent, int(path.stem[1:]))
+
+    def vanished(self, branch):
+        for path in self._some(branch):
+            if sum(map(is_good, path.parent.iterdir())) > LEAST:
+                path.unlink()
+
+    # -- deeds: to the repository ----------------------------------------------------------------
+
+    def update(self, branch):
+        """The dataset becomes what its archive is."""
+        before = self.version(branch)
+        expected = self._archive(before)
+        gone = before.files.keys() - expected.files.keys()
+        new = expected.files.keys() - before.files.keys()
+        other = [n for n in before.files.keys() - gone if before.files[n] != expected.files[n]]
+
+        def call():
+            report = icevirt.update(
+                self.repo, branch=branch, vanished="remove", max_vanished="100%"
+            )
+            assert not report.bad_files
+            held = sorted(Path(each.url).name for each in report.held)
+            assert held == sorted(p.name for p in before.place.iterdir() if not is_good(p))
+            counts = report.files_added, report.files_corrected, report.files_vanished
+            assert counts in {(len(new), len(other), len(gone)), (0, 0, 0)}
+            return report
+
+        report = self.act(branch, call, expected)
+        assert self.version(branch).is_current
+        assert report.already_built or self.killed or new or other or gone or report.held
+
+    def append(self, branch):
+        """Add a file by its name; no other one is looked at."""
+        before = self.version(branch)
+        path = self._write(before.place)
+        call = lambda: icevirt.append(str(path), self.repo, commit_options={"branch": branch})  # noqa: E731
+        self.act(branch, call, replace(before, files=before.files | {path.name: taken(path)}))
+
+    def relocate(self, branch):
+        """Move the archive to a new place, or to one where it was before."""
+        before = self.version(branch)
+        known = [place for place in self.places if place != before.place]
+        if known and self.random.random() < 0.5:
+            return self.relocate_to(branch, self.random.choice(known))
+        new = self._new_place()
+        has_times = self.random.random() < 0.7
+        for path in before.place.iterdir():
+            shutil.copy2(path, new / path.name)
+            if not has_times:
+                self._stamp(new / path.name)
+        return self.relocate_to(branch, new)
+
+    def back(self, branch):
+        """Move the archive to the first place."""
+        self.relocate_to(branch, self.places[0])
+
+    def relocate_to(self, branch, new):
+        """Move to a place, or be refused where the files there are others."""
+        before = self.version(branch)
+        expected = replace(before, place=new, files=self._taken_at(new, before))
+
+        def call():
+            places = [file_url(each) for each in (before.place, new)]
+            return icevirt.relocate(
+                self.repo, before.place, new, branch=branch, authorize_virtual_chunk_access=places,
+                seed=1,
+            )  # fmt: skip
+
+        if before.is_current and all(
+            (each is not None and each.values.identical(before.files[name].values))
+            for name, each in expected.files.items()
+        ):
+            return self.act(branch, call, expected)
+        tip = self.tip(branch)
+        if None in expected.files.values():
+            with pytest.raises(errors.VerificationError, match="not at the new place"):
+                call()
+            assert self.tip(branch) == tip
+        return None
+
+    def undo(self, branch):
+        with contextlib.suppress(errors.InvalidInputError), self._passing():
+            icevirt.undo(self.repo, branch=branch)
+        if self.tip(branch) not in self.versions:  # what was there before the dataset
+            with self._passing():
+                icevirt.redo(self.repo, branch=branch)
+
+    def redo(self, branch):
+        with contextlib.suppress(errors.InvalidInputError), self._passing():
+            icevirt.redo(self.repo, branch=branch)
+
+    def branch(self, branch):
+        """Begin a branch at some version of another one."""
+        repo = icevirt.Repository.open(self.repo)
+        there = [each.id for each in repo.ancestry(branch=branch) if each.id in self.versions]
+        with self._passing():  # the clock is that of the time when it is opened
+            icevirt.Repository.open(self.repo).create_branch(
+                f"b{len(self.branches)}", self.random.choice(there)
+            )
+
+    def others_commit(self, branch):
+        """Store something in another group, by the official client."""
+        if self.ages:  # its clock cannot be set
+            return
+        self.count += 1
+        session = official(self.repo).writable_session(branch)
+        group = zarr.open_group(session.store, mode="a").require_group("notes")
+        group.require_array("n", shape=(), dtype="i4")[...] = self.count
+        session.commit("theirs")
+        self.versions[self.tip(branch)] = replace(self.version(branch, -1), notes=self.count)
+
+    def retain(self, branch):
+        """Take old versions out of the history, and delete what nothing refers to then."""
+        self.scanned.clear()  # scans that no list needs go, too
+        if self.ages:
+            with self._passing():
+                icevirt.maintain(self.repo, keep_snapshots="10D")
+        else:
+            repo = official(self.repo) if self.random.random() < 0.5 else None
+            repo = repo or icevirt.Repository.open(self.repo)
+            limit = self._newest()
+            repo.expire_snapshots(limit)
+            repo.garbage_collect(limit)
+        left = {each.name for each in Path(self.repo, "snapshots").iterdir()}
+        self.versions = {key: each for key, each in self.versions.items() if key in left}
+
+    # -- what a deed needs -----------------------------------------------------------------------
+
+    def act(self, branch, call, expected):
+        """Commit by icevirt, perhaps killed at first; the branch holds what is expected then."""
+        before = self.tip(branch)
+        if self.random.random() < self.kills:
+            self.writes_left = self.random.randrange(25)
+            with contextlib.suppress(KilledError), self._passing():
+                call()
+            self.killed += self.writes_left == 0
+            self.writes_left = None
+            self.scanned.clear()  # parts that were not finished are scanned once more
+            if self.tip(branch) != before:
+                self.versions[self.tip(branch)] = expected
+                self.check()
+        with self._passing():
+            report = call()
+        known = self.versions.setdefault(self.tip(branch), expected)
+        assert (known.place, known.notes) == (expected.place, expected.notes)
+        assert known.files == expected.files
+        return report
+
+    def tip(self, branch):
+        return icevirt.Repository.open(self.repo).lookup_branch(branch)
+
+    @property
+    def branches(self):
+        return sorted(icevirt.Repository.open(self.repo).list_branches())
+
+    def version(self, branch, at=0):
+        """Return what the tip of a branch holds, or a version before."""
+        if not at:
+            return self.versions[self.tip(branch)]
+        history = [*icevirt.Repository.open(self.repo).ancestry(branch=branch)]
+        return self.versions[history[-at].id]
+
+    def _archive(self, before):
+        """Return the version of all good files of a place."""
+        good = [path for path in sorted(before.place.iterdir()) if is_good(path)]
+        known = before.files
+        now = {
+            path.name: known[path.name]
+            if path.name in known and known[path.name].written == written(path)
+            else taken(path)
+            for path in good
+        }
+        return replace(before, files=now)
+
+    def _taken_at(self, place, before):
+        paths = {name: place / name for name in before.files}
+        return {name: taken(path) if path.exists() else None for name, path in paths.items()}
+
+    def _new_place(self):
+        place = self.folder / "disk" / f"place{len(self.places)}"
+        place.mkdir(parents=True)
+        self.places.append(place)
+        return place
+
+    def _next_day(self):
+        self.day += 1
+        return self.day
+
+    def _write(self, place, day=None):
+        """Write a file with values that no other one has."""
+        self.count += 1
+        day = day or self._next_day()
+        path = place / f"f{day:04}.nc"
+        whole = self.folder / "written.nc"
+        write_file(whole, day, self.count)
+        self._stamp(whole)
+        whole.replace(path)
+        return path
+
+    def _stamp(self, path):
+        """Give a file a time of its own: references hold whole seconds."""
+        self.count += 1
+        os.utime(path, (EPOCH + 3 * self.count,) * 2)
+
+    def _some(self, branch):
+        place = self.version(branch).place
+        return self.random.sample([p for p in sorted(place.iterdir()) if is_good(p)], 1)
+
+    def _passing(self):
+        """Let the next hours pass, in a world that ages."""
+        if not self.ages:
+            return contextlib.nullcontext()
+        self.age -= self.random.uniform(0.5, 5)
+        return days_ago(self.repo, max(self.age, 1.0))
+
+    def _newest(self):
+        return max(
+            next(icevirt.Repository.open(self.repo).ancestry(branch=each)).written_at
+            for each in self.branches
+        )
+
+    def _scan(self, task):
+        found = run_scan(task)
+        for part in task.parts:
+            for file in part.files:
+                path = Path(file.url.removeprefix("file://"))
+                key = file.url, file.last_modified
+                assert key not in self.scanned or not is_good(path), f"scanned twice: {key}"
+                self.scanned.add(key)
+        return found
+
+    def _watched(self, write):
+        """Return a write that looks at what it replaces, and kills."""
+
+        def put(storage, path, body, *args, **kwargs):
+            if self.writes_left is not None and "leases" not in path:
+                if not self.writes_left:
+                    raise KilledError
+                self.writes_left -= 1
+            there = Path(self.repo, path)
+            if not path.startswith(CHANGING) and there.is_file():
+                assert content(path, there.read_bytes()) == content(path, bytes(body)), path
+            return write(storage, path, body, *args, **kwargs)
+
+        return put
+
+    # -- what has to be true -----------------------------------------------------------------------
+
+    def check(self):
+        """Every branch reads as its files were taken, or names one that changed."""
+        for branch in self.branches:
+            assert self.tip(branch) in self.versions, branch
+            self.read(self.version(branch), branch=branch)
+        if self.random.random() < 0.2:
+            assert icevirt.check(self.repo).ok
+            key = self.random.choice([*self.versions])
+            self.read(self.versions[key], snapshot_id=key)
+
+    def read(self, version, **which):
+        problem = ""
+        try:
+            found = opened(self.repo, **which).load()
+        except errors.IcevirtError as error:
+            problem = str(error)
+        if problem:
+            assert not version.is_current, problem
+            assert file_url(version.place) in problem
+        else:
+            assert {*found.data_vars} == {"packed", "plain", "number"}
+            xr.testing.assert_equal(found, version.values[list(found.data_vars)])
+        session = official(self.repo).readonly_session(**which)
+        root = zarr.open_group(session.store, mode="r")
+        assert ("notes/n" in root) == bool(version.notes)
+        if version.notes:
+            assert root["notes/n"][...] == version.notes
+        if version.is_current and self.random.random() < 0.3:
+            theirs = xr.open_zarr(session.store, consolidated=False, chunks=None).load()
+            xr.testing.assert_equal(theirs, version.values)
+
+
+def taken(path):
+    with xr.open_dataset(path, engine="netcdf4") as found:
+        return Taken(values=found.load(), written=written(path))

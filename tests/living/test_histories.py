@@ -1,0 +1,48 @@
+"""Repositories that live: files come and change, archives move, versions go back, forth and away.
+
+The long form (`just living-histories`) makes many more programs.
+"""
+
+import os
+
+import pytest
+
+from living.living_repository import LivingRepository
+
+pytestmark = [pytest.mark.usefixtures("in_process"), pytest.mark.ci]
+
+SEEDS = int(os.environ.get("ICEVIRT_HISTORIES", "4"))
+STEPS = int(os.environ.get("ICEVIRT_HISTORY_STEPS", "12"))
+
+PROGRAMS = {
+    "a new file after undo": "relocate undo new update",
+    "an append after undo": "relocate undo append",
+    "a touched file after undo": "relocate undo touched update update new update",
+    "a corrected file after undo": "relocate undo corrected update",
+    "after undo and redo": "relocate undo touched update undo redo touched update",
+    "there and back": "relocate back new update touched update",
+    "there, back, and undo of both": "relocate back undo touched update undo corrected update",
+    "moved twice, undone twice": "relocate relocate undo undo touched update",
+    "a branch at the old place": "branch relocate new:b1 update:b1 touched:b1 update:b1",
+    "both places in turn": "branch relocate touched update touched:b1 update:b1 append append:b1",
+    "a branch that moves, too": "branch relocate relocate:b1 touched:b1 update:b1 touched update",
+    "versions before are gone": "relocate retain undo touched update retain new update",
+    "only the new place is left": "relocate new update retain touched update corrected update",
+    "a damaged file moves": "damaged update relocate update mended update undo update",
+    "others commit between": "others_commit relocate others_commit undo undo touched update",
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_a_catalog_follows_the_history(program, tmp_path, monkeypatch):
+    living = LivingRepository(tmp_path, 1, monkeypatch)
+    living.run(*program.split())
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_branch_is_what_its_files_were_whatever_happens(seed, tmp_path, monkeypatch):
+    living = LivingRepository(tmp_path, seed, monkeypatch, kills=0.25, ages=bool(seed % 2))
+    for _ in range(STEPS):
+        living.step()
+    for branch in living.branches:
+        living.run(f"update:{branch}")

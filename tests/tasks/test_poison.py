@@ -4,7 +4,6 @@
 """
 
 import json
-import lzma
 import os
 import random
 import shutil
@@ -27,7 +26,6 @@ from tasks.stub_scanner import install
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 FILES = int(os.environ.get("ICEVIRT_POISON_FILES", "200"))
-POISON = Path(__file__).parents[2] / "fixtures" / "poison"
 CHUNKS = 4  # of the variable in each good file
 
 
@@ -71,10 +69,6 @@ def said(deed):
     return lambda path: path.write_text(f"STUB {deed}")
 
 
-def unpacked(name):
-    return lambda path: path.write_bytes(lzma.decompress((POISON / f"{name}.h5.xz").read_bytes()))
-
-
 BAD = {
     "truncated": (truncated, {"corrupt"}),
     "empty": (lambda path: path.write_bytes(b""), {"corrupt"}),
@@ -85,8 +79,6 @@ BAD = {
     "hanging": (said("hang"), {"timeout"}),
     "bomb": (said("bomb"), {"oom"}),
     "gzip_bomb": (gzip_bomb, {"oom"}),
-    "library_crashes": (unpacked("crash"), {"crashed", "corrupt"}),
-    "library_hangs": (unpacked("hang"), {"timeout", "corrupt"}),
     "vanishing": (lambda path: write_good(path, 0), {"missing"}),
     "becomes_directory": (lambda path: write_good(path, 0), {"corrupt"}),
     "becomes_loop": (lambda path: write_good(path, 0), {"missing", "unreadable", "corrupt"}),

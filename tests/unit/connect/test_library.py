@@ -1,6 +1,5 @@
 """obstore after ``fork``: children start anew instead of waiting for ever."""
 
-import signal
 import subprocess
 import sys
 import textwrap
@@ -60,20 +59,3 @@ def test_a_forked_child_and_its_child_use_it(case, http_server):
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-
-
-@pytest.mark.ci
-def test_without_a_new_instance_a_child_hangs_or_crashes(http_server):
-    """Else the library could be used as it is, and all this could go."""
-    http_server.files.put("a", b"x")
-    program = textwrap.dedent(PARENT).format(first="", second="", third="used(obstore())")
-    program = program.replace("alarm(30)", "alarm(3)").replace(
-        "child(both)", "import obstore as old; child(lambda: used(old))"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", program, http_server.url],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "the child ended with -14" in ran.stderr or ran.returncode == -signal.SIGSEGV

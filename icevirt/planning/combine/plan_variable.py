@@ -76,12 +76,13 @@ def planned(
     """
     if not member.axes:
         _refuse_unequal(facts, member, cells, spec, limits.get(member.path))
-    share = _share(facts, member, gap, recoded=times is not None)
+    repeats = _repeats(member, given)
+    share = _share(facts, member, gap, as_stored=times is None and not repeats)
     rows = member.rows[share.of]
     schema = _with_attributes(facts, member, spec)
     schema = schema if gap is None else gap.readable(schema)
     edges = _edges(member, share)
-    made = _decision(facts, member, share, spec, times, given)
+    made = _decision(facts, member, share, spec, times, given, repeats)
     if made is not None:
         share, edges = replace(share, mode=ArrayMode.concat), list(made.edges)
         fill = made.hybrid.target.fill_value if gap is None else schema.fill_value
@@ -127,6 +128,16 @@ def planned(
     return array if steps is None else _given(array, steps)
 
 
+def _repeats(member: CombinedVariable, given: Sequence[str]) -> tuple[str, ...]:
+    """Return the dimensions that an array was given along which a file has several steps."""
+    lengths = member.lengths
+    return tuple(
+        axis.dimension
+        for at, axis in enumerate(member.along)
+        if axis.dimension in given and (lengths[:, at] > 1).any()
+    )
+
+
 def _of(said: NDArray[np.bool_], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
     """Return what is said of some rows; what is said of all alike goes on taking no room."""
     return np.broadcast_to(said[0], len(rows)) if said.strides == (0,) else said[rows]
@@ -139,6 +150,7 @@ def _decision(  # noqa: PLR0917 - the facts of one array
     spec: CombineSpec,
     times: Recoding | None,
     given: Sequence[str],
+    repeats: Sequence[str],
 ) -> Decision | None:
     """Return how the array is made of references and stored chunks, where it is of both."""
     if not share.axes or steps_of_label(member) is not None:
@@ -155,10 +167,10 @@ def _decision(  # noqa: PLR0917 - the facts of one array
     )
     if made is None:
         return None
-    if (share.lengths[:, : len(given)] > 1).any():
+    if repeats:
         raise CombineError(
             f"{member.path} would be repeated for several steps of a file along "
-            f"{', '.join(map(repr, given))}, so its values would have to be stored: "
+            f"{', '.join(map(repr, repeats))}, so its values would have to be stored: "
             f"{made.hybrid.why}",
             fixes=[drop_fix(facts.arrays, member.rows, f"the dataset lacks {member.path}")],
             do=f"You can also leave {member.path} out of data_vars, or build the files that differ"
@@ -241,9 +253,13 @@ def _share(
     member: CombinedVariable,
     gap: Gap | None,
     *,
-    recoded: bool,
+    as_stored: bool,
 ) -> _Share:
-    """Return where the files' shares begin; all files of a cell begin at one place."""
+    """Return where the files' shares begin; all files of a cell begin at one place.
+
+    ``as_stored`` says whether the dataset holds the values of each file as the file does: none is
+    recoded, or repeated for several steps.
+    """
     shape = first = member.sizes[int(member.size[0])].tolist()
     if not member.axes:
         nowhere = np.zeros((1, 0), np.int64)
@@ -271,10 +287,9 @@ def _share(
         shape[member.axes[at]] = total
     for ragged, length in zip(member.ragged, member.full, strict=True):
         shape[ragged] = length
-    # also the only file that is left may count time otherwise than the dataset; many values of a
-    # single file are cut as those of several are, so that more can follow
+    # many values of a single file are cut as those of several are, so that more can follow
     few = 8 * math.prod(shape) <= JOINED_CHUNK_BYTES
-    alone = len(of) == 1 and not recoded and shape == first and few
+    alone = len(of) == 1 and as_stored and shape == first and few
     skips = held = None
     if facts.cuts is not None:
         names = [axis.dimension for axis in member.along]

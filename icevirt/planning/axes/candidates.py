@@ -25,9 +25,13 @@ _GROWS = re.compile(r"^(t|nt|n?times?|.*time.*|steps?|records?|n?rec|dates?|days
 class _Dimension:
     """What the arrays say of a dimension."""
 
-    lengths: set[int] = field(default_factory=set)  # of its coordinate
-    has_coordinate: bool = False
+    lengths: dict[str, set[int]] = field(default_factory=dict)  # of its coordinates, by path
     has_times: bool = False  # a variable of times lies along it alone
+
+    @property
+    def has_coordinate(self) -> bool:
+        """Whether a file holds its labels."""
+        return bool(self.lengths)
 
 
 def _dimensions(facts: CatalogFacts) -> dict[str, _Dimension]:
@@ -50,8 +54,8 @@ def _dimensions(facts: CatalogFacts) -> dict[str, _Dimension]:
         if len(schema.dimension_names) == 1 and (own := schema.dimension_names[0]):
             found[own].has_times |= units_of(schema.attributes.values) is not None
             if name == own:
-                found[own].has_coordinate = True
-                found[own].lengths.update(json.loads(arrays.shape.values[shape]))
+                held = found[own].lengths.setdefault(arrays.path.values[path], set())
+                held.update(json.loads(arrays.shape.values[shape]))
     return found
 
 
@@ -107,5 +111,7 @@ def _in_all_files(facts: CatalogFacts, name: str) -> bool:
 def other_grids(facts: CatalogFacts) -> Iterator[str]:
     """Yield which dimensions have other lengths in other files, in words."""
     for name, each in sorted(_dimensions(facts).items()):
-        if len(each.lengths) > 1:
-            yield f"{name} ({', '.join(map(str, sorted(each.lengths)))})"
+        # groups have a dimension each, whose lengths need not agree
+        unlike = next((held for held in each.lengths.values() if len(held) > 1), None)
+        if unlike is not None:
+            yield f"{name} ({', '.join(map(str, sorted(unlike)))})"

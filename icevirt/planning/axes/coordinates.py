@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,34 +80,57 @@ def coordinate_of(
 
     None where no group has labels for it in all of these files, all numbers or all texts.
     """
-    arrays, labels = facts.arrays, facts.arrays.labels
-    path_of = arrays.path.codes[labels.row]
-    kinds = np.array([np.dtype(kind).kind for kind in labels.dtype.values])
-    found: dict[str, NDArray[np.integer]] = {}
-    for code in arrays.path.used(path_of).tolist() if len(files) else ():
-        path = arrays.path.values[code]
-        if paths.name(path) != dimension:
-            continue
-        places = np.flatnonzero(path_of == code)
-        place = np.full(len(facts.files), -1, np.min_scalar_type(-len(labels.row) - 1))
-        place[arrays.file[labels.row[places]]] = places
-        mine = place[files]
-        if (mine < 0).any():
-            continue
-        held = set(kinds[labels.dtype.used(labels.dtype.codes[mine])].tolist())
-        if held <= set(_NUMBERS) or held <= set(_TEXTS):
-            found[path] = mine
+    held = ((path, place[files]) for path, place in _places(facts, dimension) if len(files))
+    found = {
+        path: mine for path, mine in held if not (mine < 0).any() and _is_of_one_kind(facts, mine)
+    }
     if not found:
         return None
     path = min(found, key=lambda path: (path.count("/"), path))
-    schemas = arrays.schema.codes[labels.row[found[path]]]
+    return _coordinate(facts, path, found[path])
+
+
+def coordinates_of_groups(
+    facts: CatalogFacts, dimension: str
+) -> Iterator[tuple[Coordinate, NDArray[np.int64]]]:
+    """Yield the coordinate of each group that has one, with the files that hold its labels."""
+    for path, place in _places(facts, dimension):
+        files = np.flatnonzero(place >= 0)
+        mine = place[files]
+        if _is_of_one_kind(facts, mine):
+            yield _coordinate(facts, path, mine), files
+
+
+def _places(facts: CatalogFacts, dimension: str) -> Iterator[tuple[str, NDArray[np.integer]]]:
+    """Yield paths of coordinates and the place of each file's labels; -1 where a file has none."""
+    arrays, labels = facts.arrays, facts.arrays.labels
+    path_of = arrays.path.codes[labels.row]
+    for code in arrays.path.used(path_of).tolist():
+        if paths.name(arrays.path.values[code]) == dimension:
+            places = np.flatnonzero(path_of == code)
+            place = np.full(len(facts.files), -1, np.min_scalar_type(-len(labels.row) - 1))
+            place[arrays.file[labels.row[places]]] = places
+            yield arrays.path.values[code], place
+
+
+def _is_of_one_kind(facts: CatalogFacts, places: NDArray[np.integer]) -> bool:
+    """Say whether labels at some places are all numbers or all texts."""
+    dtype = facts.arrays.labels.dtype
+    held = {np.dtype(dtype.values[code]).kind for code in dtype.used(dtype.codes[places]).tolist()}
+    return held <= {*_NUMBERS} or held <= {*_TEXTS}
+
+
+def _coordinate(facts: CatalogFacts, path: str, places: NDArray[np.integer]) -> Coordinate:
+    """Return a coordinate, given the places of the labels of some files."""
+    arrays, labels = facts.arrays, facts.arrays.labels
+    schemas = arrays.schema.codes[labels.row[places]]
     attributes = {
         code: ArraySchema.loads(arrays.schema.values[code]).attributes
         for code in arrays.schema.used(schemas).tolist()
     }
     # an offset that all files have moves all labels alike
     shifted = len({repr(each.values.get("add_offset", 0)) for each in attributes.values()}) > 1
-    values, missing = _decoded(labels, found[path], schemas, attributes, shifted=shifted)
+    values, missing = _decoded(labels, places, schemas, attributes, shifted=shifted)
     meant = {code: _meaning(each) for code, each in attributes.items()}
     number = {each: at for at, each in enumerate(dict.fromkeys(meant.values()))}
     if len(number) > 1:  # numbers that are equal are no equal labels

@@ -25,6 +25,7 @@ from icevirt.planning.axes.file_order import Runs
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.axes.overlaps import FileLabels, FilePieces, labels_of, merged, pieces_of
 from icevirt.planning.axes.placement import data_along, numbered
+from icevirt.planning.groups.group_order import refuse_other_duplicates
 from icevirt.planning.remedies import choose, fix, leave_out
 
 _SHOWN = 5  # files in a message
@@ -70,8 +71,9 @@ def settled(
         new: Where files lie along dimensions that they do not have.
 
     Raises:
-        CombineError: A rule is given, and nothing says which files hold the same steps; or files of
-            one step lie beside each other along a further dimension.
+        CombineError: A rule is given, and nothing says which files hold the same steps, or groups
+            of files say otherwise; or files of one step lie beside each other along a further
+            dimension.
     """
     everything = np.arange(len(facts.files))
     found = {name: labels_of(facts, name) for name in dimensions}
@@ -104,6 +106,8 @@ def settled(
     rows = np.flatnonzero(kept)
     left_out = _left_out(facts, pieces, best, rows)
     cuts = tuple(_cuts(facts, pieces, rows, known))
+    if left_out or cuts:
+        refuse_other_duplicates(facts, known)
     if not pieces.skip:
         return ResolvedDuplicates(kept=rows, left_out=left_out)
     joined = merged(pieces.take(rows))

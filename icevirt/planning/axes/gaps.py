@@ -23,10 +23,11 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
 from icevirt.model.json import JSON
-from icevirt.planning.axes.placement import AxisPlacement
+from icevirt.planning.axes.placement import NOWHERE
 from icevirt.planning.axes.regular_axes import AxisSteps
 from icevirt.planning.combine.options import Missing
 from icevirt.planning.combine.variables import CombinedVariable
+from icevirt.planning.groups.dimension_scopes import ABSENT, DimensionScopes
 from icevirt.planning.remedies import drop_fixes, fix, listed
 from icevirt.planning.times.units import missing_of
 
@@ -74,7 +75,7 @@ def find(
         CombineError: There are some, and they were not asked to be reserved, or cannot be.
     """
     found, refused, wrong = {}, [], []
-    lengths = _CellLengths(facts, members)
+    lengths = _CellLengths(facts)
     for member in members:
         counts = tuple(axis.count for axis in member.along)
         there = _places(member, counts)
@@ -174,27 +175,27 @@ def _without(facts: CatalogFacts, gone: Sequence[CombinedVariable]) -> list[Fix]
 
 
 class _CellLengths:
-    """The length of each cell along the axes of a group, which all arrays of the group know."""
+    """The length of each cell along axes, which all arrays that share the dimension know."""
 
-    def __init__(self, facts: CatalogFacts, members: Sequence[CombinedVariable]) -> None:
+    def __init__(self, facts: CatalogFacts) -> None:
         self._facts = facts
-        self._groups: dict[str, list[CombinedVariable]] = {}
-        for each in members:
-            self._groups.setdefault(paths.parent(each.path), []).append(each)
-        self._known: dict[tuple[str, AxisPlacement], NDArray[np.int64]] = {}
+        self._known: dict[str, DimensionScopes] = {}
 
     def of(self, member: CombinedVariable) -> tuple[NDArray[np.int64], ...]:
-        """Return the length of each cell: the member's own, else that of its group's others."""
+        """Return the length of each cell: the member's own, else that of its file's dimension."""
         return tuple(self._along(member, at) for at in range(len(member.along)))
 
     def _along(self, member: CombinedVariable, at: int) -> NDArray[np.int64]:
-        axis, group = member.along[at], paths.parent(member.path)
-        known = self._known.get((group, axis))
-        if known is None:
-            known = self._known[group, axis] = self._of_group(group, axis)
-        lengths = known.copy()
-        _put(lengths, member, at)
-        unknown = np.flatnonzero(lengths < 0)
+        axis = member.along[at]
+        if axis.dimension not in self._known:
+            self._known[axis.dimension] = DimensionScopes.of(self._facts, axis.dimension)
+        scopes = self._known[axis.dimension]
+        held = scopes.lengths[scopes.owner[paths.parent(member.path)]]
+        lengths = np.full(axis.count, ABSENT, np.int64)
+        there = np.flatnonzero((held != ABSENT) & (axis.cell != NOWHERE))
+        lengths[axis.cell[there]] = held[there]
+        lengths[member.cell[:, at]] = member.lengths[:, at]
+        unknown = np.flatnonzero(lengths == ABSENT)
         if len(unknown):
             raise CombineError(
                 f"the number of steps of {member.path} that are missing in a file is unknown",
@@ -204,18 +205,6 @@ class _CellLengths:
                 file=self._facts.files.url[int(np.argmax(axis.cell == unknown[0]))],
             )
         return lengths
-
-    def _of_group(self, group: str, axis: AxisPlacement) -> NDArray[np.int64]:
-        lengths = np.full(axis.count, -1, np.int64)
-        for each in self._groups[group]:
-            if axis in each.along:
-                _put(lengths, each, each.along.index(axis))
-        return lengths
-
-
-def _put(lengths: NDArray[np.int64], member: CombinedVariable, at: int) -> None:
-    """Put the lengths of an array's cells along one of its axes where the cells are."""
-    lengths[member.cell[:, at]] = member.along_axes(member.axes[at : at + 1])[:, 0]
 
 
 def steps_of_label(member: CombinedVariable) -> AxisSteps | None:

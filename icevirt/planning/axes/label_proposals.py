@@ -26,7 +26,8 @@ from icevirt.planning.axes.name_patterns import NamePattern, readable_paths
 from icevirt.planning.axes.name_proposals import date_patterns, field_patterns, relative
 from icevirt.planning.axes.new_dimensions import NewDimension, new_dimension
 from icevirt.planning.axes.placement import along, files_along
-from icevirt.planning.axes.relabeled_steps import relabeled, steps_along
+from icevirt.planning.axes.relabeled_steps import relabeled
+from icevirt.planning.groups.dimension_scopes import DimensionScopes, lengths_along
 from icevirt.planning.remedies import EVERY, fix
 from icevirt.planning.times.units import parse, units_of
 
@@ -296,12 +297,13 @@ class _Look:
         return name not in self._taken or name in self._one_step
 
     def _is_ragged(self, name: str) -> bool:
-        steps = steps_along(self._facts, name)
-        has_labels = any(paths.name(path) == name for path in self._facts.arrays.path.values)
-        return not has_labels and len(np.unique(steps[steps > 0])) > 1
+        if any(paths.name(path) == name for path in self._facts.arrays.path.values):
+            return False
+        scopes = DimensionScopes.of(self._facts, name)
+        return any(len(np.unique(each[each > 0])) > 1 for each in scopes.lengths.values())
 
     def _has_one_step(self, name: str) -> bool:
-        return int(steps_along(self._facts, name).max()) == 1
+        return int(lengths_along(self._facts.arrays, name).of_kind.max()) == 1
 
     def _is_time(self, name: str) -> bool:
         """Say whether a dimension is one of time, by its name or the units of its coordinate."""

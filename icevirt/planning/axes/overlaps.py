@@ -18,7 +18,7 @@ from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, Labels, Ste
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.model.strings import gather
-from icevirt.planning.axes.coordinates import coordinate_of
+from icevirt.planning.axes.coordinates import Coordinate, coordinate_of
 from icevirt.planning.axes.file_order import Keys
 from icevirt.planning.axes.placement import files_along, numbered
 from icevirt.planning.remedies import leave_out
@@ -42,10 +42,13 @@ def labels_of(facts: CatalogFacts, dimension: str) -> FileLabels | None:
     """Return the labels of files along a dimension; None where there are none."""
     there = files_along(facts, dimension)
     found = coordinate_of(facts, dimension, there)
-    if found is None:
-        return None
+    return None if found is None else labels_by(found, there, len(facts.files))
+
+
+def labels_by(found: Coordinate, there: NDArray[np.int64], files: int) -> FileLabels:
+    """Return the labels of some of all files, given their coordinate."""
     keys = found.keys()
-    column, row = (np.full(len(facts.files), -1, np.int64) for _ in range(2))
+    column, row = (np.full(files, -1, np.int64) for _ in range(2))
     gone = np.concatenate([[0], np.cumsum(keys.missing)])[keys.runs.starts]
     known = (keys.runs.lengths > 0) & (np.diff(gone) == 0)
     column[there] = np.where(known, keys.runs.numbers(), -1)

@@ -9,7 +9,7 @@ share of an array is a box.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.indices import are_all
-from icevirt.planning.axes.coordinates import coordinate_of
+from icevirt.planning.axes.coordinates import Coordinate, coordinate_of
 from icevirt.planning.axes.date_labels import shown_labels
 from icevirt.planning.axes.file_order import order_files
 from icevirt.planning.axes.regular_axes import AxisSteps, steps_of, without_spacing
@@ -46,6 +46,7 @@ class AxisPlacement:
     names: Sequence[Any] | NDArray[Any] = ()  # (count,) what people call a cell; empty: nothing
     attributes: Attributes | None = None  # of the names, where these are raw values
     is_new: bool = False  # no file has the dimension
+    coordinate: str = ""  # path of the one whose labels place the files
     steps: AxisSteps | None = None  # where cells lie, if a person said how far apart steps are
 
     @property
@@ -67,6 +68,8 @@ class Placement:
 
     axes: tuple[AxisPlacement, ...]
     rows: NDArray[np.int64]  # the files in the order of the dataset; files without a cell come last
+    of_groups: Mapping[tuple[str, str], AxisPlacement] = field(default_factory=dict)
+    """Other cells of files, by group and dimension: those of a dimension of the group's own."""
 
     @classmethod
     def of(cls, axes: Sequence[AxisPlacement], files: int) -> Placement:
@@ -76,6 +79,15 @@ class Placement:
             keys = []
         rows = np.lexsort(keys[::-1]) if keys else np.arange(files)
         return cls(axes=tuple(axes), rows=rows.astype(np.int64, copy=False))
+
+    def along(self, path: str, names: Sequence[str | None]) -> tuple[AxisPlacement, ...]:
+        """Return where files lie along the dimensions of an array, given its path and these."""
+        group = paths.parent(path)
+        return tuple(
+            self.of_groups.get((group, axis.dimension), axis)
+            for axis in self.axes
+            if axis.dimension in names
+        )
 
     @property
     def place(self) -> NDArray[np.int64]:
@@ -87,7 +99,8 @@ class Placement:
     def alike(self, other: Placement) -> bool:
         """Say whether files have equal cells, whatever these are called."""
         return (
-            np.array_equal(self.rows, other.rows)
+            not (self.of_groups or other.of_groups)
+            and np.array_equal(self.rows, other.rows)
             and len(self.axes) == len(other.axes)
             and all(
                 (one.dimension, one.count) == (two.dimension, two.count)
@@ -192,13 +205,38 @@ def _in_order(facts: CatalogFacts, dimension: str) -> AxisPlacement:
 def _by_labels(
     facts: CatalogFacts, dimension: str, *, alone: bool, spacing: str | float | None
 ) -> AxisPlacement:
-    """Place files by the values of the coordinate, at equal steps where a spacing is given."""
+    """Place files by the values of the coordinate of one group."""
     there = files_along(facts, dimension)
     if len(facts.files) == 1 and spacing is None:
         return _in_order(facts, dimension)
     found = coordinate_of(facts, dimension, there)
     if found is None and not alone:
         raise _unknown_positions(dimension)
+    return placed_by(facts, dimension, there, found, alone=alone, spacing=spacing)
+
+
+def placed_by(
+    facts: CatalogFacts,
+    dimension: str,
+    there: NDArray[np.int64],
+    found: Coordinate | None,
+    *,
+    alone: bool,
+    spacing: str | float | None,
+) -> AxisPlacement:
+    """Place some files by the labels of a coordinate, at equal steps where a spacing is given.
+
+    Args:
+        facts: Of all files.
+        dimension: Along which they are placed.
+        there: Which files these are.
+        found: Their labels; None leaves the files in the order given.
+        alone: Whether files are placed along no other dimension.
+        spacing: How far apart steps are.
+
+    Raises:
+        CombineError: Labels are missing (NaN), repeat, or the files' ranges overlap.
+    """
     keys = None if found is None else found.keys()
     groups = np.arange(len(there)) if keys is None else keys.runs.numbers()
     firsts = distinct_firsts(groups)[1]
@@ -231,6 +269,7 @@ def _by_labels(
         reason=order.reason,
         names=names,
         attributes=None if found is None else found.attributes,
+        coordinate="" if found is None else found.path,
         steps=steps,
     )
 

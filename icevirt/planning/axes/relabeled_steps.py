@@ -6,20 +6,19 @@ know better. It is what ``preprocess=lambda ds: ds.assign_coords(time=[...])`` d
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.planning.axes.new_dimensions import Labels, NewDimension, labelled, variable_of
-from icevirt.planning.axes.placement import NOWHERE, along, files_along
+from icevirt.planning.axes.placement import NOWHERE, files_along
+from icevirt.planning.groups.dimension_scopes import lengths_along
 from icevirt.planning.remedies import scan_fix
 from icevirt.planning.times.units import bounds_of
 
@@ -52,26 +51,9 @@ def relabeled(
     return without, replace(made, cell=cells, count=len(used), values=values, is_new=False)
 
 
-def steps_along(facts: CatalogFacts, name: str) -> NDArray[np.int64]:
-    """Return how many steps each array has along a dimension; 0 where it lacks the dimension."""
-    arrays = facts.arrays
-    rows = np.flatnonzero(along(facts, name))
-    count = np.int64(len(arrays.shape.values))
-    key = arrays.schema.codes[rows].astype(np.int64) * count + arrays.shape.codes[rows]
-    kinds, kind = np.unique(key, return_inverse=True)
-    lengths = []
-    for each in kinds.tolist():
-        schema, shape = divmod(each, int(count))
-        names = ArraySchema.loads(arrays.schema.values[schema]).dimension_names
-        lengths.append(json.loads(arrays.shape.values[shape])[names.index(name)])
-    steps = np.zeros(len(arrays.file), np.int64)
-    steps[rows] = np.array(lengths, np.int64)[kind]
-    return steps
-
-
 def _refuse_several(facts: CatalogFacts, name: str) -> None:
-    steps = steps_along(facts, name)
-    several = np.flatnonzero(steps > 1)
+    steps = lengths_along(facts.arrays, name)
+    several = np.flatnonzero(steps.astype(np.int64) > 1)
     if len(several):
         row = int(several[0])
         raise CombineError(

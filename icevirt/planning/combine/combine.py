@@ -35,6 +35,7 @@ from icevirt.planning.combine.stacking import coordinate
 from icevirt.planning.combine.unlike_files import refuse_counts_within_files
 from icevirt.planning.combine.variables import CombinedVariable, members_of, placed
 from icevirt.planning.containers import containers_for
+from icevirt.planning.groups.group_order import describe_groups
 from icevirt.planning.partial.storage_cost import describe_storage as describe_hybrids
 from icevirt.planning.partial.storage_cost import refuse_expensive
 from icevirt.planning.schedule.manifest_units import split_rules
@@ -103,6 +104,7 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         split_rules=split_rules_of(arrays),
         notes=(
             *(axis.reason for axis in cells.axes if axis.reason),
+            *describe_groups(cells),
             *(a.steps.describe(a.dimension) for a in cells.axes if a.has_gaps and a.steps),
             *describe_axes(dimensions),
             *describe_recodings(times),

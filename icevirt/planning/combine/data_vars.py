@@ -25,6 +25,7 @@ from icevirt.errors import CombineError, Fix, InvalidInputError, OverlapError
 from icevirt.model import paths
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.axes.placement import AxisPlacement
+from icevirt.planning.combine.dimension_lengths import distinct
 from icevirt.planning.remedies import fix, listed, of_arguments, scan_fix
 from icevirt.planning.times.units import units_of
 
@@ -248,9 +249,9 @@ class Declared:
 
 def variables_of(facts: CatalogFacts) -> Iterator[tuple[str, ArraySchema]]:
     """Yield each path with each schema that files have it in, once."""
-    arrays, count = facts.arrays, len(facts.arrays.schema.values)
-    pairs = np.unique(arrays.path.codes.astype(np.int64) * count + arrays.schema.codes)
-    for path, code in (divmod(pair, count) for pair in pairs.tolist()):
+    arrays = facts.arrays
+    pairs = (each.tolist() for each in distinct((arrays.path, arrays.schema)))
+    for path, code in zip(*pairs, strict=True):
         yield arrays.path.values[path], ArraySchema.loads(arrays.schema.values[code])
 
 

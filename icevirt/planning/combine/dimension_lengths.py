@@ -20,6 +20,7 @@ from icevirt.archive.joining import is_character
 from icevirt.archive.kinds import joint
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
+from icevirt.planning.groups.dimension_scopes import DimensionScopes
 
 
 def _of_texts(schemas: Iterable[ArraySchema]) -> frozenset[str]:
@@ -68,7 +69,7 @@ def dimensions_of_texts(arrays: Iterable[tuple[Sequence[str | None], bool]]) -> 
 class FullLengths:
     """How long padded dimensions are in the dataset, and which of them count characters."""
 
-    lengths: Mapping[tuple[str, str], int]  # by group and name
+    lengths: Mapping[tuple[str, str], int]  # by group of the arrays and name
     texts: frozenset[str]
 
     @classmethod
@@ -88,7 +89,7 @@ class FullLengths:
             for name, length in zip(names, shape, strict=True):
                 if name in wanted and name is not None:
                     lengths[group, name] = max(length, lengths.get((group, name), 0))
-        return cls(lengths=lengths, texts=texts)
+        return cls(lengths=_of_owners(facts, lengths), texts=texts)
 
     def of_array(self, path: str, names: Sequence[str | None]) -> dict[int, int]:
         """Return the lengths of an array's padded axes, by axis."""
@@ -98,6 +99,22 @@ class FullLengths:
             for axis, name in enumerate(names)
             if name is not None and (group, name) in self.lengths
         }
+
+
+def _of_owners(
+    facts: CatalogFacts, lengths: Mapping[tuple[str, str], int]
+) -> dict[tuple[str, str], int]:
+    """Return the lengths of dimensions by group, where groups share some."""
+    found = dict(lengths)
+    groups: dict[str, list[str]] = {}
+    for group, name in lengths:
+        groups.setdefault(name, []).append(group)
+    for name, several in groups.items():
+        if len(several) > 1:
+            scopes = DimensionScopes.of(facts, name)
+            for group in several:
+                found[group, name] = int(scopes.lengths[scopes.owner[group]].max())
+    return found
 
 
 def with_texts_alike(facts: CatalogFacts) -> CatalogFacts:

@@ -33,6 +33,7 @@ from icevirt.planning.combine.dimension_lengths import with_texts_alike
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.stacking import stacked
 from icevirt.planning.edits.renames import LabelEdits
+from icevirt.planning.groups.group_order import with_groups
 from icevirt.planning.remedies import drop_fixes, fix, listed
 from icevirt.planning.times.recoding import recode_times
 
@@ -114,7 +115,8 @@ class PreparedFacts:
         if self.nest is not None:
             for at, name in enumerate(spec.concat_dim):
                 known.setdefault(name, placed_axis(self.facts, name, self.nest[:, at]))
-        return place_files(self.facts, spec.concat_dim, known, spec.spacing)
+        cells = place_files(self.facts, spec.concat_dim, known, spec.spacing)
+        return with_groups(self.facts, cells, known, spec.spacing)
 
 
 def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:

@@ -26,6 +26,7 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.combine.data_vars import Declared
+from icevirt.planning.groups.dimension_scopes import ABSENT, DimensionScopes
 from icevirt.planning.remedies import scan_fix
 
 _TEXT: tuple[JSON, ...] = ({"name": "vlen-utf8"},)
@@ -47,7 +48,7 @@ def stacked(
     schemas, shapes = list(arrays.schema.values), list(arrays.shape.values)
     schema_codes, shape_codes = (c.codes.astype(np.int32) for c in (arrays.schema, arrays.shape))
     times = np.ones(len(arrays.file), np.int64)
-    lengths = _Lengths(facts, declared.schemas)
+    lengths = _Lengths(facts)
     known: dict[tuple[int, tuple[str, ...]], int] = {}
     given: dict[str, tuple[str, ...]] = {}
     for code, path in enumerate(arrays.path.values):
@@ -99,49 +100,40 @@ def _repeated(arrays: ArrayColumns, times: NDArray[np.int64]) -> ArrayColumns:
 class _Lengths:
     """How many steps each file has along dimensions: one along those that no file has."""
 
-    def __init__(self, facts: CatalogFacts, schemas: Sequence[ArraySchema]) -> None:
-        self._facts, self._schemas = facts, schemas
-        self._known: dict[str, NDArray[np.int64] | None] = {}
+    def __init__(self, facts: CatalogFacts) -> None:
+        self._facts = facts
+        self._known: dict[str, DimensionScopes] = {}
 
     def of(self, rows: NDArray[np.integer], names: Sequence[str], path: str) -> NDArray[np.int64]:
         """Return the lengths of the files of some rows, shape (rows, names)."""
         files = self._facts.arrays.file[rows]
         found = np.ones((len(rows), len(names)), np.int64)
         for at, name in enumerate(names):
-            if (lengths := self._along(name)) is None:
+            if name not in self._known:
+                self._known[name] = DimensionScopes.of(self._facts, name)
+            if (lengths := self._known[name].seen_from(paths.parent(path))) is None:
                 continue
             found[:, at] = lengths[files]
             if (found[:, at] < 0).any():
-                raise CombineError(
-                    f"a file holds {path} but no variable along {name!r}, so its steps are unknown",
-                    do=f"Leave {path} out of data_vars along {name!r}, or leave the file out.",
-                    variable=path,
-                    file=self._facts.files.url[int(files[int(np.argmin(found[:, at]))])],
-                )
+                raise self._unknown(path, name, int(files[int(np.argmin(found[:, at]))]))
         return found
 
-    def _along(self, name: str) -> NDArray[np.int64] | None:
-        """Return each file's length along a dimension, -1 where it has none; None: none has it."""
-        if name not in self._known:
-            self._known[name] = self._looked_up(name)
-        return self._known[name]
-
-    def _looked_up(self, name: str) -> NDArray[np.int64] | None:
-        arrays = self._facts.arrays
-        axis = [
-            each.dimension_names.index(name) if name in each.dimension_names else -1
-            for each in self._schemas
-        ]
-        at = np.array(axis, np.int64)[arrays.schema.codes]
-        rows = np.flatnonzero(at >= 0)
-        if not len(rows):
-            return None
-        shapes = [json.loads(text) for text in arrays.shape.values]
-        most = max(map(len, shapes))
-        table = np.array([[*shape, *[0] * (most - len(shape))] for shape in shapes], np.int64)
-        found = np.full(len(self._facts.files), -1, np.int64)
-        found[arrays.file[rows]] = table[arrays.shape.codes[rows], at[rows]]
-        return found
+    def _unknown(self, path: str, name: str, file: int) -> CombineError:
+        of_groups = {
+            group: int(lengths[file])
+            for group, lengths in self._known[name].lengths.items()
+            if lengths[file] != ABSENT
+        }
+        return CombineError(
+            f"{path} cannot get the dimension {name!r}: groups of a file have one each, of other"
+            " lengths, and none of them holds the variable"
+            if of_groups
+            else f"a file holds {path} but no variable along {name!r}, so its steps are unknown",
+            do=f"Leave {path} out of data_vars along {name!r}, or leave the file out.",
+            variable=path,
+            file=self._facts.files.url[file],
+            **({"lengths": of_groups} if of_groups else {}),
+        )
 
 
 def _with_axes(schema: ArraySchema, names: tuple[str, ...], path: str) -> ArraySchema:

@@ -128,8 +128,7 @@ def members_of(
 def placed(member: CombinedVariable, cells: Placement) -> CombinedVariable:
     """Return an array of files in equal cells, with the labels and reasons of these."""
     names = [axis.dimension for axis in member.along]
-    along = tuple(axis for axis in cells.axes if axis.dimension in names)
-    return replace(member, along=along)
+    return replace(member, along=cells.along(member.path, names))
 
 
 def _sharing(before: CombinedVariable | None, member: CombinedVariable) -> CombinedVariable:
@@ -197,7 +196,7 @@ def _member(  # noqa: PLR0917 - the facts of one array
     full: FullLengths,
 ) -> CombinedVariable:
     names = schemas[int(facts.arrays.schema.codes[rows[0]])].dimension_names
-    along = tuple(axis for axis in cells.axes if axis.dimension in names)
+    along = cells.along(path, names)
     axes = tuple(_axis(path, names, axis.dimension) for axis in along)
     files = facts.arrays.file[rows]
     cell = (

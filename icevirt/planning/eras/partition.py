@@ -20,6 +20,7 @@ from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.planning.axes.gaps import can_reserve
 from icevirt.planning.axes.placement import NOWHERE, Placement, as_given
+from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.combine.variables import by_path
@@ -105,16 +106,13 @@ def _cells(prepared: PreparedFacts, spec: CombineSpec) -> tuple[Placement, bool]
 
 def comparable(facts: CatalogFacts, dimension: str) -> bool:
     """Say whether labels of all files count alike, so that they can be put into an order."""
-    arrays = facts.arrays
-    codes = [code for code, path in enumerate(arrays.path.values) if paths.name(path) == dimension]
-    used = np.unique(arrays.schema.codes[np.isin(arrays.path.codes, codes)]).tolist()
-    different = {
-        tuple(str(attributes.get(name)) for name in ("units", "calendar", "add_offset"))
-        for attributes in (
-            ArraySchema.loads(arrays.schema.values[code]).attributes.values for code in used
-        )
-    }
-    return len(different) < 2
+    different: dict[str, set[tuple[str, ...]]] = {}
+    for path, schema in variables_of(facts):
+        if paths.name(path) == dimension:
+            attributes = schema.attributes.values
+            said = tuple(str(attributes.get(n)) for n in ("units", "calendar", "add_offset"))
+            different.setdefault(path, set()).add(said)
+    return all(len(each) < 2 for each in different.values())
 
 
 def _places(cells: Placement, files: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

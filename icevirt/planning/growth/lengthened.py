@@ -145,7 +145,10 @@ def steps_behind(prepared: PreparedFacts, spec: CombineSpec, ends: int) -> int |
     """
     if not spec.spacing:
         return None
-    (axis,) = prepared.cells(spec).axes
+    cells = prepared.cells(spec)
+    (axis,) = cells.axes
+    if cells.of_groups:
+        raise OtherwiseError("groups have steps of their own")
     if axis.steps is None:
         return None
     is_new = np.zeros(axis.count, np.bool_)

@@ -89,12 +89,30 @@ def test_the_length_of_a_missing_step_comes_from_other_variables():
     assert made["u"].values[:, 0].tolist() == [0, -9, -9, -9, 4]
 
 
+def test_the_length_of_a_missing_step_comes_from_the_group_above_that_has_the_dimension():
+    files = [step("a", 0.0, **{"/g/u": u(0)}), step("b", 1.0, 2.0)]
+    made = shown(plan(files, missing="reserve"), files)
+    assert made["g/u"].values[:, 0].tolist() == [0, -9, -9]
+
+
 def test_a_step_of_unknown_length_is_refused():
-    """Of variables in another group."""
-    one = {"/g/u": u(0), "/g/time": coord("time", [0.0])}
+    """Of a variable whose group has a dimension of its own, by its length, and no labels."""
+    one = {"/g/u": data(("time", "x"), np.zeros((2, 3), "f4"), attrs=MISSING, fill=-9.0)}
     files = [step("a", 0.0, **one), step("b", 1.0, 2.0)]
     with pytest.raises(CombineError, match="number of steps of /g/u that are missing"):
         plan(files, missing="reserve")
+
+
+def test_a_file_without_a_group_that_has_labels_leaves_no_gap_there():
+    """Labels of the group say which steps it has; a note says which files have none."""
+    files = [
+        step(name, n, **({"/g/u": u(n), "/g/time": coord("time", [n])} if n != 1.0 else {}))
+        for n, name in enumerate("abc")
+    ]
+    made = plan(files)
+    shapes = {each.path: each.shape for each in made.arrays}
+    assert shapes == {"/time": (3,), "/t": (3, 3), "/g/u": (2, 3), "/g/time": (2,)}
+    assert "1 of 3 files have no steps along 'time' in /g" in made.notes
 
 
 def test_boxes_of_two_dimensions_are_counted_by_both():

@@ -157,6 +157,10 @@ living-year:
 living-histories count="100":
     ICEVIRT_HISTORIES={{count}} ICEVIRT_HISTORY_STEPS=40 uv run pytest --tier all -n 0 --timeout 0 -o faulthandler_timeout=0 tests/living/test_histories.py
 
+# Print the size of the code, the length of its chains of imports, and what it repeats
+house *args:
+    uv run python .ci/house.py {{args}}
+
 # Run all long forms, a night's work
 nightly: living-year living-histories update-kills fuzz races poison deaths build-deaths stream-deaths reference-deaths lakes neighbors readers executor-loss leaks signals tamper keeping random-archives spark-versions clusters
     HYPOTHESIS_PROFILE=nightly uv run pytest --tier all -n 2 --timeout 0 -o faulthandler_timeout=0

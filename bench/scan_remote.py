@@ -5,8 +5,7 @@
 
 A server on loopback, in its own process, waits so long before it answers, and counts. Both scan
 the same files by turns; times are medians of the rounds in milliseconds, requests and bytes are of
-the first round. The ratio is VirtualiZarr's time in icevirt's. Large files are scanned from a
-second server, too, which answers one range of a request, or the whole file, as object stores do.
+the first round. The ratio is VirtualiZarr's time in icevirt's.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import h5py
 import numpy as np
@@ -48,7 +46,6 @@ class Handler(BaseHTTPRequestHandler):
     wbufsize = -1
     root = Path()
     latency = 0.0
-    one_range = False  # whether it answers requests for several with the whole file
     requests = 0
     sent = 0
 
@@ -62,29 +59,12 @@ class Handler(BaseHTTPRequestHandler):
         self.late()
         with (self.root / self.path.removeprefix("/")).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            ranges = self.asked(size)
-            if len(ranges) > 1 and self.one_range:
-                self.whole(file, size)
-                return
-            bodies = [os.pread(file.fileno(), last + 1 - first, first) for first, last in ranges]
-        said = [f"bytes {first}-{last}/{size}" for first, last in ranges]
-        headers, body = {"content-range": said[0]}, bodies[0]
-        if len(ranges) > 1:
-            headers = {"content-type": "multipart/byteranges; boundary=between"}
-            heads = [f"\r\n--between\r\ncontent-range: {each}\r\n\r\n".encode() for each in said]
-            body = b"".join([*chain(*zip(heads, bodies, strict=True)), b"\r\n--between--\r\n"])
+            first, last = self.asked(size)
+            file.seek(first)
+            body = file.read(last + 1 - first)
         Handler.sent += len(body)
-        self.answer(206, body, headers)
-
-    def whole(self, file: BinaryIO, size: int) -> None:
-        """Send the whole file, or what of it is wanted."""
-        self.answer(200, b"", {"content-length": str(size)})
-        while (part := file.read(1 << 16)) and not self.close_connection:
-            Handler.sent += len(part)
-            try:
-                self.wfile.write(part)
-            except OSError:  # the client hung up
-                self.close_connection = True
+        output = {"content-range": f"bytes {first}-{first + len(body) - 1}/{size}"}
+        self.answer(206, body, output)
 
     def do_HEAD(self) -> None:
         """Answer with the size alone."""
@@ -97,14 +77,13 @@ class Handler(BaseHTTPRequestHandler):
         Handler.requests += 1
         time.sleep(self.latency)
 
-    def asked(self, size: int) -> list[tuple[int, int]]:
-        """Return the first and last byte of each range."""
-        found = []
-        for each in self.headers.get("range", "bytes=0-").removeprefix("bytes=").split(","):
-            first, _, last = each.partition("-")
-            begin = int(first) if first else size - int(last)
-            found.append((begin, min(int(last or size) if first else size, size - 1)))
-        return found
+    def asked(self, size: int) -> tuple[int, int]:
+        """Return the first and last byte of the range."""
+        output = self.headers.get("range", "bytes=0-").removeprefix("bytes=")
+        first, _, last = output.partition("-")
+        if not first:
+            return size - int(last), size - 1
+        return int(first), min(int(last or size), size - 1)
 
     def answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         """Send an answer."""
@@ -126,9 +105,9 @@ class Handler(BaseHTTPRequestHandler):
         """Keep quiet."""
 
 
-def serve(root: str, latency: float, *, one_range: bool) -> None:
+def serve(root: str, latency: float) -> None:
     """Serve until killed; print the port."""
-    Handler.root, Handler.latency, Handler.one_range = Path(root), latency / 1000, one_range
+    Handler.root, Handler.latency = Path(root), latency / 1000
     ThreadingHTTPServer.request_queue_size = 128
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     print(server.server_port, flush=True)
@@ -136,10 +115,9 @@ def serve(root: str, latency: float, *, one_range: bool) -> None:
 
 
 @contextmanager
-def serving(root: Path, latency: float, *, one_range: bool = False) -> Iterator[str]:
+def serving(root: Path, latency: float) -> Iterator[str]:
     """Run the server in a process of its own and give its URL."""
     command = [sys.executable, __file__, "--serve", str(root), "--latency", str(latency)]
-    command += ["--one-range"] * one_range
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -199,11 +177,11 @@ TOOLS: dict[str, Callable[[str], object]] = {
 }
 
 
-def compare(root: Path, url: str, rounds: int, cases: Iterable[str] = CASES) -> None:
+def compare(root: Path, url: str, rounds: int) -> None:
     """Print what each tool takes for each file."""
     print(ROW.format("file", "", "requests", "bytes", "wall ms", "ratio"))
-    for title in cases:
-        CASES[title](root / "file.nc")
+    for title, write in CASES.items():
+        write(root / "file.nc")
         times: dict[str, list[float]] = {name: [] for name in TOOLS}
         cost: dict[str, tuple[int, int]] = {}
         for tool in TOOLS.values():  # a first turn, for what is loaded late
@@ -256,19 +234,16 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=20.0, help="milliseconds")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
-    parser.add_argument("--one-range", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
-        serve(given.serve, given.latency, one_range=given.one_range)
+        serve(given.serve, given.latency)
         return
-    with tempfile.TemporaryDirectory() as directory:
-        root = Path(directory)
-        with serving(root, given.latency) as url:
-            compare(root, url, given.rounds)
-            many(root, url, 100)
-        with serving(root, given.latency, one_range=True) as url:
-            print("one range of a request:")
-            compare(root, url, given.rounds, ["120 MiB, default", "120 MiB, paged"])
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        serving(Path(directory), given.latency) as url,
+    ):
+        compare(Path(directory), url, given.rounds)
+        many(Path(directory), url, 100)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Present a remote source file to scanners with few requests, all of the same version.
 
 Scanners read small pieces here and there. The first request fetches the beginning. Ranges that a
-scanner announces are fetched in parallel, from web servers many with one request; where it
-announces none, each further miss fetches more than the one before. A file that fits one request is
-fetched completely at the first miss, and another small file when that is cheaper than the ranges.
-All answers must describe the same file as the first one, so no final check is needed.
+scanner announces are fetched in parallel; where it announces none, each further miss fetches more
+than the one before. A file that fits one request is fetched completely at the first miss, and
+another small file when that is cheaper than the ranges. All answers must describe the same file as
+the first one, so no final check is needed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,7 @@ from icevirt.objects import answers
 from icevirt.objects.answers import Body, Meta, ObjectBytes
 from icevirt.objects.authorize import object_key
 from icevirt.objects.backends import Backend, bucket_reach
-from icevirt.objects.http.client import Site
 from icevirt.objects.http.connections import HOSTS
-from icevirt.objects.http.multipart import Range
-from icevirt.objects.http.range_set import answers_range_sets, fetch_range_set, range_sets
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source_access import in_force
 
@@ -162,41 +159,16 @@ class RemoteSource(OpenedSource):
         for (at, _), body in zip(cut, self._bodies(ranges), strict=True):
             self._keep(at, bytes(body))
 
-    def _bodies(self, ranges: list[Range]) -> list[Body]:
+    def _bodies(self, ranges: Sequence[tuple[int, int]]) -> list[Body]:
         """Return the bytes of ranges, fetched side by side."""
-        found = dict(self._fetched(self._requests(ranges)))
-        if alone := [[each] for each in ranges if each not in found]:
-            found |= self._fetched(alone)
-        return [found[each] for each in ranges]
-
-    def _requests(self, ranges: list[Range]) -> list[list[Range]]:
-        """Divide ranges into requests; a server that was never asked for several gets one such."""
-        site = self._reach
-        answers = answers_range_sets(site) if isinstance(site, Site) else False
-        sets = [] if answers is False else range_sets(ranges, _MOST)
-        return sets if answers or len(sets) == 1 else [[each] for each in ranges]
-
-    def _fetched(self, requests: list[list[Range]]) -> Iterator[tuple[Range, Body]]:
-        """Yield ranges and their bytes; none of several that the server does not answer at once."""
-        if len(requests) == 1:
-            answers = iter([self._several(requests[0])])
+        if len(ranges) == 1:
+            found = [self._get(*ranges[0])]
         else:
-            parts = [
-                HOSTS.submit(self._reach.host, partial(self._several, ranges))
-                for ranges in requests
-            ]
-            answers = (part.result() for part in parts)
-        for ranges, bodies in zip(requests, answers, strict=True):
-            self.requests += 1
-            self.bytes_fetched += sum(map(len, bodies))
-            yield from zip(ranges, bodies, strict=False)
-
-    def _several(self, ranges: list[Range]) -> list[Body]:
-        """Return the bytes of ranges of one request; none if the server does not answer several."""
-        site, opened = self._reach, self._meta
-        if len(ranges) == 1 or not isinstance(site, Site) or opened is None:
-            return [self._get(*each).body for each in ranges]
-        return fetch_range_set(site, site.url_of(self._key), ranges, opened) or []
+            parts = [HOSTS.submit(self._reach.host, partial(self._get, *each)) for each in ranges]
+            found = [part.result() for part in parts]
+        self.requests += len(found)
+        self.bytes_fetched += sum(len(answer.body) for answer in found)
+        return [answer.body for answer in found]
 
     def _keep(self, first: int, body: bytes) -> None:
         for at in range(0, len(body), _BLOCK):

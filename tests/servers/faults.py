@@ -121,17 +121,12 @@ class Rule:
     fault: Fault
     method: str = ""  # any
     target: str = ""  # a regular expression, searched in path and query
-    ranges: str = ""  # the same, in the header that asks for them
     nth: int = 1  # of those that fit, the first that it befalls
     times: float = 1  # how many it befalls from there on
     seen: int = 0
 
     def fits(self, request: Request) -> bool:
-        return (
-            self.method in ("", request.method)
-            and re.search(self.target, request.target) is not None
-            and re.search(self.ranges, request.headers.get("range", "")) is not None
-        )
+        return self.method in ("", request.method) and bool(re.search(self.target, request.target))
 
     def hits(self, request: Request) -> bool:
         """Count a request; say whether the fault befalls it."""
@@ -157,12 +152,11 @@ class Rules:
         *,
         method: str = "",
         target: str = "",
-        ranges: str = "",
         nth: int = 1,
         times: float = 1,
     ) -> Rule:
         """Let a fault befall requests from now on; see `Rule`."""
-        rule = Rule(fault=fault, method=method, target=target, ranges=ranges, nth=nth, times=times)
+        rule = Rule(fault=fault, method=method, target=target, nth=nth, times=times)
         with self._lock:
             self._rules.append(rule)
         return rule

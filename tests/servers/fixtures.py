@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from icevirt.objects.http import range_set
-from servers import azurite, places, web
+from servers import azurite, places
 from servers import gcs as fake_of_gcs
 from servers.faults import Rules
 from servers.places import AzurePlace, GcsPlace, LocalPlace, Place, S3Place
@@ -22,7 +21,7 @@ from servers.s3 import S3
 from servers.serving import served
 
 PROCESSES = {"s3_server", "azure_server", "gcs_server"}
-SERVERS = PROCESSES | {"http_server", "strict_s3", "web_server"}
+SERVERS = PROCESSES | {"http_server", "strict_s3"}
 
 
 def fresh(request: pytest.FixtureRequest) -> str:
@@ -148,20 +147,9 @@ class HttpServer:
     rules: Rules
 
 
-@pytest.fixture(params=web.PROGRAMS)
-def web_server(request: pytest.FixtureRequest) -> Iterator[web.WebServer]:
-    """A server of files that the internet has, where it is installed."""
-    if not web.installed(request.param):
-        pytest.skip(f"{request.param} is not installed")
-    range_set.forget()
-    with web.serving(request.param) as made:
-        yield made
-
-
 @pytest.fixture
 def http_server() -> Iterator[HttpServer]:
     """A server of files whose files and rules the test sets."""
-    range_set.forget()  # a server before may have had this port
     files, rules = Files(), Rules()
     with served(files.answer, rules) as url:
         yield HttpServer(url=url, files=files, rules=rules)

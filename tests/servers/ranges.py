@@ -1,58 +1,26 @@
 """GET and HEAD of one object: ranges and conditions as RFC 9110 has them. And a server of files."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from email.utils import formatdate, parsedate_to_datetime
 
 from servers.faults import Request, Response
 
-BOUNDARY = "0123456789between"
-MOST_RANGES = 200  # of a request, as Apache has it
 
-
-def ranged(
-    request: Request, body: bytes, headers: dict[str, str], *, several: bool = False
-) -> Response:
-    """Answer for an object with these headers (``etag``, ``last-modified``).
-
-    Of a request for several ranges comes the whole object, as from S3, unless it says ``several``.
-    """
+def ranged(request: Request, body: bytes, headers: dict[str, str]) -> Response:
+    """Answer for an object with these headers (``etag``, ``last-modified``)."""
     refused = _condition(request, headers)
     if refused is not None:
         return Response(status=refused, headers=headers)
+    asked = re.fullmatch(r"bytes=(\d*)-(\d*)", request.headers.get("range", ""))
     headers = {"accept-ranges": "bytes", **headers}
-    asked = _asked(request.headers.get("range", ""))
-    if not asked or len(asked) > (MOST_RANGES if several else 1):
+    if asked is None or asked.groups() == ("", ""):
         return _answer(request, 200, body, headers)
-    intervals = [_interval(*each, len(body)) for each in asked]
-    intervals = [(first, last) for first, last in intervals if first <= last]
-    if not intervals:
+    first, last = _interval(*asked.groups(), len(body))
+    if first >= len(body) or first > last:
         return Response(status=416, headers={"content-range": f"bytes */{len(body)}"})
-    if len(intervals) > 1:
-        output = {"content-type": f"multipart/byteranges; boundary={BOUNDARY}"}
-        return _answer(request, 206, multipart(intervals, body), {**headers, **output})
-    ((first, last),) = intervals
     output = {"content-range": f"bytes {first}-{last}/{len(body)}"}
     return _answer(request, 206, body[first : last + 1], {**headers, **output})
-
-
-def multipart(intervals: Iterable[tuple[int, int]], body: bytes) -> bytes:
-    """Return the body of an answer with several ranges, each by its first and last byte."""
-    parts = (
-        f"\r\n--{BOUNDARY}\r\nContent-Type: application/octet-stream\r\n"
-        f"Content-Range: bytes {first}-{last}/{len(body)}\r\n\r\n".encode()
-        + body[first : last + 1]
-        for first, last in intervals
-    )
-    return b"".join([*parts, f"\r\n--{BOUNDARY}--\r\n".encode()])
-
-
-def _asked(text: str) -> list[tuple[str, str]]:
-    """Return the ends of ranges; none where one is not as it should be: it is ignored then."""
-    if not re.fullmatch(r"bytes=(\d+-\d*|-\d+)(, *(\d+-\d*|-\d+))*", text):
-        return []
-    return re.findall(r"(\d*)-(\d*)", text)
 
 
 def _answer(request: Request, status: int, body: bytes, headers: dict[str, str]) -> Response:
@@ -94,7 +62,6 @@ class Files:
     modified: float = 1_600_000_000.0
     tokens: set[str] | None = None  # bearer tokens that are good now; None: no token is asked for
     shared: dict[str, str] = field(default_factory=dict)  # headers for pages of other servers
-    several: bool = True  # whether requests for several ranges are answered so
 
     def put(self, path: str, body: bytes, etag: str | None = None) -> None:
         """Lay down a file, or another one in its place."""
@@ -118,7 +85,7 @@ class Files:
             "content-type": "application/octet-stream",
             **self.shared,
         }
-        return ranged(request, self.objects[path], headers, several=self.several)
+        return ranged(request, self.objects[path], headers)
 
     def _authorized(self, request: Request) -> bool:
         kind, _, token = request.headers.get("authorization", "").partition(" ")

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http.client import HTTPResponse
 from urllib.parse import quote, unquote, urlsplit
 
 from icevirt.connect.credentials.common import Refreshable
@@ -20,10 +21,12 @@ from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError
 from icevirt.objects import answers
 from icevirt.objects.answers import Check, Meta, ObjectBytes
-from icevirt.objects.http.connections import CONNECTIONS, HOSTS, HttpResponse, Origin
+from icevirt.objects.http.connections import CONNECTIONS, HOSTS, Origin
 from icevirt.objects.http.heads import (
     AGAIN,
     GONE,
+    Fields,
+    fields_of,
     is_encoded,
     meta_of,
     range_of,
@@ -172,7 +175,7 @@ def _pause(failed: int) -> float:
     return min(0.1 * 2.0**failed, _LONGEST_WAIT) * jitter(0.5, 1.0)
 
 
-class _Asked(FileRequest[ObjectBytes]):
+class _Asked(FileRequest):
     """One range that was asked for."""
 
     def __init__(  # noqa: PLR0917 - one request
@@ -191,9 +194,10 @@ class _Asked(FileRequest[ObjectBytes]):
         answer = None
         try:
             response = await exchange.ask(self.url, self._headers(is_own=True))
-            found = None if response is None else range_of(response)
+            fields = {} if response is None else fields_of(response.headers)
+            found = None if response is None else range_of(response, fields)
             if response is not None and found is not None and response.length is not None:
-                meta = self._checked(response, found)
+                meta = self._checked(response, found, fields)
                 body = await exchange.read(response.length)
                 answer = ObjectBytes(meta=meta, begin=self._begin, body=body)
         except (OSError, http.client.HTTPException) as error:
@@ -205,39 +209,44 @@ class _Asked(FileRequest[ObjectBytes]):
             CONNECTIONS.give_back(exchange.connection)
         return answer
 
-    def _answer(self, response: HttpResponse) -> ObjectBytes:
+    def _answer(self, response: HTTPResponse) -> ObjectBytes:
         """Read an answer; what it says is checked before its body is fetched."""
-        found = range_of(response)
+        fields = fields_of(response.headers)
+        found = range_of(response, fields)
         if found is None:
-            return self._without_bytes(response)
-        meta = self._checked(response, found)
-        length = self._end - self._begin if response.length is None else None
-        with talking():
-            body = response.read(length)
-        if len(body) != int(found[2]) + 1 - self._begin:
+            return self._without_bytes(response, fields)
+        meta = self._checked(response, found, fields)
+        expected = int(found[2]) + 1 - self._begin
+        with talking():  # the end of chunks is looked for, too
+            body = response.read(expected + 1 if response.chunked else expected)
+        if len(body) > expected:
+            raise answers.unreadable(self.url, reason="it is longer than its range")
+        if len(body) < expected:
             raise TryAgainError("the answer ended too early")
         return ObjectBytes(meta=meta, begin=self._begin, body=body)
 
-    def _checked(self, response: HttpResponse, found: re.Match[str]) -> Meta:
+    def _checked(self, response: HTTPResponse, found: re.Match[str], fields: Fields) -> Meta:
         """Return what the head of an answer says of the file, if it is the range and the file."""
-        begin, end = int(found[1]), int(found[2]) + 1
-        if begin != self._begin or not begin < end <= self._end or is_encoded(response):
+        begin, end, size = int(found[1]), int(found[2]) + 1, found[3]
+        last = self._end if size == "*" else min(self._end, int(size))
+        if begin != self._begin or not begin < end == last or is_encoded(fields):
             raise self._other_bytes(response)
+        if response.length is None and not response.chunked:
+            raise answers.unreadable(self.url, reason="it does not say how long it is")
         if response.length not in (None, end - begin):
             raise self._other_bytes(response)
-        meta = meta_of(response.headers, found[3])
+        meta = meta_of(fields, size)
         self._check(meta)
         return meta
 
-    def _without_bytes(self, response: HttpResponse) -> ObjectBytes:
+    def _without_bytes(self, response: HTTPResponse, fields: Fields) -> ObjectBytes:
         """Say what an answer without a range means. Raises unless the file ends before it."""
         status, reason = response.status, reason_of(response)
-        headers = response.headers
         finish(response)
         if status in AGAIN:
-            raise TryAgainError(reason, retry_after(headers.get("retry-after")))
+            raise TryAgainError(reason, retry_after(fields.get("retry-after")))
         if status == 416:
-            meta = meta_of(headers, headers.get("content-range", "").rpartition("/")[2])
+            meta = meta_of(fields, fields.get("content-range", "").rpartition("/")[2])
             if meta.etag:
                 self._check(meta)
             return ObjectBytes(meta=meta, begin=self._begin, body=b"")
@@ -249,7 +258,7 @@ class _Asked(FileRequest[ObjectBytes]):
             raise self._other_bytes(response)
         raise answers.unreachable(self.url, reason=reason, tries=1)
 
-    def _other_bytes(self, response: HttpResponse) -> StorageError:
+    def _other_bytes(self, response: HTTPResponse) -> StorageError:
         return StorageError(
             "the web server does not support range requests",
             do="Copy the files to a server that does, or to local disk.",

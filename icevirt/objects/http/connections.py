@@ -20,14 +20,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import IO, Any, Literal, Protocol, Self, overload
+from http.client import HTTPResponse
+from typing import IO, Any, Literal, Protocol, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
 
+from icevirt.objects.http.heads import refuse_unclear_framing
+
 _IDLE = 30.0  # seconds after which servers may have hung up
-_MOST_HEADERS = 100  # of an answer
-_LONGEST_LINE = 65_536  # bytes
 _TARGET = re.compile(r"[!-~]+")
 _NAME = re.compile(r"[^:\s][^:\r\n]*")
 _VALUE = re.compile(r"[^\x00\r\n]*")
@@ -81,83 +82,6 @@ class Readable(Protocol):
         """Return the bytes to come as a file."""
 
 
-class Headers:
-    """The headers of an answer; names in any case."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, list[str]] = {}
-
-    @overload
-    def get(self, name: str) -> str | None: ...
-    @overload
-    def get(self, name: str, default: str) -> str: ...
-    def get(self, name: str, default: str | None = None) -> str | None:
-        """Return the first value of a header."""
-        found = self._values.get(name.lower())
-        return default if found is None else found[0]
-
-    def get_all(self, name: str) -> list[str]:
-        """Return every value of a header."""
-        return self._values.get(name.lower(), [])
-
-    @classmethod
-    def read(cls, file: IO[bytes]) -> Self:
-        """Read up to the empty line. Raises ``HTTPException``."""
-        made = cls()
-        last = [""]
-        for _ in range(_MOST_HEADERS):
-            line = file.readline(_LONGEST_LINE + 1)
-            if len(line) > _LONGEST_LINE:
-                raise http.client.LineTooLong("header line")
-            text = line.decode("latin-1").rstrip("\r\n")
-            if not text:
-                return made
-            if text[0] in " \t":  # the last one goes on
-                last[-1] = f"{last[-1]} {text.strip()}"
-                continue
-            name, _, value = text.partition(":")
-            last = made._values.setdefault(name.lower(), [])
-            last.append(value.strip())
-        raise http.client.HTTPException(f"got more than {_MOST_HEADERS} headers")
-
-
-class HttpResponse(http.client.HTTPResponse):
-    """An answer whose head is read without the parser of mail, which took a sixth of a request."""
-
-    headers: Headers  # type: ignore[assignment]
-
-    @classmethod
-    def of(cls, source: Readable, method: str = "GET") -> Self:
-        """Return an answer whose head was read. Raises ``OSError``, ``HTTPException``."""
-        made = cls(source, method=method)  # type: ignore[arg-type]
-        try:
-            made.begin()
-        except BaseException:
-            made.close()
-            raise
-        return made
-
-    def begin(self) -> None:
-        """Read status and headers. Raises ``HTTPException``."""
-        status = 100
-        while status == 100:  # an answer to come is announced
-            version, status, reason = self._read_status()  # type: ignore[attr-defined]
-            headers = Headers.read(self.fp)
-        if not version.startswith("HTTP/1."):
-            raise http.client.UnknownProtocol(version)
-        self.status, self.reason = status, reason.strip()
-        self.version = 10 if version == "HTTP/1.0" else 11
-        self.headers = headers
-        self.chunked = headers.get("transfer-encoding", "").lower() == "chunked"
-        self.chunk_left = None
-        self.will_close = self._check_close()  # type: ignore[attr-defined]
-        length = headers.get("content-length", "")
-        self.length = int(length) if length.isdecimal() and not self.chunked else None
-        if status in (204, 304) or self._method == "HEAD":  # type: ignore[attr-defined]
-            self.length = 0
-        self.will_close |= not self.chunked and self.length is None
-
-
 class Connection:
     """One connection to a server, in use by one thread or event loop at a time."""
 
@@ -166,7 +90,7 @@ class Connection:
         self.idle_since = 0.0
         self._proxy = _proxy(origin)
         self._is_used = False
-        self._response: HttpResponse | None = None  # the last one, if it came
+        self._response: HTTPResponse | None = None  # the last one, if it came
         self._http = _open(origin, self._proxy, timeout)
         self._http.connect()
 
@@ -200,12 +124,12 @@ class Connection:
         last = self._response
         return last is not None and last.status == 206 and not last.chunked
 
-    def ask(self, url: str, headers: dict[str, str], method: str = "GET") -> HttpResponse:
+    def ask(self, url: str, headers: dict[str, str], method: str = "GET") -> HTTPResponse:
         """Send a request without a body and return the answer, its body unread.
 
         Raises:
             OSError, http.client.HTTPException: It did not work.
-            ValueError: A header cannot be sent.
+            ValueError: A header cannot be sent, or it is unclear where the answer ends.
         """
         return self.answer_of(self.socket, self.request(url, headers, method), method)
 
@@ -249,17 +173,18 @@ class Connection:
         except ConnectionError as error:
             raise self._hung_up(error) from error
 
-    def answer_of(self, source: Readable, unsent: bytes = b"", method: str = "GET") -> HttpResponse:
+    def answer_of(self, source: Readable, unsent: bytes = b"", method: str = "GET") -> HTTPResponse:
         """Send what is left of a request, and read the head of its answer.
 
         Raises:
             OSError, http.client.HTTPException: It did not work.
+            ValueError: It is unclear where the answer ends.
         """
         self._response = None
         try:
             if unsent:
                 self.socket.sendall(unsent)
-            answer = HttpResponse.of(source, method)
+            answer = _parsed(source, method)
         except ConnectionError as error:
             if not self._is_used:
                 raise
@@ -361,10 +286,21 @@ def _open(origin: Origin, proxy: Origin | None, timeout: float) -> http.client.H
         if origin.scheme == "https"
         else http.client.HTTPConnection(near.host, near.port, timeout=timeout)
     )
-    made.response_class = HttpResponse
     if proxy is not None and origin.scheme == "https":
         made.set_tunnel(origin.host, origin.port)
     return made
+
+
+def _parsed(source: Readable, method: str) -> HTTPResponse:
+    """Return an answer whose head was read."""
+    answer = HTTPResponse(source, method=method)  # type: ignore[arg-type]  # it needs a file only
+    try:
+        answer.begin()
+        refuse_unclear_framing(answer)
+    except BaseException:
+        answer.close()
+        raise
+    return answer
 
 
 def _proxy(origin: Origin) -> Origin | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from email.errors import FirstHeaderLineIsContinuationDefect, MissingHeaderBodySeparatorDefect
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from icevirt.objects.answers import Meta
 
 if TYPE_CHECKING:
-    from icevirt.objects.http.connections import Headers, HttpResponse
+    from http.client import HTTPMessage, HTTPResponse
+
+type Fields = dict[str, str]
 
 AGAIN = (408, 425, 429, 500, 502, 503, 504)
 """Statuses of a server that may answer the same request later."""
@@ -19,35 +22,68 @@ GONE = (404, 410)
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
 _LONGEST_WAIT = 10.0  # seconds
+_CUT_HEADS = (MissingHeaderBodySeparatorDefect, FirstHeaderLineIsContinuationDefect)
+"""What the library notes where it leaves out lines of a head, or all that follow one."""
 
 
-def range_of(response: HttpResponse) -> re.Match[str] | None:
+def fields_of(headers: HTTPMessage) -> Fields:
+    """Return headers by name, in lower case; the values of a name that comes again are a list.
+
+    A list is no valid length, range, coding or etag, so nothing is taken from one of two values.
+    """
+    fields: Fields = {}
+    for name, value in headers.items():
+        key, text = name.lower(), value.strip()
+        known = fields.setdefault(key, text)
+        if known is not text and (known != text or key == "transfer-encoding"):
+            fields[key] = f"{known}, {text}"
+    return fields
+
+
+def refuse_unclear_framing(response: HTTPResponse) -> None:
+    """Refuse an answer whose end others may see elsewhere than the standard library does.
+
+    The library takes what it cannot read for absent: a body in other codings would count as bytes
+    of the file, together with the sizes of its chunks.
+
+    Raises:
+        ValueError: It says its length otherwise than by a number in ``Content-Length`` or by
+            ``chunked`` as the only coding.
+    """
+    fields = fields_of(response.headers)
+    length, coding = fields.get("content-length"), fields.get("transfer-encoding")
+    if any(isinstance(defect, _CUT_HEADS) for defect in response.headers.defects):
+        raise ValueError("a line of its head is not a header")
+    if length is not None and not _NUMBER.fullmatch(length):
+        raise ValueError(f"Content-Length is not a number: {length[:80]}")
+    if coding is None:
+        return
+    if coding.lower() != "chunked" or not response.chunked or response.version < 11:
+        raise ValueError(f"Transfer-Encoding is not just 'chunked': {coding[:80]}")
+    if length is not None:
+        raise ValueError("it has both Content-Length and Transfer-Encoding")
+
+
+def range_of(response: HTTPResponse, fields: Fields) -> re.Match[str] | None:
     """Return begin, end and size of the range that an answer has; None if it has none."""
-    if response.status != 206:
-        return None
-    return content_range(response.headers.get("content-range", ""))
+    return _RANGE.fullmatch(fields.get("content-range", "")) if response.status == 206 else None
 
 
-def content_range(text: str) -> re.Match[str] | None:
-    """Return first byte, last byte and size as such a header says; None if it is none."""
-    return _RANGE.fullmatch(text.strip())
-
-
-def meta_of(headers: Headers, size: str) -> Meta:
+def meta_of(fields: Fields, size: str) -> Meta:
     """Return what headers say of the file."""
     return Meta(
         size=int(size) if _NUMBER.fullmatch(size) else None,
-        etag=headers.get("etag", ""),
-        last_modified=_seconds(headers.get("last-modified")),
+        etag=fields.get("etag", ""),
+        last_modified=_seconds(fields.get("last-modified")),
     )
 
 
-def is_encoded(response: HttpResponse) -> bool:
+def is_encoded(fields: Fields) -> bool:
     """Say whether the body is not the bytes of the file themselves."""
-    return response.headers.get("content-encoding", "identity") != "identity"
+    return fields.get("content-encoding", "identity").lower() != "identity"
 
 
-def reason_of(response: HttpResponse) -> str:
+def reason_of(response: HTTPResponse) -> str:
     """Return the status and its words."""
     return f"{response.status} {response.reason}"
 

@@ -15,11 +15,12 @@ import re
 import socket
 import ssl
 from collections.abc import Callable
+from http.client import HTTPResponse
 from typing import Any, Literal
 
-from icevirt.objects.http.connections import Connection, HttpResponse
+from icevirt.objects.http.connections import Connection
 
-_END = re.compile(rb"\n\r*\n")  # of a head
+_END = re.compile(rb"\n\r?\n")  # of a head, as the standard library sees it
 _LONGEST_HEAD = 64 * 1024  # bytes
 _PART = 64 * 1024  # bytes that are received at a time
 
@@ -36,11 +37,11 @@ class LoopExchange:
         self._timeout = timeout
         self._arrived = _Arrived(connection.socket)
         self._unsent = b""
-        self._response: HttpResponse | None = None
+        self._response: HTTPResponse | None = None
         self._head = 0  # bytes of the head, once it is there
         self._is_over = False  # nothing more arrives
 
-    async def ask(self, url: str, headers: dict[str, str]) -> HttpResponse | None:
+    async def ask(self, url: str, headers: dict[str, str]) -> HTTPResponse | None:
         """Return the answer with a range, its body unread; None where a thread has to go on.
 
         Raises:
@@ -70,7 +71,7 @@ class LoopExchange:
         self._response.will_close |= len(data) > end
         return self._response.read()
 
-    def resume(self) -> HttpResponse:
+    def resume(self) -> HTTPResponse:
         """Return the answer, its body unread; blocks. Only in a thread that takes over.
 
         Raises:

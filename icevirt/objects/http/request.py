@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
+from http.client import HTTPResponse
 from urllib.parse import urljoin, urlsplit
 
 from icevirt.connect.credentials.common import Refreshable
@@ -20,10 +21,10 @@ from icevirt.connect.credentials.http import TOKENS, Token
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import StorageError, UnauthorizedError
 from icevirt.objects import answers
+from icevirt.objects.answers import ObjectBytes
 from icevirt.objects.http.connections import (
     CONNECTIONS,
     Connection,
-    HttpResponse,
     HungUpError,
     Origin,
 )
@@ -75,8 +76,8 @@ class RefusedError(Exception):
         super().__init__(reason)
 
 
-class FileRequest[T](ABC):
-    """A request for bytes of one file; ``T`` is what its answer becomes.
+class FileRequest(ABC):
+    """A request for bytes of one file.
 
     Args:
         site: Below whose prefix the file is.
@@ -97,7 +98,7 @@ class FileRequest[T](ABC):
         """Return the value of the header ``Range``."""
 
     @abstractmethod
-    def _answer(self, response: HttpResponse) -> T:
+    def _answer(self, response: HTTPResponse) -> ObjectBytes:
         """Read an answer that is no redirect.
 
         Raises:
@@ -105,7 +106,7 @@ class FileRequest[T](ABC):
             IcevirtError: It will not.
         """
 
-    def once(self, begun: LoopExchange | None = None) -> T:
+    def once(self, begun: LoopExchange | None = None) -> ObjectBytes:
         """Try once, following redirects; the first request may have been sent already."""
         at, is_own, network = f"{self.url}{self._query}", True, ""
         self._token = None if self._tokens is None else self._tokens.current()
@@ -222,7 +223,7 @@ def talking() -> Iterator[None]:
         raise TryAgainError(str(error) or type(error).__name__, wait) from error
 
 
-def finish(response: HttpResponse) -> None:
+def finish(response: HTTPResponse) -> None:
     """Read a small unused body, so that its connection can be used again."""
     if response.length is not None and response.length <= _SMALL:
         with talking():

@@ -155,6 +155,13 @@ def head(status, *lines, body=b""):
     return "\r\n".join([f"HTTP/1.1 {status}", *lines, "", ""]).encode() + body
 
 
+def in_pieces(*lines, body=BODY, size=None):
+    """Return an answer in one chunk, whatever it says of it."""
+    chunk = f"{len(body):x}" if size is None else size
+    pieces = chunk.encode() + b"\r\n" + body + b"\r\n0\r\n\r\n"
+    return head("206 OK", RANGE, 'ETag: "e"', *lines, body=pieces)
+
+
 RANGE = f"Content-Range: bytes {BEGIN}-{END - 1}/{len(CONTENT)}"
 ANSWERS = {
     "regular": [regular()],
@@ -164,16 +171,54 @@ ANSWERS = {
     "more bytes than requested": [regular(BEGIN, END + 7)],
     "a length that is not that of the range": [regular().replace(b"Length: 64", b"Length: 63")],
     "encoded": [head("206 ", RANGE, "Content-Encoding: gzip", "Content-Length: 64", body=BODY)],
-    "no length": [head("206 ", RANGE, body=BODY), None],
-    "in pieces": [
+    "encoded, by the second header": [
+        head("206 ", RANGE, *map("Content-Encoding: {}".format, ("identity", "gzip")), body=BODY)
+    ],
+    "no length": [head("206 ", RANGE, 'ETag: "e"', body=BODY), None],
+    "in pieces": [in_pieces("Transfer-Encoding: chunked")],
+    "in pieces, spelled otherwise": [in_pieces("TRANSFER-ENCODING:  CHUNKED")],
+    "in pieces, more than the range": [in_pieces("Transfer-Encoding: chunked", body=BODY + b"!")],
+    "in pieces, less than the range": [in_pieces("Transfer-Encoding: chunked", body=BODY[1:])],
+    "in pieces, without the last": [in_pieces("Transfer-Encoding: chunked")[:-5], None],
+    "in pieces of no size": [in_pieces("Transfer-Encoding: chunked", size="zz"), None],
+    "in pieces and by HTTP/1.0": [
+        in_pieces("Transfer-Encoding: chunked").replace(b"HTTP/1.1", b"HTTP/1.0"),
+        None,
+    ],
+    "another coding first": [in_pieces("Transfer-Encoding: identity, chunked")],
+    "compressed pieces": [in_pieces("Transfer-Encoding: gzip, chunked")],
+    "an unknown coding": [in_pieces("Transfer-Encoding: x")],
+    "no coding": [in_pieces("Transfer-Encoding:")],
+    "identity": [in_pieces("Transfer-Encoding: identity")],
+    "chunked last but one": [in_pieces("Transfer-Encoding: chunked, gzip")],
+    "chunked twice": [in_pieces("Transfer-Encoding: chunked", "Transfer-Encoding: chunked")],
+    "two lines of codings": [in_pieces("Transfer-Encoding: chunked", "Transfer-Encoding: gzip")],
+    "chunked with a parameter": [in_pieces("Transfer-Encoding: chunked;q=1")],
+    "an unknown coding and a length": [in_pieces("Transfer-Encoding: x", "Content-Length: 64")],
+    "both lengths": [in_pieces("Transfer-Encoding: chunked", "Content-Length: 64")],
+    "two lengths": [in_pieces("Content-Length: 64", "Content-Length: 74")],
+    "a list of lengths": [in_pieces("Content-Length: 64, 64")],
+    "a length that Python reads": [in_pieces("Content-Length: 6_4")],
+    "a length with a sign": [in_pieces("Content-Length: +64")],
+    "a negative length": [in_pieces("Content-Length: -1")],
+    "a head that the parser cuts": [
+        in_pieces("Content-Length: 64", "no header", "Transfer-Encoding: chunked")
+    ],
+    "a space before a colon": [in_pieces("Content-Length: 64", "Transfer-Encoding : chunked")],
+    "two ranges": [
         head(
-            "206 OK",
+            "206 ",
             RANGE,
-            'ETag: "e"',
-            "Transfer-Encoding: chunked",
-            body=b"40\r\n" + BODY + b"\r\n0\r\n\r\n",
+            f"Content-Range: bytes 0-63/{len(CONTENT)}",
+            "Content-Length: 64",
+            body=BODY,
         )
     ],
+    "a range behind the end": [
+        head("206 ", f"Content-Range: bytes {BEGIN}-{END - 1}/99", "Content-Length: 64", body=BODY)
+    ],
+    "two etags": [head("206 ", RANGE, 'ETag: "e"', 'ETag: "f"', "Content-Length: 64", body=BODY)],
+    "the same header twice": [regular().replace(b"ETag", b'ETag: "e" \r\nETag')],
     "the connection ends": [
         head("206 ", RANGE, 'ETag: "e"', "Content-Length: 64", "Connection: close", body=BODY),
         None,
@@ -215,6 +260,48 @@ def test_any_answer_means_what_it_means_in_a_thread(server, answer):
         assert not server.answers
         warm(at)  # whatever is left of it meets no other request
     assert found[0] == found[1]
+
+
+EXACT = {
+    "regular",
+    "in pieces",
+    "in pieces, spelled otherwise",
+    "the connection ends",
+    "HTTP/1.0",
+    "announced",
+    "bare line feeds",
+    "the same header twice",
+}
+"""Answers that say what they are in a way that everybody reads alike."""
+LATER = {
+    "overloaded",
+    "a redirect below the prefix",
+    "in pieces, less than the range",
+    "in pieces, without the last",
+    "in pieces of no size",
+    "hung up",
+    "hung up in the body",
+    "another protocol",
+    "many headers",
+    "a long line",
+    "a head without end",
+}
+"""Those after which the next try goes well."""
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_is_read_exactly_or_refused(server, name):
+    """Chunk heads and other codings are no bytes of a file, and no length is guessed."""
+    at = site(server)
+    CONNECTIONS.forget(at.origin)
+    warm(at)
+    server.answers[:] = [ANSWERS[name]]
+    found = outcome(lambda: at.get("data/a.bin", BEGIN, END, same))
+    if name in EXACT | LATER | {"after the end"}:
+        assert found[2] in (BODY, b"")
+        assert (found[2] == b"") == (name == "after the end")
+    else:
+        assert issubclass(found[0], IcevirtError), found
 
 
 @settings(max_examples=60, deadline=None)

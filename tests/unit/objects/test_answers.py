@@ -1,6 +1,6 @@
 """What servers and the operating system answer that nobody expects: an error of icevirt's."""
 
-from email.message import Message
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,14 +30,12 @@ def test_a_date_that_is_none_is_unknown(date):
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_number_that_is_none_is_unknown(number):
     assert heads.retry_after(number) is None
-    headers = Message()
-    headers["etag"] = '"a"'
-    assert heads.meta_of(headers, number).size is None
+    assert heads.meta_of({"etag": '"a"'}, number).size is None
 
 
 @pytest.mark.parametrize("output", ["bytes 0-\u0663/9", f"bytes 0-{'9' * 5000}/*", "bytes -1-2/3"])
 def test_a_range_that_is_none_is_no_range(output):
-    assert heads.content_range(output) is None
+    assert heads.range_of(SimpleNamespace(status=206), {"content-range": output}) is None
 
 
 MEMORY = "/proc/self/mem"  # whose first page nobody has: the kernel answers EIO

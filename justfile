@@ -46,10 +46,6 @@ archives:
 stub:
     uv run python docs/make_stub.py
 
-# Write the text of `icevirt --help` again, after a change of a command's first sentence
-help:
-    uv run python docs/make_help.py
-
 # Build the documentation site in build/site/html, strictly: no warning, no link that leads nowhere
 site:
     uv run --group docs python docs/site/build.py

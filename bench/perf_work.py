@@ -77,7 +77,7 @@ def helped(*words: str) -> Callable[[Path], None]:
     """Run the command in this process."""
 
     def work(folder: Path) -> None:
-        from icevirt.cli.entry import run
+        from icevirt.cli.main import run
 
         sys.argv = ["icevirt", *(each.format(folder) for each in words)]
         out = os.dup(1)

@@ -51,7 +51,7 @@ assert len(xr.open_zarr(store, consolidated=False, chunks=None)) == {variables}
 COMMAND = """
 import sys
 sys.argv = ["icevirt", *{arguments!r}]
-from icevirt.cli.entry import run
+from icevirt.cli.main import run
 run()
 """
 

@@ -23,7 +23,7 @@ def _leave_out(folder: str) -> None:
 def main() -> None:
     """Run the command line of this process."""
     _leave_out(os.path.dirname(os.path.abspath(__file__)))
-    from icevirt.cli.entry import run
+    from icevirt.cli.main import run
 
     run()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from icevirt.api.growth.after_build import ends_of
 from icevirt.api.growth.appending import Appending, not_flat
+from icevirt.api.growth.end_plan import beside
 from icevirt.api.growth.stored_tail import StoredTail
 from icevirt.api.growth.tail_state import TailState, described
 from icevirt.api.pipeline.build_records import keep_record
@@ -25,9 +26,9 @@ from icevirt.catalog.parts import MARK, mark
 from icevirt.execution.local_executors import InProcessExecutor
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.metadata import document_of
-from icevirt.model.snapshot import ArrayNode, GroupNode
+from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
 from icevirt.objects.authorize import entry_of
-from icevirt.planning.growth.lengthened import Lengthened
+from icevirt.planning.growth.lengthened import Lengthened, OtherwiseError
 from icevirt.planning.reader_support import readers_of_json
 from icevirt.repo.commits.rewrite_commit import Rewrite
 from icevirt.repo.layout import WORK
@@ -181,8 +182,10 @@ def _others(job: Appending, plan: BuildPlan, path: str) -> list[str]:
     )
 
 
-def commit_tail(
+def commit_tail(  # noqa: PLR0917 - what is committed
     job: Appending,
+    plan: BuildPlan,
+    growth: Lengthened,
     tail: StoredTail,
     containers: Sequence[VirtualChunkContainer],
     recorded: Mapping[str, Any],
@@ -191,8 +194,16 @@ def commit_tail(
     """Make it visible in one step, once all writes have ended.
 
     Raises:
-        ConflictError: The branch is not where it was.
+        ConflictError: Others changed the dataset meanwhile.
     """
+
+    def fits(tip: Snapshot) -> bool:
+        try:
+            beside(job, plan, growth, tip)
+        except OtherwiseError:
+            return False
+        return True
+
     commit = job.request.commit
     nodes = tuple(tail.nodes.get(node.path, node) for node in job.tip.nodes)
     rewrite = Rewrite(
@@ -209,7 +220,9 @@ def commit_tail(
         job.target,
         job.assets,
         rewrite,
+        own=(*plan.groups, *(array.path for array in plan.arrays)),
         containers=containers,
+        fits=fits,
         ready=lambda: await_all(writes),
     )
 

@@ -26,7 +26,7 @@ from icevirt.errors import IcevirtError
 from icevirt.execution.local_executors import InProcessExecutor
 from icevirt.ids import ObjectId8
 from icevirt.model.config.containers import VirtualChunkContainer
-from icevirt.model.snapshot import ArrayNode, GroupNode, Node
+from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
 from icevirt.objects.source_access import in_force
 from icevirt.planning.combine.combine import combined
 from icevirt.planning.combine.prepare import prepare
@@ -202,21 +202,37 @@ def look_at_others(
         for name in planned_attributes(raw):
             if name not in there:
                 not_flat(f"others removed the attribute {name} of {path}")
-    own: dict[str, Node] = {array.path: job.tip.node(array.path) for array in plan.arrays}
-    own |= {path: node for path in plan.groups if (node := job.tip.find(path)) is not None}
-    claim = Claim(group=job.target.group, replaces=True, made=own)
-    arrays = {array.path: _document(job, array.path) for array in plan.arrays}
-    arrays |= {e.added.path: e.zarr_json for e in (*growth.references, *growth.values)}
-    found = settled(job.tip, claim, groups=plan.groups, arrays=arrays)
-    if found.unfit:
-        path, why = next(iter(sorted(found.unfit.items())))
-        not_flat(f"{path} was made by others, and {why}")
+    notes = beside(job, plan, growth, job.tip)
     edited: dict[str, str] = dict(job.record.get("edited", {}))
     if job.last.id != job.target.tip:
         edited |= _edited(job, plan)
-    kept = sorted(path for path in found.kept if isinstance(job.tip.find(path), ArrayNode))
+    return notes, edited
+
+
+def beside(job: Appending, plan: BuildPlan, growth: Lengthened, tip: Snapshot) -> tuple[str, ...]:
+    """Make sure that what others made beside the dataset fits; return what to say of it.
+
+    Args:
+        job: The append.
+        plan: Of the ends.
+        growth: What becomes longer.
+        tip: In which the dataset is as the append found it.
+
+    Raises:
+        OtherwiseError: An array of others has steps of the dataset, and would lack the new.
+    """
+    own: dict[str, Node] = {array.path: tip.node(array.path) for array in plan.arrays}
+    own |= {path: node for path in plan.groups if (node := tip.find(path)) is not None}
+    claim = Claim(group=job.target.group, replaces=True, made=own)
+    arrays = {array.path: tip.node(array.path).user_data for array in plan.arrays}
+    arrays |= {e.added.path: e.zarr_json for e in (*growth.references, *growth.values)}
+    found = settled(tip, claim, groups=plan.groups, arrays=arrays)
+    if found.unfit:
+        path, why = next(iter(sorted(found.unfit.items())))
+        not_flat(f"{path} was made by others, and {why}")
+    kept = sorted(path for path in found.kept if isinstance(tip.find(path), ArrayNode))
     note = f"kept, because the last build did not make it: {', '.join(kept[:_SHOWN])}"
-    return ((note,) if kept else ()), edited
+    return (note,) if kept else ()
 
 
 def _document(job: Appending, path: str) -> bytes:

@@ -102,7 +102,7 @@ def flat_append(
         The report of what was committed; or why nothing was, so that all files have to be planned.
 
     Raises:
-        ConflictError: Others committed to the branch meanwhile; plan again on what they committed.
+        ConflictError: Others changed the dataset meanwhile; plan again on what they committed.
         SourcesChangedError: New files changed since their scan.
         IcevirtError: As for `icevirt.build`.
     """
@@ -219,7 +219,7 @@ def _appended(job: Appending) -> BuildReport:
         ends = labels_at_ends(plan, facts)
         recorded = record_of(job, plan, name_of(raw), listing.pieces, count, edited, growth, ends)
         writes += keep_made(job, plan, stored, recorded)
-        snapshot_id = commit_tail(job, stored, containers, recorded, writes)
+        snapshot_id = commit_tail(job, plan, growth, stored, containers, recorded, writes)
     findings = (*closed.findings, *kept_notes, *gaps)
     return report_of(job, plan, growth, stored, snapshot_id, findings)
 

@@ -200,7 +200,13 @@ class VariablesWork:
             touched=frozenset(ObjectId8(array.node_id) for array in plan.arrays),
             metadata=as_json({**(work.request.commit.metadata or {}), METADATA: recorded}),
         )
-        return publish_rewrite(target, Assets(target.storage), rewrite, containers=plan.containers)
+        return publish_rewrite(
+            target,
+            Assets(target.storage),
+            rewrite,
+            own=(*whole.groups, *(array.path for array in whole.arrays)),
+            containers=plan.containers,
+        )
 
     def _records(
         self, job: Job, facts: CatalogFacts, whole: BuildPlan, plan: BuildPlan

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 from icevirt.api.pipeline.build_records import keep_record
-from icevirt.api.pipeline.provenance import METADATA
+from icevirt.api.pipeline.provenance import METADATA, is_about
 from icevirt.api.pipeline.replacing import Replacing
 from icevirt.api.pipeline.target import Target
 from icevirt.archive.plan import BuildPlan, WriteResult
@@ -23,27 +23,26 @@ from icevirt.errors import (
     BuildError,
     ConflictError,
     SourcesChangedError,
-    StorageError,
     VerificationError,
 )
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.config.containers import VirtualChunkContainer
-from icevirt.model.snapshot import ManifestFile, ManifestRef
+from icevirt.model.repo_info import RepoInfo
+from icevirt.model.snapshot import ManifestFile, ManifestRef, Snapshot
 from icevirt.objects.source_access import in_force
 from icevirt.objects.source_lists.listing import changed_since
 from icevirt.planning.remedies import build_fix
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits.build_commit import BuiltArray, publish, with_settings
-from icevirt.repo.commits.rewrite_commit import Rewrite
+from icevirt.repo.commits.rewrite_commit import Rewrite, moved_onto
 from icevirt.repo.commits.rewrite_commit import publish as publish_nodes
-from icevirt.repo.repo_info_file import pause, refuse_read_only
+from icevirt.repo.repo_info_file import refuse_read_only, until_first
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
 from icevirt.versioning import lookup, repo_updates
 
 _SHOWN = 10  # names in a message
-_TRIES = 20  # to commit while others change other branches
 
 
 def refuse_losses(plan: BuildPlan, results: list[WriteResult]) -> None:
@@ -153,36 +152,46 @@ def publish_rewrite(
     assets: Assets,
     rewrite: Rewrite,
     *,
+    own: Collection[str],
     containers: Sequence[VirtualChunkContainer],
+    fits: Callable[[Snapshot], bool] = lambda _: True,
     ready: Callable[[], None] = lambda: None,
 ) -> str:
-    """Commit a rewrite on top of its base, however often others change other branches meanwhile.
+    """Commit a rewrite of a dataset, however often others commit to other groups meanwhile.
 
     Args:
         target: Of the commit.
         assets: Writes the snapshot.
         rewrite: What to commit.
+        own: Paths of the nodes that it stands on.
         containers: That the repository may lack.
+        fits: Says whether it fits to what others put beside these nodes.
         ready: Waits until all is written that the snapshot refers to.
 
     Raises:
-        ConflictError: The branch is not where it was.
+        ConflictError: Others changed the dataset.
         StorageError: Others changed the repository before every attempt.
     """
-    current = target.state
-    assert current is not None
-    for attempt in range(_TRIES):
+    states = iter([target.state])  # what is known at first
+
+    def attempt() -> str | None:
+        nonlocal rewrite
+        current = next(states, None) or target.head.read()
         refuse_read_only(current.info)
-        if (now := lookup.branch_tip(current.info, target.branch)) != rewrite.base.id:
-            raise ConflictError(
-                "the branch moved meanwhile",
-                do="Do the same again, on what was committed.",
-                branch=target.branch,
-                planned_on=str(rewrite.base.id),
-                ours=rewrite.message,
-                theirs=repo_updates.line_of(current.info.snapshots[now]),
-            )
-        made = publish_nodes(
+        tip = lookup.branch_tip(current.info, target.branch)
+        if tip != rewrite.base.id:
+            now = assets.snapshot(tip)
+            if _is_another(target, current.info, rewrite.base, now, own) or not fits(now):
+                raise ConflictError(
+                    "the branch moved meanwhile",
+                    do="Do the same again, on what was committed.",
+                    branch=target.branch,
+                    planned_on=str(rewrite.base.id),
+                    ours=rewrite.message,
+                    theirs=repo_updates.line_of(now),
+                )
+            rewrite = moved_onto(rewrite, now)
+        return publish_nodes(
             target.head,
             assets,
             current,
@@ -190,15 +199,18 @@ def publish_rewrite(
             config=lambda document: with_settings(document, containers, ()),
             ready=ready,
         )
-        if made is not None:
-            return made
-        pause(attempt)
-        current = target.head.read()
-    raise StorageError(
-        "other writers changed the repository before every attempt to commit",
-        do="Do the same again when fewer processes write.",
-        tries=_TRIES,
-    )
+
+    return until_first(attempt, do="Do the same again when fewer processes write.")
+
+
+def _is_another(
+    target: Target, info: RepoInfo, base: Snapshot, now: Snapshot, own: Collection[str]
+) -> bool:
+    """Say whether a dataset is not what it was: a branch went elsewhere, or others changed it."""
+    since = [*takewhile(lambda each: each.id != base.id, lookup.ancestry(info, now.id))]
+    is_reset = base.id not in info.snapshots or base.id not in {each.parent_id for each in since}
+    is_ours = any(is_about(each, target.group) for each in since)
+    return is_reset or is_ours or any(base.find(path) != now.find(path) for path in own)
 
 
 def prepare(storage: Storage, branch: str, promote: str) -> None:

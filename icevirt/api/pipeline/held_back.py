@@ -10,18 +10,18 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 
-from icevirt.api.pipeline.provenance import BUILD_ID, provenance_of
+from icevirt.api.pipeline.commit import publish_rewrite
+from icevirt.api.pipeline.provenance import BUILD_ID, HOLDING, provenance_of
 from icevirt.api.pipeline.target import Target, digest_of
+from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.update import FileHeldBack
 from icevirt.errors import ObjectNotFoundError
 from icevirt.model.json import JSON, loads
+from icevirt.repo.assets import Assets
+from icevirt.repo.commits.rewrite_commit import Rewrite
 from icevirt.repo.layout import WORK
-from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
 from icevirt.versioning import lookup
-
-METADATA = "icevirt_update"
-"""Key of the metadata of a snapshot that changes nothing but which files are held back."""
 
 _TRIED = "tried"  # of what a build records
 _LARGE = 1 << 26
@@ -40,7 +40,7 @@ def name_of(target: Target) -> str:
     if target.info is None:
         return ""
     for each in lookup.ancestry(target.info, target.tip):
-        said = each.metadata.get(METADATA)
+        said = each.metadata.get(HOLDING)
         if isinstance(said, dict) and said.get("group") == target.group:
             return _sound(said.get("held"))
         if (record := provenance_of(each, target.group)) is not None:
@@ -58,7 +58,7 @@ def are_tried(target: Target) -> bool:
     if target.info is None:
         return False
     for each in lookup.ancestry(target.info, target.tip):
-        said = each.metadata.get(METADATA)
+        said = each.metadata.get(HOLDING)
         if isinstance(said, dict) and said.get("group") == target.group:
             return True
         if (record := provenance_of(each, target.group)) is not None:
@@ -89,16 +89,18 @@ def commit_held(target: Target, files: Sequence[FileHeldBack]) -> str:
     """Commit which files are held back, and nothing else; return the id of the snapshot.
 
     Raises:
-        ConflictError: Another writer was first.
+        ConflictError: Others changed the dataset meanwhile.
     """
-    held = keep_held(target.storage, files) if files else ""
-    repo = Repository.open(target.storage)
-    session = repo.writable_session(target.branch)
-    return session.commit(
-        f"Hold back {len(files):,} {'file' if len(files) == 1 else 'files'}",
-        metadata={METADATA: {"group": target.group, "held": held}},
-        allow_empty=True,
+    base, held = target.snapshot(), keep_held(target.storage, files) if files else ""
+    rewrite = Rewrite(
+        base=base,
+        branch=target.branch,
+        message=f"Hold back {plural(len(files), 'file')}",
+        nodes=base.nodes,
+        written={},
+        metadata={HOLDING: {"group": target.group, "held": held}},
     )
+    return publish_rewrite(target, Assets(target.storage), rewrite, own=(), containers=())
 
 
 def _sound(name: object) -> str:

@@ -20,6 +20,9 @@ METADATA = "icevirt_build"
 RELOCATED = "icevirt_relocated"
 """Key of a snapshot's metadata under which a relocation says what each dataset is made of now."""
 
+HOLDING = "icevirt_update"
+"""Key of the metadata of a snapshot that changes nothing but which files are held back."""
+
 BUILD_ID = re.compile("[0-9a-f]{20}")  # what `digest_of` makes; it becomes a path
 
 
@@ -30,6 +33,12 @@ def records_in(snapshot: Snapshot | SnapshotSummary) -> Iterator[dict[str, Any]]
     for each in (snapshot.metadata.get(METADATA), *(builds if isinstance(builds, list) else ())):
         if isinstance(each, dict) and BUILD_ID.fullmatch(str(each.get("build_id"))):
             yield each
+
+
+def is_about(snapshot: SnapshotSummary, group: str) -> bool:
+    """Say whether a snapshot says anything of a group: of a build, or of files held back."""
+    said = (snapshot.metadata.get(HOLDING), *records_in(snapshot))
+    return any(isinstance(each, dict) and each.get("group") == group for each in said)
 
 
 def moves_in(snapshots: Iterable[SnapshotSummary]) -> Iterator[tuple[str, str]]:

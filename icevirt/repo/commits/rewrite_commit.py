@@ -54,6 +54,13 @@ def with_manifests(
     )
 
 
+def moved_onto(rewrite: Rewrite, tip: Snapshot) -> Rewrite:
+    """Return a rewrite on top of another snapshot, which has the nodes that it replaces."""
+    new = {node.path: node for node in rewrite.nodes if rewrite.base.find(node.path) != node}
+    nodes = tuple(new.get(node.path, node) for node in tip.nodes)
+    return replace(rewrite, base=tip, nodes=nodes)
+
+
 def publish(
     head: RepoInfoFile,
     assets: Assets,

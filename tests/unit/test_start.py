@@ -175,13 +175,13 @@ def test_a_first_dataset_needs_few_modules(repo):
 def test_help_needs_no_spark_and_no_arrays():
     modules, _, _, packages = counted(COMMAND.format(arguments=["--help"]))
     assert len(modules) <= 220
-    assert not packages & (HEAVY | {"rich", "zarr", "numcodecs"})
+    assert not packages & (HEAVY | {"zarr", "numcodecs"})
 
 
 def test_info_needs_no_zarr(repo):
     modules, compiled, described, packages = counted(COMMAND.format(arguments=["info", repo]))
     assert len(modules) <= 104
-    assert not compiled
+    assert compiled <= 1  # of the command line's own library
     assert described <= 5
     assert not packages & (HEAVY | {"zarr", "numcodecs"})
     # no container, so nothing to have credentials for

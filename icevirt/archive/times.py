@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.schema import ArraySchema
 from icevirt.deferred_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,12 +24,50 @@ class TimeUnits:
     calendar: str  # "standard" where none is named
     step: int  # nanoseconds of a unit
     origin: int  # microseconds from 1970-01-01 to the reference, in the calendar
+    nanosecond: int = 0  # of the reference, after its microseconds
     is_fine: bool  # whether xarray decodes to nanoseconds; it decodes other times to microseconds
+    is_one: bool = True  # whether xarray reads one reference date, however far the times are
 
     @property
     def text(self) -> str:
         """The ``units`` attribute."""
         return f"{self.unit} since {self.reference}"
+
+    @property
+    def meaning(self) -> tuple[int, int, int, str]:
+        """What is equal for units that differ in their spelling only."""
+        return self.step, self.origin, self.nanosecond, self.calendar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Counts:
+    """What numbers count: the unit and the reference of each file, or of each number."""
+
+    step: NDArray[np.int64]  # nanoseconds of a unit
+    origin: NDArray[np.int64]  # microseconds from 1970-01-01 to the reference
+    nanosecond: NDArray[np.int64]  # of the reference, after its microseconds
+
+    @classmethod
+    def of(cls, units: Sequence[TimeUnits]) -> Counts:
+        """Return the columns of some units."""
+        step, origin, nanosecond = np.array(
+            [(each.step, each.origin, each.nanosecond) for each in units], np.int64
+        ).T
+        return cls(step=step, origin=origin, nanosecond=nanosecond)
+
+    def apply(self, change: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> Counts:
+        """Return the columns after one change of each."""
+        columns = (change(each) for each in (self.step, self.origin, self.nanosecond))
+        return Counts(**dict(zip(("step", "origin", "nanosecond"), columns, strict=True)))
+
+    def equal(self, other: Counts | TimeUnits) -> NDArray[np.bool_]:
+        """Say where numbers count the same."""
+        same: NDArray[np.bool_] = (
+            (self.step == other.step)
+            & (self.origin == other.origin)
+            & (self.nanosecond == other.nanosecond)
+        )
+        return same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +77,8 @@ class TimeStorage:
     schema: ArraySchema  # their data type and codecs, and nothing else
     missing: tuple[float, ...]  # numbers that mean "no time"
     calendar: str
-    is_fine: bool  # see `TimeUnits`
+    is_fine: bool  # see `TimeUnits`, as the next
+    is_one: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,14 +88,14 @@ class Recoding:
     target: TimeUnits
     data_type: str
     fill: int | float | None  # the number that means "no time"; None where no file has one
-    step: NDArray[np.int64]  # (files,) nanoseconds of a unit
-    origin: NDArray[np.int64]  # (files,) microseconds from 1970-01-01 to the reference
+    counts: Counts  # (files,)
     kind: NDArray[np.int32]  # (files,) which of ``kinds`` they are
     kinds: tuple[TimeStorage, ...]
 
     def take(self, rows: NDArray[np.integer] | slice) -> Recoding:
         """Return the recoding of some files, in their order."""
-        return replace(self, step=self.step[rows], origin=self.origin[rows], kind=self.kind[rows])
+        counts = self.counts.apply(lambda column: column[rows])
+        return replace(self, counts=counts, kind=self.kind[rows])
 
     def spread(self, place: NDArray[np.int64], size: int) -> Recoding:
         """Return the recoding of ``size`` files, among which these have places."""
@@ -62,9 +105,7 @@ class Recoding:
             wide[place] = held
             return wide
 
-        return replace(
-            self, step=column(self.step), origin=column(self.origin), kind=column(self.kind)
-        )
+        return replace(self, counts=self.counts.apply(column), kind=column(self.kind))
 
     def storage(self, file: int) -> TimeStorage:
         """Return how a file holds its numbers."""

@@ -20,7 +20,8 @@ from icevirt.model.attributes import recorded_dtypes, restore
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.reader_support import named
 from icevirt.planning.remedies import listed
-from icevirt.planning.times.units import SINCE_REFORM, bounds_of, calendar_called
+from icevirt.planning.times.references import SINCE_REFORM
+from icevirt.planning.times.units import bounds_of, calendar_called
 from icevirt.versioning.merge.kept_nodes import Loss
 
 _SHOWN = 10  # variables in a line

@@ -158,6 +158,8 @@ def test_a_time_that_no_integer_can_count_is_refused(tmp_path, in_process):
     """Nanoseconds reach 292 years far."""
     files = [str(tmp_path / f"{number}.nc") for number in (1, 2)]
     write_month(files[0], 1, units="days since 1601-01-01", dtype="i4")
+    with netCDF4.Dataset(files[0], "r+") as file:
+        file["time"][:] += 300 * 366
     write_month(files[1], 2, units="milliseconds since 2001-01-01", dtype="i8", steps=1)
     with netCDF4.Dataset(files[1], "r+") as file:
         file["time"].units = "nanoseconds since 2001-01-01"

@@ -152,7 +152,7 @@ def _meaning(attributes: Attributes) -> tuple[Any, ...]:
     attrs = attributes.values
     units = parse(attrs.get("units"), attrs.get("calendar"))
     if units is not None:
-        return (units.step, units.origin, units.calendar)
+        return units.meaning
     return (repr(attrs.get("units")), repr(attrs.get("calendar")))
 
 

@@ -43,7 +43,7 @@ def statement(attributes: Attributes, name: str) -> Statement:
         return None
     if name == "units":
         found = parse(attrs[name], attrs.get("calendar"))
-        return attrs[name] if found is None else (found.step, found.origin, found.calendar)
+        return attrs[name] if found is None else found.meaning
     if name == "_Unsigned":
         return str(attrs[name]).lower()
     if name in PACKING:

@@ -14,8 +14,9 @@ from icevirt.planning.combine.options import CombineOptions
 from icevirt.planning.partial.storage_cost import NUMBERS, permits
 from icevirt.planning.times.declarations import declared, storage_of
 from icevirt.planning.times.recoding import counting_as
+from icevirt.planning.times.references import SINCE_REFORM
 from icevirt.planning.times.targets import target_of
-from icevirt.planning.times.units import SINCE_REFORM, missing_of, units_of
+from icevirt.planning.times.units import missing_of, units_of
 
 _COUNTING = frozenset(("attribute units", "attribute calendar"))
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.planning.times.units import REFORM
+from icevirt.planning.times.references import REFORM
 
 _DAY = 86_400_000_000  # microseconds
 _LEAP = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)

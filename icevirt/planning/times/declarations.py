@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.kinds import joint
 from icevirt.archive.schema import ArraySchema
-from icevirt.archive.times import TimeStorage, TimeUnits
+from icevirt.archive.times import Counts, TimeStorage, TimeUnits
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.planning.times.targets import DeclaredTimes
@@ -193,10 +193,14 @@ def declared(
     known: dict[Hashable, int] = {}  # by identity, because most share their schema
     kind = []
     for units, (schema, missing) in zip(counts, storage, strict=True):
-        same = id(schema), missing, units.calendar, units.is_fine
+        same = id(schema), missing, units.calendar, units.is_fine, units.is_one
         if same not in known:
             made = TimeStorage(
-                schema=schema, missing=missing, calendar=units.calendar, is_fine=units.is_fine
+                schema=schema,
+                missing=missing,
+                calendar=units.calendar,
+                is_fine=units.is_fine,
+                is_one=units.is_one,
             )
             key = repr(made)
             kinds[key] = made
@@ -205,8 +209,7 @@ def declared(
     return DeclaredTimes(
         first=counts[int(number[0])],
         files=files,
-        step=np.array([each.step for each in counts], np.int64)[number],
-        origin=np.array([each.origin for each in counts], np.int64)[number],
+        counts=Counts.of(counts).apply(lambda column: column[number]),
         kind=np.array(kind, np.int32)[number],
         kinds=tuple(kinds.values()),
     )

@@ -43,17 +43,17 @@ class LabelGroup:
         """Decode the labels of some files, which are of one kind.
 
         Raises:
-            InexactError: One lies further away than microseconds can count.
+            InexactError: One lies further away than microseconds can count; the row of its file.
         """
         storage = declared.kinds[int(declared.kind[mine[0]])]
         sizes = np.diff(starts)
-        count = CountColumns(
-            step=np.repeat(declared.step[mine], sizes),
-            origin=np.repeat(declared.origin[mine], sizes),
-            calendar=storage.calendar,
-            is_fine=storage.is_fine,
-        )
-        times = decoded_times(raw, count, missing=storage.missing, starts=starts[:-1])
+        of_each = declared.counts.apply(lambda column: np.repeat(column[mine], sizes))
+        count = CountColumns.of(of_each, storage)
+        try:
+            times = decoded_times(raw, count, missing=storage.missing, starts=starts[:-1])
+        except InexactError as error:
+            file = int(np.searchsorted(starts, error.at, side="right")) - 1
+            raise InexactError(str(error), int(mine[file])) from error
         return cls(mine=mine, raw=raw, starts=starts, storage=storage, count=count, times=times)
 
     def converted(self, target: TimeTarget) -> tuple[NDArray[Any], NDArray[np.bool_]]:
@@ -77,7 +77,7 @@ def grouped(declared: DeclaredTimes, labels: Labels, places: NDArray[np.int64]) 
     """Return the labels that stand at some places, a row of `DeclaredTimes` each.
 
     Raises:
-        InexactError: One lies further away than microseconds can count.
+        InexactError: One lies further away than microseconds can count; the row of its file.
     """
     found = []
     dtypes = labels.dtype.codes[places].astype(np.int64)

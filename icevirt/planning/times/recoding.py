@@ -126,8 +126,8 @@ class _Pass:
             CombineError: They would.
         """
         files = self._facts.arrays.file[self._declarations.rows(path)]
-        other = coordinate.step[files] != coordinate.target.step
-        other |= coordinate.origin[files] != coordinate.target.origin
+        counts = coordinate.counts.apply(lambda column: column[files])
+        other = ~counts.equal(coordinate.target)
         if not other.any():
             return
         one = int(files[int(np.argmax(other))])
@@ -165,8 +165,7 @@ class _Pass:
             target=target.units,
             data_type=target.data_type,
             fill=target.fill,
-            step=spread(declared.step, files, size),
-            origin=spread(declared.origin, files, size),
+            counts=declared.counts.apply(lambda column: spread(column, files, size)),
             kind=spread(declared.kind, files, size),
             kinds=declared.kinds,
         )
@@ -216,7 +215,7 @@ class _Pass:
         try:
             return grouped(declared, arrays.labels, places)
         except InexactError as error:
-            raise _inexact(path, self._facts.url_of(rows[0]), error) from error
+            raise _inexact(path, self._facts.url_of(rows[error.at]), error) from error
 
     def _relabel(self, path: str, groups: Sequence[LabelGroup], target: TimeTarget) -> None:
         rows = self._declarations.rows(path)
@@ -236,11 +235,8 @@ class _Pass:
 
 def _follows(declared: DeclaredTimes, coordinate: Recoding) -> bool:
     """Say whether bounds count in each file what their coordinate counts there."""
-    files = declared.files
-    return bool(
-        (declared.step == coordinate.step[files]).all()
-        and (declared.origin == coordinate.origin[files]).all()
-    )
+    of_files = coordinate.counts.apply(lambda column: column[declared.files])
+    return bool(declared.counts.equal(of_files).all())
 
 
 def recoded_values(
@@ -309,10 +305,11 @@ def _with_missing(attributes: Attributes, target: TimeTarget) -> Attributes:
 def describe_recodings(recodings: Mapping[str, Recoding]) -> Iterable[str]:
     """Yield a line for each array that is recoded."""
     for path, recoding in recodings.items():
-        there = recoding.step > 0
-        counts = np.unique(np.stack([recoding.step, recoding.origin], axis=1)[there], axis=0)
-        if len(counts) > 1:
+        counts = recoding.counts
+        columns = np.stack([counts.step, counts.origin, counts.nanosecond])
+        found = np.unique(columns[:, counts.step > 0], axis=1).shape[1]
+        if found > 1:
             yield (
-                f"{path}: {len(counts)} time units converted to {recoding.target.text!r}"
+                f"{path}: {found} time units converted to {recoding.target.text!r}"
                 f" ({recoding.data_type}), every value exactly"
             )

@@ -15,16 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.times import Recoding, TimeStorage, TimeUnits
-from icevirt.planning.times.units import (
-    LADDER,
-    MICROSECOND,
-    REFORM,
-    SECOND,
-    SINCE_REFORM,
-    coarsest,
-    since,
-)
+from icevirt.archive.times import Counts, Recoding, TimeStorage, TimeUnits
+from icevirt.planning.times.references import REFORM, SINCE_REFORM
+from icevirt.planning.times.units import LADDER, MICROSECOND, SECOND, coarsest, since
 from icevirt.planning.times.values import NO_TIME, Times, encoded_times, is_lost
 
 INTEGER, FLOAT = "int64", "float64"
@@ -37,8 +30,7 @@ class DeclaredTimes:
 
     first: TimeUnits  # of the first file
     files: NDArray[np.integer]  # (k,)
-    step: NDArray[np.int64]  # (k,)
-    origin: NDArray[np.int64]  # (k,)
+    counts: Counts  # (k,)
     kind: NDArray[np.int32]  # (k,)
     kinds: tuple[TimeStorage, ...]  # that occur
 
@@ -55,8 +47,7 @@ class DeclaredTimes:
     @property
     def counts_alike(self) -> bool:
         """Whether all files count one unit from one date."""
-        alike = (self.step == self.step[0]).all() and (self.origin == self.origin[0]).all()
-        return bool(alike)
+        return bool(self.counts.equal(self.first).all())
 
     @property
     def is_alike(self) -> bool:
@@ -94,7 +85,7 @@ def target_of(declared: DeclaredTimes, labels: Sequence[Times] | None) -> TimeTa
     first = declared.first
     if declared.is_alike:
         return TimeTarget(units=first, data_type=next(iter(declared.data_types)))
-    base = coarsest(declared.step, declared.origin, first)
+    base = coarsest(declared.counts, first)
     if declared.is_whole:
         return integers(base, declared)
     if declared.counts_alike and declared.data_types <= {"float32", FLOAT}:
@@ -108,8 +99,10 @@ def _of_labels(declared: DeclaredTimes, labels: Sequence[Times], base: TimeUnits
     """Return the coarsest unit in which all labels are exact floats, else integers."""
     first = declared.first
     for name, step in LADDER:
+        if not SECOND <= step <= base.step:
+            continue
         unit = base if step == base.step else since(name, first)
-        if SECOND <= step <= base.step and all(_holds(unit, each) for each in labels):
+        if all(_holds(unit, each) for each in labels):
             return _floats(unit, declared)
     if any(each.rest.any() for each in labels):
         return integers(_finest(first, declared.kinds), declared)
@@ -131,8 +124,7 @@ def _floats(units: TimeUnits, declared: DeclaredTimes) -> TimeTarget:
 def bounds_target(coordinate: Recoding, declared: DeclaredTimes) -> TimeTarget:
     """Return what bounds count, which have the units of their coordinate."""
     units = coordinate.target
-    as_before = (declared.step == units.step).all() and (declared.origin == units.origin).all()
-    if as_before and declared.is_alike:
+    if declared.counts.equal(units).all() and declared.is_alike:
         return TimeTarget(units=units, data_type=next(iter(declared.data_types)))
     if declared.is_whole or (coordinate.data_type == INTEGER and units.step < SECOND):
         return integers(units, declared)
@@ -150,7 +142,7 @@ def _finest(first: TimeUnits, kinds: Sequence[TimeStorage]) -> TimeUnits:
 
 def _holds(unit: TimeUnits, times: Times) -> bool:
     """Say whether every time is a float of a unit, and not only close to one."""
-    if (times.rest != 0).any():
+    if (times.rest != unit.nanosecond).any():
         return False
     per = unit.step // MICROSECOND
     rest = (times.microseconds - unit.origin) % per

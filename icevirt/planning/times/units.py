@@ -6,19 +6,19 @@ follows from what files declare, so that further files of the same kind change n
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from icevirt.archive.scanned import ScannedArray
-from icevirt.archive.times import Recoding, TimeUnits
+from icevirt.archive.times import Counts, Recoding, TimeUnits
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes, restore
+from icevirt.planning.times.references import UnreadError, plain_text, read_reference
 
 MICROSECOND = 1_000
 SECOND = 1_000_000_000
@@ -50,76 +50,62 @@ LADDER = tuple((f"{name}s", step) for name, step in reversed(_STEPS.items()))
 """The units that times may be converted to, the coarsest first, and their nanoseconds."""
 DURATIONS = frozenset((*_FINE, *_COARSE, "ns"))
 """Units of plain durations, which xarray may decode."""
-REFORM = -12_219_292_800_000_000
-"""Microseconds from 1970-01-01 to 1582-10-15; from then on `SINCE_REFORM` calendars agree."""
-SINCE_REFORM = frozenset(("standard", "proleptic_gregorian"))
-_FINEST_SPAN = (
-    1 << 63
-) // 1000 - 1  # microseconds from 1970-01-01 that 64 bits hold in nanoseconds
-
-_SINCE = re.compile(r"\s*(?P<unit>[A-Za-z_]+)\s+since\s+(?P<reference>\S.*?)\s*")
-_ISO = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)(?:[T ](\d\d?):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?)?")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ORIGIN = "microseconds since 1970-01-01"
+_SINCE = re.compile(r"\s*(?P<unit>[A-Za-z_]+)\s+(?i:since)\s+(?P<reference>\S.*?)\s*")
 _SCALING = ("scale_factor", "add_offset", "_Unsigned")
 _MISSING = ("_FillValue", "missing_value")
 BOUNDS = ("bounds", "climatology")
 
 
 @lru_cache(4096)
-def _parsed(units: str, calendar: str) -> TimeUnits | None:
+def _read(units: str, calendar: str) -> TimeUnits | str:
+    """Return what numbers count, or why xarray reads no times or several from them."""
     found = _SINCE.fullmatch(units)
     if found is None:
-        return None
+        return f"xarray reads no times from {units!r}"
     unit, name = found["unit"].lower(), calendar_called(calendar)
     step = (_FINE | _COARSE | _OF_CALENDAR.get(name, {})).get(unit)
-    origin = None if step is None else _origin(found["reference"], name)
-    if step is None or origin is None:
-        return None
+    if step is None:
+        return f"{found['unit']!r} is no unit of time in the calendar {name!r}"
+    is_fine = unit in _FINE and " since " in units.lower()  # else xarray asks cftime
+    try:
+        reference = read_reference(unit, found["reference"], name, is_fine=is_fine)
+    except UnreadError as error:
+        return str(error)
     return TimeUnits(
         unit=found["unit"],
         reference=found["reference"],
         calendar=name,
         step=step,
-        origin=origin,
-        is_fine=unit in _FINE and _is_fine(name, origin),
+        origin=reference.origin,
+        nanosecond=reference.nanosecond,
+        is_fine=reference.is_fine,
+        is_one=reference.is_one,
     )
 
 
 def parse(units: object, calendar: object = None) -> TimeUnits | None:
     """Read a ``units`` attribute; None where it counts no time, or months, or cannot be read."""
-    return _parsed(units, str(calendar or "standard")) if isinstance(units, str) else None
+    found = _read_attributes(units, calendar)
+    return found if isinstance(found, TimeUnits) else None
+
+
+def why_unread(attributes: Mapping[str, Any]) -> str | None:
+    """Say why what looks like times has no one reading; None of all else."""
+    units = attributes.get("units")
+    found = _read_attributes(units, attributes.get("calendar"))
+    is_time = isinstance(units, str) and re.search(r"\ssince\s", units, re.IGNORECASE)
+    return found if is_time and isinstance(found, str) else None
+
+
+def _read_attributes(units: object, calendar: object) -> TimeUnits | str | None:
+    name = "standard" if calendar is None else calendar
+    return _read(units, name) if isinstance(units, str) and isinstance(name, str) else None
 
 
 def calendar_called(calendar: str) -> str:
     """Return a calendar by one of its names."""
     name = calendar.lower()
-    return "standard" if name in {"standard", "gregorian", ""} else name
-
-
-def _is_fine(calendar: str, origin: int) -> bool:
-    first = -_FINEST_SPAN if calendar == "proleptic_gregorian" else max(REFORM, -_FINEST_SPAN)
-    return calendar in SINCE_REFORM and first <= origin <= _FINEST_SPAN
-
-
-def _origin(reference: str, calendar: str) -> int | None:
-    plain = _ISO.fullmatch(reference) if calendar in SINCE_REFORM else None
-    if plain is not None and int(plain[1]) > 1582:
-        fraction = (plain[7] or "").ljust(6, "0")
-        parts = [int(each or 0) for each in plain.groups()[:6]]
-        try:
-            date = datetime(*parts, int(fraction), tzinfo=UTC)  # type: ignore[misc,arg-type]
-        except ValueError:
-            return None
-        apart = date - _EPOCH
-        return (apart.days * 86_400 + apart.seconds) * 1_000_000 + apart.microseconds
-    import cftime
-
-    try:
-        date = cftime.num2date(0, f"days since {reference}", calendar)
-        return int(cftime.date2num(date, _ORIGIN, calendar))
-    except (ValueError, TypeError, OverflowError):
-        return None
+    return "standard" if name == "gregorian" else name
 
 
 def units_of(attributes: Mapping[str, Any]) -> TimeUnits | None:
@@ -157,45 +143,56 @@ def counting_array(arrays: Iterable[ScannedArray], path: str) -> ScannedArray | 
 # -- in common -----------------------------------------------------------------------------------
 
 
-def coarsest(step: NDArray[np.int64], origin: NDArray[np.int64], first: TimeUnits) -> TimeUnits:
+def coarsest(counts: Counts, first: TimeUnits) -> TimeUnits:
     """Return the coarsest unit in which whole numbers of all these units stay whole.
 
     Args:
-        step: Nanoseconds of the units that files count in.
-        origin: Their references, in microseconds from 1970-01-01.
+        counts: What files count.
         first: What the first file counts in, whose reference date all times get.
     """
-    apart = int(np.gcd.reduce(origin - first.origin)) * MICROSECOND
-    size = int(np.gcd.reduce(step))
+    apart = math.gcd(*_nanoseconds_apart(counts, first))
+    size = int(np.gcd.reduce(counts.step))
     if not apart % first.step and not size % first.step:
-        return first
+        return since(first.unit, first)
     fitting = (name for name, each in LADDER if not size % each and not apart % each)
     return since(next(fitting), first)
 
 
+def _nanoseconds_apart(counts: Counts, first: TimeUnits) -> Iterator[int]:
+    """Yield the distances of reference dates, which 64 bits need not hold."""
+    pairs = np.stack([counts.origin - first.origin, counts.nanosecond - first.nanosecond])
+    for micro, nano in np.unique(pairs, axis=1).T.tolist():
+        yield micro * MICROSECOND + nano
+
+
 def since(unit: str, first: TimeUnits) -> TimeUnits:
-    """Return a unit that is counted from the reference of another one."""
-    made = parse(f"{unit} since {first.reference}", first.calendar)
+    """Return a unit that is counted from the reference of another one, written plainly.
+
+    Nanoseconds that do not reach it are counted from 1970-01-01.
+    """
+    reference = first.reference
+    if not first.is_one:
+        reference = plain_text(first.origin, first.nanosecond, first.calendar)
+    made = parse(f"{unit} since {reference}", first.calendar)
+    made = made or parse(f"{unit} since 1970-01-01", first.calendar)
     assert made is not None
     return made
 
 
 def counted(recoding: Recoding, file: int) -> TimeUnits:
     """Return the units of a file, which may spell them in another way."""
-    import cftime
-
-    storage, step, origin = (
-        recoding.storage(file),
-        int(recoding.step[file]),
-        int(recoding.origin[file]),
+    storage, counts = recoding.storage(file), recoding.counts
+    step, origin, nanosecond = (
+        int(each[file]) for each in (counts.step, counts.origin, counts.nanosecond)
     )
-    date = cftime.num2date(origin, _ORIGIN, storage.calendar)
     names = (name for name, each in LADDER if each == step)
     return TimeUnits(
         unit=next(names, f"times {step // _STEPS['day']} days"),
-        reference=date.isoformat(sep=" ").removesuffix(" 00:00:00"),
+        reference=plain_text(origin, nanosecond, storage.calendar),
         calendar=storage.calendar,
         step=step,
         origin=origin,
+        nanosecond=nanosecond,
         is_fine=storage.is_fine,
+        is_one=storage.is_one,
     )

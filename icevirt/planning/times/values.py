@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.times import TimeUnits
-from icevirt.planning.times.units import MICROSECOND, REFORM, SECOND
+from icevirt.archive.times import Counts, TimeStorage, TimeUnits
+from icevirt.planning.times.references import REFORM
+from icevirt.planning.times.units import MICROSECOND, SECOND
 
 _LONGEST = 1 << 62  # microseconds; 146,000 years
 _FINEST = float(1 << 63)  # nanoseconds
@@ -25,7 +26,15 @@ NO_TIME = int(np.iinfo(np.int64).min)
 
 
 class InexactError(ValueError):
-    """A time has no exact place in the common units; the message says which."""
+    """A time has no exact place in the common units; the message says which.
+
+    Attributes:
+        at: Which one of the numbers, end to end; for those of several files, whose file.
+    """
+
+    def __init__(self, message: str, at: int = 0) -> None:
+        super().__init__(message)
+        self.at = at
 
 
 class Count(Protocol):
@@ -40,12 +49,20 @@ class Count(Protocol):
         """Microseconds from 1970-01-01 to the reference."""
 
     @property
+    def nanosecond(self) -> int | NDArray[np.int64]:
+        """Nanoseconds of the reference, after its microseconds."""
+
+    @property
     def calendar(self) -> str:
         """The calendar of the reference."""
 
     @property
     def is_fine(self) -> bool:
         """Whether xarray decodes them to nanoseconds."""
+
+    @property
+    def is_one(self) -> bool:
+        """Whether it reads one reference, however far the times are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,8 +71,22 @@ class CountColumns:
 
     step: NDArray[np.int64]
     origin: NDArray[np.int64]
+    nanosecond: NDArray[np.int64]
     calendar: str
     is_fine: bool
+    is_one: bool
+
+    @classmethod
+    def of(cls, counts: Counts, storage: TimeStorage) -> CountColumns:
+        """Return what numbers of one kind count."""
+        return cls(
+            step=counts.step,
+            origin=counts.origin,
+            nanosecond=counts.nanosecond,
+            calendar=storage.calendar,
+            is_fine=storage.is_fine,
+            is_one=storage.is_one,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -112,15 +143,16 @@ def decoded_times(
     if not count.is_fine:
         return Times(microseconds=coarse, rest=none, there=there)
     product = known * count.step
-    is_fine = np.abs(product) < _FINEST
-    is_fine &= np.abs(coarse) < _FINEST / MICROSECOND - 1
+    is_fine = (np.abs(product) < _FINEST) & _is_near(coarse)
+    _refuse_two_references(known, is_fine, count)
     if starts is not None and len(starts):
         sizes = np.diff(np.append(starts, len(known)))
         of_file = np.logical_and.reduceat(is_fine, starts[sizes > 0])
         is_fine = np.repeat(of_file, sizes[sizes > 0])
     elif not is_fine.all():
         is_fine = np.zeros_like(is_fine)
-    whole, rest = np.divmod(np.where(is_fine, product, 0).astype(np.int64), MICROSECOND)
+    nanoseconds = np.where(is_fine, product, 0).astype(np.int64)
+    whole, rest = _carried(nanoseconds, count)
     return Times(
         microseconds=np.where(is_fine, whole + count.origin, coarse),
         rest=np.where(is_fine, rest, 0),
@@ -132,8 +164,44 @@ def _of_integers(known: NDArray[Any], count: Count, there: NDArray[np.bool_]) ->
     _refuse_far(known, count)
     numbers = known.astype(np.int64)
     micro, nano = np.divmod(np.asarray(count.step, np.int64), MICROSECOND)
-    whole, rest = np.divmod(numbers * nano, MICROSECOND)
-    return Times(microseconds=numbers * micro + whole + count.origin, rest=rest, there=there)
+    whole, rest = _carried(numbers * nano, count)
+    microseconds = numbers * micro + whole + count.origin
+    if count.is_fine:
+        _refuse_two_references(known, _is_near(microseconds) | ~there, count)
+    return Times(microseconds=microseconds, rest=rest, there=there)
+
+
+def _carried(
+    nanoseconds: NDArray[np.int64], count: Count
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return nanoseconds after those of the reference, as microseconds and a rest."""
+    whole, rest = np.divmod(nanoseconds, MICROSECOND)
+    if not np.any(count.nanosecond):
+        return whole, rest
+    more, rest = np.divmod(rest + count.nanosecond, MICROSECOND)
+    return whole + more, rest
+
+
+def _is_near(microseconds: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Say which times nanoseconds of 64 bits reach."""
+    near: NDArray[np.bool_] = np.abs(microseconds) < _FINEST / MICROSECOND - 1
+    return near
+
+
+def _refuse_two_references(known: NDArray[Any], is_near: NDArray[np.bool_], count: Count) -> None:
+    """Refuse what xarray counts from one date by pandas, and from another one by cftime.
+
+    Raises:
+        InexactError: A time is beyond nanoseconds, so that xarray asks cftime.
+    """
+    if count.is_one or is_near.all():
+        return
+    at = int(np.argmin(is_near))
+    raise InexactError(
+        f"{known.flat[at]} is a date before 1677 or after 2262, for which xarray reads the"
+        " reference date in another way",
+        at,
+    )
 
 
 def _refuse_far(known: NDArray[Any], count: Count) -> None:
@@ -141,7 +209,8 @@ def _refuse_far(known: NDArray[Any], count: Count) -> None:
         away = np.abs(known.astype(np.float64)) * (np.asarray(count.step) / MICROSECOND)
         far = away + np.abs(count.origin) > _LONGEST
     if far.any():
-        raise InexactError(f"{known[far].flat[0]} is out of range")
+        at = int(np.argmax(far))
+        raise InexactError(f"{known.flat[at]} is out of range", at)
 
 
 def _rounded(known: NDArray[np.float64], count: Count) -> NDArray[np.int64]:
@@ -183,18 +252,21 @@ def encoded_times(
     times: Times, target: TimeUnits, dtype: np.dtype[Any], fill: float | None
 ) -> NDArray[Any]:
     """Return numbers that count ``target``, the nearest ones where there is no exact one."""
-    apart = times.microseconds - target.origin
+    apart, after = times.microseconds - target.origin, times.rest
+    if target.nanosecond:
+        less, after = np.divmod(after - target.nanosecond, MICROSECOND)
+        apart = apart + less
     per = target.step // MICROSECOND
     if dtype.kind == "f":
         parts, unit = apart, max(per, 1)
         whole, rest = np.divmod(parts, unit)
-        new = whole + (rest + times.rest / MICROSECOND) / unit
+        new = whole + (rest + after / MICROSECOND) / unit
         new = (new if per else new * MICROSECOND).astype(dtype)
     elif per:
         new = (apart // per).astype(dtype)
     else:
         with np.errstate(over="ignore"):
-            new = (apart * MICROSECOND + times.rest).astype(dtype)
+            new = (apart * MICROSECOND + after).astype(dtype)
     if times.there.all():
         return new
     none = fill if fill is not None else (np.nan if dtype.kind == "f" else NO_TIME)
@@ -212,7 +284,7 @@ def is_lost(
     lost = (back.microseconds != times.microseconds) | (back.rest != times.rest)
     if new.dtype.kind != "f":
         # cftime gets doubles
-        by_cftime = np.abs(back.microseconds) >= _FINEST / MICROSECOND - 1
+        by_cftime = ~_is_near(back.microseconds)
         by_cftime |= np.abs(np.where(times.there, new, 0) * float(target.step)) >= _FINEST
         lost |= (np.abs(new) > _DOUBLE) & (by_cftime | (not target.is_fine))
         if not times.there.all():
@@ -250,7 +322,10 @@ def converted(
     new = encoded_times(times, target, dtype, fill)
     lost = is_lost(new, times, target, fill)
     same = np.broadcast_to(
-        (source.step == target.step) & (source.origin == target.origin), new.shape
+        (source.step == target.step)
+        & (source.origin == target.origin)
+        & (source.nanosecond == target.nanosecond),
+        new.shape,
     )
     if same.any():
         # what counts alike decodes alike, to the last digit

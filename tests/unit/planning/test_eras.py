@@ -219,7 +219,7 @@ def test_times_of_eras_are_counted_for_each_by_itself():
     for number in range(2):
         (time,) = (each for each in made.arrays if each.path == f"/era_{number}/time")
         assert len(time.files) == 2
-        assert time.times.step.shape == (4,)
+        assert time.times.counts.step.shape == (4,)
 
 
 def test_groups_are_refused_where_eras_cannot_be_distinguished():

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icevirt.archive.schema import ArraySchema
+from icevirt.archive.times import Counts
 from icevirt.model.attributes import restore
 from icevirt.planning.times.recoding import recode_times, recoded_values
 from icevirt.planning.times.units import coarsest, parse
@@ -167,12 +168,28 @@ def test_a_reference_date_is_that_of_cftime(found, calendar):
         (["hours since 2001-01-01", "hours since 2001-01-01 00:00:30"], "seconds since 2001-01-01"),
         (["hrs since 2001-01-01", "d since 2000-01-01"], "hrs since 2001-01-01"),
         (["days since 2001-01-01", "nanoseconds since 1999-01-01"], "nanoseconds since 2001-01-01"),
+        (["days since 1601-01-01", "nanoseconds since 2001-01-01"], "nanoseconds since 1970-01-01"),
+        (
+            ["seconds since 2001-01-01 00:00:37.123456789", "seconds since 2001-01-01 00:00:37"],
+            "nanoseconds since 2001-01-01 00:00:37.123456789",
+        ),
+        (
+            [
+                "hours since 2001-01-01 00:00:00.00000005",
+                "hours since 2001-01-01 00:00:00.00000025",
+            ],
+            "nanoseconds since 2001-01-01 00:00:00.000000050",
+        ),
+        (
+            ["days since 2001-01-01 00:00 -6:00", "days since 2001-02-01"],
+            "hours since 2001-01-01 06:00:00",
+        ),
+        (["days SINCE 31-12-2000", "hours since 2001-01-01"], "hours since 2000-12-31"),
     ],
 )
 def test_whole_numbers_count_the_coarsest_unit_that_divides_all(texts, common):
     units = [parse(text) for text in texts]
-    step, origin = (np.array([getattr(u, name) for u in units]) for name in ("step", "origin"))
-    assert coarsest(step, origin, units[0]).text == common
+    assert coarsest(Counts.of(units), units[0]).text == common
 
 
 def test_a_time_that_would_become_a_missing_one_is_refused():

@@ -37,8 +37,9 @@ from icevirt.planning.combine.cf_packing import (
 from icevirt.planning.partial.chunk_alignment import native_chunks, slabs
 from icevirt.planning.partial.stored_times import counts_differ
 from icevirt.planning.remedies import drop_window_fix
+from icevirt.planning.times.instants import InexactError
 from icevirt.planning.times.units import missing_of, units_of
-from icevirt.planning.times.values import InexactError, recoded
+from icevirt.planning.times.values import recoded
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.chunk_encoding import (
     ChunkEncoder,

@@ -1,9 +1,13 @@
 """Files that count time from different dates become one dataset with the same times, or none."""
 
+import warnings
+
 import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
 
 import icevirt
 from builds.support import verified
@@ -187,3 +191,159 @@ def test_files_that_come_later_change_no_time_that_was_built(tmp_path, in_proces
         ]
     hours = "hours since 2001-01-01 00:00:00"
     assert shown == [(np.int64, "days since 2001-01-01 00:00:00"), *[(np.int64, hours)] * 3]
+
+
+# -- however reference dates are spelled ---------------------------------------------------------
+
+NANOSECONDS = xr.coders.CFDatetimeCoder(time_unit="ns")
+
+
+def build_pair(folder, pairs, kind="f8"):
+    """Build files of units and numbers: (times as xarray reads each file, ours, the report)."""
+    files = []
+    for number, (units, values, *calendar) in enumerate(pairs):
+        files.append(str(folder / f"f{number}.nc"))
+        attrs = {"units": units, **({"calendar": calendar[0]} if calendar else {})}
+        held = xr.Dataset(
+            {"v": (("time", "x"), np.full((len(values), 2), number, "f4"))},
+            {"time": ("time", np.asarray(values, kind), attrs)},
+        )
+        held.to_netcdf(files[-1], unlimited_dims=["time"])
+    repo = str(folder / "repo")
+    report = icevirt.build(files, repo, concat_dim="time")
+    verified(repo, report.containers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # xarray's, of dates that cftime reads
+        theirs = [xr.open_dataset(file, decode_times=NANOSECONDS).time.values for file in files]
+        with xr.open_dataset(
+            repo,
+            engine="icevirt",
+            decode_times=NANOSECONDS,
+            authorize_virtual_chunk_access=report.containers,
+        ) as ours:
+            return np.concatenate(theirs), ours.time.values, report
+
+
+SPELLED = {
+    "zones of winter and summer": [
+        ("hours since 2019-01-01 00:00:00 -6:00", [0, 1, 2]),
+        ("hours since 2019-07-01 00:00:00 -5:00", [0, 1, 2]),
+    ],
+    "the example of CF, and with a zero": [
+        ("seconds since 1992-10-8 15:15:42.5 -6:00", [0, 1, 2]),
+        ("seconds since 1992-10-9 15:15:42.5 -06:00", [0, 1, 2]),
+    ],
+    "a zone, then none": [
+        ("hours since 2019-01-01 00:00:00 -6:00", [0, 1, 2]),
+        ("hours since 2019-01-02 00:00:00", [0, 1, 2]),
+    ],
+    "days before years": [("days since 01-01-2000", [0, 1]), ("days since 2000-01-04", [0, 1])],
+    "days that are no months": [("days since 30-12-1899", [0, 1]), ("days since 31-12-1899", [4])],
+    "an hour and Z": [
+        ("hours since 2000-01-01 06Z", [0, 1, 2]),
+        ("hours since 2000-01-02 18Z", [0, 1, 2]),
+    ],
+    "halves of days": [
+        ("hours since 2000-01-01 12:00:00 AM", [0, 1, 2]),
+        ("hours since 2000-01-01 12:00:00 PM", [0, 1, 2]),
+    ],
+    "slashes, and no separators": [("days since 2000/01/01", [0]), ("days since 20000201", [0])],
+    "names of months": [("days since Jan 1 2000", [0, 1]), ("hours since 3-FEB-2000", [0, 1])],
+    "nanoseconds": [
+        ("seconds since 2022-11-12 00:00:37.123456789", [0, 1, 2]),
+        ("seconds since 2022-11-12 01:00:37.123457122", [0, 1, 2]),
+    ],
+    "nanoseconds, then none": [
+        ("seconds since 2022-11-12 00:00:37", [0, 1, 2]),
+        ("seconds since 2022-11-12 01:00:37.000000789", [0, 1, 2]),
+    ],
+    "the year 1, of GrADS": [
+        ("days since 1-1-1 00:00:0.0", [738_841, 738_842]),
+        ("days since 2-1-1 00:00:0.0", [738_843, 738_844]),
+    ],
+    "nanoseconds cannot reach 1601": [
+        ("days since 1601-01-01", [146_097]), ("nanoseconds since 2001-01-01", [86_400 * 10**9]),
+    ],
+    "cftime ignores the zone": [
+        ("hours since 2019-01-01 00:00:00 -6:00", [0, 1], "noleap"),
+        ("hours since 2019-01-02 00:00:00 -06:00", [0, 1], "noleap"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["f8", "i8"])
+@pytest.mark.parametrize("pairs", SPELLED.values(), ids=SPELLED)
+def test_times_are_those_of_their_files_however_the_dates_are_spelled(
+    tmp_path, in_process, pairs, kind
+):
+    theirs, ours, report = build_pair(tmp_path, pairs, kind)
+    assert ours.tolist() == theirs.tolist()
+    assert any("every value exactly" in text for text in report.findings)
+
+
+def test_times_that_overlap_under_another_zone_are_refused_as_they_overlap(tmp_path, in_process):
+    pairs = [
+        ("hours since 2019-01-01 00:00:00 -6:00", [0, 1, 2]),
+        ("hours since 2019-01-01 07:00:00", [0, 1, 2]),
+    ]
+    with pytest.raises(CombineError, match="time") as no:
+        build_pair(tmp_path, pairs)
+    assert "2019-01-01T07" in str(no.value)
+
+
+UNCLEAR = {
+    "days since 01-02-2000": "'01-02-2000' the day or the month may come first",
+    "days since 2000-01-04 00:00:00 EST": "EST may be any zone",
+    "days since 2000-01-04 00:00:00,5": "the comma",
+    "months since 2000-01-04": "no unit 'months'",
+}
+
+
+@pytest.mark.parametrize(("units", "why"), UNCLEAR.items())
+def test_a_reference_date_without_one_reading_is_refused_by_name(tmp_path, in_process, units, why):
+    with pytest.raises(CombineError, match=why) as no:
+        build_pair(tmp_path, [("days since 2000-01-01", [0]), (units, [9])])
+    assert no.value.facts["other"].endswith("f1.nc")
+    assert "write the units in the files like 'days since" in str(no.value)
+
+
+def test_files_that_say_the_same_need_no_reading(tmp_path, in_process):
+    unclear = "days since 01-02-2000"
+    theirs, ours, report = build_pair(tmp_path, [(unclear, [0]), (unclear, [9])])
+    assert ours.tolist() == theirs.tolist()
+    assert not any("converted" in text for text in report.findings)
+
+
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    found=st.lists(
+        st.tuples(
+            st.sampled_from(["days", "hours", "seconds", "hrs", "Minutes"]),
+            st.sampled_from(["2000-01-0{}", "2000/1/{}", "2000010{}", "{} Feb 2000", "1{}-03-2000",
+                             "185{}-11-17"]),
+            st.integers(1, 9),
+            st.sampled_from(["", " 06:30", " 06:30:00 -6:00", "T06:30:00.5Z", " 06:30:00 UTC",
+                             " 06:30:37.123456789", " 1:00 PM", " 0600", " 06:30 +05:30"]),
+            st.sampled_from([0, 1, 0.5, 12, 1000]),
+        ),
+        min_size=2, max_size=4,
+    ),
+    kind=st.sampled_from(["i4", "i8", "f4", "f8"]),
+    calendar=st.sampled_from(["standard", "proleptic_gregorian", "noleap"]),
+)  # fmt: skip
+def test_whatever_a_plan_calls_exact_decodes_as_from_its_files(
+    tmp_path_factory, in_process, found, kind, calendar
+):
+    pairs = [
+        (f"{unit} since {date.format(day)}{clock}", [np.array(value).astype(kind)], calendar)
+        for unit, date, day, clock, value in found
+    ]
+    try:
+        theirs, ours, report = build_pair(tmp_path_factory.mktemp("random"), pairs, kind)
+    except CombineError:  # steps that overlap, or of mixed calendars
+        return
+    event("built")
+    if any("every value exactly" in text for text in report.findings):
+        assert sorted(map(str, ours)) == sorted(map(str, theirs))

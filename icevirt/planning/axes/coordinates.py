@@ -16,8 +16,8 @@ from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.dates import written
 from icevirt.planning.axes.file_order import Keys, Runs, decoded, decoding
+from icevirt.planning.times.instants import InexactError, microseconds
 from icevirt.planning.times.units import missing_of, parse, units_of
-from icevirt.planning.times.values import InexactError, microseconds
 
 _NUMBERS, _TEXTS = "iufb", "US"
 

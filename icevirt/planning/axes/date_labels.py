@@ -14,8 +14,9 @@ from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.date_formats import ORIGIN, PROLEPTIC, Dates
 from icevirt.planning.axes.dates import counted_times
 from icevirt.planning.times.calendars import iso_dates
+from icevirt.planning.times.instants import InexactError
 from icevirt.planning.times.units import parse
-from icevirt.planning.times.values import InexactError, recoded
+from icevirt.planning.times.values import recoded
 
 
 def is_date(value: object) -> bool:

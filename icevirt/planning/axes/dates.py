@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from icevirt.archive.times import TimeUnits
 from icevirt.model.attributes import Attributes
 from icevirt.planning.times.calendars import dates_of
+from icevirt.planning.times.instants import InexactError, microseconds
 from icevirt.planning.times.units import units_of
-from icevirt.planning.times.values import InexactError, microseconds
 
 
 def written(values: NDArray[Any], attributes: Attributes) -> list[str]:

@@ -36,9 +36,9 @@ from icevirt.planning.axes.file_order import decoded
 from icevirt.planning.axes.placement import NOWHERE, AxisPlacement
 from icevirt.planning.remedies import choose, scan_fix
 from icevirt.planning.times.declarations import declared, storage_of
+from icevirt.planning.times.instants import InexactError
 from icevirt.planning.times.labels import labels_in_one
-from icevirt.planning.times.units import missing_of, units_of
-from icevirt.planning.times.values import InexactError
+from icevirt.planning.times.units import missing_of, units_of, why_unread
 
 type Labels = Sequence[str | int | float | date] | str
 """Of each file in the order given, dates too; or a pattern of names, like
@@ -263,7 +263,15 @@ def _by_variable(facts: CatalogFacts, dimension: str, name: str) -> NewDimension
         code: ArraySchema.loads(arrays.schema.values[code])
         for code in dict.fromkeys(arrays.schema.codes[rows].tolist())
     }
-    raw, attributes = _counted_alike(held, arrays.schema.codes[rows], schemas, path, dimension)
+    try:
+        raw, attributes = _counted_alike(held, arrays.schema.codes[rows], schemas, path, dimension)
+    except InexactError as error:
+        raise CombineError(
+            f"a time of {path} cannot be converted to the units of the other files: {error}",
+            do="Pass a list of labels.",
+            variable=path,
+            file=facts.url_of(rows[error.at]),
+        ) from error
     labels = decoded(raw, attributes.values)
     _refuse_missing(facts, raw, attributes, path, dimension)
     _, first, cell = np.unique(labels, return_index=True, return_inverse=True)
@@ -303,7 +311,11 @@ def _counted_alike(
     path: str,
     dimension: str,
 ) -> tuple[NDArray[Any], Attributes]:
-    """Bring times of files that count from different dates, or in several types, to one count."""
+    """Bring times of files that count from different dates, or in several types, to one count.
+
+    Raises:
+        InexactError: A time has no exact value in it; the row of its file.
+    """
     first = next(iter(schemas.values())).attributes
     kinds = {each.dtype for each in held}
     is_typed = len(kinds) == 1 or all(each.kind == "U" for each in kinds)
@@ -317,14 +329,7 @@ def _counted_alike(
     number = np.searchsorted(np.array([*schemas]), codes, sorter=np.argsort([*schemas]))
     number = np.argsort([*schemas])[number]
     said = declared(known, storage, number, np.arange(len(codes)))
-    try:
-        raw, target = labels_in_one(said, held)
-    except InexactError as error:
-        raise CombineError(
-            f"a time of {path} cannot be converted to the units of the other files: {error}",
-            do="Pass a list of labels.",
-            variable=path,
-        ) from error
+    raw, target = labels_in_one(said, held)
     if target is None:
         raise _unlike_labels(path, dimension, kinds, schemas)
     return raw, replace(first, values={**first.values, "units": target.units.text})
@@ -333,8 +338,10 @@ def _counted_alike(
 def _unlike_labels(
     path: str, dimension: str, kinds: Iterable[Any], schemas: Mapping[int, ArraySchema]
 ) -> CombineError:
+    unread = (why_unread(each.attributes.values) for each in schemas.values())
+    why = next((f": {each}" for each in unread if each), "")
     return CombineError(
-        f"labels of {path} along {dimension!r} have different units, calendars or data types",
+        f"labels of {path} along {dimension!r} have different units, calendars or data types{why}",
         do="Leave files out, or pass a list of labels.",
         variable=path,
         units=sorted({str(each.attributes.values.get("units")) for each in schemas.values()}),

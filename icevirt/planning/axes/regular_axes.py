@@ -21,8 +21,9 @@ from icevirt.model.strings import Strings
 from icevirt.planning.axes.coordinates import Coordinate
 from icevirt.planning.axes.dates import written
 from icevirt.planning.remedies import build_fix, fix, listed
+from icevirt.planning.times.instants import InexactError, Times, microseconds
 from icevirt.planning.times.units import MICROSECOND, missing_of, units_of
-from icevirt.planning.times.values import InexactError, Times, encoded_times, microseconds
+from icevirt.planning.times.values import encoded_times
 
 _SPARSEST = 100  # steps for each that a file holds: more are a mistake
 _TOLERANCE = 1e-6  # of a step, for numbers that are no times

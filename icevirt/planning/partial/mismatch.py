@@ -5,7 +5,7 @@ Plans add what can be done, with its price: see `icevirt.planning.eras.report`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,12 @@ from icevirt.model.attributes import restore
 from icevirt.planning.combine.cf_packing import packing_of, same_packing
 from icevirt.planning.partial.storage_cost import NUMBERS, signature
 from icevirt.planning.remedies import drop_fixes, fix
-from icevirt.planning.times.units import units_of
+from icevirt.planning.times.units import units_of, why_unread
 
 _ATTRIBUTE = "attribute "
 _CALENDAR = "attribute calendar"
+_UNITS = "attribute units"
+_AS_READ = "You can also write the units in the files like 'days since 2000-01-31 12:00:00'."
 _FILL = "attribute _FillValue"
 _MISSING = ("_FillValue", "missing_value")
 _FACTS = ("bytes_needed", "other_encoding")  # of errors that another way of storing solves
@@ -74,8 +76,11 @@ def refusal(  # noqa: PLR0917 - the facts of one array
     if calendars[pair[0]] != calendars[pair[1]] and _CALENDAR in unlike:
         unlike = {_CALENDAR: unlike[_CALENDAR]}
     first, second = (facts.url_of(rows[int(np.argmax(codes == code))]) for code in pair)
+    unread = _why_unread(schemas[code] for code in pair) if _UNITS in unlike else None
     return CombineError(
-        f"{path} is encoded differently in {differ:,} of {total:,} files: {', '.join(unlike)}",
+        f"{path} is encoded differently in {differ:,} of {total:,} files: {', '.join(unlike)}"
+        + (f", and {unread}" if unread else ""),
+        do=_AS_READ if unread else "",
         fixes=[
             *_said_by_some(path, [schemas[code] for code in used], unlike),
             *drop_fixes(facts.arrays, rows),
@@ -102,13 +107,18 @@ def _two_of(calendars: Mapping[int, str | None]) -> tuple[int, int]:
     return first, next(code for code, each in others if each != own)
 
 
+def _why_unread(schemas: Iterable[ArraySchema]) -> str | None:
+    """Say why times cannot be converted; None where that is not why they differ."""
+    return next(filter(None, (why_unread(each.attributes.values) for each in schemas)), None)
+
+
 def _said_by_some(
     path: str, schemas: Sequence[ArraySchema], unlike: Mapping[str, object]
 ) -> list[Fix]:
     """Return the fix that gives all files the units that only some of them say."""
     said = {each.attributes.values.get("units") for each in schemas}
     known = [each for each in said if isinstance(each, str) and each]
-    if {*unlike} != {"attribute units"} or len(known) != 1 or " since " in known[0]:
+    if {*unlike} != {_UNITS} or len(known) != 1 or " since " in known[0]:
         return []
     return [fix(f"files that say no units hold {known[0]}, too", attrs={path: {"units": known[0]}})]
 

@@ -11,14 +11,9 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import Labels
 from icevirt.archive.times import TimeStorage
+from icevirt.planning.times.instants import CountColumns, InexactError, Times, decoded_times
 from icevirt.planning.times.targets import DeclaredTimes, TimeTarget, target_of
-from icevirt.planning.times.values import (
-    CountColumns,
-    InexactError,
-    Times,
-    converted,
-    decoded_times,
-)
+from icevirt.planning.times.values import converted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -96,7 +91,7 @@ def labels_in_one(
     """Return one label of each file as they count together; None for what has no common count.
 
     Raises:
-        InexactError: A label has no exact value there.
+        InexactError: A label has no exact value there; the row of its file.
     """
     groups = []
     for kind in range(len(declared.kinds)):
@@ -110,7 +105,8 @@ def labels_in_one(
     for group in groups:
         out[group.mine], lost = group.converted(target)
         if lost.any():
+            at = int(np.argmax(lost))
             raise InexactError(
-                f"{group.raw[int(np.argmax(lost))]} has no exact value in {target.units.text}"
+                f"{group.raw[at]} has no exact value in {target.units.text}", int(group.mine[at])
             )
     return out, target

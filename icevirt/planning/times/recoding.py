@@ -34,10 +34,11 @@ from icevirt.planning.times.declarations import (
     spread,
     without_units,
 )
+from icevirt.planning.times.instants import InexactError
 from icevirt.planning.times.labels import LabelGroup, grouped
 from icevirt.planning.times.targets import DeclaredTimes, TimeTarget, bounds_target, target_of
 from icevirt.planning.times.units import counted
-from icevirt.planning.times.values import InexactError, recoded
+from icevirt.planning.times.values import recoded
 
 _BYTES: tuple[JSON, ...] = ({"name": "bytes", "configuration": {"endian": "little"}},)
 _MISSING = ("_FillValue", "missing_value")

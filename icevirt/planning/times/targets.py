@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.times import Counts, Recoding, TimeStorage, TimeUnits
+from icevirt.planning.times.instants import NO_TIME, Times
 from icevirt.planning.times.references import REFORM, SINCE_REFORM
 from icevirt.planning.times.units import LADDER, MICROSECOND, SECOND, coarsest, since
-from icevirt.planning.times.values import NO_TIME, Times, encoded_times, is_lost
+from icevirt.planning.times.values import encoded_times, is_lost
 
 INTEGER, FLOAT = "int64", "float64"
 _CENTURIES = 170 * 366 * 86_400_000_000  # microseconds; 64 bits count nanoseconds of 292 years

@@ -65,7 +65,7 @@ def _read(units: str, calendar: str) -> TimeUnits | str:
     unit, name = found["unit"].lower(), calendar_called(calendar)
     step = (_FINE | _COARSE | _OF_CALENDAR.get(name, {})).get(unit)
     if step is None:
-        return f"{found['unit']!r} is no unit of time in the calendar {name!r}"
+        return f"xarray reads no unit {found['unit']!r} in the calendar {name!r}"
     is_fine = unit in _FINE and " since " in units.lower()  # else xarray asks cftime
     try:
         reference = read_reference(unit, found["reference"], name, is_fine=is_fine)

@@ -1,251 +1,31 @@
 """Convert times with different units and reference dates to one of each, without loss.
 
-A time is exact if xarray decodes the same instant before and after. It decodes dates between 1677
-and 2262 to nanoseconds, of floats toward zero; others, and those of other calendars, are decoded
-by cftime, to microseconds.
+A time is exact if xarray decodes the same instant before and after: see `instants`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.times import Counts, TimeStorage, TimeUnits
+from icevirt.archive.times import TimeUnits
+from icevirt.planning.times.instants import (
+    NO_TIME,
+    Count,
+    InexactError,
+    Times,
+    decoded_times,
+    is_missing,
+    is_near,
+)
 from icevirt.planning.times.references import REFORM
-from icevirt.planning.times.units import MICROSECOND, SECOND
+from icevirt.planning.times.units import MICROSECOND
 
-_LONGEST = 1 << 62  # microseconds; 146,000 years
 _FINEST = float(1 << 63)  # nanoseconds
 _DOUBLE = 1 << 53  # whole numbers that a double holds
-NO_TIME = int(np.iinfo(np.int64).min)
-"""The integer that means "no time" in xarray."""
-
-
-class InexactError(ValueError):
-    """A time has no exact place in the common units; the message says which.
-
-    Attributes:
-        at: Which one of the numbers, end to end; for those of several files, whose file.
-    """
-
-    def __init__(self, message: str, at: int = 0) -> None:
-        super().__init__(message)
-        self.at = at
-
-
-class Count(Protocol):
-    """What numbers count: one unit and reference, or columns that have those of each number."""
-
-    @property
-    def step(self) -> int | NDArray[np.int64]:
-        """Nanoseconds of a unit."""
-
-    @property
-    def origin(self) -> int | NDArray[np.int64]:
-        """Microseconds from 1970-01-01 to the reference."""
-
-    @property
-    def nanosecond(self) -> int | NDArray[np.int64]:
-        """Nanoseconds of the reference, after its microseconds."""
-
-    @property
-    def calendar(self) -> str:
-        """The calendar of the reference."""
-
-    @property
-    def is_fine(self) -> bool:
-        """Whether xarray decodes them to nanoseconds."""
-
-    @property
-    def is_one(self) -> bool:
-        """Whether it reads one reference, however far the times are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CountColumns:
-    """Units and references, one for each number."""
-
-    step: NDArray[np.int64]
-    origin: NDArray[np.int64]
-    nanosecond: NDArray[np.int64]
-    calendar: str
-    is_fine: bool
-    is_one: bool
-
-    @classmethod
-    def of(cls, counts: Counts, storage: TimeStorage) -> CountColumns:
-        """Return what numbers of one kind count."""
-        return cls(
-            step=counts.step,
-            origin=counts.origin,
-            nanosecond=counts.nanosecond,
-            calendar=storage.calendar,
-            is_fine=storage.is_fine,
-            is_one=storage.is_one,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Times:
-    """Instants as xarray decodes them."""
-
-    microseconds: NDArray[np.int64]  # since 1970-01-01, in their calendar
-    rest: NDArray[np.int64]  # nanoseconds after that
-    there: NDArray[np.bool_]
-
-
-def is_missing(values: NDArray[Any], missing: Sequence[float | int]) -> NDArray[np.bool_]:
-    """Say which numbers mean "no time"; NaN always does, and the smallest integer of 64 bits."""
-    if values.dtype.kind == "f":
-        gone = np.isnan(values)
-        with np.errstate(over="ignore"):
-            for each in missing:
-                gone |= values == np.asarray(each).astype(values.dtype)
-        return gone
-    limits = np.iinfo(values.dtype)
-    gone = values == NO_TIME if limits.min == NO_TIME else np.zeros(values.shape, np.bool_)
-    for each in missing:
-        if float(each).is_integer() and limits.min <= each <= limits.max:
-            gone |= values == int(each)
-    return gone
-
-
-def decoded_times(
-    values: NDArray[Any],
-    count: Count,
-    *,
-    missing: Sequence[float | int] = (),
-    starts: NDArray[np.int64] | None = None,
-) -> Times:
-    """Return the instants that xarray decodes from numbers.
-
-    Args:
-        values: Whole or real numbers.
-        count: What they count.
-        missing: Numbers that mean "no time".
-        starts: Where the values of each file begin; None where all are of one file. If one time
-            of a file is out of the range of nanoseconds, all of them are decoded to microseconds.
-
-    Raises:
-        InexactError: One lies further away than microseconds can count.
-    """
-    there = ~is_missing(values, missing)
-    if values.dtype.kind != "f":
-        return _of_integers(np.where(there, values, 0), count, there)
-    there &= np.isfinite(values)
-    known = np.where(there, values, 0).astype(np.float64)
-    _refuse_far(known, count)
-    coarse, none = _rounded(known, count), np.zeros(known.shape, np.int64)
-    if not count.is_fine:
-        return Times(microseconds=coarse, rest=none, there=there)
-    product = known * count.step
-    is_fine = (np.abs(product) < _FINEST) & _is_near(coarse)
-    _refuse_two_references(known, is_fine, count)
-    if starts is not None and len(starts):
-        sizes = np.diff(np.append(starts, len(known)))
-        of_file = np.logical_and.reduceat(is_fine, starts[sizes > 0])
-        is_fine = np.repeat(of_file, sizes[sizes > 0])
-    elif not is_fine.all():
-        is_fine = np.zeros_like(is_fine)
-    nanoseconds = np.where(is_fine, product, 0).astype(np.int64)
-    whole, rest = _carried(nanoseconds, count)
-    return Times(
-        microseconds=np.where(is_fine, whole + count.origin, coarse),
-        rest=np.where(is_fine, rest, 0),
-        there=there,
-    )
-
-
-def _of_integers(known: NDArray[Any], count: Count, there: NDArray[np.bool_]) -> Times:
-    _refuse_far(known, count)
-    numbers = known.astype(np.int64)
-    micro, nano = np.divmod(np.asarray(count.step, np.int64), MICROSECOND)
-    whole, rest = _carried(numbers * nano, count)
-    microseconds = numbers * micro + whole + count.origin
-    if count.is_fine:
-        _refuse_two_references(known, _is_near(microseconds) | ~there, count)
-    return Times(microseconds=microseconds, rest=rest, there=there)
-
-
-def _carried(
-    nanoseconds: NDArray[np.int64], count: Count
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return nanoseconds after those of the reference, as microseconds and a rest."""
-    whole, rest = np.divmod(nanoseconds, MICROSECOND)
-    if not np.any(count.nanosecond):
-        return whole, rest
-    more, rest = np.divmod(rest + count.nanosecond, MICROSECOND)
-    return whole + more, rest
-
-
-def _is_near(microseconds: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Say which times nanoseconds of 64 bits reach."""
-    near: NDArray[np.bool_] = np.abs(microseconds) < _FINEST / MICROSECOND - 1
-    return near
-
-
-def _refuse_two_references(known: NDArray[Any], is_near: NDArray[np.bool_], count: Count) -> None:
-    """Refuse what xarray counts from one date by pandas, and from another one by cftime.
-
-    Raises:
-        InexactError: A time is beyond nanoseconds, so that xarray asks cftime.
-    """
-    if count.is_one or is_near.all():
-        return
-    at = int(np.argmin(is_near))
-    raise InexactError(
-        f"{known.flat[at]} is a date before 1677 or after 2262, for which xarray reads the"
-        " reference date in another way",
-        at,
-    )
-
-
-def _refuse_far(known: NDArray[Any], count: Count) -> None:
-    with np.errstate(over="ignore"):  # infinity is far too
-        away = np.abs(known.astype(np.float64)) * (np.asarray(count.step) / MICROSECOND)
-        far = away + np.abs(count.origin) > _LONGEST
-    if far.any():
-        at = int(np.argmax(far))
-        raise InexactError(f"{known.flat[at]} is out of range", at)
-
-
-def _rounded(known: NDArray[np.float64], count: Count) -> NDArray[np.int64]:
-    """Return microseconds since 1970-01-01, the nearest ones."""
-    step = np.asarray(count.step, np.int64)
-    if (step % MICROSECOND).any():  # cftime knows no nanoseconds
-        return np.rint(known * (step / MICROSECOND)).astype(np.int64) + count.origin
-    # whole units and the rest apart: a product of the two would lose the last digits
-    micro = step // MICROSECOND
-    whole = np.floor(known)
-    part = (known - whole) * micro
-    rest = np.rint(part)
-    counted: NDArray[np.int64] = whole.astype(np.int64) * micro + rest.astype(np.int64)
-    # cftime rounds to whole seconds what is less than a microsecond away from them
-    within, is_coarse = counted % 1_000_000, step >= SECOND
-    counted -= is_coarse & (within == 1) & (part < rest)
-    counted += is_coarse & (within == 999_999) & (part > rest)
-    return counted + count.origin
-
-
-def microseconds(
-    values: NDArray[Any], units: TimeUnits, *, missing: Sequence[float | int] = ()
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return times since 1970-01-01 in the nearest microseconds, and which are there at all.
-
-    Raises:
-        InexactError: One lies further away than microseconds can count.
-    """
-    there = ~is_missing(values, missing)
-    if values.dtype.kind == "f":
-        there &= np.isfinite(values)
-        known = np.where(there, values, 0).astype(np.float64)
-        _refuse_far(known, units)
-        return _rounded(known, units), there
-    return _of_integers(np.where(there, values, 0), units, there).microseconds, there
 
 
 def encoded_times(
@@ -284,7 +64,7 @@ def is_lost(
     lost = (back.microseconds != times.microseconds) | (back.rest != times.rest)
     if new.dtype.kind != "f":
         # cftime gets doubles
-        by_cftime = ~_is_near(back.microseconds)
+        by_cftime = ~is_near(back.microseconds)
         by_cftime |= np.abs(np.where(times.there, new, 0) * float(target.step)) >= _FINEST
         lost |= (np.abs(new) > _DOUBLE) & (by_cftime | (not target.is_fine))
         if not times.there.all():

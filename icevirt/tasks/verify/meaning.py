@@ -20,8 +20,9 @@ from icevirt.planning.combine.tolerance import difference_of
 from icevirt.planning.edits.corrections import COUNTING
 from icevirt.planning.edits.renames import with_attributes
 from icevirt.planning.equality import same_values
+from icevirt.planning.times.instants import InexactError
 from icevirt.planning.times.units import bounds_of, counting_array, missing_of, units_of
-from icevirt.planning.times.values import InexactError, recoded
+from icevirt.planning.times.values import recoded
 from icevirt.repo.session import Session
 from icevirt.tasks.verify.references import VerifyTask
 from icevirt.tasks.verify.variables import SourceVariables

@@ -40,7 +40,7 @@ class TimeUnits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Counts:
+class UnitColumns:
     """What numbers count: the unit and the reference of each file, or of each number."""
 
     step: NDArray[np.int64]  # nanoseconds of a unit
@@ -48,19 +48,19 @@ class Counts:
     nanosecond: NDArray[np.int64]  # of the reference, after its microseconds
 
     @classmethod
-    def of(cls, units: Sequence[TimeUnits]) -> Counts:
+    def of(cls, units: Sequence[TimeUnits]) -> UnitColumns:
         """Return the columns of some units."""
         step, origin, nanosecond = np.array(
             [(each.step, each.origin, each.nanosecond) for each in units], np.int64
         ).T
         return cls(step=step, origin=origin, nanosecond=nanosecond)
 
-    def apply(self, change: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> Counts:
+    def apply(self, change: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> UnitColumns:
         """Return the columns after one change of each."""
         columns = (change(each) for each in (self.step, self.origin, self.nanosecond))
-        return Counts(**dict(zip(("step", "origin", "nanosecond"), columns, strict=True)))
+        return UnitColumns(**dict(zip(("step", "origin", "nanosecond"), columns, strict=True)))
 
-    def equal(self, other: Counts | TimeUnits) -> NDArray[np.bool_]:
+    def equal(self, other: UnitColumns | TimeUnits) -> NDArray[np.bool_]:
         """Say where numbers count the same."""
         same: NDArray[np.bool_] = (
             (self.step == other.step)
@@ -88,7 +88,7 @@ class Recoding:
     target: TimeUnits
     data_type: str
     fill: int | float | None  # the number that means "no time"; None where no file has one
-    counts: Counts  # (files,)
+    counts: UnitColumns  # (files,)
     kind: NDArray[np.int32]  # (files,) which of ``kinds`` they are
     kinds: tuple[TimeStorage, ...]
 

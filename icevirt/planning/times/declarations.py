@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.kinds import joint
 from icevirt.archive.schema import ArraySchema
-from icevirt.archive.times import Counts, TimeStorage, TimeUnits
+from icevirt.archive.times import TimeStorage, TimeUnits, UnitColumns
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.planning.times.targets import DeclaredTimes
@@ -209,7 +209,7 @@ def declared(
     return DeclaredTimes(
         first=counts[int(number[0])],
         files=files,
-        counts=Counts.of(counts).apply(lambda column: column[number]),
+        counts=UnitColumns.of(counts).apply(lambda column: column[number]),
         kind=np.array(kind, np.int32)[number],
         kinds=tuple(kinds.values()),
     )

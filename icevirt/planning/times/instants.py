@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.times import Counts, TimeStorage, TimeUnits
+from icevirt.archive.times import TimeStorage, TimeUnits, UnitColumns
 from icevirt.planning.times.units import MICROSECOND, SECOND
 
 _LONGEST = 1 << 62  # microseconds; 146,000 years
@@ -74,7 +74,7 @@ class CountColumns:
     is_one: bool
 
     @classmethod
-    def of(cls, counts: Counts, storage: TimeStorage) -> CountColumns:
+    def of(cls, counts: UnitColumns, storage: TimeStorage) -> CountColumns:
         """Return what numbers of one kind count."""
         return cls(
             step=counts.step,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.times import Counts, Recoding, TimeStorage, TimeUnits
+from icevirt.archive.times import Recoding, TimeStorage, TimeUnits, UnitColumns
 from icevirt.planning.times.instants import NO_TIME, Times
 from icevirt.planning.times.references import REFORM, SINCE_REFORM
 from icevirt.planning.times.units import LADDER, MICROSECOND, SECOND, coarsest, since
@@ -31,7 +31,7 @@ class DeclaredTimes:
 
     first: TimeUnits  # of the first file
     files: NDArray[np.integer]  # (k,)
-    counts: Counts  # (k,)
+    counts: UnitColumns  # (k,)
     kind: NDArray[np.int32]  # (k,)
     kinds: tuple[TimeStorage, ...]  # that occur
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from icevirt.archive.scanned import ScannedArray
-from icevirt.archive.times import Counts, Recoding, TimeUnits
+from icevirt.archive.times import Recoding, TimeUnits, UnitColumns
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes, restore
 from icevirt.planning.times.references import UnreadError, plain_text, read_reference
@@ -143,7 +143,7 @@ def counting_array(arrays: Iterable[ScannedArray], path: str) -> ScannedArray | 
 # -- in common -----------------------------------------------------------------------------------
 
 
-def coarsest(counts: Counts, first: TimeUnits) -> TimeUnits:
+def coarsest(counts: UnitColumns, first: TimeUnits) -> TimeUnits:
     """Return the coarsest unit in which whole numbers of all these units stay whole.
 
     Args:
@@ -158,7 +158,7 @@ def coarsest(counts: Counts, first: TimeUnits) -> TimeUnits:
     return since(next(fitting), first)
 
 
-def _nanoseconds_apart(counts: Counts, first: TimeUnits) -> Iterator[int]:
+def _nanoseconds_apart(counts: UnitColumns, first: TimeUnits) -> Iterator[int]:
     """Yield the distances of reference dates, which 64 bits need not hold."""
     pairs = np.stack([counts.origin - first.origin, counts.nanosecond - first.nanosecond])
     for micro, nano in np.unique(pairs, axis=1).T.tolist():

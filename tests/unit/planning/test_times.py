@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icevirt.archive.schema import ArraySchema
-from icevirt.archive.times import Counts
+from icevirt.archive.times import UnitColumns
 from icevirt.model.attributes import restore
 from icevirt.planning.times.instants import InexactError, decoded_times, microseconds
 from icevirt.planning.times.recoding import recode_times, recoded_values
@@ -190,7 +190,7 @@ def test_a_reference_date_is_that_of_cftime(found, calendar):
 )
 def test_whole_numbers_count_the_coarsest_unit_that_divides_all(texts, common):
     units = [parse(text) for text in texts]
-    assert coarsest(Counts.of(units), units[0]).text == common
+    assert coarsest(UnitColumns.of(units), units[0]).text == common
 
 
 def test_a_time_that_would_become_a_missing_one_is_refused():

@@ -35,9 +35,8 @@ from icevirt.api.pipeline.files_held import (
     Compared,
     files_of_build,
     known_of,
-    refuse_outside,
 )
-from icevirt.api.pipeline.growing import GrowingSources, OnChanged, folders_of, named_places
+from icevirt.api.pipeline.growing import GrowingSources, OnChanged
 from icevirt.api.pipeline.held_back import name_of
 from icevirt.api.pipeline.interruption import long_running
 from icevirt.api.pipeline.kept_recipe import (
@@ -46,13 +45,14 @@ from icevirt.api.pipeline.kept_recipe import (
     note_of,
     recipe_of,
 )
-from icevirt.api.pipeline.made_here import is_remembered, remember
 from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.api.pipeline.stages import Scan, scan_missing
 from icevirt.api.pipeline.target import Target
 from icevirt.api.recorded import Continued, continued
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
+from icevirt.api.trust.made_here import is_remembered, remember, remember_places
+from icevirt.api.trust.readable_places import ReadablePlaces, opening_of, places_named
 from icevirt.archive.reports.build import AppendReport, BuildReport, Progress
 from icevirt.archive.reports.card import plural
 from icevirt.archive.sources import SourceFiles
@@ -164,7 +164,14 @@ def append(
         stack.enter_context(long_running("append", clock))
         stack.enter_context(granted(reach))
         starter = ExecutorStarter(stack, clock, executor)
-        report = _until_alone(call, starter, clock)
+        with clock.phase("list"):
+            asset = call.continued(None).choices.scan.asset
+            inputs = None if _is_empty(call.files) else Inputs(call.files, asset=asset)
+        report = _until_alone(call, inputs, starter, clock)
+        places = () if inputs is None else places_named(call.files, inputs)
+        remember_places(storage.url, places)
+        below = (*places, *call.authorize, *call.commit.places)
+        report = replace(report, opening=opening_of(report, storage, reach, below))
         if call.commit.verify is not None and not report.already_built:
             with clock.phase("verify"):
                 refuse_differences(
@@ -172,12 +179,7 @@ def append(
                 )
     if call.commit.promote is not None and report.snapshot_id:
         promoted(storage, report, call.commit.promote)
-    return replace(
-        report,
-        seconds=clock.seconds,
-        storage=storage,
-        authorization=reach.authorization(report.containers),
-    )
+    return replace(report, seconds=clock.seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,11 +237,10 @@ class _Call:
             remember(self.storage.url, recipe.digest)
 
 
-def _until_alone(call: _Call, starter: ExecutorStarter, clock: Clock) -> AppendReport:
+def _until_alone(
+    call: _Call, inputs: Inputs | None, starter: ExecutorStarter, clock: Clock
+) -> AppendReport:
     """Append, and plan once more on the new tip each time when another writer was first."""
-    with clock.phase("list"):
-        asset = call.continued(None).choices.scan.asset
-        inputs = None if _is_empty(call.files) else Inputs(call.files, asset=asset)
     for attempt in range(_ATTEMPTS):
         try:
             return _appended(call, inputs, starter, clock, is_again=attempt > 0)
@@ -330,8 +331,8 @@ def _appended(
         found = growing.look()
     if not (found.new or growing.again(found)):
         return _nothing(call, target, found, clock)
-    prefixes = (*named_places(call.files), *folders_of(found), *call.authorize)
-    refuse_outside(listing.files, prefixes, call.storage.url)
+    places = ReadablePlaces.of(places_named(call.files, inputs), call.authorize)
+    places.refuse_others(listing.files, repo=call.storage.url, what="append")
     request = replace(
         request,
         commit=_with_message(how.commit, found, growing),

@@ -25,11 +25,13 @@ from icevirt.api.pipeline.commit import prepare, promoted, refuse_differences
 from icevirt.api.pipeline.events import Clock, tell_committed
 from icevirt.api.pipeline.interruption import long_running
 from icevirt.api.pipeline.kept_recipe import note_of, recipe_of
-from icevirt.api.pipeline.made_here import remember, remember_containers
 from icevirt.api.sources.inputs import Sources
+from icevirt.api.trust.made_here import remember, remember_containers, remember_places
+from icevirt.api.trust.readable_places import opening_of, places_named
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.execution.selection import ExecutorChoice, prepare_for
 from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.scan.elsewhere import prefixes_of
 from icevirt.storage.constructors import StorageLike
 
 
@@ -156,8 +158,12 @@ def built(
             recipe=recipe,
         )
         report = until_unchanged(request, inputs, starter, clock)
+        places = places_named(asked.named, inputs)
+        below = (*places, *commit.places, *prefixes_of(options.allow_references_to))
+        report = replace(report, opening=opening_of(report, storage, reach, below))
         remember(storage.url, recipe.digest)
-        remember_containers(storage.url, report.containers)
+        remember_places(storage.url, places)
+        remember_containers(storage.url, report.opening.prefixes)
         if note := note_of(asked.named):
             report = replace(report, findings=(*report.findings, note))
         tell_committed(report)
@@ -166,9 +172,4 @@ def built(
                 refuse_differences(storage, report, values=commit.verify, executor=starter.choice)
     if commit.promote is not None:
         promoted(storage, report, commit.promote)
-    return replace(
-        report,
-        seconds=clock.seconds,
-        storage=storage,
-        authorization=reach.authorization(report.containers),
-    )
+    return replace(report, seconds=clock.seconds)

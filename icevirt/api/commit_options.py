@@ -113,6 +113,12 @@ class CommitOptions(Options):
         return Publication.of(self.publish_as)
 
     @property
+    def places(self) -> tuple[str, ...]:
+        """URLs of directories where readers find files, as the caller says."""
+        published = (after for _, after in self.publication.prefixes)
+        return (*published, *(prefix for prefix, _ in self.named_containers.names))
+
+    @property
     def named_containers(self) -> NamedContainers:
         """The virtual chunk containers that have names."""
         return NamedContainers.of(self.containers)

@@ -17,7 +17,7 @@ from icevirt.api.moving.datasets import MovingDatasets
 from icevirt.api.moving.renaming import Renaming
 from icevirt.api.pipeline.events import Clock, telling_tasks
 from icevirt.api.pipeline.interruption import long_running
-from icevirt.api.pipeline.made_here import remember_containers, remembered_containers
+from icevirt.api.trust.made_here import remember_containers, remembered_containers
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.relocation import Moved, MovedDataset, RelocateReport, total

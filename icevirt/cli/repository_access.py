@@ -145,7 +145,7 @@ def _with_recorded(authorize: Any, repo: Any, options: dict[str, Any]) -> Any:
     words = [each if isinstance(each, str) else each[0] for each in authorize or ()]
     if RECORDED not in words:
         return authorize
-    from icevirt.api.pipeline.made_here import remembered_containers
+    from icevirt.api.trust.made_here import remembered_containers
     from icevirt.display.text import entry
     from icevirt.storage.constructors import storage_of
 

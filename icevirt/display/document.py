@@ -34,7 +34,7 @@ _COMPUTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ReadCost": (("requests",), ()),
     "Era": (("name",), ()),
 }  # what is shown before and after the fields of a class
-_NEVER = ("storage", "authorization")  # they may hold credentials
+_NEVER = ("opening",)  # they may hold credentials
 
 
 def document(value: Any) -> JSON:

@@ -66,7 +66,7 @@ def opening(report: BuildReport) -> str:
         "engine='icevirt'",
         *([] if report.opens == "/" else [f"group={report.opens!r}"]),
         *(["eras='concat'"] if report.eras > 1 and report.opens_as_one else []),
-        f"authorize_virtual_chunk_access={list(report.containers)!r}",
+        f"authorize_virtual_chunk_access={list(report.opens_below)!r}",
     ]
     call = ["xr.open_dataset(", *(f"    {words}," for words in arguments), ")"]
     return "\n".join([*_settings(report.arrays), *call])

@@ -57,7 +57,7 @@ def containers_for(
     roots: dict[str, set[str]] = defaultdict(set)
     reached: dict[str, set[str]] = {prefix: set() for prefix in named or {}}
     longest = sorted(reached, key=len, reverse=True)
-    for directory in _directories(urls):
+    for directory in directories_of(urls):
         store = _beginning(directory, [prefix for prefix, _ in stores])
         if own := _beginning(directory, longest):
             reached[own].add(store)
@@ -198,7 +198,7 @@ def _named(
     return replace(_container(prefix, configs.get(store)), name=name)
 
 
-def _directories(urls: Strings) -> set[str]:
+def directories_of(urls: Strings) -> set[str]:
     """Return the directories of files, as text once for a run of files of one directory."""
     found = set()
     for low in range(0, len(urls), _ROWS):

@@ -24,6 +24,7 @@ from icevirt.access.interop.manifests import (
 from icevirt.access.interop.virtualizarr import from_virtualizarr, is_virtual, to_virtualizarr
 from icevirt.api.arguments import checked_group
 from icevirt.api.plan import Plan
+from icevirt.archive.reports.opening import Opening
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.errors import (
     AlreadyExistsError,
@@ -71,9 +72,7 @@ class VirtualBuildReport:
     files_unverifiable: int  # without an etag or time: their changes go unnoticed
     bytes_referenced: int
     containers: tuple[str, ...]  # what a reader authorizes
-    # how to open it, where the URL and the environment do not say; neither is shown
-    storage: Storage | None = field(default=None, compare=False, repr=False)
-    authorization: Mapping[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    opening: Opening = field(default_factory=Opening, compare=False, repr=False)
 
     def open(self, **options: Any) -> Dataset:
         """Open the dataset in xarray, authorized for what was written.
@@ -86,9 +85,9 @@ class VirtualBuildReport:
         known = {
             "group": self.group,
             "snapshot_id": self.snapshot_id,
-            "authorize_virtual_chunk_access": self.authorization or list(self.containers),
+            "authorize_virtual_chunk_access": self.opening.authorization or list(self.containers),
         }
-        where: Any = self.repo if self.storage is None else self.storage
+        where = self.opening.place(self.repo)
         return xr.open_dataset(where, engine="icevirt", **{**known, **options})
 
 
@@ -166,8 +165,7 @@ def build(
         files_unverifiable=sum(each is None for each in checksums.values()),
         bytes_referenced=used.nbytes,
         containers=prefixes,
-        storage=opened.storage,
-        authorization=reach.authorization(prefixes),
+        opening=Opening(opened.storage, reach.authorization(prefixes)),
     )
 
 

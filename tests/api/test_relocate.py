@@ -19,7 +19,7 @@ from builds.support import (
     expected_dataset,
     write_days,
 )
-from icevirt.api.pipeline.made_here import remember_containers
+from icevirt.api.trust.made_here import remember_containers
 from icevirt.connect.urls import file_url
 from icevirt.errors import (
     InvalidInputError,

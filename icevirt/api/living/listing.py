@@ -9,15 +9,13 @@ from shlex import quote
 from icevirt.api.arguments import outside
 from icevirt.api.pipeline.kept_recipe import names_many
 from icevirt.api.sources.inputs import Inputs
+from icevirt.api.trust.readable_places import ReadablePlaces, place_of, source_url
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
-from icevirt.connect.spelling import is_url
-from icevirt.connect.urls import as_local_path, file_url
 from icevirt.errors import InvalidInputError, NotFoundError, NothingListedError
 from icevirt.objects.answers import GONE
 from icevirt.objects.source_lists.listing import (
     changed_since,
-    directory_of,
     is_since,
     list_sources,
 )
@@ -31,6 +29,7 @@ class Relisted:
     files: Mapping[str, SourceFile]  # by URL: what the sources name, and other files of the dataset
     gone: frozenset[str]  # URLs of files of the dataset
     unlisted: int  # files of the dataset that no source names any more, and that are there
+    elsewhere: frozenset[str] = frozenset()  # URLs of files of the dataset that were not looked at
 
 
 def list_again(
@@ -38,6 +37,8 @@ def list_again(
     sources: Sequence[str],
     held: Mapping[str, SourceFile],
     *,
+    places: ReadablePlaces,
+    is_trusted: bool,
     since: str,
     asset: str | None,
 ) -> Relisted:
@@ -47,11 +48,13 @@ def list_again(
         storage: The repository, whose own files are no sources.
         sources: Paths, URLs, patterns and lists.
         held: The files of the dataset, by URL.
+        places: Where files of the dataset may be looked at.
+        is_trusted: Whether the operator named the sources, and with them whatever they lead to.
         since: Of prefixes whose names sort by date, look only from here on.
         asset: Of STAC items.
 
     Raises:
-        InvalidInputError: The sources name no file at all.
+        InvalidInputError: The sources name no file at all, or those of others lead elsewhere.
         StorageError: Something cannot be listed.
     """
     found: dict[str, SourceFile] = {}
@@ -60,15 +63,22 @@ def list_again(
     for each in many:
         found |= {file.url: file for file in _listed(each, since, asset)}
     for each in single:
-        if _url(each) not in held:
+        if source_url(each) not in held:
             found |= {file.url: file for file in _listed(each, "", asset)}
     if found:
         found = {file.url: file for file in outside(storage, SourceFiles(found.values()))}
-    folders = places_of(many)
+    if is_trusted:
+        led = (f"{url.rpartition('/')[0]}/" for url in found)
+        places = ReadablePlaces.of(places.prefixes, led)
+    else:
+        places.refuse_others(found.values(), repo=storage.url, what="update")
+    unnamed = [file for url, file in held.items() if url not in found]
+    elsewhere = frozenset(file.url for file in places.elsewhere(unnamed, repo=storage.url))
+    folders = [] if not since else [place_of(each) for each in many if not each.startswith("@")]
     rest = [
         file
-        for url, file in held.items()
-        if url not in found and all(is_since(each, url, since) for each in folders if since)
+        for file in unnamed
+        if file.url not in elsewhere and all(is_since(each, file.url, since) for each in folders)
     ]
     how = changed_since(rest)
     gone = frozenset(url for url, text in how.items() if text == GONE)
@@ -76,18 +86,19 @@ def list_again(
         if file.url not in how:
             found[file.url] = file
         elif file.url not in gone:
-            found |= {each.url: each for each in _listed(file.url, "", None)}
-    if not found or (many and not single and len(gone) == len(held) > 0):
-        old = quote(next(iter(folders), "OLD"))
+            again = _listed(file.url, "", None)  # of a name like a pattern there may be others
+            found |= {each.url: each for each in again if each.url == file.url}
+    if not found or (many and not single and 0 < len(gone) == len(held) - len(elsewhere)):
+        old = quote(next((place_of(each) for each in many if not each.startswith("@")), "OLD"))
         raise InvalidInputError(
             "the sources of the dataset name no files",
             do="Check that the archive is there: a directory that is not mounted is empty. If it"
             f" moved, run icevirt relocate {quote(storage.url)} {old} NEW.",
             sources=list(sources)[:5],
         )
-    named = {_url(each) for each in single}
+    named = {source_url(each) for each in single}
     unlisted = sum(file.url not in gone and file.url not in named for file in rest)
-    return Relisted(files=found, gone=gone, unlisted=unlisted)
+    return Relisted(files=found, gone=gone, unlisted=unlisted, elsewhere=elsewhere)
 
 
 def _listed(source: str, since: str, asset: str | None) -> Iterable[SourceFile]:
@@ -100,23 +111,3 @@ def _listed(source: str, since: str, asset: str | None) -> Iterable[SourceFile]:
         if source.startswith("@"):
             raise
         return ()
-
-
-def _url(source: str) -> str:
-    """Return a source as listings spell URLs."""
-    if source.startswith("@") or (is_url(source) and not source.startswith("file://")):
-        return source
-    return file_url(as_local_path(source))
-
-
-def places_of(sources: Iterable[str]) -> tuple[str, ...]:
-    """Return the directories that sources name, as URLs that end in a slash."""
-    return tuple(dict.fromkeys(map(_place, sources)))
-
-
-def _place(source: str) -> str:
-    if source.startswith("@") or not names_many(source):
-        return _url(source.removeprefix("@")).rpartition("/")[0] + "/"
-    if is_url(source) and not source.startswith("file://"):
-        return directory_of(source)
-    return file_url(directory_of(as_local_path(source))).rstrip("/") + "/"

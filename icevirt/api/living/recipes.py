@@ -1,7 +1,8 @@
 """Choose the recipe that an update goes by: a file of the caller's, or the one in the repository.
 
 Whoever can write the repository can write its recipe. So it is run only if this user made it, or
-says its digest, or if it runs nothing and reads only below directories that the caller names.
+says its digest, or if it runs nothing and reads only below directories that the caller names. What
+it reads beside its sources, files that the dataset holds, is for `readable_places` to say.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import Any
 
 from icevirt.api.choices import Asked, Choices
 from icevirt.api.commit_options import CommitOptions
-from icevirt.api.living.listing import places_of
 from icevirt.api.pipeline.kept_recipe import KeptRecipe, recipe_named, recipe_of
-from icevirt.api.pipeline.made_here import is_remembered
 from icevirt.api.recipe import load_recipe, read_recipe
+from icevirt.api.trust.made_here import is_remembered, remembered_places
+from icevirt.api.trust.readable_places import ReadablePlaces, below, places_named
 from icevirt.archive.options import names
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.planning.remedies import of_arguments
@@ -37,7 +38,8 @@ class Followed:
 
     recipe: KeptRecipe
     sources: tuple[str, ...]
-    places: tuple[str, ...]  # URLs that end in a slash, below which files may be read
+    named: tuple[str, ...]  # URLs of directories that the operator's own recipe names
+    places: ReadablePlaces  # below which files of the dataset may be read
     is_trusted: bool
     is_own: bool  # a file of the caller's
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # beside those recorded
@@ -68,8 +70,9 @@ def followed(
         InvalidInputError: There is no recipe that may be used, or it names no sources.
         FormatError: The repository's is damaged.
     """
+    allowed = ReadablePlaces.of(authorize, remembered_places(storage.url))
     if recipe is not None:
-        return _own(recipe, group, authorize)
+        return _own(recipe, group, allowed)
     kept = recipe_named(storage, str(record.get("recipe", "")))
     try:
         held = read_recipe(kept.text, folder=Path("/"), shown=f"{storage.url} {kept.digest}")
@@ -90,11 +93,13 @@ def followed(
         )
     sources = _sources(held)
     if not is_trusted:
-        _refuse_authority(storage, kept, held, sources, authorize)
+        _refuse_authority(storage, kept, held, sources, allowed)
+    named = places_named(sources) if is_trusted else ()
     return Followed(
         recipe=kept,
         sources=sources,
-        places=(*(places_of(sources) if is_trusted else ()), *authorize),
+        named=named,
+        places=ReadablePlaces.of(named, allowed.prefixes),
         is_trusted=is_trusted,
         is_own=False,
         options={name: _of_authority(name, held) for name in _AUTHORITY},
@@ -102,9 +107,10 @@ def followed(
     )
 
 
-def _own(recipe: str | os.PathLike[str], group: str, authorize: Sequence[str]) -> Followed:
+def _own(recipe: str | os.PathLike[str], group: str, allowed: ReadablePlaces) -> Followed:
     held = load_recipe(recipe)
     sources = _sources(held)
+    named = places_named(sources)
     asked = Asked(
         sources=list(sources),
         choices=Choices.of(
@@ -117,7 +123,8 @@ def _own(recipe: str | os.PathLike[str], group: str, authorize: Sequence[str]) -
     return Followed(
         recipe=recipe_of(asked),
         sources=sources,
-        places=(*places_of(sources), *authorize),
+        named=named,
+        places=ReadablePlaces.of(named, allowed.prefixes),
         is_trusted=True,
         is_own=True,
         options={name: held.get(name, {}) for name in _AUTHORITY},
@@ -148,13 +155,16 @@ def _refuse_authority(
     kept: KeptRecipe,
     held: Mapping[str, Any],
     sources: Sequence[str],
-    authorize: Sequence[str],
+    allowed: ReadablePlaces,
 ) -> None:
-    """Refuse a recipe of others that runs something, or reads elsewhere than the caller said."""
+    """Refuse a recipe of others that runs something, or reads elsewhere than the caller said.
+
+    A list says only when it is read, and its files are looked at, where these lie.
+    """
     options = {
         each: value for name in _AUTHORITY for each, value in _of_authority(name, held).items()
     }
-    outside = [each for each in places_of(sources) if not each.startswith(tuple(authorize))]
+    outside = [each for each in sources if each.startswith("@") or not allowed.covers(below(each))]
     if not options and not held.get("access") and not outside:
         return
     raise InvalidInputError(

@@ -26,8 +26,9 @@ from icevirt.api.pipeline.commit import refuse_differences
 from icevirt.api.pipeline.events import Clock, tell
 from icevirt.api.pipeline.files_held import CATALOG
 from icevirt.api.pipeline.interruption import long_running
-from icevirt.api.pipeline.made_here import remember
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
+from icevirt.api.trust.made_here import remember, remember_places
+from icevirt.api.trust.readable_places import opening_of
 from icevirt.archive.options import names
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.update import UpdateReport
@@ -242,18 +243,16 @@ def _attempt(
         work = UpdateWork.begun(call, target, record, how, unsettled, clock)
         steps = VariablesWork.begun(work) if call.variables else UpdateSteps(work=work)
         report = steps.done(starter, clock)
+        opening = opening_of(report, call.storage, reach, how.places.prefixes)
+        report = replace(report, opening=opening)
         verify = work.request.commit.verify
         if verify is not None and not (report.already_built or call.dry_run):
             with clock.phase("verify"):
                 refuse_differences(call.storage, report, values=verify, executor=starter.choice)
     if (how.is_own or how.is_trusted) and not call.dry_run and not report.already_built:
         remember(call.storage.url, how.recipe.digest)
-    return replace(
-        report,
-        seconds=clock.seconds,
-        storage=call.storage,
-        authorization=reach.authorization(report.containers),
-    )
+        remember_places(call.storage.url, how.named)
+    return replace(report, seconds=clock.seconds)
 
 
 def _skipped(call: UpdateCall, other: str, clock: Clock) -> UpdateReport:

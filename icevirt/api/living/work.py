@@ -27,10 +27,11 @@ from icevirt.api.pipeline import held_back
 from icevirt.api.pipeline.build_steps import Request
 from icevirt.api.pipeline.events import Clock
 from icevirt.api.pipeline.exclusions import excluded_from
-from icevirt.api.pipeline.files_held import FilesHeld, files_of_build, merged, refuse_outside
+from icevirt.api.pipeline.files_held import FilesHeld, files_of_build, merged
 from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.api.pipeline.target import Target
 from icevirt.api.recorded import Continued, continued
+from icevirt.api.trust.readable_places import left_elsewhere
 from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.plan import OTHERS
 from icevirt.archive.reports.update import FileHeldBack, UpdateReport
@@ -133,12 +134,16 @@ class UpdateWork:
         with clock.phase("list"):
             listing = files_of_build(call.storage, record)
             held = {file.url: file for file in listing.files}
-            relisted = Relisted(files=held, gone=frozenset(), unlisted=0)
-            if not call.variables:  # which are made of the same files
+            if call.variables:  # which are made of the same files
+                how.places.refuse_others(listing.files, repo=call.storage.url, what="update")
+                relisted = Relisted(files=held, gone=frozenset(), unlisted=0)
+            else:
                 relisted = list_again(
                     call.storage,
                     how.sources,
                     held,
+                    places=how.places,
+                    is_trusted=how.is_trusted,
                     since=call.since,
                     asset=options.choices.scan.asset,
                 )
@@ -163,10 +168,6 @@ class UpdateWork:
             _refuse_vanished(found.vanished, call.vanished)
         removed = gone if call.vanished == "remove" else frozenset()
         absent = (absent | (gone - removed)) - frozenset(file.url for file in found.corrected)
-        folders = {file.url.rpartition("/")[0] + "/" for file in relisted.files.values()}
-        places = (*how.places, *(folders if how.is_trusted else ()))
-        read = SourceFiles((*listing.files, *found.candidates))
-        refuse_outside(read, places, call.storage.url)
         scanner = options.choices.scanner
         dimensions = scanner.concat_dims
         inferring = options.choices.inferring is not None
@@ -258,11 +259,15 @@ class UpdateWork:
         return superseded(urls, (url for url in urls if url not in out), self.call.rules)
 
     def files(self, accepted: Sequence[SourceFile]) -> SourceFiles:
-        """Return the files of the dataset with some of the candidates."""
+        """Return the files of the dataset with some of the candidates, for a plan of all.
+
+        Raises:
+            InvalidInputError: Some of those that stay may not be looked at.
+        """
         now = {file.url: file for file in accepted}
         added = {file.url for file in self.found.added}
         gone = {*self.superseded(accepted), *self.removed, *(self.bad - now.keys())}
-        return SourceFiles(
+        stay = SourceFiles(
             file
             for file in merged(
                 self.listing.files,
@@ -271,6 +276,15 @@ class UpdateWork:
             )
             if file.url not in gone
         )
+        if others := [file for file in self._elsewhere if file.url not in gone]:
+            raise self.how.places.refusal(others, repo=self.call.storage.url, what="update")
+        return stay
+
+    @property
+    def _elsewhere(self) -> Sequence[SourceFile]:
+        """The files of the dataset that may not be looked at."""
+        urls = self.relisted.elsewhere
+        return [file for file in self.listing.files if file.url in urls] if urls else []
 
     def held(self, accepted: Sequence[SourceFile], files: SourceFiles) -> FilesHeld:
         """Return which of the files the dataset holds, and are not looked at again."""
@@ -300,6 +314,7 @@ class UpdateWork:
             files_waiting=len(self.found.waiting),
             files_known=self.found.known,
             files_excluded=self.found.excluded,
+            files_elsewhere=len(self.relisted.elsewhere),
             held=tuple(held),
         )
 
@@ -314,6 +329,8 @@ class UpdateWork:
                 f"{plural(self.relisted.unlisted, 'file')} of the dataset that the sources do not"
                 " name are there, and stay"
             )
+        if elsewhere := [file.url for file in self._elsewhere]:
+            yield left_elsewhere(elsewhere)
 
     def ends(self, now: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
         """Return the last labels before and now, by dimension."""

@@ -7,7 +7,7 @@ what they had.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,9 +22,14 @@ from icevirt.api.pipeline.carried import Carried
 from icevirt.api.pipeline.exclusions import exclude, exclusions
 from icevirt.api.pipeline.files_held import CATALOG, WORK_FOLDER, files_of_build
 from icevirt.api.pipeline.kept_recipe import keep_recipe, recipe_named
-from icevirt.api.pipeline.made_here import is_remembered, remember
 from icevirt.api.pipeline.provenance import RELOCATED, provenance_of, records_in
 from icevirt.api.pipeline.target import Target, digest_of
+from icevirt.api.trust.made_here import (
+    is_remembered,
+    remember,
+    remember_places,
+    remembered_places,
+)
 from icevirt.archive.catalog import path_of
 from icevirt.archive.reports.relocation import Moved, MovedDataset
 from icevirt.archive.scanned import SourceFile
@@ -124,8 +129,16 @@ class MovingDatasets:
         for each in self.reports:
             if each.recipe and each.is_trusted:
                 remember(self.storage.url, each.recipe)
+        remember_places(self.storage.url, self._places())
 
     # -- inside ------------------------------------------------------------------------------
+
+    def _places(self) -> Iterator[str]:
+        """Yield where directories that this user named lie now; the caller authorized the place."""
+        old, new = self.names.old, self.names.new
+        for each in remembered_places(self.storage.url):
+            if each.startswith(old) or old.startswith(each):
+                yield self.names.url(each) if each.startswith(old) else new
 
     def _groups(self, current: RepoState) -> list[str]:
         tip = lookup.branch_tip(current.info, self.branch)

@@ -30,7 +30,6 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ManifestFile, ManifestRef, Snapshot
-from icevirt.objects.source_access import in_force
 from icevirt.objects.source_lists.listing import changed_since
 from icevirt.planning.remedies import build_fix
 from icevirt.repo.assets import Assets
@@ -232,7 +231,7 @@ def refuse_differences(
     values: int,
     executor: ExecutorChoice,
 ) -> None:
-    """Hold the new snapshot against its files.
+    """Hold the new snapshot against its files, as far as its report may open them.
 
     Raises:
         VerificationError: Something differs; the snapshot stays on its branch, to be looked at.
@@ -244,7 +243,7 @@ def refuse_differences(
         snapshot_id=report.snapshot_id,
         references=True,
         values=values,
-        authorize_virtual_chunk_access=in_force().authorization(report.containers),
+        authorize_virtual_chunk_access=report.opening.authorization,
         executor=executor,
     )
     if not found.ok:

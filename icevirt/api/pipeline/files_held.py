@@ -1,29 +1,27 @@
 """Keep which files a dataset is made of, and find the new and the changed among others.
 
 A repository's own objects say so, and anybody who can write the repository can write them. So the
-list is compared with its digest in the snapshot, and files are read only below what a caller named.
+list is compared with its digest in the snapshot; `readable_places` says which files may be read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, takewhile
+from itertools import chain
 from typing import Any
 
 from icevirt.api.arguments import listed
 from icevirt.api.pipeline.provenance import BUILD_ID
 from icevirt.api.pipeline.target import digest_of
-from icevirt.archive.reports.card import plural
+from icevirt.api.trust.readable_places import REBUILD
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.known_files import Known, look_up
 from icevirt.catalog.listings import FileListing, read_listing, write_listing
-from icevirt.connect.urls import Address, file_url, local_path
 from icevirt.errors import FormatError, InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.objects.answers import change
-from icevirt.objects.authorize import object_key
-from icevirt.planning.remedies import build_fix, of_arguments
+from icevirt.planning.remedies import build_fix
 from icevirt.repo.layout import WORK
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
@@ -34,12 +32,7 @@ WORK_FOLDER = f"{WORK[0]}/"
 CATALOG = f"{WORK_FOLDER}catalog/"
 """Where a repository keeps what was scanned of the files of its datasets."""
 
-_SHOWN = 5  # files in a message
 _SECOND = 1_000_000_000
-_AGAIN = (
-    'Build again from all files: icevirt.build(files, repo, mode="w") (icevirt build SOURCES...'
-    " REPO --mode w)."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +88,7 @@ def files_of_build(storage: Storage, record: Mapping[str, Any]) -> FileListing:
         found = read_listing(Below(storage, WORK_FOLDER), _sound(name))
     except FormatError as error:
         raise FormatError(
-            "the list of a dataset's files is damaged", do=_AGAIN, repo=storage.url, **error.facts
+            "the list of a dataset's files is damaged", do=REBUILD, repo=storage.url, **error.facts
         ) from error
     except ObjectNotFoundError as error:
         raise InvalidInputError(
@@ -109,7 +102,7 @@ def files_of_build(storage: Storage, record: Mapping[str, Any]) -> FileListing:
     if whole and digest_of(listed(found.files[at] for at in range(count))) != whole:
         raise FormatError(
             "the list of a dataset's files is not the one that its snapshot names",
-            do=_AGAIN,
+            do=REBUILD,
             repo=storage.url,
             listing=name,
         )
@@ -202,71 +195,3 @@ def merged(
     """Return the files of a dataset that grows: those that are scanned again keep their place."""
     current = {file.url: file for file in now}
     return SourceFiles(chain((current.get(file.url, file) for file in held), new))
-
-
-# -- where files may be read ---------------------------------------------------------------------
-
-
-def refuse_outside(files: Sequence[SourceFile], prefixes: Iterable[str], repo: str) -> None:
-    """Refuse files of a dataset that lie elsewhere than a caller said.
-
-    Args:
-        files: Of the dataset.
-        prefixes: URLs that end in a slash.
-        repo: URL of the repository.
-
-    Raises:
-        InvalidInputError: Some do; the message holds the prefix that would do.
-    """
-    allowed = tuple(prefixes)
-    outside = [
-        file.url for file in files if not (file.url.startswith(allowed) and is_plain(file.url))
-    ]
-    if outside:
-        odd = [url for url in outside if not is_plain(url)]
-        if odd:
-            raise FormatError(
-                "the list of a dataset's files holds URLs that no build writes",
-                do=_AGAIN,
-                repo=repo,
-                files=odd[:_SHOWN],
-            )
-        raise InvalidInputError(
-            f"the dataset holds {plural(len(outside), 'file')} elsewhere than those that you name",
-            fixes=[
-                of_arguments(
-                    {"authorize": sorted(set(_common(outside)))}, "they may be read for this append"
-                )
-            ],
-            do="Check these URLs: anyone who can write the repository could have chosen them.",
-            repo=repo,
-            files=outside[:_SHOWN],
-        )
-
-
-def is_plain(url: str) -> bool:
-    """Say whether a URL is spelled as listings spell it, and no link leads elsewhere."""
-    try:
-        if url.startswith("file://"):
-            return file_url(local_path(url)) == url
-        object_key(url, has_bucket=True)
-        return Address.parse(url).url == url
-    except InvalidInputError:
-        return False
-
-
-def _common(urls: Sequence[str]) -> Iterator[str]:
-    """Yield the directory that the URLs of each server or bucket have in common."""
-    found: dict[str, list[str]] = {}
-    for url in urls:
-        scheme, _, rest = url.partition("://")
-        host, _, path = rest.partition("/")
-        folder = path.split("/")[:-1]
-        root = f"{scheme}://{host}/"
-        if (known := found.get(root)) is None:
-            found[root] = folder
-        else:
-            pairs = takewhile(lambda pair: pair[0] == pair[1], zip(known, folder, strict=False))
-            found[root] = [name for name, _ in pairs]
-    for root, parts in found.items():
-        yield root + "".join(f"{part}/" for part in parts)

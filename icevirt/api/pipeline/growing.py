@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from icevirt.api.arguments import outside
 from icevirt.api.pipeline.files_held import Compared, FilesHeld, compared, merged
 from icevirt.api.sources.inputs import Inputs
-from icevirt.api.sources.reader_urls import prefix_url
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.listings import FileListing
@@ -22,7 +18,6 @@ from icevirt.storage.protocol import Storage
 type OnChanged = Literal["refuse", "replace", "keep"]
 
 _SHOWN = 5  # files in a message
-_PATTERN = re.compile(r"[*?\[]")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,23 +78,3 @@ def _changed(found: Compared, held: int) -> SourcesChangedError:
         ' icevirt.build(files, repo, mode="w") (icevirt build SOURCES... REPO --mode w).',
         files=dict(list(found.changed.items())[:_SHOWN]),
     )
-
-
-def named_places(files: Any) -> Iterator[str]:
-    """Yield the directories that the caller named, and those that patterns begin with."""
-    many = isinstance(files, Iterable) and not isinstance(files, str | bytes | os.PathLike)
-    for each in files if many and not hasattr(files, "__arrow_c_stream__") else [files]:
-        if not isinstance(each, str | os.PathLike):
-            continue
-        text = os.fspath(each)
-        if text == "-" or text.startswith("@"):
-            continue
-        found = _PATTERN.search(text)
-        folder = text if found is None else text[: found.start()].rpartition("/")[0]
-        if folder or found is not None:
-            yield prefix_url(folder or ("/" if text.startswith("/") else "."))
-
-
-def folders_of(found: Compared) -> frozenset[str]:
-    """Return the directories of files that the caller named."""
-    return frozenset(file.url.rpartition("/")[0] + "/" for file in (*found.new, *found.now))

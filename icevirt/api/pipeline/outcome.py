@@ -16,6 +16,7 @@ from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.api.pipeline.target import Target
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
 from icevirt.archive.reports.build import ArraySummary, BadFile, BuildReport, ReferenceCounts
+from icevirt.archive.reports.opening import Opening
 from icevirt.archive.shares import ScanLimits
 from icevirt.errors import ScanMemoryError, ScanTimeoutError
 from icevirt.model.json import JSON
@@ -151,7 +152,8 @@ def report(
         arrays=_summaries(plan, results),
         manifests=sum(result.manifest_id is not None for result in results),
         manifest_bytes=sum(result.size_bytes for result in results),
-        containers=tuple(map(entry_of, plan.containers)),
+        containers=(containers := tuple(map(entry_of, plan.containers))),
+        opening=Opening(authorization=dict.fromkeys(containers)),  # of files that were planned
         findings=(*plan.notes, *findings),
         eras=_eras(plan),
         opens_as_one=_as_one(plan),

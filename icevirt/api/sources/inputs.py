@@ -30,6 +30,7 @@ from icevirt.objects.source_lists.formats import rows_of, rows_of_arrow
 from icevirt.objects.source_lists.listing import changed_since, list_sources
 from icevirt.objects.source_lists.rows import Row, bad_row
 from icevirt.objects.source_lists.spark_frames import is_spark_frame, rows_of_spark
+from icevirt.planning.containers import directories_of
 
 _SECOND = 1_000_000_000
 _AT_A_TIME = 16  # files of servers that are looked at
@@ -93,6 +94,10 @@ class Inputs:
         changed = () if self._files is None else frozenset(changed_since(self._files))
         self._files = SourceFiles(self._listed(changed))
         return self._files
+
+    def folders(self) -> tuple[str, ...]:
+        """Return the directories of the files that were listed last, as URLs; none before."""
+        return () if self._files is None else tuple(sorted(directories_of(self._files.urls)))
 
     def _listed(self, changed: Collection[str]) -> Iterator[SourceFile]:
         """Yield each file once, looking at those that changed."""

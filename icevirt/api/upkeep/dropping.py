@@ -13,7 +13,7 @@ from typing import Any
 from icevirt.api.arguments import identities_in
 from icevirt.api.pipeline.build_steps import ExecutorStarter, Request, until_unchanged
 from icevirt.api.pipeline.events import Clock
-from icevirt.api.pipeline.files_held import CATALOG, FilesHeld, files_of_build, refuse_outside
+from icevirt.api.pipeline.files_held import CATALOG, FilesHeld, files_of_build
 from icevirt.api.pipeline.held_back import name_of
 from icevirt.api.pipeline.inference import scan_and_infer
 from icevirt.api.pipeline.kept_recipe import kept_or_none
@@ -23,6 +23,7 @@ from icevirt.api.pipeline.stages import Scan, closed_catalog
 from icevirt.api.pipeline.target import Target
 from icevirt.api.pipeline.tried_fixes import Planner
 from icevirt.api.recorded import continued
+from icevirt.api.trust.readable_places import ReadablePlaces
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport
 from icevirt.archive.sources import SourceFiles
@@ -53,7 +54,6 @@ class DatasetFiles:
     target: Target
     record: Mapping[str, Any]  # of the last build
     listing: FileListing
-    prefixes: tuple[str, ...]  # below which files may be read
     starter: ExecutorStarter
     clock: Clock
 
@@ -86,20 +86,18 @@ class DatasetFiles:
                 group=group,
             )
         target.refuse_left_behind(record)
-        listing = files_of_build(storage, record)
-        found = cls(
+        listing, places = files_of_build(storage, record), ReadablePlaces.of(prefixes)
+        places.refuse_others(listing.files, repo=storage.url, what="call")
+        return cls(
             storage=storage,
             branch=branch,
             group=group,
             target=target,
             record=record,
             listing=listing,
-            prefixes=tuple(prefixes),
             starter=starter,
             clock=clock,
         )
-        refuse_outside(listing.files, found.prefixes, storage.url)
-        return found
 
     @property
     def bad(self) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from icevirt.api.pipeline.made_here import remembered_containers
+from icevirt.api.trust.made_here import remembered_containers
 from icevirt.storage.constructors import StorageLike, storage_of
 
 if TYPE_CHECKING:

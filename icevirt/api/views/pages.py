@@ -74,7 +74,7 @@ def to_html(
 
 def _place(what: Any) -> StorageLike:
     if isinstance(what, BuildReport):
-        return what.repo if what.storage is None else what.storage
+        return what.opening.place(what.repo)  # type: ignore[no-any-return]
     return what  # type: ignore[no-any-return]
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
 from icevirt.archive.reports.card import card, line, listing, plural, table, volume
+from icevirt.archive.reports.opening import Opening
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import Fix
 from icevirt.model.json import JSON
@@ -161,9 +161,7 @@ class BuildReport:
     opens_as_one: bool = True  # whether the engine can show these groups as one dataset
     executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"; "": there were none
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
-    # how to open it, where the URL and the environment do not say; neither is shown nor written
-    storage: Any = field(default=None, compare=False)
-    authorization: Mapping[Any, Any] | None = field(default=None, compare=False)
+    opening: Opening = field(default_factory=Opening, compare=False)  # neither shown nor written
 
     @property
     def references(self) -> ReferenceCounts:
@@ -173,8 +171,9 @@ class BuildReport:
     def open(self, **options: Any) -> Dataset:
         """Open the dataset in xarray, as this build committed it.
 
-        Only the url prefixes that the build wrote references to are authorized, with the
-        credentials that it was given for them.
+        Only url prefixes of files that the call named, or an earlier one of this user, are
+        authorized: those of `containers` that lie there. They are read with the credentials that
+        the call was given; where the report was pickled, with those of the environment.
 
         Args:
             options: Arguments of ``xarray.open_dataset`` with ``engine="icevirt"`` in place of
@@ -186,11 +185,16 @@ class BuildReport:
         known: dict[str, Any] = {
             "group": self.opens,
             "snapshot_id": self.snapshot_id,
-            "authorize_virtual_chunk_access": self.authorization or list(self.containers),
+            "authorize_virtual_chunk_access": self.opening.authorization or list(self.opens_below),
             **({"eras": "concat"} if self.eras > 1 and self.opens_as_one else {}),
         }
-        where = self.repo if self.storage is None else self.storage
+        where = self.opening.place(self.repo)
         return xr.open_dataset(where, engine="icevirt", **{**known, **options})
+
+    @property
+    def opens_below(self) -> tuple[str | tuple[str, str], ...]:
+        """Which of the containers `open` authorizes: a repository may name others."""
+        return self.containers if self.opening.authorization is None else self.opening.prefixes
 
     @property
     def opens(self) -> str:

@@ -41,6 +41,7 @@ class UpdateReport(BuildReport):
     files_waiting: int  # new or changed, and perhaps not written to the end
     files_known: int  # that the dataset holds as they are
     files_excluded: int = 0  # that must not be added: withdrawn, say, or before a window
+    files_elsewhere: int = 0  # of the dataset, that were not looked at: the caller named them not
     held: tuple[FileHeldBack, ...] = ()  # left out, with the error of each; tried again next time
     vanished: str = "refuse"  # how files that are gone were handled
     ends: Mapping[str, tuple[str, str]] = field(default_factory=dict)

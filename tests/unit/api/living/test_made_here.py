@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from icevirt.api.pipeline.made_here import (
+from icevirt.api.trust.made_here import (
     is_remembered,
     remember,
     remember_containers,

@@ -1,9 +1,9 @@
 """Remember what this user made, so that an update or a look at one's own dataset asks for nothing.
 
-A small file in the user's state directory says which recipe was made for which repository, and
-which prefixes the user's builds referred to there. It is never required, and never written where it
-cannot be: then an update asks for the digest, and a reader for the prefixes.
-``ICEVIRT_REMEMBER=0`` switches it off.
+A small file in the user's state directory says which recipe was made for which repository, which
+directories the user named as sources, and which prefixes the user's builds referred to. It is never
+required, and never written where it cannot be: then an update asks for the digest, and a reader for
+the prefixes. ``ICEVIRT_REMEMBER=0`` switches it off.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from icevirt.objects.authorize import Prefix
 
 _NAME = "icevirt/recipes.jsonl"
 _MOST = 1 << 24  # bytes that are read
+_MOST_PLACES = 10_000  # of a list of files; its directories are named again where there are more
 
 
 def _file() -> str | None:
@@ -50,6 +51,21 @@ def remembered_containers(repo: str) -> tuple[Prefix, ...]:
         if line.get("repo") == repo and isinstance(line.get("containers"), list):
             found |= dict.fromkeys(_entries(line["containers"]))
     return tuple(found)
+
+
+def remember_places(repo: str, places: Iterable[str]) -> None:
+    """Note that this user named these directories of files for the repository of a URL."""
+    known = remembered_places(repo)
+    new = [each for each in dict.fromkeys(places) if not each.startswith(known)]
+    if 0 < len(new) <= _MOST_PLACES:
+        _add({"repo": repo, "places": new})
+
+
+def remembered_places(repo: str) -> tuple[str, ...]:
+    """Return the directories that this user named, on this machine, as URLs with a slash behind."""
+    said = (line["places"] for line in _lines() if line.get("repo") == repo and "places" in line)
+    found = (each for some in said if isinstance(some, list) for each in some)
+    return tuple(each for each in found if isinstance(each, str) and each.endswith("/"))
 
 
 def _entries(given: list[Any]) -> Iterator[Prefix]:

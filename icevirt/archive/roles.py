@@ -56,12 +56,13 @@ def _named(
 ) -> Iterator[str]:
     for name in names:
         if isinstance(text := attributes.get(name), str):
-            for word in dict.fromkeys(_words(name, text)):
+            for word in dict.fromkeys(words_of(name, text)):
                 if (path := resolved(group, word, there)) is not None:
                     yield path
 
 
-def _words(name: str, text: str) -> list[str]:
+def words_of(name: str, text: str) -> list[str]:
+    """Return the variables that the text of an attribute names."""
     words = text.replace(" :", ":").split()
     if name not in KEYED or not any(word.endswith(":") for word in words):
         return words

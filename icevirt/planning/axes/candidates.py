@@ -101,6 +101,15 @@ def with_equal_labels(facts: CatalogFacts) -> list[Fix]:
     ]
 
 
+def groups_in_order(facts: CatalogFacts, price: str) -> list[Fix]:
+    """Return the fix that parts files into eras, which follow one another in the order given."""
+    found = sorted(_dimensions(facts).items())
+    times = [name for name, each in found if each.has_times and _in_all_files(facts, name)]
+    return [
+        fix(price, on_mismatch="eras", combine="nested", concat_dim=[name]) for name in times[:1]
+    ]
+
+
 def _in_all_files(facts: CatalogFacts, name: str) -> bool:
     """Say whether all files have each variable along a dimension, so that none lacks a step."""
     path = facts.arrays.path.codes[along(facts, name)]

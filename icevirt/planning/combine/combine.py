@@ -32,10 +32,11 @@ from icevirt.planning.combine.plan_variable import planned
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.combine.rounding import offer_tolerance
 from icevirt.planning.combine.stacking import coordinate
-from icevirt.planning.combine.unlike_files import refuse_counts_within_files
 from icevirt.planning.combine.variables import CombinedVariable, members_of, placed
 from icevirt.planning.containers import containers_for
 from icevirt.planning.groups.group_order import describe_groups
+from icevirt.planning.meaning.grid_mappings import refuse_unlike_mappings
+from icevirt.planning.meaning.local_indices import refuse_local_indices
 from icevirt.planning.partial.storage_cost import describe_storage as describe_hybrids
 from icevirt.planning.partial.storage_cost import refuse_expensive
 from icevirt.planning.schedule.manifest_units import split_rules
@@ -68,7 +69,8 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         members.clear()
         members.extend(members_of(facts, cells, spec, limits))
     del first  # of ten million files these are 160 MB
-    refuse_counts_within_files(facts, cells)
+    refuse_local_indices(facts, cells, prepared.given)
+    refuse_unlike_mappings(facts)
     gaps = holes.find(facts, members, rule=spec.options.missing)
     arrays: tuple[PlannedArray, ...] = ()
     for member in members:

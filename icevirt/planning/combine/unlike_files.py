@@ -128,28 +128,6 @@ def ways_to_fit(
     return [*fixes, scan_fix(f"{paths.name(variable)} is left out", drop_variables=[variable])]
 
 
-def refuse_counts_within_files(facts: CatalogFacts, cells: Placement) -> None:
-    """Refuse variables that number the instances of their own file (CF 9.3.4).
-
-    Raises:
-        CombineError: There is one, and files hold different instances.
-    """
-    placed = {axis.dimension for axis in cells.axes if axis.count > 1}
-    for code, text in enumerate(facts.arrays.schema.values):
-        name = ArraySchema.loads(text).attributes.values.get("instance_dimension")
-        if isinstance(name, str) and name in placed:
-            row = int(np.argmax(facts.arrays.schema.codes == code))
-            path = facts.arrays.path[row]
-            raise CombineError(
-                f"{path} numbers the steps along {name!r} within its own file, so its values mean"
-                " something else where several files follow one another",
-                do="You can also build each file into a group of its own.",
-                fixes=[scan_fix(f"{paths.name(path)} is left out", drop_variables=[path])],
-                variable=path,
-                file=facts.url_of(row),
-            )
-
-
 def _ragged_dimensions(facts: CatalogFacts, found: Sequence[Unequal]) -> list[str]:
     """Return dimensions of contiguous ragged arrays: an attribute of their counts names them."""
     texts = facts.arrays.schema.values

@@ -22,6 +22,8 @@ from icevirt.planning.combine.dimension_lengths import FullLengths
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.tolerance import limits_of
 from icevirt.planning.combine.variables import by_path
+from icevirt.planning.meaning.grid_mappings import unlike_mappings
+from icevirt.planning.meaning.local_indices import local_indices
 
 _MOST = 5  # grids of a variable
 
@@ -46,8 +48,9 @@ class Grids:
         """Compare the grids of all files; None where they have the same one."""
         full = FullLengths.of(facts, spec.pad)
         rounded = limits_of(facts, spec.tolerance)
+        indices = local_indices(facts)
         found: list[Mapping[str, Any]] = [{}]
-        of_row = np.zeros(len(facts.arrays.path), np.int16)
+        of_row = np.zeros(len(facts.arrays.path), np.int32)
         for path, rows in by_path(facts):
             codes = facts.arrays.schema.codes[rows]
             schemas = (
@@ -65,11 +68,24 @@ class Grids:
             )
             is_coordinate = own == (paths.name(path),) and bool(fixed) and path not in rounded
             numbers, kinds = _lengths(facts, rows, own, fixed)
+            if path in indices and fixed:
+                of_row[rows], kinds = _of_indices(facts, rows, numbers, kinds, len(found))
+                found += kinds
+                continue
             if is_coordinate and len(kinds) == 1:
                 numbers, kinds = _values(facts, rows)
             if 1 < len(kinds) <= _MOST:
                 of_row[rows] = numbers + len(found)
                 found += kinds
+        for each in unlike_mappings(facts):
+            code = facts.arrays.path.values.index(each.path)
+            rows = np.flatnonzero(facts.arrays.path.codes == code)
+            kind = np.array([each.kind.get(at, 0) for at in range(max(each.kind) + 1)], np.int64)
+            of_row[rows] = kind[facts.arrays.schema.codes[rows]] + len(found)
+            found += [
+                {f"attribute {name}": [value, None] for name, value in said.items()}
+                for said in each.said
+            ]
         return cls(of_row=of_row, facts=tuple(found)) if len(found) > 1 else None
 
 
@@ -89,6 +105,30 @@ def _lengths(
         {LENGTHS: dict(zip(called, each, strict=False))} for each in known
     ]
     return np.array(numbers, np.int64)[codes], kinds
+
+
+def _of_indices(
+    facts: CatalogFacts,
+    rows: NDArray[np.integer],
+    numbers: NDArray[np.integer],
+    kinds: Sequence[Mapping[str, Any]],
+    begin: int,
+) -> tuple[NDArray[np.integer], list[Mapping[str, Any]]]:
+    """Number the values of indices, however many: each mesh is another grid.
+
+    Returns:
+        The number of each row, from ``begin`` on, 0 where all are alike; and what is numbered.
+    """
+    digest = facts.arrays.digest
+    many = len(digest.values)
+    key = numbers.astype(np.int64) * many + digest.codes[rows]
+    used, number = np.unique(key, return_inverse=True)
+    if len(used) < 2:
+        return np.zeros(len(rows), np.int64), []
+    pairs = (divmod(each, many) for each in used.tolist())
+    return number.reshape(-1) + begin, [
+        {**kinds[kind], VALUES: digest.values[code]} for kind, code in pairs
+    ]
 
 
 def _values(

@@ -40,6 +40,8 @@ from icevirt.planning.eras.report import (
     stored_natively,
 )
 from icevirt.planning.eras.working_fixes import keep_working_fixes
+from icevirt.planning.meaning.grid_mappings import mapping_fixes
+from icevirt.planning.meaning.local_indices import mesh_fixes
 from icevirt.planning.partial.mismatch import is_about_storage
 from icevirt.planning.partial.storage_cost import refuse_expensive
 from icevirt.planning.remedies import build_fix, fix, listed, together
@@ -67,6 +69,8 @@ def combine_eras(facts: CatalogFacts, spec: CombineSpec) -> BuildPlan:
     try:
         return _combined(facts, spec)
     except (CombineError, InvalidInputError) as error:
+        if isinstance(error, CombineError):
+            error.fixes = (*mesh_fixes(facts), *error.fixes, *mapping_fixes(facts))
         keep_working_fixes(error, facts, spec, plan_once)
         raise
 

@@ -1,0 +1,174 @@
+"""Compare how files project their grid: equal x and y of two UTM zones are two places on earth.
+
+The variables that ``grid_mapping`` names (CF 5.6) have attributes and no values. Attributes that
+place values on earth must not contradict one another. Words may differ, and so may what only some
+files say.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.roles import resolved, words_of
+from icevirt.archive.schema import ArraySchema
+from icevirt.errors import CombineError, Fix
+from icevirt.model import paths
+from icevirt.planning.axes.candidates import groups_in_order
+from icevirt.planning.combine.dimension_lengths import distinct
+from icevirt.planning.remedies import choose, listed
+
+_NAMING = "grid_mapping"
+_SAYING = ("grid_mapping_name", "crs_wkt", "spatial_ref")
+_OF_NO_PLACE = frozenset({
+    *("long_name", "standard_name", "comment", "description", "history", "units", "coordinates"),
+    *("geotransform", "_fillvalue", "missing_value", "valid_range", "valid_min", "valid_max"),
+})  # fmt: skip
+"""Attributes, in lower case, that say nothing of a projection; where files lie, x and y say."""
+_NAMED = 3  # attributes in a message
+_LONGEST = 60  # letters of a value
+
+type _Attributes = Mapping[str, Any]
+type _ByCode = Mapping[int, _Attributes]  # attributes by code of the schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UnlikeMapping:
+    """A variable whose files project their grid in several ways."""
+
+    path: str
+    kind: Mapping[int, int]  # of each code of its schemas
+    said: tuple[_Attributes, ...]  # by kind: attributes that contradict those of others
+
+
+def unlike_mappings(facts: CatalogFacts) -> list[UnlikeMapping]:
+    """Return the grid mappings whose files contradict one another, and data that name such."""
+    arrays = facts.arrays
+    held: dict[str, dict[int, _Attributes]] = defaultdict(dict)
+    for path, code in zip(
+        *(e.tolist() for e in distinct((arrays.path, arrays.schema))), strict=True
+    ):
+        attributes = ArraySchema.loads(arrays.schema.values[code]).attributes.values
+        held[arrays.path.values[path]][code] = attributes
+    there: dict[str, set[str]] = defaultdict(set)
+    for name in held:
+        there[paths.name(name)].add(name)
+    named = {path: _named(path, by_code, there) for path, by_code in held.items()}
+    targets = {each for by_code in named.values() for each in by_code.values()}
+    mappings = [
+        path
+        for path, by_code in held.items()
+        if path in targets or any(name in each for each in by_code.values() for name in _SAYING)
+    ]
+    found = [each for path in mappings if (each := _unlike(path, held[path])) is not None]
+    for path, by_code in named.items():
+        merged = {target: _merged(held[target].values()) for target in set(by_code.values())}
+        if len(merged) > 1 and _conflicts(merged.values()):
+            first = {target: code for code, target in reversed(by_code.items())}
+            said = tuple({_NAMING: held[path][first[target]][_NAMING]} for target in merged)
+            number = {target: at for at, target in enumerate(merged)}
+            kind = {code: number[by_code[code]] if code in by_code else 0 for code in held[path]}
+            found.append(UnlikeMapping(path=path, kind=kind, said=said))
+    return found
+
+
+def _named(path: str, by_code: _ByCode, there: Mapping[str, set[str]]) -> dict[int, str]:
+    """Return the mapping that a variable names, by schema; the first of several."""
+    found = {}
+    for code, attributes in by_code.items():
+        text = attributes.get(_NAMING)
+        for word in words_of(_NAMING, text)[:1] if isinstance(text, str) else ():
+            if (target := resolved(paths.parent(path), word, there)) is not None:
+                found[code] = target
+    return found
+
+
+def _unlike(path: str, by_code: _ByCode) -> UnlikeMapping | None:
+    """Return how files contradict one another about a mapping, if they do."""
+    if len(by_code) < 2 or not (names := _conflicts(by_code.values())):
+        return None
+    number: dict[str, int] = {}
+    said: list[_Attributes] = []
+    kind = {}
+    for code, attributes in by_code.items():
+        own = {name: attributes[name] for name in names if name in attributes}
+        kind[code] = number.setdefault(repr({n: _meant(v) for n, v in own.items()}), len(said))
+        said += [own] if len(number) > len(said) else []
+    return UnlikeMapping(path=path, kind=kind, said=tuple(said))
+
+
+def _merged(found: Iterable[_Attributes]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for attributes in found:
+        merged = {**attributes, **merged}
+    return merged
+
+
+def _conflicts(found: Iterable[_Attributes]) -> list[str]:
+    """Return the names of attributes that contradict one another."""
+    held: dict[str, set[str]] = {}
+    for attributes in found:
+        for name, value in attributes.items():
+            if name.lower() not in _OF_NO_PLACE:
+                held.setdefault(name, set()).add(repr(_meant(value)))
+    return [name for name, values in held.items() if len(values) > 1]
+
+
+def _meant(value: Any) -> Any:
+    """Return a value of an attribute, numbers to nine digits, texts without their layout."""
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int | float):
+        return f"{value:.9g}"
+    if isinstance(value, list | tuple):
+        return [_meant(each) for each in value] if len(value) != 1 else _meant(value[0])
+    return " ".join(str(value).split())
+
+
+def refuse_unlike_mappings(facts: CatalogFacts) -> None:
+    """Refuse files whose grids are projected in several ways.
+
+    Raises:
+        CombineError: There are some; the message says which attributes contradict one another.
+    """
+    for each in unlike_mappings(facts):
+        arrays = facts.arrays
+        rows = np.flatnonzero(arrays.path.codes == arrays.path.values.index(each.path))
+        kind = np.array([each.kind[code] for code in arrays.schema.codes[rows].tolist()])
+        other = int(np.argmax(kind != kind[0]))
+        count, one, two = int((kind != kind[0]).sum()), *(each.said[kind[at]] for at in (0, other))
+        unlike = [
+            n for n in dict.fromkeys((*one, *two)) if _meant(one.get(n)) != _meant(two.get(n))
+        ]
+        same = choose(attrs={each.path: {name: one.get(name) for name in unlike[:1]}})
+        raise CombineError(
+            f"files project their grid in several ways, so equal x and y are other places on earth:"
+            f" {listed(unlike, _NAMED)} of {each.path} differs in {count:,} of {len(rows):,} files",
+            do=f"If all mean one projection, say so for all files, like {same}.",
+            variable=each.path,
+            first=facts.url_of(rows[0]),
+            first_has=_shown(one, unlike),
+            other=facts.url_of(rows[other]),
+            other_has=_shown(two, unlike),
+        )
+
+
+def mapping_fixes(facts: CatalogFacts) -> list[Fix]:
+    """Return the fix that makes a group of each projection, where labels do not order files."""
+    price = "files of one projection get a group, in the order given; no data is copied"
+    return groups_in_order(facts, price) if unlike_mappings(facts) else []
+
+
+def _shown(said: _Attributes, names: Iterable[str]) -> str:
+    return ", ".join(_pairs(said, names)) or "none of them"
+
+
+def _pairs(said: _Attributes, names: Iterable[str]) -> Iterator[str]:
+    for name in [each for each in names if each in said][:_NAMED]:
+        text = str(said[name])
+        yield f"{name} {text if len(text) <= _LONGEST else f'{text[:_LONGEST]}...'}"

@@ -7,7 +7,7 @@ restores them, and undoes what was written differently for other readers (``repl
 ``{name: [in the file, shown]}``, null where there is none). Times are counts of their unit, complex
 numbers text, and opaque bytes base64, each with its dtype. NaN and infinities are written as zarr
 spells them in fill values, because bare ``NaN`` is not JSON. Float ``_FillValue`` is base64 of its
-little-endian bytes, as xarray expects.
+little-endian bytes, as xarray expects; a complex one is two of these.
 
 A group says there, too, in which order its variables stand in the files (``variables``), because
 a snapshot sorts nodes by path. The engine shows them so; it is left out where they are sorted.
@@ -27,6 +27,7 @@ from icevirt.deferred_dataclass import dataclass
 from icevirt.model.json import JSON
 
 EXTENSION = "icevirt"
+_FILL = "_FillValue"
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -75,11 +76,12 @@ class Attributes:
         values: dict[str, JSON] = {}
         dtypes: dict[str, str] = {}
         for name, value in found.items():
-            if isinstance(value, np.generic | np.ndarray) and has_dtype(value.dtype):
-                dtypes[name] = value.dtype.str[1:]
-                values[name] = _numbers(name, value)
-            else:
+            numbers = _numbers_of(value)
+            if numbers is None:
                 values[name] = _plain(value)
+            else:
+                dtypes[name] = numbers.dtype.str[1:]
+                values[name] = _numbers(name, numbers)
         return cls(values=values, dtypes=dtypes)
 
     def extension(self, variables: Sequence[str] = ()) -> dict[str, JSON]:
@@ -130,18 +132,48 @@ def has_dtype(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "iufbcmM" or (dtype.kind == "V" and dtype.names is None)
 
 
+def _numbers_of(value: Any) -> np.generic | np.ndarray[Any, Any] | None:
+    """Return a value whose dtype is kept: that of numpy's, and doubles that are no JSON numbers."""
+    if isinstance(value, np.generic | np.ndarray) and has_dtype(value.dtype):
+        return value
+    if not isinstance(value, float | complex | list | tuple):
+        return None
+    try:
+        made = np.array(value)[()]
+    except ValueError:  # lists of different lengths
+        return None
+    is_odd = made.dtype.kind == "c" or (made.dtype.kind == "f" and not np.isfinite(made).all())
+    return made if is_odd else None
+
+
 def _restored(value: Any, dtype: np.dtype[Any]) -> Any:
     if not has_dtype(dtype):
         raise ValueError(f"attributes cannot have the dtype {dtype}")
+    if dtype.kind == "c" and _is_packed(value):
+        return np.complex128(complex(*map(_unpacked, value))).astype(dtype)
     if dtype.kind in "cmMV":
         found = np.array(_parsed(value, dtype.kind), dtype)
         return found if isinstance(value, list) else found[()]
     if isinstance(value, str) and value not in _WORDS:
-        raw = np.frombuffer(base64.standard_b64decode(value), np.float64)
-        return raw.astype(dtype)[0]
+        return _unpacked(value).astype(dtype)
     if isinstance(value, list):
         return np.array([_WORDS.get(v, v) if isinstance(v, str) else v for v in value], dtype)
     return dtype.type(_WORDS.get(value, value) if isinstance(value, str) else value)
+
+
+def _packed(number: float) -> str:
+    """Return a number as xarray spells those of a ``_FillValue``."""
+    return base64.standard_b64encode(np.array(number, "<f8").tobytes()).decode()
+
+
+def _is_packed(value: Any) -> bool:
+    """Say whether these are the two parts of a complex ``_FillValue``, not numbers as text."""
+    is_pair = isinstance(value, list) and len(value) == 2
+    return is_pair and all(str(part).endswith("=") for part in value)
+
+
+def _unpacked(text: str) -> np.float64:
+    return np.frombuffer(base64.standard_b64decode(text), "<f8")[0]  # type: ignore[no-any-return]
 
 
 def _parsed(value: Any, kind: str) -> Any:
@@ -157,10 +189,12 @@ def _numbers(name: str, value: np.generic | np.ndarray[Any, Any]) -> JSON:
     array = np.asarray(value)
     if array.dtype.kind in "mM":
         return array.astype(np.int64).tolist()  # type: ignore[no-any-return]
+    if name == _FILL and array.dtype.kind in "fc" and array.size == 1:
+        number = array.reshape(-1)[0].item()
+        is_real = array.dtype.kind == "f"
+        return _packed(number) if is_real else [_packed(number.real), _packed(number.imag)]
     if array.dtype.kind in "cV":
         return _texts(array.tolist())
-    if name == "_FillValue" and array.dtype.kind == "f" and array.size == 1:
-        return base64.standard_b64encode(array.astype("<f8").tobytes()).decode()
     listed = array.tolist()
     return [_strict(item) for item in listed] if isinstance(listed, list) else _strict(listed)
 

@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.archive.reports.build import GDAL, Readers
 from icevirt.model.json import JSON
+from icevirt.model.missing_values import is_unseen
 
 if TYPE_CHECKING:
     from icevirt.archive.scanned import Finding, ScannedFile
+    from icevirt.model.attributes import Attributes
 
 CORE = dict.fromkeys(
     (
@@ -135,6 +137,20 @@ def describe_readers(readers: Mapping[str, Readers]) -> Iterator[str]:
         yield f"{GDAL} cannot read {_listed(paths, total)}: it lacks {_and(wants)}"
 
 
+def describe_unseen(kinds: Iterable[tuple[str, Attributes, JSON]]) -> Iterator[str]:
+    """Yield a line if some arrays have missing values that other readers cannot be told.
+
+    Args:
+        kinds: Of arrays: path, attributes, data type.
+    """
+    found = [path for path, attributes, kind in kinds if is_unseen(attributes, kind)]
+    if found:
+        yield (
+            f"readers other than icevirt do not mask all of missing_value of {_and(found)}:"
+            " JSON has no such numbers"
+        )
+
+
 def findings(scanned: ScannedFile) -> tuple[Finding, ...]:
     """Return findings about the readers of the arrays of one file."""
     from icevirt.archive.scanned import Finding, Severity
@@ -143,15 +159,25 @@ def findings(scanned: ScannedFile) -> tuple[Finding, ...]:
         array.path: readers_of(array.data_type, array.codecs, shape=array.shape)
         for array in scanned.arrays
     }
+    unseen = describe_unseen(
+        (each.path, each.attributes, each.data_type) for each in scanned.arrays
+    )
     needy = (path for path, readers in found.items() if readers.zarr_lacks)
-    return tuple(
-        Finding(path=path, code="needs-package", message=text, severity=Severity.warning)
-        for path in needy
-        for text in describe_readers({path: Readers(zarr_lacks=found[path].zarr_lacks)})
-    ) + tuple(
-        Finding(path="/", code="not-for-gdal", message=text)
-        for text in describe_readers(
-            {k: Readers(gdal_lacks=r.gdal_lacks) for k, r in found.items()}
+    return (
+        tuple(
+            Finding(path="/", code="missing-value-unseen", message=text, severity=Severity.warning)
+            for text in unseen
+        )
+        + tuple(
+            Finding(path=path, code="needs-package", message=text, severity=Severity.warning)
+            for path in needy
+            for text in describe_readers({path: Readers(zarr_lacks=found[path].zarr_lacks)})
+        )
+        + tuple(
+            Finding(path="/", code="not-for-gdal", message=text)
+            for text in describe_readers(
+                {k: Readers(gdal_lacks=r.gdal_lacks) for k, r in found.items()}
+            )
         )
     )
 

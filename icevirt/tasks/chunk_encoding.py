@@ -111,7 +111,8 @@ def inline_table(chunks: Mapping[tuple[int, ...], bytes], ndim: int) -> ChunkTab
 def fill_of(document: Mapping[str, Any]) -> Any:
     """Return the fill value of an array as a scalar."""
     data_type, fill = document["data_type"], document["fill_value"]
-    if isinstance(data_type, str) and (not isinstance(fill, str) or fill in _WORDS):
+    is_plain = isinstance(fill, int | float) or (isinstance(fill, str) and fill in _WORDS)
+    if isinstance(data_type, str) and is_plain:
         return float(fill) if isinstance(fill, str) else fill
     from zarr.core.dtype import get_data_type_from_json
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from icevirt.model.attributes import Attributes
+from icevirt.model.missing_values import FILL, MISSING
 
-FILL = "_FillValue"
-MISSING = "missing_value"
+_NUMBERS = "iufcb"  # kinds of dtypes
 
 
 def default_fill(dtype: np.dtype[Any]) -> float:
@@ -66,33 +66,34 @@ def _with_fit_number(
             tell("fill-value-cast", f"_FillValue {given!r} was cast to {fitted.dtype}")
         return {**shown, FILL: fitted}
     joins = _is_number(given) and given.size and _is_number(rest.get(MISSING, given))
-    if not joins or dtype.kind not in "iuf":
-        tell("fill-value-left-out", f"the variable's data type cannot hold _FillValue {given!r}")
+    if not joins or dtype.kind not in _NUMBERS:
+        tell(
+            "fill-value-left-out",
+            f"_FillValue {given!r} is left out: readers of zarr take a number there, and only on"
+            " variables of numbers",
+        )
         return rest
     tell("fill-value-moved", f"_FillValue {given!r} became part of missing_value")
     return {**rest, MISSING: _joined(rest.get(MISSING), given)}
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "iufb"
+    return isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _NUMBERS
 
 
 def _fitted(given: Any, dtype: np.dtype[Any]) -> np.generic | None:
     """Return ``given`` as one value of ``dtype``, None where that is not exactly possible."""
-    if not isinstance(given, np.generic) or given.dtype.kind not in "iuf":
+    if not (isinstance(given, np.generic) and _is_number(given)) or dtype.kind not in _NUMBERS:
         return None
     if given.dtype == dtype:
         return given
-    if dtype.kind not in "iuf":
-        return None
+    if given.dtype.kind == "c" and dtype.kind != "c":
+        return _fitted(given.real, dtype) if given.imag == 0 else None
     with np.errstate(all="ignore"):
-        try:
-            cast: np.generic = given.astype(dtype)
-        except (TypeError, ValueError):
+        if dtype.kind in "iub" and given.dtype.kind == "f" and not np.isfinite(given):
             return None
-        if dtype.kind in "iu" and given.dtype.kind == "f" and not np.isfinite(given):
-            return None
-        back = cast.astype(given.dtype)
+        cast: np.generic = given.astype(dtype)
+        back = cast.astype(given.dtype) if dtype.kind != "c" else cast
     same = back == given or (back != back and given != given)  # noqa: PLR0124 - both are NaN
     return cast if same else None
 

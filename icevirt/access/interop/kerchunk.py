@@ -18,7 +18,7 @@ import numpy as np
 
 from icevirt.access.interop.export import INLINE_NATIVE, ExportedReferences, nodes_below, outgoing
 from icevirt.access.interop.kerchunk_files import JsonWriter, ParquetWriter, ReferenceWriter
-from icevirt.access.xarray.attributes import FILL, shown
+from icevirt.access.xarray.attributes import shown
 from icevirt.archive.reports.copying import ExportReport
 from icevirt.connect.urls import as_local_path
 from icevirt.deferred_dataclass import dataclass
@@ -26,6 +26,7 @@ from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.model.metadata import document_of
+from icevirt.model.missing_values import FILL
 from icevirt.model.snapshot import ArrayNode, Node
 from icevirt.model.zarr_v2 import NoEquivalentError, decoding_of, document_v2
 from icevirt.planning.combine.hints import is_named

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from icevirt.model.attributes import EXTENSION, Attributes, restore
-
-FILL = "_FillValue"
+from icevirt.model.missing_values import FILL
 
 
 def shown(metadata: Mapping[str, Any], dtype: np.dtype[Any] | None = None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Write datasets to a session: xarray encodes, attributes become JSON, dask uses forks.
 
-NaN and infinities in attributes are written as zarr spells them. The dtypes of numbers are stored
+NaN and infinities in attributes are written as builds write them. The dtypes of numbers are stored
 with them, so that the engine shows what was written. Workers of dask write with a fork of the
 session each; a fork pickles, so this works with threads, processes and clusters.
 """
@@ -17,19 +17,25 @@ from xarray.backends.common import ArrayWriter
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.errors import InvalidInputError, ReadOnlyError
 from icevirt.model import paths
-from icevirt.model.attributes import EXTENSION, Attributes, recorded_dtypes
+from icevirt.model.attributes import (
+    EXTENSION,
+    Attributes,
+    recorded_dtypes,
+    recorded_replacements,
+)
 from icevirt.model.metadata import document_of
+from icevirt.model.missing_values import FILL, MISSING, readable
 from icevirt.model.paths import problem
 from icevirt.repo.session import Session
 
 if TYPE_CHECKING:
     from xarray import DataArray, Dataset
 
-_NUMBERS = ("scale_factor", "add_offset", "missing_value")  # encodings that become attributes
+_NUMBERS = ("scale_factor", "add_offset", MISSING)  # encodings that become attributes
 
 # what xarray's own writers call an array without a name, and where they keep the name
 _UNNAMED, _NAME = "__xarray_dataarray_variable__", "__xarray_dataarray_name__"
-_XARRAYS = ("_FillValue", "coordinates")  # attributes that xarray itself reads while it writes
+_XARRAYS = (FILL, "coordinates")  # attributes that xarray itself reads while it writes
 
 type Mode = Literal["w", "w-", "a", "a-", "r+"]
 
@@ -104,9 +110,15 @@ def to_icechunk(
     ds = target._validate_and_autodetect_region(ds)  # noqa: SLF001 - xarray's writers do so
     target._validate_encoding(encoding or {})  # noqa: SLF001
     writer = ForkingWriter(session, split_every)
-    dump_to_store(_strict(ds), target, writer, encoding=encoding or {})  # type: ignore[no-untyped-call]
+    given = {name: _fit(ds[name].attrs, each) for name, each in (encoding or {}).items()}
+    added = {name for name in ds.variables if session.find(paths.join(top, str(name))) is None}
+    dump_to_store(_strict(ds), target, writer, encoding=given)  # type: ignore[no-untyped-call]
     writer.run(chunkmanager_store_kwargs or {})
-    _keep_dtypes(ds, session, top, encoding or {})
+    _record(session, top, ds.attrs)
+    for name, variable in ds.variables.items():
+        used = (encoding or {}).get(name, variable.encoding)
+        attributes = {**_numbers_in(used), **variable.attrs}
+        _record(session, paths.join(top, str(name)), attributes, is_new=name in added)
 
 
 def _as_dataset(obj: DataArray | Dataset) -> Dataset:
@@ -133,6 +145,7 @@ def _strict(ds: Dataset) -> Dataset:
     made.attrs = _json_of(ds.attrs)
     for name, variable in ds.variables.items():
         made[name].attrs = _json_of(variable.attrs)
+        made[name].encoding = _fit(variable.attrs, variable.encoding)
     return made
 
 
@@ -141,30 +154,53 @@ def _json_of(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: strict.get(name, value) for name, value in attributes.items()}
 
 
-def _keep_dtypes(
-    ds: Dataset, session: Session, group: str, encoding: Mapping[Any, Mapping[str, Any]]
+def _fit(attributes: Mapping[Any, Any], encoding: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return an encoding by which xarray writes the same values, without numbers that JSON lacks.
+
+    `_record` says them afterwards.
+    """
+    missing = np.asarray(encoding.get(MISSING))
+    if missing.dtype.kind not in "fc" or (missing.dtype.kind == "f" and np.isfinite(missing).all()):
+        return dict(encoding)
+    kept = {name: value for name, value in encoding.items() if name != MISSING}
+    is_free = encoding.get(FILL, attributes.get(FILL)) is None
+    if is_free and missing.size == 1 and not np.isnan(missing).any():
+        kept[FILL] = missing.reshape(-1)[0]
+    return kept
+
+
+def _numbers_in(encoding: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return what becomes attributes and has a dtype that JSON does not say."""
+    held = {name: encoding[name] for name in _NUMBERS if encoding.get(name) is not None}
+    return {name: held[name] for name in Attributes.of(held).dtypes}
+
+
+def _record(
+    session: Session, path: str, attributes: Mapping[str, Any], *, is_new: bool = False
 ) -> None:
-    """Record the dtypes of numbers in attributes, the group's and its arrays'."""
-    _record(session, group, ds.attrs)
-    for name, variable in ds.variables.items():
-        used = encoding.get(name, variable.encoding)
-        numbers = {key: used[key] for key in _NUMBERS if isinstance(used.get(key), np.generic)}
-        _record(session, paths.join(group, str(name)), {**numbers, **variable.attrs})
-
-
-def _record(session: Session, path: str, attributes: Mapping[str, Any]) -> None:
+    """Record the dtypes of numbers in a node, and what other readers see of them."""
     node = session.find(path)
-    found = Attributes.of({k: v for k, v in attributes.items() if k not in _XARRAYS}).dtypes
-    if node is None or not found:
+    ours = Attributes.of({k: v for k, v in attributes.items() if k not in _XARRAYS})
+    if node is None or not ours.dtypes:
         return
     document = document_of(node)
+    held = dict(document.get("attributes") or {})
+    if is_new and MISSING in ours.dtypes:
+        held[MISSING] = ours.values[MISSING]
+    dtypes, replaced = {**recorded_dtypes(document), **ours.dtypes}, recorded_replacements(document)
+    there = Attributes(
+        values=held,
+        dtypes={name: dtypes[name] for name in (*held, *replaced) if name in dtypes},
+        replaced=replaced,
+    )
+    shown = readable(there, document["data_type"]) if is_new else there
     extension = document.get(EXTENSION)
-    extension = extension if isinstance(extension, Mapping) else {"must_understand": False}
-    known = {**recorded_dtypes(document), **found}
-    there = {name: known[name] for name in document.get("attributes") or {} if name in known}
-    if there != recorded_dtypes(document):
-        document[EXTENSION] = {**extension, "attribute_dtypes": there}
-        session.set_metadata(path, json.dumps(document, allow_nan=False).encode())
+    known = dict(extension) if isinstance(extension, Mapping) else {}
+    made = {**document, "attributes": dict(shown.values)}
+    for key, value in shown.extension().items():
+        made[key] = {**known, **cast("Mapping[str, Any]", value)}
+    if made != document:
+        session.set_metadata(path, json.dumps(made, allow_nan=False).encode())
 
 
 class ForkingWriter(ArrayWriter):

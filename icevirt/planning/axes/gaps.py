@@ -13,6 +13,7 @@ import math
 from base64 import standard_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.planning.axes.placement import NOWHERE
 from icevirt.planning.axes.regular_axes import AxisSteps
+from icevirt.planning.combine.cf_packing import packing_of
 from icevirt.planning.combine.options import Missing
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.groups.dimension_scopes import ABSENT, DimensionScopes
@@ -283,11 +285,11 @@ def _with_missing_values(gone: Sequence[CombinedVariable]) -> list[Fix]:
     return [fix(f"{values} reads as missing, wherever it stands", attrs=said)]
 
 
-def missing_value(schema: ArraySchema) -> JSON:
+def missing_value(schema: ArraySchema) -> JSON:  # noqa: PLR0911 - a case, a line
     """Return the value that readers take for "missing", as zarr spells it; None if there is none.
 
-    It is the ``_FillValue`` or ``missing_value``; of floats that have neither, NaN. Texts that have
-    neither read as empty.
+    It is the ``_FillValue`` or ``missing_value``; of floats and complex numbers that have neither,
+    NaN. Texts that have neither read as empty.
     """
     kind = schema.data_type
     if (text := _missing_text(schema)) is not None:
@@ -296,6 +298,8 @@ def missing_value(schema: ArraySchema) -> JSON:
         dtype = np.dtype(kind) if isinstance(kind, str) else None
     except TypeError:
         return None
+    if dtype is not None and dtype.kind == "c":
+        return _missing_complex(schema)
     if dtype is None or dtype.kind not in "iuf":
         return None
     for value in missing_of(schema.attributes):
@@ -304,9 +308,20 @@ def missing_value(schema: ArraySchema) -> JSON:
             if np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
                 return value
         elif dtype.kind == "f":
-            held = dtype.type(value)
-            return "NaN" if np.isnan(held) else float(held)
+            return _spelt(dtype.type(value))
     return "NaN" if dtype.kind == "f" else None
+
+
+def _missing_complex(schema: ArraySchema) -> JSON:
+    packing = packing_of(schema.attributes)
+    said = [packing[name] for name in ("_FillValue", "missing_value") if name in packing]
+    numbers = [each for each in said if isinstance(each, np.number)]
+    held = np.complex128(numbers[0] if numbers else complex(math.nan, math.nan))
+    return [_spelt(held.real), _spelt(held.imag)]
+
+
+def _spelt(number: np.floating[Any]) -> JSON:
+    return "NaN" if np.isnan(number) else float(number)
 
 
 def _missing_text(schema: ArraySchema) -> str | None:

@@ -118,6 +118,9 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
             *describe_hybrids(arrays),
             *tolerance.describe_tolerance(facts, members, limits),
             *_describe_static(facts, arrays),
+            *reader_support.describe_unseen(
+                (each.path, each.schema.attributes, each.schema.data_type) for each in arrays
+            ),
             *reader_support.describe_readers(
                 {each.path: reader_support.readers_of_json(each.zarr_json) for each in arrays}
             ),

@@ -217,7 +217,7 @@ def other_missing(target: ArraySchema, source: ArraySchema) -> bool:
     """Say whether a packing has a missing value that is a number in another one."""
     mine, theirs = (
         {
-            float(number)
+            number
             for name, value in packing_of(each.attributes).items()
             if name in _MISSING and not isinstance(value, str)
             for number in np.atleast_1d(value).tolist()

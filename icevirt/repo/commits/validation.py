@@ -68,7 +68,8 @@ def _strict(path: str, zarr_json: bytes) -> dict[str, Any]:
     except NaNError as error:
         raise InvalidInputError(
             f"the metadata holds a bare {error}, which is not JSON",
-            do='Write it as a string, "NaN" or "Infinity".',
+            do="Write datasets with icevirt.xarray.to_icechunk, which keeps such numbers; or leave"
+            ' the attribute out, or write text: "NaN" or "Infinity".',
             path=path,
         ) from error
     except ValueError as error:

@@ -17,9 +17,10 @@ from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
+from icevirt.model.missing_values import FILL
 from icevirt.model.paths import dimension_name, node_name
 from icevirt.model.zarr_v2 import NoEquivalentError, decoding_of, document_v2
-from icevirt_scanners.cf import FILL, with_fit_fill
+from icevirt_scanners.cf import with_fit_fill
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.given import GivenArray, damaged
 from icevirt_scanners.kerchunk.document import json_value

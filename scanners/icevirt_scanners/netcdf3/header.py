@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from icevirt.model.json import JSON
+from icevirt.model.missing_values import FILL
 from icevirt.scan.contract import ByteSource
-from icevirt_scanners.cf import FILL, default_fill
+from icevirt_scanners.cf import default_fill
 
 MAGIC = b"CDF"
 VERSIONS = (1, 2, 5)  # classic, 64-bit offset, 64-bit data

@@ -19,6 +19,7 @@ import numpy as np
 from h5py import h5, h5a, h5g, h5s, h5t
 
 from icevirt.model.attributes import Attributes
+from icevirt.model.missing_values import FILL, MISSING
 from icevirt_scanners.cf import with_fit_fill
 from icevirt_scanners.hdf5.raw.attributes import (
     UNREAD,
@@ -246,6 +247,8 @@ def _represented(value: np.ndarray[Any, Any], name: str, found: FoundAttributes)
         return _text(value.reshape(-1).tolist(), name, found)
     if dtype.names is not None:
         found.changed[name] = _COMPOUND
+    elif dtype.kind == "c" and name in (FILL, MISSING):
+        pass  # which have a spelling for other readers, or a plan says that they have none
     elif dtype.kind in _SHOWN_AS:
         unit = dtype.str[1:]
         found.changed[name] = _SHOWN_AS[dtype.kind].format(dtype=unit)

@@ -20,7 +20,6 @@ from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import JSON
-from icevirt.model.missing_values import readable
 
 _SHOWN = 20  # arrays and findings in a picture
 
@@ -130,6 +129,8 @@ class ScannedArray:
         attributes: Attributes | None = None,
     ) -> bytes:
         """Return the array's zarr.json, with other shapes, codecs or attributes where given."""
+        from icevirt.model.missing_values import readable
+
         held = self.attributes if attributes is None else attributes
         shown = readable(held, self.data_type)
         edges = self.chunk_shape if chunk_shape is None else chunk_shape

@@ -27,7 +27,7 @@ from icevirt.deferred_dataclass import dataclass
 from icevirt.model.json import JSON
 
 EXTENSION = "icevirt"
-_FILL = "_FillValue"
+FILL = "_FillValue"
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -189,7 +189,7 @@ def _numbers(name: str, value: np.generic | np.ndarray[Any, Any]) -> JSON:
     array = np.asarray(value)
     if array.dtype.kind in "mM":
         return array.astype(np.int64).tolist()  # type: ignore[no-any-return]
-    if name == _FILL and array.dtype.kind in "fc" and array.size == 1:
+    if name == FILL and array.dtype.kind in "fc" and array.size == 1:
         number = array.reshape(-1)[0].item()
         is_real = array.dtype.kind == "f"
         return _packed(number) if is_real else [_packed(number.real), _packed(number.imag)]

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.model.attributes import Attributes, restore
+from icevirt.model.attributes import FILL, Attributes, restore
 from icevirt.model.json import JSON
 
-FILL = "_FillValue"
 MISSING = "missing_value"
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.model.attributes import Attributes
-from icevirt.model.missing_values import FILL, MISSING
+from icevirt.model.attributes import FILL, Attributes
+from icevirt.model.missing_values import MISSING
 
 _NUMBERS = "iufcb"  # kinds of dtypes
 

@@ -86,6 +86,7 @@ def test_the_engine_masks_what_xarray_masks_in_the_file(name, archive):
     assert_same(opened(repo)[name].values, decoded(source, name))
 
 
+@pytest.mark.filterwarnings("ignore:variable .* has multiple fill values")
 @pytest.mark.parametrize("name", MASKED)
 def test_official_readers_mask_the_same(name, archive):
     source, repo = archive

@@ -24,9 +24,9 @@ from icevirt.connect.urls import as_local_path
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
+from icevirt.model.attributes import FILL
 from icevirt.model.json import JSON
 from icevirt.model.metadata import document_of
-from icevirt.model.missing_values import FILL
 from icevirt.model.snapshot import ArrayNode, Node
 from icevirt.model.zarr_v2 import NoEquivalentError, decoding_of, document_v2
 from icevirt.planning.combine.hints import is_named

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.model.attributes import EXTENSION, Attributes, restore
-from icevirt.model.missing_values import FILL
+from icevirt.model.attributes import EXTENSION, FILL, Attributes, restore
 
 
 def shown(metadata: Mapping[str, Any], dtype: np.dtype[Any] | None = None) -> dict[str, Any]:

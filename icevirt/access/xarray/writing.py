@@ -19,12 +19,13 @@ from icevirt.errors import InvalidInputError, ReadOnlyError
 from icevirt.model import paths
 from icevirt.model.attributes import (
     EXTENSION,
+    FILL,
     Attributes,
     recorded_dtypes,
     recorded_replacements,
 )
 from icevirt.model.metadata import document_of
-from icevirt.model.missing_values import FILL, MISSING, readable
+from icevirt.model.missing_values import MISSING, readable
 from icevirt.model.paths import problem
 from icevirt.repo.session import Session
 

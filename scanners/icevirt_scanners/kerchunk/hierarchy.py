@@ -14,10 +14,9 @@ import numpy as np
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
-from icevirt.model.attributes import Attributes
+from icevirt.model.attributes import FILL, Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
-from icevirt.model.missing_values import FILL
 from icevirt.model.paths import dimension_name, node_name
 from icevirt.model.zarr_v2 import NoEquivalentError, decoding_of, document_v2
 from icevirt_scanners.cf import with_fit_fill

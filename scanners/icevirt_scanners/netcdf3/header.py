@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from icevirt.model.attributes import FILL
 from icevirt.model.json import JSON
-from icevirt.model.missing_values import FILL
 from icevirt.scan.contract import ByteSource
 from icevirt_scanners.cf import default_fill
 

@@ -18,8 +18,8 @@ import h5py
 import numpy as np
 from h5py import h5, h5a, h5g, h5s, h5t
 
-from icevirt.model.attributes import Attributes
-from icevirt.model.missing_values import FILL, MISSING
+from icevirt.model.attributes import FILL, Attributes
+from icevirt.model.missing_values import MISSING
 from icevirt_scanners.cf import with_fit_fill
 from icevirt_scanners.hdf5.raw.attributes import (
     UNREAD,

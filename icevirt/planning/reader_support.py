@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.archive.reports.build import GDAL, Readers
 from icevirt.model.json import JSON
-from icevirt.model.missing_values import is_unseen
 
 if TYPE_CHECKING:
     from icevirt.archive.scanned import Finding, ScannedFile
@@ -143,6 +142,8 @@ def describe_unseen(kinds: Iterable[tuple[str, Attributes, JSON]]) -> Iterator[s
     Args:
         kinds: Of arrays: path, attributes, data type.
     """
+    from icevirt.model.missing_values import is_unseen
+
     found = [path for path, attributes, kind in kinds if is_unseen(attributes, kind)]
     if found:
         yield (

@@ -97,6 +97,70 @@ def test_rounding_says_nothing_and_the_error_gives_the_tolerance_that_holds(tmp_
     assert icevirt.plan(tiles, combine_options={"tolerance": {"x": 4e-9}}).concat_dim == ("y",)
 
 
+DAYS = {
+    "cdo -a": ((20000101.5, 20000102.5), "f8", {"units": "day as %Y%m%d.%f"}),
+    "numbers of days": ((20000101, 20000102), "i4", {}),
+    "seconds since the epoch": ((946684800, 946684860), "i8", {"units": "s"}),
+    "Julian days": ((2451545.0, 2451545.0 + 1 / 24), "f8", {"units": "d"}),
+    "nanoseconds": ((946684800 * 10**9, 946684800 * 10**9 + 1), "i8", {}),
+    "in 32 bits": ((20000102, 20000104), "f4", {}),
+}
+
+
+@pytest.mark.parametrize("tiles", [1, 2], ids=["one file a step", "tiles"])
+@pytest.mark.parametrize(("times", "kind", "attrs"), DAYS.values(), ids=DAYS)
+def test_large_labels_of_single_steps_are_no_rounding(
+    tmp_path, repo_path, times, kind, attrs, tiles
+):
+    """Numbers that count no units since a date."""
+    files = []
+    for step, time in enumerate(times):
+        for tile in range(tiles):
+            files.append(str(tmp_path / f"s{step}t{tile}.nc"))
+            field = np.full((1, 3), 10.0 * step + tile, "f4")
+            coords = {
+                "time": ("time", np.array([time], kind), attrs),
+                "x": np.arange(3.0) + 3 * tile,
+            }
+            xr.Dataset({"v": (("time", "x"), field)}, coords).to_netcdf(files[-1])
+    icevirt.build(files, repo_path)
+    opens = [xr.open_dataset(file, decode_times=False) for file in files]
+    wanted = xr.combine_by_coords(opens)
+    assert_same_dataset(opened(repo_path, decode_times=False), wanted)
+
+
+@pytest.mark.parametrize("kind", ["i4", "f8"])
+def test_days_of_other_tiles_are_not_made_one_day(tmp_path, kind):
+    """The first proposal keeps both."""
+    for number in range(2):
+        held = xr.Dataset(
+            {"v": (("time", "x"), np.full((1, 3), number, "f4"))},
+            {"time": np.array([20000101 + number], kind), "x": np.arange(3.0) + 3 * number},
+        )
+        held.to_netcdf(tmp_path / f"{number}.nc")
+    with pytest.raises(CombineError) as caught:
+        icevirt.plan([str(tmp_path / "*.nc")])
+    assert caught.value.fixes[0].flags == ("--missing", "reserve")
+    assert not any("tolerance" in str(each) for each in caught.value.fixes)
+
+
+def test_integers_that_differ_are_no_rounding_beside_a_grid(tmp_path):
+    files = []
+    for number in range(2):
+        files.append(str(tmp_path / f"{number}.nc"))
+        held = xr.Dataset(
+            {
+                "v": (("y", "x"), np.full((1, 2), number, "f4")),
+                "x_id": ("x", [10**6, 10**6 + number]),
+            },
+            {"y": [number * 10.0]},
+        )
+        held.to_netcdf(files[-1])
+    with pytest.raises(CombineError, match="/x_id") as caught:
+        icevirt.plan(files, concat_dim="y")
+    assert not any("tolerance" in str(each) for each in caught.value.fixes)
+
+
 def test_all_files_are_compared_where_the_first_and_the_last_say_nothing(tmp_path):
     """As where variables lie in files of their own, and both ends are of one step."""
     files = [write(tmp_path / f"t{n}.nc", [n], [0, 1]) for n in (0, 1)]

@@ -26,8 +26,6 @@ ROUNDING = 1e-3
 
 _PAIRS = 16  # of files whose labels are read
 
-_ULPS = 4  # that a single label may differ by
-
 type ComparedLabels = tuple[bytes, str, Mapping[str, Any]]
 """Labels of a dimension: their bytes, their data type, and attributes that say what they mean."""
 
@@ -160,6 +158,8 @@ def _apart(one: ComparedLabels, other: ComparedLabels, limit: float) -> bool:
 
 def within_rounding(left: NDArray[Any], right: NDArray[Any], limit: float = 0.0) -> bool:
     """Say whether two rows of labels are one, as nearly as numbers are written."""
+    if are_integers(left, right) and not limit:
+        return np.array_equal(left, right)  # doubles do not tell all of them apart
     with np.errstate(invalid="ignore"):
         apart = np.abs(left - right)
     if not np.isfinite(apart).all():
@@ -168,18 +168,38 @@ def within_rounding(left: NDArray[Any], right: NDArray[Any], limit: float = 0.0)
 
 
 def rounding_of(left: NDArray[Any], right: NDArray[Any]) -> float:
-    """Return by how much labels of one grid may differ."""
+    """Return by how much labels of one grid may differ.
+
+    Integers are not rounded. One label says nothing about the distance of labels: it is rounded if
+    it is a number of few digits in one file, and the nearest float of 32 bits in the other.
+    """
+    if are_integers(left, right) or not len(left):
+        return 0.0
     if len(left) > 1:
-        steps = np.abs(np.diff(left))
-        return ROUNDING * float(steps.min()) if steps.size else 0.0
-    size = max(float(np.abs(each).max(initial=0.0)) for each in (left, right))
-    return _ULPS * float(np.spacing(np.float32(size)))
+        return ROUNDING * float(np.abs(np.diff(left)).min())
+    one, other = float(left[0]), float(right[0])
+    is_rounded = _through_32_bits(one) == other or _through_32_bits(other) == one
+    return abs(one - other) if is_rounded else 0.0
 
 
-def _numbers(labels: ComparedLabels) -> NDArray[np.float64] | None:
+def are_integers(*labels: NDArray[Any]) -> bool:
+    """Say whether all labels are integers, which have no rounding."""
+    return all(each.dtype.kind in "iu" for each in labels)
+
+
+def _through_32_bits(number: float) -> float:
+    """Return what a number was before it became a float of 32 bits; itself where it is none."""
+    with np.errstate(over="ignore"):
+        short = np.float32(number)
+    return float(str(short)) if float(short) == number else number
+
+
+def _numbers(labels: ComparedLabels) -> NDArray[Any] | None:
     raw, dtype, attributes = labels
     if np.dtype(dtype).kind not in "iuf":
         return None
-    values = decoded(np.frombuffer(raw, dtype), attributes).astype(np.float64)
+    values = decoded(np.frombuffer(raw, dtype), attributes)
     offset = attributes.get("add_offset")
-    return values + offset if isinstance(offset, int | float) else values
+    if isinstance(offset, int | float):
+        values = np.add(values, offset)
+    return values if are_integers(values) else values.astype(np.float64)

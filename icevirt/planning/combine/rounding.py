@@ -18,7 +18,7 @@ from icevirt.archive.roles import coordinates_of
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
-from icevirt.planning.axes.differing import ROUNDING, rounding_of
+from icevirt.planning.axes.differing import ROUNDING, are_integers, rounding_of
 from icevirt.planning.axes.file_order import decoded
 from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.combine.options import CombineSpec
@@ -114,7 +114,7 @@ def _largest(facts: CatalogFacts, rows: NDArray[np.int64], *, is_coordinate: boo
     for other in others:
         if first is None or other is None or first.shape != other.shape:
             return None
-        limit = _of_grid(first, other) if is_coordinate else _OF_DATA * float(np.nanmax(abs(first)))
+        limit = _limit(first, other, is_coordinate=is_coordinate)
         difference = difference_of(first, other)
         if not difference <= limit:
             return None
@@ -122,7 +122,14 @@ def _largest(facts: CatalogFacts, rows: NDArray[np.int64], *, is_coordinate: boo
     return largest
 
 
-def _values(facts: CatalogFacts, row: int) -> NDArray[np.float64] | None:
+def _limit(one: NDArray[Any], other: NDArray[Any], *, is_coordinate: bool) -> float:
+    """Return by how much values may differ that are equal but for rounding."""
+    if are_integers(one, other):
+        return 0.0
+    return _of_grid(one, other) if is_coordinate else _OF_DATA * float(np.nanmax(abs(one)))
+
+
+def _values(facts: CatalogFacts, row: int) -> NDArray[Any] | None:
     assert facts.values is not None
     arrays = facts.arrays
     own = arrays.path if arrays.own_path is None else arrays.own_path
@@ -130,7 +137,7 @@ def _values(facts: CatalogFacts, row: int) -> NDArray[np.float64] | None:
     if values is None or values.dtype.kind not in "iuf" or not values.size:
         return None
     meant = decoded(values, ArraySchema.loads(arrays.schema[row]).attributes.values)
-    return meant.astype(np.float64)
+    return meant if are_integers(meant) else meant.astype(np.float64)
 
 
 def _of_grid(one: NDArray[Any], other: NDArray[Any]) -> float:

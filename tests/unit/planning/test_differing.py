@@ -25,6 +25,20 @@ CASES = {
     "times a microsecond apart": ([0.0], [1e-11], DAYS, True),
     "rounding": ([0.1, 0.2], [0.1 + 1e-15, 0.2], {}, False),
     "rounding of one": ([10.1], [float(np.float32(10.1))], {}, False),
+    "rounding of one in its own type": ([10.1], np.array([10.1], "f4"), {}, False),
+    "rounding of one that is packed": ([0.1], np.array([0.1], "f4"), {"scale_factor": 2.0}, False),
+    "one that is near": ([10.1], [10.1 + 1e-6], {}, True),
+    "days as numbers": ([20000101], [20000102], {}, True),
+    "days as numbers with fractions": ([20000101.5], [20000102.5], {}, True),
+    "halves of such days": ([20000102.0], [20000101.5], {}, True),
+    "such days in 32 bits": (*(np.array([n], "f4") for n in (20000102, 20000104)), {}, True),
+    "such days in 32 bits and 64": (np.array([20000104], "f4"), [20000103.5], {}, True),
+    "such days as integers and floats": ([20000101], [20000102.0], {}, True),
+    "seconds since the epoch": ([946684800], [946684860], {}, True),
+    "such seconds as floats": ([946684800.0], [946684860.0], {}, True),
+    "Julian days": ([2451545.0], [2451545.0 + 1 / 24], {}, True),
+    "nanoseconds": ([946684800 * 10**9], [946684800 * 10**9 + 1], {}, True),
+    "steps that are numbered": ([1_000_000], [1_000_001], {"_Unsigned": "true"}, True),
     "a part of another grid": ([0.0, 1.0, 2.0], [0.0, 1.0, 2.0, 3.0], {}, False),
     "cells half a cell apart": ([10.0, 20.0, 30.0], [15.0, 25.0, 35.0], {}, False),
     "5 beside 6": ((np.arange(5) + 0.5) / 5, (np.arange(6) + 0.5) / 6, {}, False),
@@ -52,6 +66,12 @@ def test_of_many_files_each_may_lie_beside_the_first():
     ]
     assert set(of_many(found, {})) == {"y", "t"}
     assert of_many([], {}) == ()
+
+
+def test_a_tolerance_holds_for_integers_too():
+    one, other = {"x": labels([20000101])}, {"x": labels([20000102])}
+    assert differing(one, other, {"x": 1.0}) == ()
+    assert differing(one, other, {"x": 0.5}) == ("x",)
 
 
 @pytest.mark.parametrize("value", [1e-14, 2.8e-14, 9.99e-7, 0.5, 1.0, 3e5])

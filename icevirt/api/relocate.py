@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from icevirt.api.authorizing import refuse_unauthorized
+from icevirt.api.moving.copies import compare_copies_of
 from icevirt.api.moving.datasets import MovingDatasets
 from icevirt.api.moving.renaming import Renaming
 from icevirt.api.pipeline.events import Clock, telling_tasks
@@ -21,6 +22,7 @@ from icevirt.api.trust.made_here import remember_containers, remembered_containe
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.relocation import Moved, MovedDataset, RelocateReport, total
+from icevirt.archive.scanned import SourceFile
 from icevirt.connect.options import s3_store
 from icevirt.connect.spelling import is_url
 from icevirt.connect.urls import file_url, url_of_absolute
@@ -175,6 +177,7 @@ class _RelocateWork:
     done: dict[ObjectId12, ManifestFile | None] = field(default_factory=dict)  # None: stays
     found: Moved = field(default_factory=Moved)
     decided: Relocation | None = None
+    compared: dict[SourceFile, SourceFile] = field(default_factory=dict)  # and what was copied
 
     def run(self) -> RelocateReport:
         do = "Run the command again when fewer processes write."
@@ -190,7 +193,7 @@ class _RelocateWork:
         base = assets.snapshot(lookup.branch_tip(current.info, self.branch))
         decided = self._decide(config)
         if decided != self.decided:
-            self.done, self.found, self.decided = {}, Moved(), decided
+            self.done, self.found, self.decided, self.compared = {}, Moved(), decided, {}
         if not self.dry_run:
             needed = {each.url_prefix: each for each in _read_below(decided)}
             refuse_unauthorized(needed.values(), self.access, what="relocating")
@@ -202,6 +205,7 @@ class _RelocateWork:
         replaced = {key: info for key, info in written.items() if key in used}
         with self.clock.phase("records"):
             datasets.look(current, self.found, {key: str(i.id) for key, i in replaced.items()})
+        self._compare_copies(base, datasets)
         self._refuse_nothing(datasets)
         snapshot_id = None
         if not self.dry_run:
@@ -315,6 +319,20 @@ class _RelocateWork:
                 num_chunk_refs=references,
             )
             self.done[ObjectId12(old)] = info
+
+    def _compare_copies(self, base: Snapshot, datasets: MovingDatasets) -> None:
+        """Compare what was copied of files with a new checksum, unless this was done before."""
+        new = {each: now for each, now in datasets.changed.items() if each not in self.compared}
+        if not new:
+            return
+        assert self.running is not None
+        assert self.decided is not None
+        with self.clock.phase("compare"):
+            self.found += compare_copies_of(
+                self.running, self.storage, base, self.found, new, self.decided, self.access
+            )
+        self.compared |= new
+        self._refuse_wrong()
 
     def _refuse_nothing(self, datasets: MovingDatasets) -> None:
         decided, found = self.decided, self.found

@@ -76,10 +76,11 @@ class _Relocating:
         tables = {node: table for node, table in found.arrays.items() if node in users}
         parts = {node: part for node, each in tables.items() if (part := self._part(each))}
         there = sum(part.there for part in parts.values())
+        moved = Moved(there=there, referenced=_arrays(tables, True), copied=_arrays(tables, False))
         if not any(len(part.hit) for part in parts.values()):
-            return Moved(there=there)
+            return moved
         met = {file for part in parts.values() for file in part.files}
-        moved = replace(self._counted(parts, met), there=there)
+        moved += self._counted(parts, met)
         if self._task.is_plan:
             is_text = any(part.is_new_text for part in parts.values())
             planned = (bytes(key), b"", 0, found.num_chunk_refs)
@@ -337,6 +338,16 @@ def _wrong(problems: Iterable[Difference]) -> FileHashes:
 def _hashes(files: Any) -> FileHashes:
     """Return a number for each file, by which files of several tasks are counted once."""
     return np.unique(np.array([hash_of_file(url) for url, _ in files], np.uint64))
+
+
+def _arrays(tables: Mapping[ObjectId8, ChunkTable], is_virtual: bool) -> FileHashes:
+    """Return the numbers of arrays with chunks that are virtual, or with some that are not."""
+    found = [
+        int.from_bytes(bytes(node), "little")
+        for node, table in tables.items()
+        if ((table.kind == ChunkType.virtual) == is_virtual).any()
+    ]
+    return np.array(sorted(found), np.uint64)
 
 
 def hash_of_file(url: str) -> int:

@@ -14,7 +14,7 @@ from icevirt.archive.reports.verification import MOST_SHOWN, Difference
 from icevirt.deferred_dataclass import dataclass
 
 type FileHashes = NDArray[np.uint64]
-"""Numbers of distinct files, shape (n,)."""
+"""Numbers of distinct files or arrays, shape (n,)."""
 
 
 def _none() -> FileHashes:
@@ -37,6 +37,8 @@ class Moved:
     compared_bytes: int = 0
     differences: tuple[Difference, ...] = ()
     wrong: FileHashes = field(default_factory=_none)  # files that differ
+    referenced: FileHashes = field(default_factory=_none)  # arrays with references to files
+    copied: FileHashes = field(default_factory=_none)  # arrays with values of their own
 
     def __add__(self, other: Moved) -> Moved:
         return total([self, other])
@@ -60,6 +62,8 @@ def total(parts: Iterable[Moved]) -> Moved:
             islice(chain.from_iterable(each.differences for each in every), MOST_SHOWN)
         ),
         wrong=_distinct(each.wrong for each in every),
+        referenced=_distinct(each.referenced for each in every),
+        copied=_distinct(each.copied for each in every),
     )
 
 

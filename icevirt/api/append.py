@@ -114,7 +114,7 @@ def append(
         commit_options: As for `icevirt.build`; ``publish_as`` has to be given again.
         on_changed: How to handle files that the dataset holds as they were before: "refuse" stops
             the append, "replace" scans them again, "keep" leaves the dataset's references to them,
-            which readers refuse.
+            which readers refuse, and what was copied of them.
         authorize: Directories and URL prefixes below which further files of the dataset may lie,
             beside the directories of the files that are named here.
         catalog: Directory of a catalog of the dataset's files; by default it is kept in the

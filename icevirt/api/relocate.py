@@ -81,8 +81,8 @@ def relocate(
     The files keep their paths below the prefix. Every file is looked at in both places: it is
     there, as long as the old one, and longer than its references reach. Bytes of referenced ranges
     are compared. Files whose time or etag changed get a new checksum, after bytes of at least one
-    reference to each were compared; if such a file cannot be compared, because it is no longer at
-    its old place, the call is refused.
+    reference to each, and all bytes to which nothing refers, were compared; if such a file cannot
+    be compared, because it is no longer at its old place, the call is refused.
 
     Containers with a name move in the configuration: that is not a commit, cannot be undone by
     going back to a snapshot, and concerns all snapshots. References with absolute URLs are changed

@@ -94,13 +94,13 @@ def _changed(report: UpdateReport) -> Iterator[str]:
 
 def _corrected(report: UpdateReport) -> str:
     """Return how files changed, where not all of them were written anew."""
-    rest = report.files_corrected - report.files_touched - report.files_rescanned
+    rest = report.files_corrected - report.files_same_layout - report.files_rescanned
     kinds = (
         (rest, "with other content"),
-        (report.files_touched, "with another time or etag only"),
+        (report.files_same_layout, "touched or rewritten in place"),
         (report.files_rescanned, "scanned again by request"),
     )
-    is_mixed = report.files_touched or report.files_rescanned
+    is_mixed = report.files_same_layout or report.files_rescanned
     return ", ".join(f"{number:,} {what}" for number, what in kinds if number and is_mixed)
 
 

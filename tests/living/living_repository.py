@@ -220,6 +220,7 @@ class LivingRepository:
             assert held == sorted(p.name for p in before.place.iterdir() if not is_good(p))
             counts = report.files_added, report.files_corrected, report.files_vanished
             assert counts in {(len(new), len(other), len(gone)), (0, 0, 0)}
+            assert report.files_same_layout <= report.files_corrected
             return report
 
         report = self.act(branch, call, expected)

@@ -68,7 +68,7 @@ def test_an_archive_in_a_bucket_lives(bucket):
     bucket.put(13)
     bucket.put(12)  # it is written again, with the same bytes
     report = icevirt.update(bucket.repo)
-    assert (report.files_added, report.files_corrected, report.files_touched) == (1, 0, 0)
+    assert (report.files_added, report.files_corrected, report.files_same_layout) == (1, 0, 0)
     bucket.assert_is(1, 2, 12, 13, 21)
     bucket.put(22)
     assert icevirt.append(f"{bucket.archive}2001-03/", bucket.repo).flat

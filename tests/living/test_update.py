@@ -210,16 +210,49 @@ def test_touched_files_are_distinguished_from_rewritten_ones(repo, archive, run)
     status, output, _ = run("update", repo, "--dry-run", "--rescan", "day3.nc")
     assert status == 0
     assert (
-        "~ 3 changed files: 1 with other content, 1 with another time or etag only,"
+        "~ 3 changed files: 1 with other content, 1 touched or rewritten in place,"
         " 1 scanned again by request"
     ) in output
     status, output, _ = run("update", repo, "--output", "json")
     found = json.loads(output)
-    counts = [found[f"files_{name}"] for name in ("corrected", "touched", "rescanned", "scanned")]
+    counts = [
+        found[f"files_{name}"] for name in ("corrected", "same_layout", "rescanned", "scanned")
+    ]
     assert (status, counts) == (0, [2, 1, 0, 0])  # the dry run scanned them
     now = opened(repo).load()
     assert (now.packed[4:8] == 7).all()
     xr.testing.assert_equal(now.isel(time=slice(4)), before.isel(time=slice(4)))
+
+
+def plain(path, day, values):
+    """Write a file whose layout does not depend on its values."""
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        file.createDimension("x", 40)
+        file.createVariable("time", "i4", ("time",))[:] = [day]
+        file.createVariable("field", "f4", ("time", "x"), chunksizes=(1, 40))[:] = values
+        file.createVariable("small", "i4", ("time",))[:] = [values]
+    os.utime(path, (1.6e9 + 10 * day + values,) * 2)
+
+
+@pytest.mark.parametrize("values", [1, 8], ids=["touched", "rewritten in place"])
+def test_the_same_layout_says_nothing_of_values_and_all_of_them_are_the_files(values, tmp_path):
+    """What was copied of the file is copied again; before that it is what it was, as pages say."""
+    archive, repo = tmp_path / "plain", str(tmp_path / "repo")
+    archive.mkdir()
+    for day in (1, 2, 3):
+        plain(archive / f"day{day}.nc", day, 1)
+    icevirt.build(str(archive), repo, concat_dim="time")
+    plain(archive / "day2.nc", 2, values)
+    os.utime(archive / "day2.nc", (1.7e9, 1.7e9))
+    with pytest.raises(icevirt.errors.StaleReferenceError):
+        opened(repo).field.load()
+    assert opened(repo).small.values.tolist() == [1, 1, 1]
+    report = icevirt.update(repo)
+    assert (report.files_corrected, report.files_same_layout) == (1, 1)
+    assert "1 touched or rewritten in place" in report.summary
+    found = opened(repo).load()
+    assert found.field.values[:, 0].tolist() == found.small.values.tolist() == [1, values, 1]
 
 
 def test_variables_of_others_along_the_growing_dimension_stop_it_with_a_remedy(repo, archive, run):

@@ -19,8 +19,8 @@ from icevirt.api.living.trial import (
     is_misfit,
     kinds,
     misfits,
+    same_layout,
     scanned,
-    touched,
     tried,
 )
 from icevirt.api.living.work import Fixed, UpdateWork, recorded_ends, same
@@ -102,7 +102,7 @@ class UpdateSteps:
         with clock.phase("scan"):
             again = [file for file in candidates if is_named(file.url, self.work.call.rescan)]
             count, bad = scanned(executor, self.work.request, candidates, again)
-            self.work.alike.update(self._touched(executor))
+            self.work.alike.update(self._same_layout(executor))
         return count, tuple(held_of(candidates, bad))
 
     def _without_plan(self, held: tuple[FileHeldBack, ...], clock: Clock) -> UpdateReport | None:
@@ -235,7 +235,7 @@ class UpdateSteps:
         values = {each.name: getattr(made, each.name) for each in fields(BuildReport)}
         return replace(report, **values, ends=self.work.ends(recorded_ends(self.work.call)))
 
-    def _touched(self, executor: Executor) -> frozenset[str]:
+    def _same_layout(self, executor: Executor) -> frozenset[str]:
         """Return which of the corrected files are described as before they changed."""
         now = [
             f
@@ -243,4 +243,4 @@ class UpdateSteps:
             if f.url not in self.work.bad and f.url not in self.work.absent
         ]
         held = {file.url: file for file in self.work.listing.files} if now else {}
-        return touched(executor, self.work.request, [held[file.url] for file in now], now)
+        return same_layout(executor, self.work.request, [held[file.url] for file in now], now)

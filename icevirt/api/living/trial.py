@@ -172,7 +172,7 @@ def _forgotten(scan: Scan, known: CatalogLookup, at: NDArray[np.int64]) -> str:
 _PER_TASK = 64  # files
 
 
-def touched(
+def same_layout(
     executor: Executor, request: Request, before: Sequence[SourceFile], now: Sequence[SourceFile]
 ) -> frozenset[str]:
     """Return the URLs of files that are described as they were before they changed.

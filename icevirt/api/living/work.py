@@ -113,7 +113,7 @@ class UpdateWork:
     removed: frozenset[str]  # URLs of files that leave the dataset
     bad: frozenset[str]  # URLs of files of the dataset that could not be scanned
     request: Request
-    alike: set[str] = field(default_factory=set)  # URLs of files that were only touched
+    alike: set[str] = field(default_factory=set)  # URLs of files that are described as before
 
     @classmethod
     def begun(  # noqa: PLR0917 - an update, and where it begins
@@ -307,7 +307,7 @@ class UpdateWork:
             findings=tuple(self._notes(held)),
             files_added=len(added),
             files_corrected=len(accepted) - len(added),
-            files_touched=len(accepted & self.alike),
+            files_same_layout=len(accepted & self.alike),
             files_rescanned=sum(file.url in accepted for file in self.found.rescanned),
             files_vanished=len(self.found.vanished),
             files_superseded=len(gone & {*self.listing.files.urls}),

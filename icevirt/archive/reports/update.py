@@ -47,7 +47,7 @@ class UpdateReport(BuildReport):
     ends: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """The last label along each dimension before the update, and after it."""
     variables: tuple[str, ...] = ()  # paths of those that were made anew; everything else stays
-    files_touched: int = 0  # of the corrected ones: another time or etag, every reference as before
+    files_same_layout: int = 0  # of the corrected ones: touched, or with other values in place
     files_rescanned: int = 0  # though they did not change
     is_dry_run: bool = False
     skipped: str = ""  # who else was updating the dataset; "" where this update ran
@@ -80,17 +80,17 @@ class UpdateReport(BuildReport):
     @property
     def _corrected(self) -> str:
         """How files were corrected, where not all of them were rewritten."""
-        rest = self.files_corrected - self.files_touched - self.files_rescanned
+        rest = self.files_corrected - self.files_same_layout - self.files_rescanned
         kinds = [
             f"{count:,} {what}"
             for count, what in (
                 (rest, "rewritten"),
-                (self.files_touched, "touched"),
+                (self.files_same_layout, "touched or rewritten in place"),
                 (self.files_rescanned, "scanned by request"),
             )
             if count
         ]
-        is_mixed = self.files_touched or self.files_rescanned
+        is_mixed = self.files_same_layout or self.files_rescanned
         return f"corrected ({', '.join(kinds)})" if is_mixed else "corrected"
 
     def __repr__(self) -> str:

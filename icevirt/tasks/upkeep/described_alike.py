@@ -1,7 +1,8 @@
 """Compare what a catalog says of files with what it said of them before they changed.
 
-Of a file that was only touched, every reference lies where it lay, and all that is stored of it is
-equal. The bytes that references lead to cannot be compared: those from before are gone.
+Of a file that was touched, or rewritten in place, every reference lies where it lay, and all that
+the catalog holds of it is equal. The bytes that references lead to cannot be compared: those from
+before are gone.
 """
 
 from __future__ import annotations

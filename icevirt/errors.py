@@ -14,6 +14,7 @@ from dataclasses import field
 from typing import Any
 
 from icevirt.deferred_dataclass import dataclass
+from icevirt.escaping import escape_lines
 from icevirt.redaction import CAUSE, CONTEXT, redacted, replaced, without_secrets
 
 
@@ -143,7 +144,7 @@ class IcevirtError(Exception):
         """Return ``what (name=value, ...). Fix: ... do``."""
         from icevirt.remedy_notation import shown
 
-        return ". ".join(filter(None, (self.summary, self._fix(), shown(self.do))))
+        return escape_lines(". ".join(filter(None, (self.summary, self._fix(), shown(self.do)))))
 
     @property
     def summary(self) -> str:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 # from the top; a module sees the rows above its own and nothing else of its own row
 LAYERS = (
-    ("redaction", "import_path", "remedy_notation", "deferred_dataclass"),
+    ("redaction", "escaping", "import_path", "remedy_notation", "deferred_dataclass"),
     ("errors", "ids", "version"),
     ("model",),
     ("archive", "connect", "versioning"),

@@ -10,6 +10,7 @@ from typing import Literal
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import Fix, IcevirtError
+from icevirt.escaping import escape_line
 
 type EraRule = Literal["refuse", "group"]
 """How to build an archive with several eras: refuse it, or make a group for each."""
@@ -40,7 +41,7 @@ class Change:
     what: str  # like "scale_factor 0.01 → 0.02; shuffle added"
 
     def __str__(self) -> str:
-        return f"{self.variable}: {self.what}"
+        return escape_line(f"{self.variable}: {self.what}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,4 +117,4 @@ class Eras:
     def __repr__(self) -> str:
         begins = [f"{era.name} at {era.first.rsplit('/', 1)[-1]}" for era in self.eras[:3]]
         more = ", ..." if self.count > len(begins) else ""
-        return f"<{self.count} eras: {', '.join(begins)}{more}>"
+        return escape_line(f"<{self.count} eras: {', '.join(begins)}{more}>")

@@ -20,12 +20,13 @@ from icevirt.archive.facts import Coded, FileColumns
 from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.joining import Form
 from icevirt.archive.reports.build import BadFile, ReferenceCounts
-from icevirt.archive.reports.card import card, line, listing, plural, volume
+from icevirt.archive.reports.card import card, listing, plural, volume
 from icevirt.archive.reports.plan import AxisSummary, PlanCost, PlanDifference
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError
+from icevirt.escaping import escape_line
 from icevirt.ids import ObjectId8
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig, SplitRule
@@ -154,8 +155,8 @@ class BuildPlan:
 
     def __repr__(self) -> str:
         """Return what the plan is, in one line."""
-        axes = {each.dimension: f" ({line(each)})" for each in self.dimensions}
-        named = (f"{line(name)}{axes.get(name, '')}" for name in self.concat_dim)
+        axes = {each.dimension: f" ({escape_line(each)})" for each in self.dimensions}
+        named = (f"{escape_line(name)}{axes.get(name, '')}" for name in self.concat_dim)
         along = f" along {', '.join(named)}" if self.concat_dim else ""
         bad = f" ({len(self.bad_files):,} bad)" if self.bad_files else ""
         notes = f"  {plural(len(self.notes), 'note')}" if self.notes else ""

@@ -16,6 +16,7 @@ from icevirt.archive.reports.card import card, plural, table, volume
 from icevirt.archive.shares import Share
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import IcevirtError
+from icevirt.escaping import escape_line
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -183,7 +184,7 @@ class ScannedFile:
     def __repr__(self) -> str:
         references = sum(len(array.references) for array in self.arrays)
         counted = f"{plural(len(self.arrays), 'array')}, {plural(references, 'reference')}"
-        return f"<icevirt.ScannedFile {self.source.url} {counted}>"
+        return f"<icevirt.ScannedFile {escape_line(self.source.url)} {counted}>"
 
     def _repr_html_(self) -> str:
         rows = (

@@ -41,11 +41,11 @@ class Demo:
         from rich.text import Text
 
         from icevirt.display.render import render
-        from icevirt.display.text import plain
+        from icevirt.escaping import escape_line
 
         parts: list[RenderableType] = []
         for title, what in (
-            ("1. The files", "\n".join(map(plain, self.files))),
+            ("1. The files", "\n".join(map(escape_line, self.files))),
             (
                 "2. icevirt.build(files, repo, concat_dim='time_counter', combine='nested')",
                 self.report,

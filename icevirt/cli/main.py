@@ -32,6 +32,7 @@ from icevirt.cli.process import prepare
 from icevirt.cli.repository_access import with_storage
 from icevirt.cli.statuses import BUG, status_of
 from icevirt.errors import IcevirtError
+from icevirt.escaping import escape_lines
 from icevirt.redaction import without_secrets
 from icevirt.version import __version__
 
@@ -47,7 +48,7 @@ def _repeating_no_secret() -> Iterator[None]:
             if getattr(error, "option_name", None) == "--progress":
                 words = "No such option here: write it before the command, icevirt --progress json"
             words = words.replace("Value error, ", "")
-            error.message = without_secrets(words)  # type: ignore[attr-defined]
+            error.message = escape_lines(without_secrets(words))  # type: ignore[attr-defined]
             if json_is_asked():
                 show_usage_error(error.message)  # type: ignore[attr-defined]
                 raise typer.Exit(getattr(error, "exit_code", 2)) from None
@@ -196,7 +197,8 @@ def run() -> None:
 
 def _end_by_bug(error: BaseException) -> NoReturn:
     """Print a traceback; libraries quote the URLs that they were given."""
-    sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
+    text = "".join(traceback.format_exception(error))
+    sys.stderr.write(escape_lines(without_secrets(text)))
     sys.exit(BUG)
 
 

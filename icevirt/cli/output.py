@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import logging
 import os
 import shlex
@@ -25,6 +24,7 @@ from icevirt.errors import (
     ReadOnlyError,
     StorageError,
 )
+from icevirt.escaping import escape_json, escape_line
 from icevirt.model.generation import OldFormatWarning
 from icevirt.remedy_notation import COMMAND
 
@@ -98,8 +98,7 @@ def show(answer: CommandResult | None, **_: object) -> None:
         return
     with answering(), in_own_notation():
         if answer.output is Output.json:
-            json.dump(document(answer.value), sys.stdout, indent=2, ensure_ascii=False)
-            sys.stdout.write("\n")
+            sys.stdout.write(f"{escape_json(document(answer.value), indent=2)}\n")
         elif not answer.quiet:
             to = console(sys.stdout)
             to.print(render(answer.value), crop=False)  # lines to paste are long
@@ -144,14 +143,13 @@ def show_error(error: IcevirtError) -> None:
     """
     from icevirt.display.document import document
     from icevirt.display.refusals import lines
-    from icevirt.display.text import plain
 
     with in_own_notation():
         if json_is_asked():
-            sys.stderr.write(f"{json.dumps(document(error), ensure_ascii=False)}\n")
+            sys.stderr.write(f"{escape_json(document(error))}\n")
             return
         is_long = bool(error.fixes) or isinstance(error, CombineError) or sys.stderr.isatty()
-        said = lines(error, sys.argv[1:]) if is_long else [plain(error)]
+        said = lines(error, sys.argv[1:]) if is_long else [escape_line(error)]
         if sys.stderr.isatty():
             said.append(f"more: icevirt explain {error.code}")
     sys.stderr.write(f"icevirt: {'\n'.join(said)}\n")
@@ -206,7 +204,7 @@ def telling_old_formats() -> Iterator[None]:
             texts = {text: None for text in texts if error.what not in text}
             raise
         finally:
-            sys.stderr.write("".join(f"icevirt: warning: {text}\n" for text in texts))
+            sys.stderr.write("".join(f"icevirt: warning: {escape_line(text)}\n" for text in texts))
 
 
 @contextlib.contextmanager

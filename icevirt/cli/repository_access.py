@@ -13,6 +13,7 @@ import typer
 
 from icevirt.display.fixes import quoted
 from icevirt.errors import InvalidInputError
+from icevirt.escaping import escape_line
 from icevirt.redaction import without_secrets
 from icevirt.remedy_notation import REPOSITORY
 
@@ -155,7 +156,7 @@ def _with_recorded(authorize: Any, repo: Any, options: dict[str, Any]) -> Any:
             f"no build of yours on this machine made {repo}, so nothing is recorded: name the"
             " prefixes that you trust with --authorize PREFIX"
         )
-    sys.stderr.write("".join(f"authorized: {entry(each)}\n" for each in found))
+    sys.stderr.write("".join(escape_line(f"authorized: {entry(each)}") + "\n" for each in found))
     made: list[Any] = []
     for each, word in zip(authorize, words, strict=True):
         if word != RECORDED:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from icevirt.display.text import plain, words
+from icevirt.display.text import words
+from icevirt.escaping import escape_line
 from icevirt.remedy_notation import shown
 
 
@@ -48,6 +49,10 @@ class _Item:
 class TableOrCards(Table):
     """A table; a card for each row where the columns do not fit."""
 
+    def add_row(self, *cells: Any, **how: Any) -> None:
+        """Add a row; its texts hold no markup."""
+        super().add_row(*(words(cell) if isinstance(cell, str) else cell for cell in cells), **how)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the table or the cards."""
         wide = console.measure(self, options=options.update(max_width=10_000)).maximum
@@ -57,9 +62,9 @@ class TableOrCards(Table):
         first, *others = self.columns
         for number, title in enumerate(first.cells):
             cells = {str(each.header): [*each.cells][number] for each in others}
-            yield title if isinstance(title, Text) else Text(str(title))
+            yield title if isinstance(title, Text) else words(title)
             drawn = [f"{name} {cell}" for name, cell in cells.items() if str(cell)]
-            yield from (Text(f"  {line}") for line in _packed(drawn, options.max_width - 2))
+            yield from (words(f"  {line}") for line in _packed(drawn, options.max_width - 2))
 
 
 def _packed(parts: Sequence[str], width: int) -> Iterator[str]:
@@ -81,7 +86,7 @@ def facts(rows: Mapping[str, str]) -> Facts:
 
 def pasted(lines: Iterable[str]) -> list[Text]:
     """Return lines that people copy: a terminal may wrap them, and no line break is put in."""
-    return [Text(plain(line), no_wrap=True, overflow="ignore") for line in lines]
+    return [Text(escape_line(line), no_wrap=True, overflow="ignore") for line in lines]
 
 
 def table_of(headings: Sequence[str], *, right: Collection[str]) -> TableOrCards:
@@ -96,7 +101,7 @@ def table_of(headings: Sequence[str], *, right: Collection[str]) -> TableOrCards
 def listed(title: str, lines: Iterable[str], style: str = "bold") -> list[RenderableType]:
     """Return lines under a title, nothing if there are none."""
     drawn = [_Item(line) for line in lines]
-    return [Text(), Text(title, style), *drawn] if drawn else []
+    return [Text(), words(title, style), *drawn] if drawn else []
 
 
 def notes(lines: Iterable[str]) -> list[RenderableType]:

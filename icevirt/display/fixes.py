@@ -13,8 +13,8 @@ from glob import escape, glob
 from itertools import groupby
 from os.path import basename, commonprefix, dirname
 
-from icevirt.display.text import plain
 from icevirt.errors import Fix
+from icevirt.escaping import escape_line
 from icevirt.objects.source_lists.globs import natural
 from icevirt.redaction import without_secrets
 from icevirt.remedy_notation import REPOSITORY
@@ -87,10 +87,10 @@ def commands(fixes: Sequence[Fix], words: Sequence[str]) -> list[str]:
         again = ["icevirt", *_kept(base, each), *each.flags, *literal]
         command = " ".join(map(quoted, again))
         command = f"... | {command}" if _STDIN in shown else command
-        made.append(f"{plain(each.first)} && {command}" if each.first else command)
+        made.append(f"{escape_line(each.first)} && {command}" if each.first else command)
     width = max(map(len, made), default=0)
     return [
-        f"{command:<{width}}  # {plain(each.price)}"
+        f"{command:<{width}}  # {escape_line(each.price)}"
         f"{_WHICH * (_ALL_FILES in command)}{more}{_of_recipe(each, base)}"
         for command, each in zip(made, fixes, strict=True)
     ]
@@ -149,13 +149,13 @@ def _of_recipe(fix: Fix, words: Sequence[str]) -> str:
 
 def quoted(word: str) -> str:
     """Return a word as a shell reads it; one that a terminal would obey is spelled out."""
-    if plain(word) == word:
+    if escape_line(word) == word:
         return shlex.quote(word)
     letters = (
         f"\\{letter}"
         if letter in "\\'"
         else "".join(f"\\x{byte:02x}" for byte in letter.encode(errors="surrogateescape"))
-        if plain(letter) != letter
+        if escape_line(letter) != letter
         else letter
         for letter in word
     )

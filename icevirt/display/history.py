@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from shlex import quote
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -27,6 +26,7 @@ from icevirt.archive.reports.history import (
 )
 from icevirt.archive.reports.value_source import ChunkOrigin, ValueSource, WrittenBy
 from icevirt.display.blocks import facts, listed, notes, pasted, table_of
+from icevirt.display.fixes import quoted
 from icevirt.display.text import count, shortened, words
 
 _FILES = 20  # of a kind are shown
@@ -155,7 +155,7 @@ def branch_move(move: BranchMove) -> RenderableType:
     if move.more:
         lines.append(f"and {count(move.more, 'commit')} more")
     back = (
-        f"icevirt reset {place(move.repo)} {move.before.snapshot_id} --branch {quote(move.branch)}"
+        f"icevirt reset {place(move.repo)} {move.before.snapshot_id} --branch {quoted(move.branch)}"
         f" --expect {move.after.snapshot_id}"
     )
     held = f"still held by {', '.join(move.dropped_named)}" if move.dropped_named else ""

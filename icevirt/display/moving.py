@@ -104,7 +104,7 @@ def materialize_report(report: MaterializeReport) -> RenderableType:
         state = "stored; every chunk was compared"
     else:
         state = "nothing to do: all of it is stored already"
-    return Group(words(report.repo, "bold"), facts(rows), Text(f"  {state}", "bold green"))
+    return Group(words(report.repo, "bold"), facts(rows), words(f"  {state}", "bold green"))
 
 
 def export_report(report: ExportReport) -> RenderableType:

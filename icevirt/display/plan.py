@@ -49,7 +49,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
         "authorize": ", ".join(entry(entry_of(container)) for container in plan.containers),
     }
     return Group(
-        Text(f"Plan {plan.build_id}", "bold"),
+        words(f"Plan {plan.build_id}", "bold"),
         facts(rows),
         Text(),
         array_table(map(array_of, plan.arrays)),

@@ -17,7 +17,8 @@ from rich.progress import Progress as Bars
 
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.card import counted
-from icevirt.display.text import plain, size
+from icevirt.display.text import size
+from icevirt.escaping import escape_line
 
 
 class ProgressDisplay:
@@ -51,7 +52,7 @@ class ProgressDisplay:
             self._phases[step.phase],
             completed=step.done,
             total=step.total or None,
-            amounts=plain(_describe(step)),
+            amounts=escape_line(_describe(step)),
         )
 
     def __enter__(self) -> Self:
@@ -64,9 +65,11 @@ class ProgressDisplay:
     def _begin(self, step: Progress) -> None:
         if (before := self._phases.get(step.phase)) is not None:
             self._bars.remove_task(before)
-        self._phases[step.phase] = self._bars.add_task(plain(step.phase), total=None, amounts="")
+        self._phases[step.phase] = self._bars.add_task(
+            escape_line(step.phase), total=None, amounts=""
+        )
         if not self._is_drawn:
-            message = plain(f"{step.phase}: {_counted(step)}")
+            message = escape_line(f"{step.phase}: {_counted(step)}")
             self._console.print(message, markup=False, highlight=False)
 
     def _end(self, last: Progress) -> None:

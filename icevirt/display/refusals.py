@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from icevirt.display.fixes import commands
-from icevirt.display.text import place, plain, some
+from icevirt.display.text import place, some
 from icevirt.errors import IcevirtError
+from icevirt.escaping import escape_line
 from icevirt.remedy_notation import shown
 
 _FILES = ("first", "second", "other", "file")  # facts that name one, or a place in it
@@ -25,11 +26,11 @@ def lines(error: IcevirtError, words: Sequence[str]) -> list[str]:
     width = max(map(len, facts), default=0)
     ways = commands(error.fixes, words)
     return [
-        plain(error.what),
-        *(f"  {plain(name):<{width}}  {plain(text)}" for name, text in facts.items()),
+        escape_line(error.what),
+        *(f"  {escape_line(name):<{width}}  {escape_line(text)}" for name, text in facts.items()),
         *(["fix:" if len(ways) == 1 else "fix (one of):"] if ways else []),
         *(f"  {each}" for each in ways),
-        *([plain(shown(error.do))] if error.do else []),
+        *([escape_line(shown(error.do))] if error.do else []),
     ]
 
 

@@ -100,7 +100,7 @@ def _attributes(group: GroupSummary) -> list[Text]:
     items = list(group.attributes.items())
     lines = [words(f"{name} = {shortened(value)}", "dim") for name, value in items[:_ATTRIBUTES]]
     if rest := len(items) - len(lines):
-        lines.append(Text(f"and {count(rest, 'attribute')} more", "dim"))
+        lines.append(words(f"and {count(rest, 'attribute')} more", "dim"))
     return lines
 
 
@@ -128,7 +128,7 @@ def check_report(report: CheckReport) -> RenderableType:
     )
     return Group(
         words(report.repo, "bold"),
-        Text(f"  checked  {', '.join(counted)}"),
+        words(f"  checked  {', '.join(counted)}"),
         *([words(f"  format   {report.generation}")] if report.generation else []),
         *(words(each, "yellow" if each.advice else "red") for each in report.problems),
         *([] if report.chunks is None else _chunks(report.chunks)),
@@ -139,7 +139,7 @@ def check_report(report: CheckReport) -> RenderableType:
 def _chunks(chunks: ChunksReport) -> list[Text]:
     intact = count(chunks.intact, "native chunk")
     states = f"{intact} intact, {chunks.damaged:,} damaged, {chunks.unverifiable:,} unverifiable"
-    lines = [Text(f"  chunks   {states}")]
+    lines = [words(f"  chunks   {states}")]
     for array in chunks.arrays:
         if array.damaged or array.unverifiable:
             states = (
@@ -170,21 +170,21 @@ def _chunks(chunks: ChunksReport) -> list[Text]:
 def _verdict(report: CheckReport) -> Text:
     wrong = sum(not problem.advice for problem in report.problems)
     if wrong:
-        return Text(f"  found    {count(wrong, 'problem')}", "bold red")
+        return words(f"  found    {count(wrong, 'problem')}", "bold red")
     advice = len(report.problems)
     return Text("  sound" + (f", with {count(advice, 'remark')}" if advice else ""), "bold green")
 
 
 def upgrade_report(report: UpgradeReport) -> RenderableType:
     """Return the report for a terminal."""
-    lines = [Text(f"  holds    {_held(report)}")]
+    lines = [words(f"  holds    {_held(report)}")]
     if report.commits_carried_over:
         carried = count(report.commits_carried_over, "commit")
-        lines.append(Text(f"  carried  {carried} of V1 clients"))
+        lines.append(words(f"  carried  {carried} of V1 clients"))
     if report.v1_files_left and not report.dry_run:
         what = "V1 files remain: the next upgrade carries over what V1 clients commit"
-        lines.append(Text(f"  note     {what}", "yellow"))
-    return Group(words(report.repo, "bold"), *lines, Text(f"  {_state(report)}", "bold green"))
+        lines.append(words(f"  note     {what}", "yellow"))
+    return Group(words(report.repo, "bold"), *lines, words(f"  {_state(report)}", "bold green"))
 
 
 def upgrade_copy_report(report: UpgradeCopyReport) -> RenderableType:
@@ -205,7 +205,7 @@ def upgrade_copy_report(report: UpgradeCopyReport) -> RenderableType:
         words(report.repo, "bold"),
         facts({name: value for name, value in rows.items() if value}),
         *lines,
-        Text(f"  {end}", "bold red" if report.lost else "bold green"),
+        words(f"  {end}", "bold red" if report.lost else "bold green"),
     )
 
 
@@ -235,8 +235,8 @@ def verify_report(report: VerifyReport) -> RenderableType:
         lines.append(words(f"  not compared, {why}: {', '.join(checked.unmatched)}", "yellow"))
     return Group(
         words(report.repo, "bold"),
-        Text(f"  snapshot  {report.snapshot_id}"),
-        Text(f"  checked   {_compared(checked)}"),
+        words(f"  snapshot  {report.snapshot_id}"),
+        words(f"  checked   {_compared(checked)}"),
         *_remarks(report),
         *lines,
         _result(report),
@@ -261,7 +261,7 @@ def _remarks(report: VerifyReport) -> list[Text]:
     lines = []
     if report.checked.unverifiable:
         lines.append(
-            Text(
+            words(
                 f"  remark    {count(report.checked.unverifiable, 'reference')} without a strong "
                 "etag or a modification time: changes of these files may go unnoticed",
                 "yellow",
@@ -269,9 +269,9 @@ def _remarks(report: VerifyReport) -> list[Text]:
         )
     took = durations(report.seconds)
     if report.executor:
-        lines.append(Text(f"  executor  {report.executor}"))
+        lines.append(words(f"  executor  {report.executor}"))
     if took:
-        lines.append(Text(f"  took      {took}"))
+        lines.append(words(f"  took      {took}"))
     return lines
 
 
@@ -286,4 +286,4 @@ def _result(report: VerifyReport) -> Text:
     if report.ok:
         return Text("  no difference", "bold green")
     wrong = len(report.checked.differences) + report.checked.more
-    return Text(f"  {count(wrong, 'difference')} (seed {report.seed})", "bold red")
+    return words(f"  {count(wrong, 'difference')} (seed {report.seed})", "bold red")

@@ -7,7 +7,6 @@ them, and rich would obey square brackets, so both are escaped.
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
@@ -16,30 +15,18 @@ from rich.text import Text
 
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.reports.card import counted, volume
-
-# control, format (direction marks, zero-width), surrogate, private use, line and paragraph ends
-_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-
-
-def plain(value: object) -> str:
-    r"""Return ``value`` as one line of text without control characters: they become ``\x1b``."""
-    return "".join(
-        letter.encode("unicode_escape").decode()
-        if unicodedata.category(letter) in _UNSAFE
-        else letter
-        for letter in str(value)
-    )
+from icevirt.escaping import escape_line
 
 
 def words(value: object, style: str = "") -> Text:
     """Return ``value`` as text for rich that holds no markup."""
-    return Text(plain(value), style=style)
+    return Text(escape_line(value), style=style)
 
 
 def shortened(value: object, width: int = 60) -> str:
     """Return ``value`` in at most ``width`` letters; strings as they are, other values as JSON."""
     written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = plain(written[: width + 1])
+    text = escape_line(written[: width + 1])
     return text if len(text) <= width else text[: width - 1] + "…"
 
 

@@ -94,7 +94,7 @@ def withdraw_report(report: WithdrawReport) -> RenderableType:
         *listed("Versions; readers of these cannot read on", map(_version, report.snapshots)),
         *listed("What remains", report.remains),
         Text(),
-        Text(f"  {state}", "bold green"),
+        words(f"  {state}", "bold green"),
     )
 
 

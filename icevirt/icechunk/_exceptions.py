@@ -13,6 +13,7 @@ from typing import Any
 
 from icevirt import errors
 from icevirt.errors import IcevirtError
+from icevirt.escaping import escape_line, escape_lines
 from icevirt.icechunk._shims.error_kinds import ADVICE, WORDS, ErrorKind, kind_of
 
 __all__ = [
@@ -71,7 +72,9 @@ class IcechunkError(IcevirtError):
         return f"{words}: {super().summary}" if words not in self.what else super().summary
 
     def __repr__(self) -> str:
-        return f'icechunk.{type(self).__name__}(message="{self.message}", kind="{self.kind}")'
+        return escape_lines(
+            f'icechunk.{type(self).__name__}(message="{self.message}", kind="{self.kind}")'
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as icevirt's error does, and become icechunk's again."""
@@ -120,7 +123,7 @@ class RebaseFailedError(ConflictError, errors.RebaseFailedError):
 
     def __repr__(self) -> str:
         shown = f'snapshot="{self.snapshot}", conflicts={list(self.conflicts)}'
-        return f"icechunk.RebaseFailedError({shown})"
+        return escape_line(f"icechunk.RebaseFailedError({shown})")
 
 
 class NotFoundError(IcechunkError, errors.NotFoundError, KeyError):

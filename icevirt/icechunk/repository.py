@@ -10,6 +10,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from icevirt.errors import InvalidInputError
+from icevirt.escaping import escape_lines
 from icevirt.icechunk._shims import logs
 from icevirt.icechunk._shims.guard import guarded, raises_icechunks
 from icevirt.icechunk._shims.shown import as_html
@@ -63,7 +64,7 @@ class Repository(engine.Repository):
         return super().__getattribute__(name)
 
     def __repr__(self) -> str:
-        storage = indent(repr(self.storage).rstrip(), "    ")
+        storage = indent(escape_lines(repr(self.storage).rstrip()), "    ")
         return (
             f"<icechunk.Repository (v{int(self.spec_version)})>\nstorage:\n{storage}\n"
             "config: <RepositoryConfig ...>\n"

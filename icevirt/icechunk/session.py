@@ -7,6 +7,7 @@ from itertools import batched
 from typing import TYPE_CHECKING, Any
 
 from icevirt.errors import InvalidInputError, ReadOnlyError
+from icevirt.escaping import escape_line
 from icevirt.icechunk._shims import logs
 from icevirt.icechunk._shims.guard import raises_icechunks
 from icevirt.icechunk._shims.shown import as_html
@@ -47,7 +48,7 @@ class Session(engine.Session):
         ]
         if not self.read_only:
             lines += [
-                f"branch: {self.branch}",
+                f"branch: {escape_line(self.branch)}",
                 f"has_uncommitted_changes: {self.has_uncommitted_changes}",
             ]
         return "\n".join(lines) + "\n"

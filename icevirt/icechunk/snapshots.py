@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from icevirt.escaping import escape_line
 from icevirt.icechunk._shims.shown import Shown, as_html
 from icevirt.repo.history import types
 from icevirt.versioning import diff as engine
@@ -65,7 +66,7 @@ class Diff:
             *_lines("Groups deleted", sorted(self.deleted_groups)),
             *_lines("Arrays deleted", sorted(self.deleted_arrays)),
         ]
-        return "".join(f"{line}\n" for line in parts)
+        return "".join(f"{escape_line(line)}\n" for line in parts)
 
     def _repr_html_(self) -> str:
         return as_html(f"<icechunk.snapshots.Diff>\n{self!r}")

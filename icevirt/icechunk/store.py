@@ -15,6 +15,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.errors import InvalidInputError
+from icevirt.escaping import escape_line
 from icevirt.icechunk._shims.guard import raises_icechunks
 from icevirt.icechunk._shims.shown import as_html
 from icevirt.icechunk._shims.twins import AsyncTwin
@@ -73,7 +74,9 @@ class IcechunkStore(IcevirtStore):
     set_virtual_refs_arr_async = AsyncTwin("set_virtual_refs_arr")
 
     def __repr__(self) -> str:
-        branch = "" if self._session.branch is None else f"branch: {self._session.branch}\n"
+        branch = (
+            "" if self._session.branch is None else f"branch: {escape_line(self._session.branch)}\n"
+        )
         return (
             f"<icechunk.IcechunkStore>\nread_only: {self.read_only}\n"
             f"snapshot_id: {self._session.snapshot_id}\n{branch}"

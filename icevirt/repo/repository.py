@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from icevirt.errors import RepositoryNotFoundError
+from icevirt.escaping import escape_line
 from icevirt.model.arguments import checked
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.config.settings import merged
@@ -57,7 +58,7 @@ class Repository(Sessions, RepositoryHistory, Settings, Maintenance):
         self._options = options
 
     def __repr__(self) -> str:
-        return f"<icevirt.Repository {self._storage.url}>"
+        return escape_line(f"<icevirt.Repository {self._storage.url}>")
 
     def _repr_html_(self) -> str:
         from icevirt.archive.reports.card import card

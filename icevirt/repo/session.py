@@ -14,6 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from icevirt.errors import ConflictError, NotPickledError, SessionStateError
+from icevirt.escaping import escape_line
 from icevirt.model import paths
 from icevirt.model.arguments import checked
 from icevirt.model.snapshot import Snapshot
@@ -49,7 +50,8 @@ class Session(Editing):
         if self.read_only:
             return f"<icevirt.Session {self.snapshot_id} read-only>"
         changed = "with" if self.has_uncommitted_changes else "no"
-        return f"<icevirt.Session {self._branch}@{self.snapshot_id} {changed} uncommitted changes>"
+        at = escape_line(f"{self._branch}@{self.snapshot_id}")
+        return f"<icevirt.Session {at} {changed} uncommitted changes>"
 
     def _repr_html_(self) -> str:
         from icevirt.archive.reports.card import card

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.deferred_dataclass import dataclass
+from icevirt.escaping import escape_line
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
 from icevirt.model.transaction_log import Move, NodeType, TransactionLog
@@ -152,7 +153,7 @@ class Diff:
                 parts += [f"updated_chunks {path}: {len(index)}" for path, index in value.items()]
             elif value:
                 parts.append(f"{name} {', '.join(map(str, sorted(value)))}")
-        return f"<icevirt.Diff {'; '.join(parts) or 'empty'}>"
+        return escape_line(f"<icevirt.Diff {'; '.join(parts) or 'empty'}>")
 
 
 def diff_of(before: Snapshot, after: Snapshot, logs: Sequence[TransactionLog]) -> Diff:

@@ -12,6 +12,7 @@ import numpy as np
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError, InvalidInputError
+from icevirt.escaping import escape_line
 from icevirt.ids import ObjectId12
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -35,7 +36,8 @@ class Problem:
     advice: bool = False  # legal, but worth mending
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.what} [{self.code}{', advice' if self.advice else ''}]"
+        advice = ", advice" if self.advice else ""
+        return escape_line(f"{self.file}: {self.what} [{self.code}{advice}]")
 
 
 MOST_AHEAD = 600_000_000

@@ -10,9 +10,10 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import Any, Protocol, Self
 from urllib.parse import unquote
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from icevirt.access.interop.export import ExportedReferences
 from icevirt.connect.urls import PROVIDERS, local_path
-from icevirt.errors import AlreadyExistsError, InvalidInputError, UnsupportedError
+from icevirt.errors import AlreadyExistsError, InvalidInputError, StorageError, UnsupportedError
 
 _AT_ONCE = 1 << 14  # rows of a table that are Python objects
 
@@ -53,7 +54,8 @@ class JsonWriter:
         self._draft = _beside(file)
 
     def __enter__(self) -> Self:
-        self._out = self._draft.open("w")
+        with _writing(self._file):
+            self._out = self._draft.open("w")
         self._out.write('{"version": 1, "refs": {')
         self._separator = ""
         return self
@@ -120,7 +122,8 @@ class ParquetWriter:
 
     def __enter__(self) -> Self:
         self._refuse_existing()
-        self._draft.mkdir(parents=True)
+        with _writing(self._folder):
+            self._draft.mkdir(parents=True)
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -207,6 +210,20 @@ def target(url: str) -> str:
 
 def _joined(name: str, key: str) -> str:
     return f"{name}/{key}".lstrip("/")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Say what keeps references from being written at a path."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            "the references cannot be written here",
+            do=f"Make the folder with mkdir -p {quote(str(path.parent))}, or name another place.",
+            path=str(path),
+            reason=error.strerror,
+        ) from error
 
 
 def _beside(path: Path) -> Path:

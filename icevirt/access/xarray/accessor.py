@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import xarray as xr
 
 from icevirt.errors import InvalidInputError
+from icevirt.escaping import escape_line
 from icevirt.model import paths
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning.lookup import branch_tip
@@ -34,9 +35,8 @@ class OpenedGroup:
         return self  # it never changes
 
     def __repr__(self) -> str:
-        return (
-            f"<icevirt {self.session.assets.storage.url}@{self.session.snapshot_id} {self.group}>"
-        )
+        at = f"{self.session.assets.storage.url}@{self.session.snapshot_id}"
+        return escape_line(f"<icevirt {at} {self.group}>")
 
 
 def remember(

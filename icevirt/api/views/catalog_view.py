@@ -21,6 +21,7 @@ from icevirt.catalog.scan_notes import described_scans
 from icevirt.catalog.view import PartView, ddl, newest, schema
 from icevirt.connect.urls import as_local_path
 from icevirt.errors import InvalidInputError, StorageError
+from icevirt.escaping import escape_line
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.model import paths
 from icevirt.storage.constructors import StorageLike, storage_of
@@ -85,7 +86,7 @@ class CatalogView:
     def __repr__(self) -> str:
         files = sum(len(part.rows) for part in self._parts)
         counted = f"{plural(files, 'file')}, {plural(len(self.scans), 'scan')}"
-        return f"<icevirt.CatalogView {self._url} {counted}>"
+        return f"<icevirt.CatalogView {escape_line(self._url)} {counted}>"
 
     def _repr_html_(self) -> str:
         return card(

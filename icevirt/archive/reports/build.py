@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
-from icevirt.archive.reports.card import card, line, listing, plural, table, volume
+from icevirt.archive.reports.card import card, listing, plural, table, volume
 from icevirt.archive.reports.opening import Opening
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import Fix
+from icevirt.escaping import escape_line
 from icevirt.model.json import JSON
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class BadFiles(tuple[BadFile, ...]):
 
     def __repr__(self) -> str:
         """Return a line for each file, of many the first."""
-        shown = ["  ".join(map(line, row)) for row in self.rows()[:_SHOWN]]
+        shown = ["  ".join(map(escape_line, row)) for row in self.rows()[:_SHOWN]]
         more = [f"and {len(self) - _SHOWN:,} more"] if len(self) > _SHOWN else []
         return "\n".join([f"<{plural(len(self), 'bad file')}>", *shown, *more])
 
@@ -209,7 +210,8 @@ class BuildReport:
         bad = f" ({len(self.bad_files):,} bad)" if self.bad_files else ""
         notes = f"  {plural(len(self.findings), 'note')}" if self.findings else ""
         return (
-            f"<BuildReport {line(self.branch)}@{self.snapshot_id[:6]}  {plural(files, 'file')}{bad}"
+            f"<BuildReport {escape_line(self.branch)}@{self.snapshot_id[:6]}"
+            f"  {plural(files, 'file')}{bad}"
             f"  {plural(len(self.arrays), 'array')}"
             f"  {plural(self.references.total, 'reference')}{notes}>"
         )
@@ -252,7 +254,7 @@ class AppendReport(BuildReport):
         replaced = f", {self.files_replaced:,} replaced" if self.files_replaced else ""
         notes = f"  {plural(len(self.findings), 'note')}" if self.findings else ""
         return (
-            f"<AppendReport {line(self.branch)}@{self.snapshot_id[:6] or 'nothing'}"
+            f"<AppendReport {escape_line(self.branch)}@{self.snapshot_id[:6] or 'nothing'}"
             f"  {self.files_appended:,} appended{replaced}, {self.files_known:,} known{notes}>"
         )
 
@@ -287,7 +289,7 @@ class RepositorySummary:
         """Return what it holds, in one line."""
         total = sum(array.references.total for array in self.arrays)
         return (
-            f"<RepositorySummary {line(self.repo)}@{self.snapshot_id[:6]}"
+            f"<RepositorySummary {escape_line(self.repo)}@{self.snapshot_id[:6]}"
             f"  {plural(len(self.arrays), 'array')}  {plural(total, 'reference')}"
             f"  {plural(self.snapshots, 'snapshot')}>"
         )

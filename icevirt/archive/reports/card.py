@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 
-# control, format (direction marks, zero-width), surrogate, private use, line and paragraph ends
-_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+from icevirt.escaping import escape_html
 
 
 def card(
@@ -22,24 +19,24 @@ def card(
         step: Lines of code that show what to do next.
     """
     rows = "".join(
-        f'<tr><th style="text-align:left">{text(name)}</th>'
-        f'<td style="text-align:left">{text(value)}</td></tr>'
+        f'<tr><th style="text-align:left">{escape_html(name)}</th>'
+        f'<td style="text-align:left">{escape_html(value)}</td></tr>'
         for name, value in facts.items()
         if value not in ("", None)
     )
-    notes = "".join(f"<li>{text(line)}</li>" for line in lines)
+    notes = "".join(f"<li>{escape_html(line)}</li>" for line in lines)
     return (
-        f"<div><code>{text(title)}</code><table>{rows}</table>"
+        f"<div><code>{escape_html(title)}</code><table>{rows}</table>"
         + (f"<ul>{notes}</ul>" if notes else "")
         + "<pre><code>"
-        + "\n".join(map(text, step))
+        + "\n".join(map(escape_html, step))
         + "</code></pre></div>"
     )
 
 
 def table(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """Return rows as HTML: texts at the left, where notebooks put all, and numbers at the right."""
-    head = "".join(f'<th style="text-align:left">{text(name)}</th>' for name in names)
+    head = "".join(f'<th style="text-align:left">{escape_html(name)}</th>' for name in names)
     body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>"
 
@@ -47,22 +44,7 @@ def table(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 def _cell(value: object) -> str:
     side = "right" if isinstance(value, int | float) else "left"
     whole = ";white-space:nowrap" if isinstance(value, tuple) else ""
-    return f'<td style="text-align:{side}{whole}">{text(value)}</td>'
-
-
-def text(value: object) -> str:
-    """Return a value as HTML text that no browser obeys, control characters spelt out."""
-    return escape(line(value))
-
-
-def line(value: object) -> str:
-    r"""Return a value as one line; control characters become ``\x1b``."""
-    return "".join(
-        letter.encode("unicode_escape").decode()
-        if unicodedata.category(letter) in _UNSAFE
-        else letter
-        for letter in str(value)
-    )
+    return f'<td style="text-align:{side}{whole}">{escape_html(value)}</td>'
 
 
 def amount(number: int) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from icevirt.archive.reports.card import line, plural, volume
+from icevirt.archive.reports.card import plural, volume
 from icevirt.deferred_dataclass import dataclass
+from icevirt.escaping import escape_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ class MaterializeReport:
         """Return what was stored, in one line."""
         what = "to store" if self.is_plan else "stored"
         return (
-            f"<MaterializeReport {line(self.variable)} on {line(self.branch)}"
+            f"<MaterializeReport {escape_line(self.variable)} on {escape_line(self.branch)}"
             f"  {plural(self.chunks, 'chunk')} {what}  {volume(self.bytes_stored)}>"
         )
 
@@ -56,6 +57,6 @@ class ExportReport:
     def __repr__(self) -> str:
         """Return what was written, in one line."""
         return (
-            f"<ExportReport {line(self.path)}  {plural(self.arrays, 'array')}"
+            f"<ExportReport {escape_line(self.path)}  {plural(self.arrays, 'array')}"
             f"  {plural(self.references, 'reference')}>"
         )

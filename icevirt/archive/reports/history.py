@@ -9,8 +9,9 @@ from shlex import quote
 from typing import Literal
 from urllib.parse import unquote
 
-from icevirt.archive.reports.card import card, line, plural, table
+from icevirt.archive.reports.card import card, plural, table
 from icevirt.deferred_dataclass import dataclass
+from icevirt.escaping import escape_line
 from icevirt.model.json import JSON
 
 _SHOWN = 50  # rows in a picture
@@ -54,7 +55,7 @@ class BuildRecord:
             parts.append(plural(self.arrays, "array"))
         if self.references is not None:
             parts.append(plural(self.references, "reference"))
-        where = "" if self.group == "/" else f" in {line(self.group)}"
+        where = "" if self.group == "/" else f" in {escape_line(self.group)}"
         return ", ".join(parts) + where
 
 
@@ -76,12 +77,12 @@ class LoggedCommit:
     def names(self) -> str:
         """The branches and tags in brackets, "" if there are none."""
         names = [*self.branches, *(f"tag {tag}" for tag in self.tags)]
-        return f"({', '.join(map(line, names))})" if names else ""
+        return f"({', '.join(map(escape_line, names))})" if names else ""
 
     @property
     def title(self) -> str:
         """The first line of the message."""
-        return line(self.message.partition("\n")[0])
+        return escape_line(self.message.partition("\n")[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -107,9 +108,8 @@ class CommitLog:
         """Return what it shows, in one line."""
         newest = f"  newest {self.commits[0].snapshot_id[:6]}" if self.commits else ""
         more = "  and older ones" if self.next else ""
-        return (
-            f"<CommitLog {line(self.version)}  {plural(len(self.commits), 'commit')}{newest}{more}>"
-        )
+        shown = f"{escape_line(self.version)}  {plural(len(self.commits), 'commit')}"
+        return f"<CommitLog {shown}{newest}{more}>"
 
     def _repr_html_(self) -> str:
         rows = (
@@ -267,7 +267,7 @@ def shapes(node: NodeChange) -> str:
         return f"{was} to {now}"
     ends = was if was is not None else now
     return ", ".join(
-        f"{line(name)}: {length}" if before == length else f"{line(name)}: {before} to {length}"
+        escape_line(f"{name}: {length}" if before == length else f"{name}: {before} to {length}")
         for name, before, length in zip(names, ends, now, strict=True)
     )
 
@@ -292,7 +292,7 @@ class BranchMove:
     def __repr__(self) -> str:
         """Return what moved, in one line."""
         return (
-            f"<BranchMove {self.action} {line(self.branch)}"
+            f"<BranchMove {self.action} {escape_line(self.branch)}"
             f"  {self.before.snapshot_id[:6]} to {self.after.snapshot_id[:6]}"
             f"  {plural(len(self.dropped) + self.more, 'commit')} dropped>"
         )
@@ -337,7 +337,7 @@ class NamedVersions:
 
     def __repr__(self) -> str:
         """Return the names, in one line."""
-        shown = ", ".join(line(each.name) for each in self.names[:10])
+        shown = ", ".join(escape_line(each.name) for each in self.names[:10])
         more = f" and {len(self.names) - 10:,} more" if len(self.names) > 10 else ""
         return f"<NamedVersions {self.kind}: {shown or 'none'}{more}>"
 
@@ -401,4 +401,4 @@ class OperationLog:
 
 def detailed(operation: LoggedOperation) -> str:
     """Return the details in words: ``branch=main new_snap_id=...``."""
-    return " ".join(f"{name}={line(value)}" for name, value in operation.details.items())
+    return " ".join(f"{name}={escape_line(value)}" for name, value in operation.details.items())

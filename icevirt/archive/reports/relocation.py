@@ -9,9 +9,10 @@ from itertools import chain, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.reports.card import line, plural
+from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.verification import MOST_SHOWN, Difference
 from icevirt.deferred_dataclass import dataclass
+from icevirt.escaping import escape_line
 
 type FileHashes = NDArray[np.uint64]
 """Numbers of distinct files or arrays, shape (n,)."""
@@ -116,6 +117,6 @@ class RelocateReport:
         """Return what was moved, in one line."""
         plan = "plan " if self.is_plan else ""
         return (
-            f"<RelocateReport {plan}{line(self.old)} → {line(self.new)}"
+            f"<RelocateReport {plan}{escape_line(self.old)} → {escape_line(self.new)}"
             f"  {plural(self.files, 'file')}  {plural(self.references, 'reference')}>"
         )

@@ -7,8 +7,9 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from icevirt.archive.reports.build import BuildReport
-from icevirt.archive.reports.card import line, plural
+from icevirt.archive.reports.card import plural
 from icevirt.deferred_dataclass import dataclass
+from icevirt.escaping import escape_line
 
 if TYPE_CHECKING:
     from icevirt.archive.plan import BuildPlan
@@ -98,6 +99,6 @@ class UpdateReport(BuildReport):
         notes = f"  {plural(len(self.findings), 'note')}" if self.findings else ""
         would = "dry run, " if self.is_dry_run else ""
         return (
-            f"<UpdateReport {would}{line(self.branch)}@{self.snapshot_id[:6] or 'nothing'}"
-            f"  {line(self.summary)}{notes}>"
+            f"<UpdateReport {would}{escape_line(self.branch)}@{self.snapshot_id[:6] or 'nothing'}"
+            f"  {escape_line(self.summary)}{notes}>"
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from icevirt.archive.reports.card import line, plural
+from icevirt.archive.reports.card import plural
 from icevirt.deferred_dataclass import dataclass
+from icevirt.escaping import escape_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class UpgradeCopyReport:
     def __repr__(self) -> str:
         """Return what was carried over, in one line."""
         return (
-            f"<UpgradeCopyReport {line(self.generation)} → {line(self.repo)}"
+            f"<UpgradeCopyReport {escape_line(self.generation)} → {escape_line(self.repo)}"
             f"  {plural(self.snapshots, 'snapshot')}  {len(self.lost):,} lost>"
         )
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import field
 from datetime import datetime, timedelta
 
-from icevirt.archive.reports.card import line, plural, volume
+from icevirt.archive.reports.card import plural, volume
 from icevirt.archive.reports.history import NamedVersion, when
 from icevirt.archive.reports.update import FileHeldBack
 from icevirt.deferred_dataclass import dataclass
+from icevirt.escaping import escape_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +122,7 @@ class RepositoryStatus:
         newest = "" if self.newest_step is None else f" to {when(self.newest_step)}"
         held = f"  {len(self.held_files):,} held back" if self.held_files else ""
         return (
-            f"<RepositoryStatus {line(self.branch)}@{self.snapshot_id[:6]}"
+            f"<RepositoryStatus {escape_line(self.branch)}@{self.snapshot_id[:6]}"
             f"  {plural(self.files or 0, 'file')}{steps}{newest}{held}>"
         )
 

@@ -7,8 +7,9 @@ from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
-from icevirt.archive.reports.card import line, plural, table, text
+from icevirt.archive.reports.card import plural, table
 from icevirt.deferred_dataclass import dataclass
+from icevirt.escaping import escape_html, escape_line
 from icevirt.model.json import JSON
 
 _SHOWN = 20  # chunks in a picture
@@ -73,9 +74,9 @@ class ValueSource:
 
     def __repr__(self) -> str:
         """Return the value, and the chunk if it is one, in one line."""
-        labels = ", ".join(f"{line(name)}={line(label)}" for name, label in self.at.items())
+        labels = ", ".join(escape_line(f"{name}={label}") for name, label in self.at.items())
         where = self.chunks[0].place if len(self.chunks) == 1 else f"{len(self.chunks):,} chunks"
-        return f"<ValueSource {line(self.variable)}[{labels}]  {line(where)}>"
+        return f"<ValueSource {escape_line(self.variable)}[{labels}]  {escape_line(where)}>"
 
     def _repr_html_(self) -> str:
         rows = (
@@ -91,4 +92,4 @@ class ValueSource:
             for each in self.chunks[:_SHOWN]
         )
         names = ("chunk", "kind", "location", "offset", "length", "etag", "written by")
-        return f"<div><code>{text(repr(self))}</code>{table(names, rows)}</div>"
+        return f"<div><code>{escape_html(repr(self))}</code>{table(names, rows)}</div>"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from icevirt.archive.reports.card import text
+from icevirt.escaping import escape_html
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --back: #ffffff;
@@ -66,11 +66,11 @@ def page(title: str, lead: str, sections: Iterable[tuple[str, str]]) -> str:
     """
     shown = [(heading, html) for heading, html in sections if html]
     links = " ".join(
-        f'<a href="#section-{number}">{text(heading)}</a>'
+        f'<a href="#section-{number}">{escape_html(heading)}</a>'
         for number, (heading, _) in enumerate(shown)
     )
     parts = "\n".join(
-        f'<section id="section-{number}"><h2>{text(heading)}</h2>\n{html}</section>'
+        f'<section id="section-{number}"><h2>{escape_html(heading)}</h2>\n{html}</section>'
         for number, (heading, html) in enumerate(shown)
     )
     return (
@@ -78,8 +78,8 @@ def page(title: str, lead: str, sections: Iterable[tuple[str, str]]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<title>{text(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f'<header><h1>{text(title)}</h1>\n<p class="soft">{text(lead)}</p>\n'
+        f"<title>{escape_html(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f'<header><h1>{escape_html(title)}</h1>\n<p class="soft">{escape_html(lead)}</p>\n'
         f'<nav aria-label="Sections">{links}</nav></header>\n<main>\n{parts}\n</main>\n'
         "</body>\n</html>\n"
     )
@@ -88,7 +88,9 @@ def page(title: str, lead: str, sections: Iterable[tuple[str, str]]) -> str:
 def facts(rows: Iterable[tuple[str, object]]) -> str:
     """Return facts by name; empty ones are left out."""
     made = "".join(
-        f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in rows if value != ""
+        f"<dt>{escape_html(name)}</dt><dd>{escape_html(value)}</dd>"
+        for name, value in rows
+        if value != ""
     )
     return f"<dl>{made}</dl>" if made else ""
 
@@ -100,14 +102,16 @@ def table(
     kinds = [' class="number"' if name in numbers else "" for name in headings]
     body = "".join(
         "<tr>"
-        + "".join(f"<td{kind}>{text(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
+        + "".join(
+            f"<td{kind}>{escape_html(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)
+        )
         + "</tr>\n"
         for row in rows
     )
     if not body:
         return ""
     head = "".join(
-        f'<th scope="col"{kind}>{text(name)}</th>'
+        f'<th scope="col"{kind}>{escape_html(name)}</th>'
         for kind, name in zip(kinds, headings, strict=True)
     )
     return f'<div class="wide"><table>\n<tr>{head}</tr>\n{body}</table></div>'
@@ -116,16 +120,18 @@ def table(
 def lines(made: Iterable[str], style: str = "") -> str:
     """Return sentences as a list, "" without any."""
     kind = f' class="{style}"' if style else ""
-    items = "".join(f"<li{kind}>{text(each)}</li>" for each in made)
+    items = "".join(f"<li{kind}>{escape_html(each)}</li>" for each in made)
     return f"<ul>{items}</ul>" if items else ""
 
 
 def folded(title: str, html: str, *, is_open: bool = False) -> str:
     """Return a part that opens by a click or a key."""
     shown = " open" if is_open else ""
-    return f"<details{shown}><summary>{text(title)}</summary>\n{html}</details>" if html else ""
+    return (
+        f"<details{shown}><summary>{escape_html(title)}</summary>\n{html}</details>" if html else ""
+    )
 
 
 def code(made: str) -> str:
     """Return code to copy."""
-    return f"<pre>{'\n'.join(text(line) for line in made.split('\n'))}</pre>"
+    return f"<pre>{'\n'.join(escape_html(line) for line in made.split('\n'))}</pre>"

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from icevirt.archive.reports.card import text
 from icevirt.archive.reports.coverage import KINDS, ArrayCoverage, Coverage, GroupCoverage
 from icevirt.display.page.skeleton import folded
+from icevirt.escaping import escape_html
 
 _GROUPS = 12
 _SHOWN = 60  # arrays of a group
@@ -27,7 +27,7 @@ def timeline(coverage: Coverage | None) -> str:
     if coverage is None or not coverage.groups:
         return ""
     keys = "".join(
-        f'<span><i class="key {kind}"></i>{text(meaning)}</span>'
+        f'<span><i class="key {kind}"></i>{escape_html(meaning)}</span>'
         for kind, meaning in _MEANING.items()
     )
     figures = [_figure(each, coverage) for each in coverage.groups]
@@ -38,12 +38,12 @@ def timeline(coverage: Coverage | None) -> str:
 def _figure(group: GroupCoverage, coverage: Coverage) -> str:
     rows = [_row(each, group, coverage.dimension) for each in group.arrays]
     more = folded(f"{len(rows) - _SHOWN:,} more arrays", "".join(rows[_SHOWN:]))
-    ticks = "".join(f"<span>{text(label)}</span>" for label in _ticks(group))
+    ticks = "".join(f"<span>{escape_html(label)}</span>" for label in _ticks(group))
     named = f"{coverage.dimension}: {group.steps:,} steps"
     if len(coverage.groups) > 1:
         named = f"Group {group.group}, {named}"
     return (
-        f"<figure><figcaption>{text(named)}</figcaption>{''.join(rows[:_SHOWN])}{more}"
+        f"<figure><figcaption>{escape_html(named)}</figcaption>{''.join(rows[:_SHOWN])}{more}"
         f'<div class="row"><span></span><div class="ticks">{ticks}</div><span></span></div>'
         "</figure>"
     )
@@ -53,9 +53,9 @@ def _row(array: ArrayCoverage, group: GroupCoverage, dimension: str) -> str:
     parts = "; ".join(_described_runs(array, group)) or "no chunks"
     share = f"{100 * array.covered:.0f} %"
     return (
-        f'<div class="row"><span class="name">{text(array.path)}</span>'
+        f'<div class="row"><span class="name">{escape_html(array.path)}</span>'
         f'<svg viewBox="0 0 1000 {_HEIGHT}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{text(f"{array.path} along {dimension}: {parts}")}">'
+        f'aria-label="{escape_html(f"{array.path} along {dimension}: {parts}")}">'
         f'<rect class="none" width="1000" height="{_HEIGHT}"/>{_bars(array, group)}</svg>'
         f'<span class="share">{share}</span></div>'
     )
@@ -87,7 +87,7 @@ def _bars(array: ArrayCoverage, group: GroupCoverage) -> str:
             base = max(base - high, 0.0)
             parts.append(
                 f'<rect class="{kind}" x="{left:.1f}" y="{base:.1f}" width="{wide:.1f}"'
-                f' height="{high:.1f}"><title>{text(title)}</title></rect>'
+                f' height="{high:.1f}"><title>{escape_html(title)}</title></rect>'
             )
     return "".join(parts)
 

@@ -9,6 +9,8 @@ from enum import Enum
 from textwrap import indent
 from typing import Any, ClassVar, Self
 
+from icevirt.escaping import escape_html, escape_lines
+
 
 class Shown:
     """A value with icechunk's `repr`, `str` and HTML."""
@@ -54,17 +56,15 @@ class Shown:
         return "\n".join(lines) + "\n"
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         parts = []
         for name, value in self._shown().items():
             value_shown, note = self._or_default(name, value)
             if isinstance(value_shown, Shown):
                 inner = value_shown._repr_html_()
-                parts.append(f"<details><summary>{escape(name)}</summary>{inner}</details>")
+                parts.append(f"<details><summary>{escape_html(name)}</summary>{inner}</details>")
             else:
-                parts.append(f"<div>{escape(name)}: {escape(plain(value_shown))}{note}</div>")
-        title = escape(self._title())
+                parts.append(f"<div>{escape_html(name)}: {_markup(plain(value_shown))}{note}</div>")
+        title = escape_html(self._title())
         return f'<div class="icechunk-repr"><div>{title}</div>{"".join(parts)}</div>'
 
     def _or_default(self, name: str, value: Any) -> tuple[Any, str]:
@@ -88,13 +88,15 @@ def plain(value: Any) -> str:
         return value.name
     if isinstance(value, Shown):
         return repr(value)
-    return str(value) if isinstance(value, str) else repr(value)
+    return escape_lines(value) if isinstance(value, str) else repr(value)
 
 
 def as_html(text: str) -> str:
     """Return what a value shows as HTML."""
-    from html import escape
-
     title, _, rest = text.partition("\n")
-    title = escape(title.strip("<>"))
-    return f'<div class="icechunk-repr"><div>{title}</div><pre>{escape(rest)}</pre></div>'
+    title = escape_html(title.strip("<>"))
+    return f'<div class="icechunk-repr"><div>{title}</div><pre>{_markup(rest)}</pre></div>'
+
+
+def _markup(text: str) -> str:
+    return "\n".join(map(escape_html, text.split("\n")))

@@ -7,9 +7,9 @@ lane owns; `main` is the first, the others follow by name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 
 from icevirt.deferred_dataclass import dataclass
+from icevirt.escaping import escape_html, escape_line
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import RepoInfo
 from icevirt.versioning import lookup, repo_updates
@@ -43,7 +43,7 @@ class Commit:
         """The text beside the lanes."""
         names = ", ".join((*self.branches, *self.tags))
         refs = f" ({names})" if names else ""
-        return f"{self.id[:8]}{refs} {self.message}".rstrip()
+        return escape_line(f"{self.id[:8]}{refs} {self.message}".rstrip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class AncestryGraph:
                 f'<line x1="{a}" y1="{b}" x2="{c}" y2="{d}" stroke="#888"/>' for a, b, c, d in lines
             )
             + f'<circle cx="{x}" cy="{y}" r="5" fill="{colour}"/>'
-            + f'<text x="{left}" y="{y + 4}" font-size="13">{escape(commit.text)}</text>'
+            + f'<text x="{left}" y="{y + 4}" font-size="13">{escape_html(commit.text)}</text>'
         )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.deferred_dataclass import dataclass
+from icevirt.escaping import escape_line
 from icevirt.ids import ObjectId8
 
 
@@ -48,7 +49,7 @@ class Conflict:
     def __repr__(self) -> str:
         chunks = self.conflicted_chunks
         where = "" if chunks is None else f" in {len(chunks)} chunks, {chunks[0].tolist()} first"
-        return f"<{self.conflict_type.name} {self.path}{where}>"
+        return f"<{self.conflict_type.name} {escape_line(self.path)}{where}>"
 
 
 class Conflicts(tuple[Conflict, ...]):

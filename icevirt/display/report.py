@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -20,6 +20,7 @@ from icevirt.display.text import box, bytes_of, count, durations, place, referen
 from icevirt.planning.reader_support import RECTILINEAR
 from icevirt.remedy_notation import shown
 
+_NAMED = 5  # groups in a line
 _HEADINGS = ("array", "type", "shape", "chunks of", "references", "in files", "stored", "read by")
 
 
@@ -60,33 +61,49 @@ def _drawn(report: BuildReport, verb: str, rows: dict[str, str]) -> RenderableTy
 
 
 def opening(report: BuildReport) -> str:
-    """Return the Python that opens the dataset."""
-    arguments = [
-        repr(report.repo),
-        "engine='icevirt'",
-        *([] if report.opens == "/" else [f"group={report.opens!r}"]),
+    """Return the Python that opens the dataset, or the tree of datasets."""
+    more = [
         *(["eras='concat'"] if report.eras > 1 and report.opens_as_one else []),
         f"authorize_virtual_chunk_access={list(report.opens_below)!r}",
     ]
-    call = ["xr.open_dataset(", *(f"    {words}," for words in arguments), ")"]
-    return "\n".join([*_settings(report.arrays), *call])
+    held = _groups(report.arrays) if report.is_tree else []
+    return _call(report.repo, report.group, held, more, report.arrays)
 
 
 def opening_of(summary: RepositorySummary) -> str:
     """Return the Python that opens what a repository holds: one group, or several as a tree."""
-    groups = sorted({each.path.rsplit("/", 1)[0] or "/" for each in summary.arrays})
-    function = "xr.open_datatree" if len(groups) > 1 else "xr.open_dataset"
+    groups = _groups(summary.arrays)
+    more = [f"authorize_virtual_chunk_access={list(summary.containers)!r}"]
+    return _call(
+        summary.repo,
+        groups[0] if len(groups) == 1 else "/",
+        groups if len(groups) > 1 else [],
+        more if summary.containers else [],
+        summary.arrays,
+    )
+
+
+def _groups(arrays: Iterable[ArraySummary]) -> list[str]:
+    """Return the groups that hold arrays."""
+    return sorted({each.path.rsplit("/", 1)[0] or "/" for each in arrays})
+
+
+def _call(
+    repo: str,
+    group: str,
+    held: Sequence[str],
+    more: Sequence[str],
+    arrays: Iterable[ArraySummary],
+) -> str:
+    """Return the call that opens a group, as a tree where it is to show groups that it holds."""
     arguments = [
-        repr(summary.repo),
-        "engine='icevirt'",
-        *([f"group={groups[0]!r}"] if groups not in ([], ["/"]) and len(groups) == 1 else []),
-        *(
-            [f"authorize_virtual_chunk_access={list(summary.containers)!r}"]
-            * bool(summary.containers)
-        ),
-    ]
-    call = [f"{function}(", *(f"    {words}," for words in arguments), ")"]
-    return "\n".join([*_settings(summary.arrays), *call])
+        repr(repo), "engine='icevirt'", *([] if group == "/" else [f"group={group!r}"]), *more
+    ]  # fmt: skip
+    more_groups = f" and {len(held) - _NAMED} more" if len(held) > _NAMED else ""
+    says = [f"# {', '.join(held[:_NAMED])}{more_groups}"] if held else []
+    function = "xr.open_datatree" if held else "xr.open_dataset"
+    call = [*says, f"{function}(", *(f"    {words}," for words in arguments), ")"]
+    return "\n".join([*_settings(arrays), *call])
 
 
 def _settings(arrays: Iterable[ArraySummary]) -> list[str]:

@@ -24,7 +24,7 @@ from icevirt.access.interop.manifests import (
 from icevirt.access.interop.virtualizarr import from_virtualizarr, is_virtual, to_virtualizarr
 from icevirt.api.arguments import checked_group
 from icevirt.api.plan import Plan
-from icevirt.archive.reports.opening import Opening
+from icevirt.archive.reports.opening import Opening, opened
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.errors import (
     AlreadyExistsError,
@@ -74,21 +74,18 @@ class VirtualBuildReport:
     containers: tuple[str, ...]  # what a reader authorizes
     opening: Opening = field(default_factory=Opening, compare=False, repr=False)
 
-    def open(self, **options: Any) -> Dataset:
-        """Open the dataset in xarray, authorized for what was written.
+    def open(self, **options: Any) -> Dataset | DataTree:
+        """Open the dataset in xarray, authorized for what was written; groups alone are a tree.
 
         Args:
             options: Arguments of ``xarray.open_dataset`` with ``engine="icevirt"``.
         """
-        import xarray as xr
-
         known = {
             "group": self.group,
             "snapshot_id": self.snapshot_id,
             "authorize_virtual_chunk_access": self.opening.authorization or list(self.containers),
         }
-        where = self.opening.place(self.repo)
-        return xr.open_dataset(where, engine="icevirt", **{**known, **options})
+        return opened(self.opening.place(self.repo), {**known, **options})
 
 
 def build(

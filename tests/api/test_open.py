@@ -7,7 +7,8 @@ import xarray as xr
 
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, write_days
-from icevirt.errors import UnauthorizedError
+from icevirt.display.report import opening
+from icevirt.errors import InvalidInputError, UnauthorizedError
 
 
 @pytest.fixture
@@ -58,3 +59,84 @@ def test_a_refusal_is_ready_to_paste(built, tmp_path, run):
         tmp_path / "repo", engine="icevirt", authorize_virtual_chunk_access=[tmp_path.as_uri()]
     ) as dataset:
         assert_same_dataset(dataset, expected_dataset(built, "time"))
+
+
+# -- groups alone ----------------------------------------------------------------------------------
+
+
+def grouped_files(folder, groups, *, root=False):
+    """Write two days whose variables lie in groups."""
+    folder.mkdir(exist_ok=True)
+    paths = []
+    for day in range(2):
+        paths.append(str(folder / f"{day}.nc"))
+        for number, name in enumerate((*groups, *(["/"] if root else []))):
+            xr.Dataset(
+                {"t": ("time", [float(day + number)])},
+                {"time": ("time", [day], {"units": "days since 2020-01-01"})},
+            ).to_netcdf(paths[-1], group=name, mode="a" if number else "w")
+    return paths
+
+
+GROUPS = {
+    "one group": (["a"], "/", {"/a"}),
+    "two groups": (["a", "b"], "/", {"/a", "/b"}),
+    "groups in groups": (["a/x", "a/y"], "/", {"/a/x", "/a/y"}),
+    "into a group": (["a", "b"], "/here", {"/a", "/b"}),
+}
+
+
+@pytest.mark.parametrize(("groups", "into", "wanted"), GROUPS.values(), ids=GROUPS)
+def test_a_repository_of_groups_opens_as_their_tree(tmp_path, monkeypatch, groups, into, wanted):
+    """By the report, by its text, by that of info, and by the repository."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    repo = str(tmp_path / "repo")
+    files = grouped_files(tmp_path / "in", groups)
+    report = icevirt.build(files, repo, group=into, concat_dim="time", executor="in-process")
+    assert report.is_tree
+    text = opening(report)
+    shown = sorted(each.path.removesuffix("/t") for each in report.arrays if each.path[-2:] == "/t")
+    assert text.startswith(f"# {', '.join(shown)}\nxr.open_datatree(")
+    opened = {
+        "report": report.open(),
+        "text": eval(text, {"xr": xr}),
+        "repository": icevirt.open(repo, group=into),
+        "again": icevirt.build(
+            files, repo, group=into, concat_dim="time", executor="in-process"
+        ).open(),
+    }
+    for how, tree in opened.items():
+        held = {node.path for node in tree.subtree if "t" in node.variables}
+        assert held == wanted, how
+        for name in wanted:
+            expected = [
+                float(xr.open_dataset(file, group=name.strip("/")).t.values[0]) for file in files
+            ]
+            assert tree[name].t.values.tolist() == expected, how
+    assert icevirt.open(repo, group=f"{into.rstrip('/')}/{groups[0]}").t.sizes == {"time": 2}
+    assert report.open(group=f"{into.rstrip('/')}/{groups[0]}").t.sizes == {"time": 2}
+
+
+def test_a_group_with_variables_opens_as_a_dataset(tmp_path, monkeypatch):
+    """Also where there are groups below it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    repo = str(tmp_path / "repo")
+    files = grouped_files(tmp_path / "in", ["a"], root=True)
+    report = icevirt.build(files, repo, concat_dim="time", executor="in-process")
+    assert not report.is_tree
+    for found in (report.open(), icevirt.open(repo), eval(opening(report), {"xr": xr})):
+        assert isinstance(found, xr.Dataset)
+        assert found.t.values.tolist() == [1, 2]
+
+
+def test_groups_that_xarray_cannot_show_as_one_tree_are_named(tmp_path, monkeypatch):
+    """A group below has a dimension of the name of one above, of another length."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path, repo = tmp_path / "a.nc", str(tmp_path / "repo")
+    xr.Dataset({"t": ("y", [1.0, 2.0])}).to_netcdf(path, group="a")
+    xr.Dataset({"t": ("y", [1.0])}).to_netcdf(path, group="a/b", mode="a")
+    icevirt.build(path, repo, executor="in-process")
+    with pytest.raises(InvalidInputError, match="as one tree: group '/a/b' is not") as caught:
+        icevirt.open(repo)
+    assert caught.value.facts["groups"] == ["/a", "/a/b"]
+    assert icevirt.open(repo, group="a/b").t.values.tolist() == [1]

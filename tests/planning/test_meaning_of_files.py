@@ -288,3 +288,21 @@ def test_an_append_of_another_projection_is_refused(tmp_path, repo_path):
     icevirt.build(files[:2], repo_path)
     with pytest.raises(CombineError, match="longitude_of_central_meridian of /crs"):
         icevirt.append(files[2:], repo_path)
+
+
+@pytest.mark.parametrize("decode_coords", [True, "all"])
+@pytest.mark.parametrize("names", [("crs", "crs"), ("utm32", "utm33")], ids=["one", "two"])
+def test_eras_of_other_projections_are_not_shown_as_one_dataset(
+    tmp_path, repo_path, names, decode_coords
+):
+    files = [
+        tile(tmp_path / f"{n}.nc", n, {**UTM, "longitude_of_central_meridian": 9.0 + 6 * n},
+             name=names[n])
+        for n in range(2)
+    ]  # fmt: skip
+    report = icevirt.build(files, repo_path, combine_options={"on_mismatch": "eras"})
+    assert not report.opens_as_one
+    with pytest.raises(CombineError, match="projects the grid otherwise") as caught:
+        report.open(eras="concat", decode_coords=decode_coords)
+    assert caught.value.facts["eras"] == ["era_0", "era_1"]
+    assert {*report.open().children} == {"era_0", "era_1"}

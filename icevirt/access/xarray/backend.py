@@ -133,7 +133,15 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         """Open a group and all groups below it as a tree. Arguments as in `open_dataset`."""
         from xarray import DataTree
 
-        return DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
+        held = self.open_groups_as_dict(filename_or_obj, **options)
+        try:
+            return DataTree.from_dict(held)
+        except ValueError as error:  # a group has a dimension as one above it, of another length
+            raise InvalidInputError(
+                f"xarray cannot show these groups as one tree: {str(error).splitlines()[0]}",
+                do="Open one group after the other with xarray.open_dataset(..., group=...).",
+                groups=[name for name, each in held.items() if each.variables],
+            ) from error
 
 
 def _open(

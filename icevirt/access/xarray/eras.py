@@ -8,7 +8,7 @@ coordinate, across eras.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -197,6 +197,7 @@ class _Concatenation:
                             f"attribute {key} of variable {variable!r} differs", first_era, era,
                             first.attrs.get(key), other.attrs.get(key),
                         )  # fmt: skip
+        self._check_projections()
         lengths: dict[object, tuple[int, int]] = {}
         for era, dataset in enumerate(self._datasets):
             for name, length in dataset.sizes.items():
@@ -205,6 +206,27 @@ class _Concatenation:
                     self._refuse(f"dimension {name!r} differs", known[0], era, known[1], length)
             if self._has_dim and self._dim not in dataset.dims:
                 self._refuse(f"an era has no dimension {self._dim!r}", era, era, None, None)
+
+    def _check_projections(self) -> None:
+        """Refuse eras whose equal x and y are other places on earth."""
+        from icevirt.planning.meaning.grid_mappings import contradictions
+
+        held = {
+            f"/{name}": {
+                era: {**each.attrs, **_mapping_of(each.encoding)} for era, each in eras.items()
+            }
+            for name, eras in self._all().items()
+        }
+        for each in contradictions(held):
+            one, other = (list(each.kind.values()).index(kind) for kind in (0, 1))
+            eras = list(each.kind)
+            self._refuse(
+                f"{each.path[1:]!r} projects the grid otherwise",
+                eras[one],
+                eras[other],
+                dict(each.said[0]),
+                dict(each.said[1]),
+            )
 
     def _all(self) -> dict[str, dict[int, Variable]]:
         """Return every variable by name and era."""
@@ -317,6 +339,11 @@ class _Concatenation:
         if shown.dims == (name,):
             data = array[indexing.BasicIndexer((slice(None),))]
         return Variable(shown.dims, data, shown.attrs, shared(parts))
+
+
+def _mapping_of(encoding: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return what an encoding says of the grid: xarray moves it there on request."""
+    return {"grid_mapping": encoding["grid_mapping"]} if "grid_mapping" in encoding else {}
 
 
 def _step(dataset: Dataset) -> Dataset:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from icevirt.api.trust.made_here import remembered_containers
+from icevirt.archive.reports.opening import opened
 from icevirt.storage.constructors import StorageLike, storage_of
 
 if TYPE_CHECKING:
-    from xarray import Dataset
+    from xarray import Dataset, DataTree
 
 
-def open(repo: StorageLike, **options: Any) -> Dataset:  # noqa: A001 - as h5py and rasterio have it
+def open(repo: StorageLike, **options: Any) -> Dataset | DataTree:  # noqa: A001 - as h5py and rasterio have it
     """Open a dataset in xarray; what this user's own builds referred to may be read.
 
     A build notes the prefixes of its files in the state directory of the user who runs it, outside
     the repository. They are authorized here, with the credentials of the environment; a repository
     that others made, or that was made on another machine, authorizes nothing.
+
+    A group without variables of its own is opened as the tree of the groups below it: that of a
+    repository of eras, or of files whose variables lie in groups.
 
     Args:
         repo: Path or URL of the repository, or a storage.
@@ -34,7 +38,5 @@ def open(repo: StorageLike, **options: Any) -> Dataset:  # noqa: A001 - as h5py 
         >>> ds["tas"].sel(lat=43.5, lon=1.5, time="2002-07").values.round(2)
         array([25.82], dtype=float32)
     """
-    import xarray as xr
-
     known = {"authorize_virtual_chunk_access": remembered_containers(storage_of(repo).url)}
-    return xr.open_dataset(repo, engine="icevirt", **{**known, **options})  # type: ignore[arg-type]
+    return opened(repo, {**known, **options})

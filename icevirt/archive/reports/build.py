@@ -6,14 +6,14 @@ from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
 from icevirt.archive.reports.card import card, listing, plural, table, volume
-from icevirt.archive.reports.opening import Opening
+from icevirt.archive.reports.opening import Opening, holds_groups_only, opened
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import Fix
 from icevirt.escaping import escape_line
 from icevirt.model.json import JSON
 
 if TYPE_CHECKING:
-    from xarray import Dataset
+    from xarray import Dataset, DataTree
 
 
 _SHOWN = 20  # files, arrays and findings in a picture
@@ -169,8 +169,11 @@ class BuildReport:
         """References of all arrays."""
         return sum((array.references for array in self.arrays), ReferenceCounts())
 
-    def open(self, **options: Any) -> Dataset:
+    def open(self, **options: Any) -> Dataset | DataTree:
         """Open the dataset in xarray, as this build committed it.
+
+        Where the group holds no variables but groups, as eras that are not one dataset, it is a
+        tree.
 
         Only url prefixes of files that the call named, or an earlier one of this user, are
         authorized: those of `containers` that lie there. They are read with the credentials that
@@ -181,16 +184,13 @@ class BuildReport:
                 the build's, like ``chunks={}`` or ``authorize_virtual_chunk_access={...}``
                 with credentials.
         """
-        import xarray as xr
-
         known: dict[str, Any] = {
-            "group": self.opens,
+            "group": self.group,
             "snapshot_id": self.snapshot_id,
             "authorize_virtual_chunk_access": self.opening.authorization or list(self.opens_below),
             **({"eras": "concat"} if self.eras > 1 and self.opens_as_one else {}),
         }
-        where = self.opening.place(self.repo)
-        return xr.open_dataset(where, engine="icevirt", **{**known, **options})
+        return opened(self.opening.place(self.repo), {**known, **options})
 
     @property
     def opens_below(self) -> tuple[str | tuple[str, str], ...]:
@@ -198,11 +198,11 @@ class BuildReport:
         return self.containers if self.opening.authorization is None else self.opening.prefixes
 
     @property
-    def opens(self) -> str:
-        """The group that opens as a dataset: the first era's, where eras do not open as one."""
-        if self.eras == 1 or self.opens_as_one:
-            return self.group
-        return f"{self.group.rstrip('/')}/era_0"
+    def is_tree(self) -> bool:
+        """Whether `open` returns a tree of groups."""
+        if self.eras > 1 and self.opens_as_one:
+            return False
+        return holds_groups_only(self.group, (array.path for array in self.arrays))
 
     def __repr__(self) -> str:
         """Return what was built, in one line."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from xarray import Dataset, DataTree
 
 
 class Opening:
@@ -40,3 +43,26 @@ class Opening:
     def __repr__(self) -> str:
         """Say what it is; credentials have no place in a log."""
         return "<Opening>"
+
+
+def opened(place: Any, options: Mapping[str, Any]) -> Dataset | DataTree:
+    """Open a group in xarray; one that holds nothing but other groups as the tree of these.
+
+    Args:
+        place: Of the repository.
+        options: Arguments of ``xarray.open_dataset``.
+    """
+    import xarray as xr
+
+    dataset = xr.open_dataset(place, engine="icevirt", **options)
+    if dataset.variables or options.get("eras") or options.get("drop_variables"):
+        return dataset
+    tree = xr.open_datatree(place, engine="icevirt", **options)
+    return tree if any(node.variables for node in tree.subtree) else dataset
+
+
+def holds_groups_only(group: str, arrays: Iterable[str]) -> bool:
+    """Say whether a group has arrays in groups below it, and none of its own; given their paths."""
+    above = group.rstrip("/") + "/"
+    below = [path.removeprefix(above) for path in arrays if path.startswith(above)]
+    return bool(below) and all("/" in path for path in below)

@@ -42,7 +42,7 @@ class UnlikeMapping:
     """A variable whose files project their grid in several ways."""
 
     path: str
-    kind: Mapping[int, int]  # of each code of its schemas
+    kind: Mapping[int, int]  # of each code of its schemas, or other number of files
     said: tuple[_Attributes, ...]  # by kind: attributes that contradict those of others
 
 
@@ -55,6 +55,15 @@ def unlike_mappings(facts: CatalogFacts) -> list[UnlikeMapping]:
     ):
         attributes = ArraySchema.loads(arrays.schema.values[code]).attributes.values
         held[arrays.path.values[path]][code] = attributes
+    return contradictions(held)
+
+
+def contradictions(held: Mapping[str, Mapping[int, _Attributes]]) -> list[UnlikeMapping]:
+    """Return the grid mappings that contradict one another, and data that name such.
+
+    Args:
+        held: Attributes of variables, by path and a number of the files that say so.
+    """
     there: dict[str, set[str]] = defaultdict(set)
     for name in held:
         there[paths.name(name)].add(name)
@@ -121,6 +130,8 @@ def _conflicts(found: Iterable[_Attributes]) -> list[str]:
 
 def _meant(value: Any) -> Any:
     """Return a value of an attribute, numbers to nine digits, texts without their layout."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int | float):

@@ -132,11 +132,13 @@ class _Search:
 
     def leave_out(self, rows: Iterable[tuple[str, int]]) -> None:
         """Let rows of parts not count, nor what other parts say of them."""
-        sharing: dict[str, list[int]] = {}
-        for at, name in enumerate(self._parts):
-            sharing.setdefault(catalog.tables_of(name), []).append(at)
+        forgotten: dict[str, list[int]] = {}
+        for name, row in rows:
+            forgotten.setdefault(catalog.tables_of(name), []).append(row)
         gone = [
-            at << 32 | row for name, row in rows for at in sharing.get(catalog.tables_of(name), ())
+            at << 32 | row
+            for at, name in enumerate(self._parts if forgotten else ())
+            for row in forgotten.get(catalog.tables_of(name), ())
         ]
         self._gone = np.array(gone, np.int64)
 

@@ -130,6 +130,7 @@ WAYS = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("act", "how"), WAYS.values(), ids=WAYS)
 def test_an_update_does_its_work_once_whoever_commits_beside_it(
     act, how, tmp_path, monkeypatch, caplog

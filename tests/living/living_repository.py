@@ -1,17 +1,18 @@
 """A repository that lives, and a plain model of it: lists of files, and the values in these.
 
 `LivingRepository` does one deed after another, drawn by a seed or named by a test: to the archive
-(new, corrected, touched, damaged, vanished files), by icevirt (update, append, relocate, undo, redo,
-branches, retention) and by the official client (commits, expiry, collection). Any commit of icevirt
-may be killed at some write, and is then repeated. After each deed every branch reads as the model
-says, or an error names a file that changed. Nothing named by its content is ever replaced by
-something else, and no file is scanned twice.
+(new, corrected, touched, damaged, vanished files), by icevirt (update, append, build, relocate, undo,
+redo, reset, branches, retention, withdrawal) and by the official client (commits, expiry). Any
+commit of icevirt may be killed at some write, and is then repeated. After each deed every branch
+reads as the model says, or an error names a file that changed. Nothing named by its content is ever
+replaced by something else, and no file is scanned twice.
 
 A new deed is a method whose name stands in `DEEDS`. What commits goes through `act`, which is told
 what the branch holds then.
 """
 
 import contextlib
+import functools
 import io
 import os
 import random
@@ -40,8 +41,8 @@ LEAST = 2  # files that stay in each place
 CHANGING = ("repo", "icevirt/leases/", "overwritten/")  # all other objects never change
 DEEDS = {
     "new": 6, "late": 2, "corrected": 3, "touched": 3, "damaged": 1, "mended": 1, "vanished": 1,
-    "update": 8, "append": 3, "relocate": 3, "undo": 3, "redo": 2, "branch": 1,
-    "others_commit": 2, "retain": 1,
+    "update": 8, "append": 3, "relocate": 3, "undo": 3, "redo": 2, "branch": 1, "reset": 1,
+    "others_commit": 2, "retain": 1, "make_anew": 1, "rebuild": 1, "withdraw": 1,
 }  # fmt: skip
 """What may happen, and how often."""
 
@@ -126,7 +127,7 @@ class LivingRepository:
         self.random, self.kills, self.ages = random.Random(seed), kills, ages
         self.folder, self.repo = folder, str(folder / "repo")
         self.log, self.count, self.day, self.left_behind = [], 0, 100, []
-        self.places, self.versions, self.scanned = [], {}, set()
+        self.places, self.versions, self.scanned, self.withdrawn = [], {}, set(), set()
         self.age, self.writes_left, self.killed = 300.0, None, 0
         monkeypatch.setattr(stages, "run_scan", self._scan)
         for name in ("put", "put_if"):
@@ -198,7 +199,7 @@ class LivingRepository:
 
     def vanished(self, branch):
         for path in self._some(branch):
-            if sum(map(is_good, path.parent.iterdir())) > LEAST:
+            if len(self._archive(Version(place=path.parent)).files) > LEAST:
                 path.unlink()
 
     # -- deeds: to the repository ----------------------------------------------------------------
@@ -297,53 +298,119 @@ class LivingRepository:
                 f"b{len(self.branches)}", self.random.choice(there)
             )
 
+    def reset(self, branch):
+        """Let a branch show any version that a branch leads to."""
+        repo = icevirt.Repository.open(self.repo)
+        there = {each.id for name in self.branches for each in repo.ancestry(branch=name)}
+        version = self.random.choice(sorted(there & self.versions.keys()))
+        with self._passing():
+            icevirt.reset(self.repo, version, branch=branch)
+
     def others_commit(self, branch):
-        """Store something in another group, by the official client."""
-        if self.ages:  # its clock cannot be set
-            return
+        """Store something in another group, by the official client where its clock is right."""
         self.count += 1
-        session = official(self.repo).writable_session(branch)
-        group = zarr.open_group(session.store, mode="a").require_group("notes")
-        group.require_array("n", shape=(), dtype="i4")[...] = self.count
-        session.commit("theirs")
+        with self._passing():
+            client = icevirt.Repository.open(self.repo) if self.ages else official(self.repo)
+            session = client.writable_session(branch)
+            group = zarr.open_group(session.store, mode="a").require_group("notes")
+            group.require_array("n", shape=(), dtype="i4")[...] = self.count
+            session.commit("theirs")
         self.versions[self.tip(branch)] = replace(self.version(branch, -1), notes=self.count)
+
+    def make_anew(self, branch):
+        """Make a variable anew from all files, which are scanned again for it."""
+        version = self.version(branch)
+        if version.is_current:
+            self.scanned.clear()
+            call = functools.partial(icevirt.update, self.repo, branch=branch, variables="plain")
+            self.act(branch, call, version)
+            self.scanned.clear()
+
+    def rebuild(self, branch):
+        """Build all files of the place, and no others; a file that is not whole stops it."""
+        before = self.version(branch)
+        if self.withdrawn or not all(map(is_good, before.place.iterdir())):
+            return
+
+        def call():
+            return icevirt.build(
+                str(before.place), self.repo, mode="w", concat_dim="time",
+                commit_options={"branch": branch}, catalog=f"{self.repo}/icevirt/catalog",
+            )  # fmt: skip
+
+        self.act(branch, call, self._archive(before))
+
+    def withdraw(self, branch):
+        """Take a file out of all branches and versions, under all names that it had."""
+        tips = {each: self.version(each) for each in self.branches}
+        name = self.random.choice(sorted(tips[branch].files))
+        left = [{*each.files} - {name} for each in tips.values()]
+        if min(map(len, left)) < LEAST or not all(each.is_current for each in tips.values()):
+            return
+        self.withdrawn.add(name)
+        self.versions = {k: each for k, each in self.versions.items() if name not in each.files}
+
+        def call():
+            for each in self.places:
+                with contextlib.suppress(errors.NotFoundError):
+                    icevirt.withdraw(str(each / name), self.repo, authorize=self.places)
+
+        for attempt in (self._killed, self._whole):
+            attempt(call)
+            for each, before in tips.items():
+                files = {key: taken for key, taken in before.files.items() if key != name}
+                if name not in before.files or attempt == self._whole:
+                    self.versions.setdefault(self.tip(each), replace(before, files=files))
+        self._forget_what_is_gone()
 
     def retain(self, branch):
         """Take old versions out of the history, and delete what nothing refers to then."""
         self.scanned.clear()  # scans that no list needs go, too
         if self.ages:
-            with self._passing():
-                icevirt.maintain(self.repo, keep_snapshots="10D")
+            call = functools.partial(icevirt.maintain, self.repo, keep_snapshots="10D")
+            self._killed(call)
+            self._whole(call)
         else:
             repo = official(self.repo) if self.random.random() < 0.5 else None
             repo = repo or icevirt.Repository.open(self.repo)
             limit = self._newest()
             repo.expire_snapshots(limit)
             repo.garbage_collect(limit)
-        left = {each.name for each in Path(self.repo, "snapshots").iterdir()}
-        self.versions = {key: each for key, each in self.versions.items() if key in left}
+        self._forget_what_is_gone()
 
     # -- what a deed needs -----------------------------------------------------------------------
 
     def act(self, branch, call, expected):
         """Commit by icevirt, perhaps killed at first; the branch holds what is expected then."""
         before = self.tip(branch)
-        if self.random.random() < self.kills:
-            self.writes_left = self.random.randrange(25)
-            with contextlib.suppress(KilledError), self._passing():
-                call()
-            self.killed += self.writes_left == 0
-            self.writes_left = None
-            self.scanned.clear()  # parts that were not finished are scanned once more
-            if self.tip(branch) != before:
-                self.versions[self.tip(branch)] = expected
-                self.check()
-        with self._passing():
-            report = call()
+        if self._killed(call) and self.tip(branch) != before:
+            self.versions[self.tip(branch)] = expected
+            self.check()
+        report = self._whole(call)
         known = self.versions.setdefault(self.tip(branch), expected)
         assert (known.place, known.notes) == (expected.place, expected.notes)
         assert known.files == expected.files
         return report
+
+    def _killed(self, call):
+        """Perhaps begin a call that ends at some write; say whether it was begun."""
+        if self.random.random() >= self.kills:
+            return False
+        self.writes_left = self.random.randrange(15)
+        with contextlib.suppress(KilledError), self._passing():
+            call()
+        self.killed += self.writes_left == 0
+        self.writes_left = None
+        self.scanned.clear()  # parts that were not finished are scanned once more
+        return True
+
+    def _whole(self, call):
+        with self._passing():
+            return call()
+
+    def _forget_what_is_gone(self):
+        left = {each.name for each in Path(self.repo, "snapshots").iterdir()}
+        self.versions = {key: each for key, each in self.versions.items() if key in left}
 
     def tip(self, branch):
         return icevirt.Repository.open(self.repo).lookup_branch(branch)
@@ -361,7 +428,8 @@ class LivingRepository:
 
     def _archive(self, before):
         """Return the version of all good files of a place."""
-        good = [path for path in sorted(before.place.iterdir()) if is_good(path)]
+        paths = [path for path in sorted(before.place.iterdir()) if is_good(path)]
+        good = [path for path in paths if path.name not in self.withdrawn]
         known = before.files
         now = {
             path.name: known[path.name]

@@ -71,7 +71,7 @@ def verify(
         references: Look at every referenced file: existence, length, checksum. By default yes,
             unless only values are requested.
         values: Compare the values of that many chunks, drawn at random, as read through the
-            repository with what h5py or netCDF4 reads from the file; `VALUES` if nothing is
+            repository with what h5py or netCDF4 reads from the file; 100 if nothing is
             requested. The coordinates and stored variables of each file met are compared too.
         full: Compare all chunks.
         seed: Of the sample; by default another one each time. It is in the report.

@@ -58,34 +58,18 @@ def _repeating_no_secret() -> Iterator[None]:
 _COMMANDS = {
     "build": "icevirt.cli.build:build",
     "append": "icevirt.cli.append:append",
-    "update": "icevirt.cli.update:update",
     "plan": "icevirt.cli.build:plan",
-    "info": "icevirt.cli.repository:info",
     "scan": "icevirt.cli.scan:scan",
     "catalog": "icevirt.cli.scan:catalog",
-    "check": "icevirt.cli.repository:check",
     "upgrade": "icevirt.cli.repository:upgrade",
-    "verify": "icevirt.cli.repository:verify",
-    "status": "icevirt.cli.upkeep:status",
-    "maintain": "icevirt.cli.upkeep:maintain",
-    "withdraw": "icevirt.cli.upkeep:withdraw",
     "exclude": "icevirt.cli.upkeep:exclude",
-    "relocate": "icevirt.cli.moving:relocate",
-    "materialize": "icevirt.cli.moving:materialize",
-    "export": "icevirt.cli.moving:export",
-    "log": "icevirt.cli.history:log",
-    "diff": "icevirt.cli.history:diff",
-    "undo": "icevirt.cli.history:undo",
-    "redo": "icevirt.cli.history:redo",
-    "reset": "icevirt.cli.history:reset",
     "branch": "icevirt.cli.names:branch",
     "tag": "icevirt.cli.names:tag",
-    "ops-log": "icevirt.cli.history:ops_log",
-    "source": "icevirt.cli.history:source",
     "explain": "icevirt.cli.explain:explain",
     "demo": "icevirt.cli.demo:demo",
     "spark-script": "icevirt.cli.spark:spark_script",
 }
+"""Where commands are that are not made from a function (`icevirt.cli.commands`)."""
 
 
 class _Program(TyperGroup):
@@ -97,12 +81,10 @@ class _Program(TyperGroup):
 
     def get_command(self, _ctx: Any, cmd_name: str) -> Any:
         """Return a command; its module, and all that its options need, is imported now."""
-        if cmd_name not in self.commands and cmd_name in _COMMANDS:
-            module, _, function = _COMMANDS[cmd_name].partition(":")
-            found = getattr(importlib.import_module(module), function)
-            self.commands[cmd_name] = _command(cmd_name, found)
+        if cmd_name not in self.commands and cmd_name in self.list_commands(_ctx):
+            self.commands[cmd_name] = _command(cmd_name, _found(cmd_name))
         elif cmd_name not in self.commands:  # a typing error, for which the nearest is looked up
-            for each in _COMMANDS:
+            for each in self.list_commands(_ctx):
                 self.get_command(_ctx, each)
         return self.commands.get(cmd_name)
 
@@ -111,17 +93,27 @@ class _Program(TyperGroup):
         with _repeating_no_secret():
             return super().make_context(*args, **kwargs)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands by panel, with all of the first sentence of each."""
-        for panel, names in COMMANDS.items():
-            found = [(name, self.get_command(ctx, name)) for name in names]
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
+        """Write the commands by panel; none is imported for that."""
+        for panel, sentences in COMMANDS.items():
             with formatter.section(panel):
-                formatter.write_dl([(name, each.get_short_help_str(1000)) for name, each in found])
+                formatter.write_dl([*sentences.items()])
 
     def invoke(self, ctx: Any) -> Any:
         """Read the arguments of a command and run it."""
         with _repeating_no_secret():
             return super().invoke(ctx)
+
+
+def _found(name: str) -> Any:
+    """Return what implements a command."""
+    if name in _COMMANDS:
+        module, _, function = _COMMANDS[name].partition(":")
+        return getattr(importlib.import_module(module), function)
+    from icevirt.cli.commands import FUNCTIONS
+    from icevirt.cli.functions import command_of
+
+    return command_of(FUNCTIONS[name])
 
 
 def _command(name: str, found: Any) -> Any:

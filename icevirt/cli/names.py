@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import shlex
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from icevirt.api.history import names
-from icevirt.cli.history import Repo
-from icevirt.cli.options import OutputOption
-from icevirt.cli.output import CommandResult, Output
-
-_AT = "a branch, a tag, a snapshot id or its first letters; default the tip of main."
-At = Annotated[str, typer.Argument(metavar="VERSION", help=f"Where it points: {_AT}")]
-BranchName = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]
-TagName = Annotated[str, typer.Argument(metavar="NAME", help="The tag.")]
+from icevirt.cli.commands import FUNCTIONS
+from icevirt.cli.functions import command_of
 
 
 class NameCommands(TyperGroup):
@@ -53,54 +46,7 @@ tag = typer.Typer(
 )
 
 
-@branch.command("list")
-def list_branches(repo: Repo, output: OutputOption = Output.text) -> CommandResult:
-    """List the branches and their tips."""
-    return CommandResult(value=names.branches(repo), output=output)
-
-
-@branch.command("create")
-def create_branch(
-    repo: Repo, name: BranchName, version: At = "main", output: OutputOption = Output.text
-) -> CommandResult:
-    """Create a branch at a version."""
-    return CommandResult(value=names.create_branch(repo, name, version), output=output)
-
-
-@branch.command("delete")
-def delete_branch(
-    repo: Repo, name: BranchName, output: OutputOption = Output.text
-) -> CommandResult:
-    """Delete a branch; its snapshots stay readable by id until garbage is collected."""
-    return CommandResult(value=names.delete_branch(repo, name), output=output)
-
-
-@branch.command("rename")
-def rename_branch(
-    repo: Repo,
-    name: BranchName,
-    new: Annotated[str, typer.Argument(help="The new name.")],
-    output: OutputOption = Output.text,
-) -> CommandResult:
-    """Rename a branch, main excepted."""
-    return CommandResult(value=names.rename_branch(repo, name, new), output=output)
-
-
-@tag.command("list")
-def list_tags(repo: Repo, output: OutputOption = Output.text) -> CommandResult:
-    """List the tags, and the names of deleted ones."""
-    return CommandResult(value=names.tags(repo), output=output)
-
-
-@tag.command("create")
-def create_tag(
-    repo: Repo, name: TagName, version: At = "main", output: OutputOption = Output.text
-) -> CommandResult:
-    """Create a tag at a version; it never moves."""
-    return CommandResult(value=names.create_tag(repo, name, version), output=output)
-
-
-@tag.command("delete")
-def delete_tag(repo: Repo, name: TagName, output: OutputOption = Output.text) -> CommandResult:
-    """Delete a tag; its name stays taken."""
-    return CommandResult(value=names.delete_tag(repo, name), output=output)
+for words, command in FUNCTIONS.items():
+    group, _, name = words.partition(" ")
+    if name:
+        {"branch": branch, "tag": tag}[group].command(name)(command_of(command))

@@ -47,14 +47,18 @@ def _access(given: object) -> tuple[str, str]:
     return prefix, how
 
 
+_ACCESS = (
+    "How to access files below a URL prefix: anonymous, environment (the default), netrc,"
+    " requester-pays, or package.module:function, which returns credentials and is called again"
+    " before they expire."
+)
+
 Access = Annotated[
     list[Any] | None,
     typer.Option(
         parser=_access,
         metavar="<PREFIX=HOW>",
-        help="How to access files below a URL prefix: anonymous, environment (the default), "
-        "netrc, requester-pays, or package.module:function, which returns credentials and is "
-        "called again before they expire; may be repeated.",
+        help=f"{_ACCESS} May be repeated.",
     ),
 ]
 
@@ -70,20 +74,24 @@ def _authorized(given: object) -> tuple[str | tuple[str, str], str | None]:
     return (rest if found is None else (found[1], found[2])), how
 
 
+_AUTHORIZE = (
+    "A URL prefix below which files may be read, with the server if the repository names one, and"
+    " with credentials as for the --access of build; recorded stands for what your own builds of"
+    " the repository referred to."
+)
+
 Authorize = Annotated[
     list[Any] | None,
     typer.Option(
         parser=_authorized,
         metavar="<PREFIX[=ENDPOINT][=HOW]>",
-        help="A URL prefix below which files may be read, with the server if the repository names "
-        "one, and with credentials as for the --access of build; recorded stands for what your own"
-        " builds of the repository referred to; may be repeated.",
+        help=f"{_AUTHORIZE} May be repeated.",
     ),
 ]
 
-Catalog = Annotated[
-    str | None, typer.Option(help="A directory to keep the scan in, for later builds.")
-]
+_CATALOG = "A directory to keep the scan in, for later builds."
+
+Catalog = Annotated[str | None, typer.Option(help=_CATALOG)]
 
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print neither progress nor the report.")
@@ -94,10 +102,11 @@ Quiet = Annotated[
 class Notation:
     """How an option is written, and what the texts together mean."""
 
-    metavar: str
-    parser: Callable[[object], Any]
-    value: Callable[[Any], Any]
+    metavar: str | None = None
+    parser: Callable[[object], Any] | None = None
+    value: Callable[[Any], Any] = lambda given: given
     repeats: bool = True
+    doc: str = ""  # instead of what the function says, where that is for Python
 
 
 def _pair(form: str, given: object) -> tuple[str, str]:
@@ -266,9 +275,24 @@ NOTATIONS: Mapping[str, Notation] = {
     "labels": Notation(metavar="<[DIM=]labels>", parser=_labels, value=labels_of),
     "spacing": Notation(metavar="<DIM=SPACING>", parser=_spaced, value=dict),
     "data_vars": Notation(metavar="<[DIM:]NAME>", parser=_data_vars, value=data_vars_of),
-    "max_bad_files": Notation(
-        metavar="<number or share>", parser=_bad_files, value=lambda given: given, repeats=False
+    "max_bad_files": Notation(metavar="<number or share>", parser=_bad_files, repeats=False),
+    "access": Notation(metavar="<PREFIX=HOW>", parser=_access, value=dict, doc=_ACCESS),
+    "authorize_virtual_chunk_access": Notation(
+        metavar="<PREFIX[=ENDPOINT][=HOW]>", parser=_authorized, value=dict, doc=_AUTHORIZE
     ),
+    "authorize": Notation(metavar="<PREFIX>"),
+    "catalog": Notation(repeats=False, doc=_CATALOG),
+    "repo": Notation(repeats=False, doc="The repository, a path or URL."),
+    "n": Notation(repeats=False, doc="How many to show."),
+    "trust_recipe": Notation(metavar="<DIGEST>", repeats=False),
+    "expect": Notation(metavar="<SNAPSHOT>", repeats=False),
+    "since": Notation(metavar="<PATH>", repeats=False),
+    "settle": Notation(metavar="<TIME>", repeats=False),
+    "max_vanished": Notation(metavar="<N|N%>", repeats=False),
+    "rescan": Notation(metavar="<PATTERN>"),
+    "variables": Notation(metavar="<NAME>"),
+    "keep_snapshots": Notation(metavar="<TIME>", repeats=False),
+    "window": Notation(metavar="<[DIM=]TIME>", repeats=False),
 }
 """How options are written, by their names."""
 

@@ -14,7 +14,14 @@ from icevirt.versioning.history.timestamps import moment
 
 
 def branches(repo: StorageLike | Repository) -> NamedVersions:
-    """Return all branches, ``main`` first. Raises ``RepositoryNotFoundError``."""
+    """List the branches and their tips, ``main`` first.
+
+    Args:
+        repo: Path or URL of the repository, or the repository.
+
+    Raises:
+        RepositoryNotFoundError: There is no repository.
+    """
     head = head_of(repo)
     info = head.read().info
     names = sorted(info.branches, key=lambda name: (name != repo_updates.MAIN, name))
@@ -23,7 +30,14 @@ def branches(repo: StorageLike | Repository) -> NamedVersions:
 
 
 def tags(repo: StorageLike | Repository) -> NamedVersions:
-    """Return all tags, and the names of deleted ones. Raises ``RepositoryNotFoundError``."""
+    """List the tags, and the names of deleted ones.
+
+    Args:
+        repo: Path or URL of the repository, or the repository.
+
+    Raises:
+        RepositoryNotFoundError: There is no repository.
+    """
     head = head_of(repo)
     info = head.read().info
     found = tuple(_named(info, name, info.tags[name]) for name in sorted(info.tags))
@@ -35,6 +49,12 @@ def create_branch(
     repo: StorageLike | Repository, name: str, version: str = repo_updates.MAIN
 ) -> NameChange:
     """Create a branch at a version.
+
+    Args:
+        repo: Path or URL of the repository, or the repository.
+        name: The branch.
+        version: Where it points: a branch, a tag, a snapshot id or its first letters; ``~1``
+            behind it means the one before.
 
     Raises:
         AlreadyExistsError: A branch of this name exists.
@@ -49,7 +69,15 @@ def create_branch(
 
 
 def delete_branch(repo: StorageLike | Repository, name: str) -> NameChange:
-    """Delete a branch, ``main`` excepted. Raises ``RefNotFoundError``."""
+    """Delete a branch, ``main`` excepted; its snapshots stay until garbage is collected.
+
+    Args:
+        repo: Path or URL of the repository, or the repository.
+        name: The branch.
+
+    Raises:
+        RefNotFoundError: There is no such branch.
+    """
     head = head_of(repo)
     key = lookup.branch_tip(head.read().info, name)
     head.update(repo_updates.delete_branch(name))
@@ -63,6 +91,11 @@ def rename_branch(repo: StorageLike | Repository, name: str, new: str) -> NameCh
 
     The format knows no renaming: the ops log shows that the new one was created and the former one
     deleted, which is one write.
+
+    Args:
+        repo: Path or URL of the repository, or the repository.
+        name: The branch.
+        new: Its new name.
 
     Raises:
         RefNotFoundError: There is no such branch.
@@ -86,6 +119,12 @@ def create_tag(
 ) -> NameChange:
     """Create a tag at a version; it never moves.
 
+    Args:
+        repo: Path or URL of the repository, or the repository.
+        name: The tag.
+        version: Where it points: a branch, a tag, a snapshot id or its first letters; ``~1``
+            behind it means the one before.
+
     Raises:
         AlreadyExistsError: A tag of this name exists, or existed.
         SnapshotNotFoundError: There is no such version.
@@ -102,6 +141,10 @@ def create_tag(
 
 def delete_tag(repo: StorageLike | Repository, name: str) -> NameChange:
     """Delete a tag; its name stays taken.
+
+    Args:
+        repo: Path or URL of the repository, or the repository.
+        name: The tag.
 
     Raises:
         RefNotFoundError: There is no such tag.

@@ -35,14 +35,48 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Options in the order in which they are shown, for commands that have many."""
 
-COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "Build": ("demo", "plan", "build", "append", "update", "scan", "catalog"),
-    "Look": ("info", "status", "check", "verify", "source"),
-    "History": ("log", "diff", "undo", "redo", "reset", "branch", "tag", "ops-log"),
-    "Keep": ("maintain", "relocate", "materialize", "exclude", "withdraw", "export", "upgrade"),
-    "Other": ("explain", "spark-script"),
+COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "Build": {
+        "demo": "Build a virtual dataset over real ocean-model files, and compute with it.",
+        "plan": "Show what a build of these files would do and store, without a repository.",
+        "build": "Build a virtual dataset over files, without copying them.",
+        "append": "Add new files to a dataset, combined as its last build says.",
+        "update": "List the sources of a dataset again, and commit what is new, corrected or gone.",
+        "scan": "Show what a build would find in a file, or scan many files for builds.",
+        "catalog": "Show what a catalog holds, write a table of it, or forget scans of files.",
+    },
+    "Look": {
+        "info": "Show what a repository holds: its groups and arrays, and where their chunks lie.",
+        "status": "Show how a dataset is: newest step, files, manifests, last commit.",
+        "check": "Check every invariant of a repository.",
+        "verify": "Compare a repository with its source files.",
+        "source": "Show the file and bytes that a value is decoded from.",
+    },
+    "History": {
+        "log": "Show the history, newest first: snapshots, times, messages, what builds added.",
+        "diff": "Compare two versions: groups, arrays, chunks written, files and steps.",
+        "undo": "Move a branch back to the parent of its tip; redo takes it back.",
+        "redo": "Undo the last undo of a branch.",
+        "reset": "Point a branch at another snapshot.",
+        "branch": "List, create, delete and rename branches.",
+        "tag": "List, create and delete tags; names of deleted ones stay taken.",
+        "ops-log": "Show what was done to a repository: commits, resets, tags, configuration.",
+    },
+    "Keep": {
+        "maintain": "Let old versions expire, and delete what no version needs.",
+        "relocate": "Point a repository to files that moved, after comparing them.",
+        "materialize": "Store a variable, or a region of it, in the repository.",
+        "exclude": "Let appends and updates leave files out, or list those that they leave out.",
+        "withdraw": "Take files out of a repository: out of all branches, tags and older versions.",
+        "export": "Write references of a repository as kerchunk's JSON or Parquet.",
+        "upgrade": "Upgrade a repository of an older format to V2.",
+    },
+    "Other": {
+        "explain": "Explain the code of an error: what it means, usual causes, and what to do.",
+        "spark-script": "Print the path of what spark-submit runs.",
+    },
 }
-"""Commands in the order in which they are shown."""
+"""Commands in the order in which they are shown, with what the help of the program says of them."""
 
 EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "build": (

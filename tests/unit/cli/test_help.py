@@ -7,6 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from icevirt.cli import main
+from icevirt.cli.commands import FUNCTIONS
 from icevirt.cli.help.panels import COMMANDS, EXAMPLES, OPTIONS
 from icevirt.cli.repository_access import with_storage
 from icevirt.connect.credentials import aws_profile
@@ -24,11 +25,11 @@ def help_of(*words):
     return result.stdout
 
 
-def test_each_command_is_in_a_panel_and_shown_with_its_whole_sentence():
+def test_each_command_is_in_a_panel_and_shown_with_a_sentence():
     output = help_of()
-    assert {*NAMES} == {*main._COMMANDS}
+    assert {*NAMES} == {*main._COMMANDS, *(name for name in FUNCTIONS if " " not in name)}
     sentences = " ".join(output.split())
-    assert "passed over. update" in sentences  # the end of a long one, and what follows it
+    assert all(said in sentences for panel in COMMANDS.values() for said in panel.values())
     assert all(f"\n{panel}:\n" in output for panel in COMMANDS)
 
 

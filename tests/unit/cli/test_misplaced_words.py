@@ -85,6 +85,6 @@ def test_the_help_of_a_group_has_whole_sentences(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     output = " ".join(run("branch", "--help")[1].split())
     assert (
-        "Delete a branch; its snapshots stay readable by id until garbage is collected." in output
+        "Delete a branch, main excepted; its snapshots stay until garbage is collected." in output
     )
     assert "..." not in output.partition("Commands:")[2]

@@ -73,7 +73,7 @@ def command_of(command: FunctionCommand) -> Callable[..., CommandResult]:
     spoken = {
         name: max(given, key=len) for name, given in flags.items() if name not in command.arguments
     }
-    values = [_Value.of(each, function, command) for each in taken]
+    values = [_CommandParameter.of(each, function, command) for each in taken]
 
     def run(**given: Any) -> CommandResult:
         output, quiet = given.pop("output"), given.pop("quiet", False)
@@ -145,7 +145,7 @@ def _flags_of(name: str, command: FunctionCommand) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Value:
+class _CommandParameter:
     """A parameter of a function, as a command takes it."""
 
     name: str
@@ -158,7 +158,7 @@ class _Value:
     @classmethod
     def of(
         cls, given: inspect.Parameter, function: Callable[..., Any], command: FunctionCommand
-    ) -> _Value:
+    ) -> _CommandParameter:
         parts = _parts(given.annotation, function)
         notation = command.notations.get(given.name, NOTATIONS.get(given.name))
         is_repeated = (

@@ -12,6 +12,7 @@ from typing import Any
 from icevirt.archive.scanned import ScannedArray
 from icevirt.deferred_dataclass import dataclass
 from icevirt.model.attributes import Attributes
+from icevirt.model.enumerations import is_derived, members_of
 from icevirt.model.json import JSON
 
 # Attributes that change decoded values, or what a decoded value means (CF 2.5, 3.1, 4.4, 8.1; NUG).
@@ -29,6 +30,7 @@ DECODING = (
     "_Encoding",
     "dtype",
 )
+MEMBERS = "members of the enumeration"  # among the facts that decide decoding
 _REMEMBERED = 1024  # texts of schemas
 # Settings of an encoder that a decoder never looks at.
 _ENCODER_ONLY = ("level", "acceleration", "clevel")
@@ -115,8 +117,10 @@ class ArraySchema:
             facts["fill value"] = self.fill_value  # of chunks that were never written
             facts["chunk shape"] = list(self.chunk_shape or ())
             facts["codecs"] = [decoder_of(codec) for codec in self.codecs]
+        if (members := members_of(self.attributes)) is not None:
+            facts[MEMBERS] = members
         for name in DECODING:
-            if name in self.attributes.values:
+            if name in self.attributes.values and not is_derived(self.attributes, name):
                 facts[f"attribute {name}"] = [
                     self.attributes.values[name],
                     self.attributes.dtypes.get(name),

@@ -25,6 +25,7 @@ from icevirt.catalog.task_inputs import WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.enumerations import members_of
 from icevirt.model.snapshot import Extents
 from icevirt.model.strings import gather
 from icevirt.planning.combine.cf_packing import (
@@ -34,9 +35,10 @@ from icevirt.planning.combine.cf_packing import (
     repacked,
     same_packing,
 )
+from icevirt.planning.combine.renumbering import NoMemberError, renumbered
 from icevirt.planning.partial.chunk_alignment import native_chunks, slabs
 from icevirt.planning.partial.stored_times import counts_differ
-from icevirt.planning.remedies import drop_window_fix
+from icevirt.planning.remedies import drop_window_fix, fix
 from icevirt.planning.times.instants import InexactError
 from icevirt.planning.times.units import missing_of, units_of
 from icevirt.planning.times.values import recoded
@@ -144,6 +146,7 @@ class _Assembly:
             each.data_type == hybrid.target.data_type
             and same_packing(packing_of(each.attributes), self._packing)
             and not counts_differ([each, hybrid.target])
+            and members_of(each.attributes) == members_of(hybrid.target.attributes)
             for each in hybrid.schemas
         ]
         self._read: dict[int, bytes] = {}  # by file, of those that the scan read in one slab
@@ -214,6 +217,7 @@ class _Assembly:
         schema, target = self._hybrid.schemas[own], self._hybrid.target
         if counts_differ([schema, target]):
             return self._as_times(place, schema, values)
+        values = self._by_name(place, schema, values)
         theirs = packing_of(schema.attributes)
         found = repacked(decoded(values, theirs), self._dtype, self._packing)
         if not isinstance(found, LostValues):
@@ -231,6 +235,23 @@ class _Assembly:
             packing={name: str(value) for name, value in theirs.items()},
             of_the_array={name: str(value) for name, value in self._packing.items()},
         )
+
+    def _by_name(self, place: int, schema: ArraySchema, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the members of an enumeration as the array numbers them.
+
+        Raises:
+            CombineError: One of them has no number there.
+        """
+        try:
+            return renumbered(values, schema.attributes, self._hybrid.target.attributes)
+        except NoMemberError as error:
+            path = self._window.source_path
+            raise CombineError(
+                f"a member of the enumeration {path} has no number in the dataset: {error}",
+                fixes=[fix("a group for each enumeration", on_mismatch="eras")],
+                variable=path,
+                file=self._files.url[place],
+            ) from error
 
     def _as_times(self, place: int, schema: ArraySchema, values: NDArray[Any]) -> NDArray[Any]:
         """Return times as the array counts them.

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from icevirt.model.attributes import EXTENSION, FILL, Attributes, restore
+from icevirt.model.enumerations import ENUMERATION
 
 
 def shown(metadata: Mapping[str, Any], dtype: np.dtype[Any] | None = None) -> dict[str, Any]:
@@ -52,7 +53,8 @@ def _as_in_file(values: Mapping[str, Any], extension: Mapping[str, Any]) -> dict
     if any(values.get(name) != shown for name, (_, shown) in replaced.items()):
         return dict(values)
     kept = {name: value for name, value in values.items() if name not in replaced}
-    return {name: was for name, (was, _) in replaced.items() if was is not None} | kept
+    file = {name: was for name, (was, _) in replaced.items() if was is not None} | kept
+    return {name: value for name, value in file.items() if name != ENUMERATION}
 
 
 def fill_value(value: Any, dtype: np.dtype[Any]) -> Any:

@@ -26,6 +26,7 @@ from icevirt.access.xarray.eras import concatenated, eras_around, groups_with_er
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import recorded_order
+from icevirt.model.enumerations import dtype_metadata
 from icevirt.model.metadata import document_of, using
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
 
@@ -144,8 +145,10 @@ class IcevirtDataStore(AbstractDataStore):
             lazy = LazyArray(array)
             dims = self._dims(node)
             data = indexing.LazilyIndexedArray(lazy)
-            attributes = shown(document_of(node), lazy.dtype)
-            return Variable(dims, data, attributes, _encoding(array, dims))
+            document, encoding = document_of(node), _encoding(array, dims)
+            if (metadata := dtype_metadata(document)) is not None:
+                encoding["dtype"] = np.dtype(array.dtype, metadata=metadata)
+            return Variable(dims, data, shown(document, lazy.dtype), encoding)
 
     def _dims(self, node: ArrayNode) -> tuple[str, ...]:
         """Return the dimension names; unnamed ones are shared by length, as netCDF does it."""

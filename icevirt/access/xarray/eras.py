@@ -181,7 +181,6 @@ class _Concatenation:
     def _check(self) -> None:
         """Refuse what `xarray.concat` would do silently, or with all values in memory."""
         from icevirt.access.xarray.era_arrays import equal
-        from icevirt.archive.schema import DECODING
 
         for variable, held in self._all().items():
             first_era, first = next(iter(held.items()))
@@ -191,12 +190,12 @@ class _Concatenation:
                         f"variable {variable!r} has other dimensions", first_era, era,
                         first.dims, other.dims,
                     )  # fmt: skip
-                for key in DECODING:
-                    if not equal(first.attrs.get(key), other.attrs.get(key)):
-                        self._refuse(
-                            f"attribute {key} of variable {variable!r} differs", first_era, era,
-                            first.attrs.get(key), other.attrs.get(key),
-                        )  # fmt: skip
+                mine, theirs = _said(first), _said(other)
+                for key in (key for key in mine if not equal(mine[key], theirs[key])):
+                    self._refuse(
+                        f"{key} of variable {variable!r} differs", first_era, era,
+                        mine[key], theirs[key],
+                    )  # fmt: skip
         self._check_projections()
         lengths: dict[object, tuple[int, int]] = {}
         for era, dataset in enumerate(self._datasets):
@@ -344,6 +343,16 @@ class _Concatenation:
 def _mapping_of(encoding: Mapping[Any, Any]) -> dict[str, Any]:
     """Return what an encoding says of the grid: xarray moves it there on request."""
     return {"grid_mapping": encoding["grid_mapping"]} if "grid_mapping" in encoding else {}
+
+
+def _said(variable: Variable) -> dict[str, Any]:
+    """Return what decides the meaning of values that were decoded."""
+    from icevirt.archive.schema import DECODING, MEMBERS
+
+    metadata = getattr(variable.encoding.get("dtype"), "metadata", None) or {}
+    return {MEMBERS: metadata.get("enum")} | {
+        f"attribute {key}": variable.attrs.get(key) for key in DECODING
+    }
 
 
 def _step(dataset: Dataset) -> Dataset:

@@ -15,9 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.model.attributes import Attributes, restore
+from icevirt.model.enumerations import ENUMERATION, FLAGS
 
 PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 """Attributes by which one and the same value is stored as another number (CF 8.1, NUG)."""
+
+
+OWN = (*PACKING, *FLAGS, ENUMERATION)
+"""What an array says of its own numbers, whatever files say of theirs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from icevirt.planning.axes.gaps import Gap, steps_of_label
 from icevirt.planning.axes.placement import AxisPlacement, Placement
 from icevirt.planning.axes.regular_axes import AxisSteps, without_spacing
 from icevirt.planning.combine import shares
-from icevirt.planning.combine.cf_packing import PACKING
+from icevirt.planning.combine.cf_packing import OWN, PACKING
 from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.rounding import fixes_of
@@ -203,7 +203,7 @@ def _as_stored(schema: ArraySchema, target: ArraySchema, member: CombinedVariabl
     """Return the schema of a hybrid array: encoded like ``target``, described by its attributes."""
     if target.decode_signature(stored=False) != member.schema.decode_signature(stored=False):
         if not member.as_floats:  # times that files count differently
-            names = ("units", "calendar", *PACKING)
+            names = ("units", "calendar", *OWN)
             kept = schema.attributes.without(*names)
             return replace(target, attributes=kept | target.attributes.only(*names))
     elif not member.as_floats:
@@ -375,7 +375,7 @@ def _with_attributes(
     )
     if not member.alike.all():
         # what decodes values is that of the array's own packing
-        combined = combined.without(*PACKING) | member.schema.attributes.only(*PACKING)
+        combined = combined.without(*OWN) | member.schema.attributes.only(*OWN)
     return replace(member.schema, attributes=combined)
 
 

@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
-from icevirt.archive.schema import ArraySchema, differences
+from icevirt.archive.schema import MEMBERS, ArraySchema, differences
 from icevirt.errors import CombineError, Fix
 from icevirt.model.attributes import restore
+from icevirt.model.enumerations import members_of
 from icevirt.planning.combine.cf_packing import packing_of, same_packing
+from icevirt.planning.combine.renumbering import can_renumber
 from icevirt.planning.partial.storage_cost import NUMBERS, signature
 from icevirt.planning.remedies import drop_fixes, fix
 from icevirt.planning.times.units import units_of, why_unread
@@ -152,7 +154,8 @@ def _of_fact(schema: ArraySchema, name: str, pair: tuple[Any, Any]) -> str:
         case "fill value":
             return f"fill value {schema.fill_value}"
         case _:
-            return _attribute(schema, name.removeprefix(_ATTRIBUTE))
+            is_named = name == MEMBERS
+            return _members(schema) if is_named else _attribute(schema, name[len(_ATTRIBUTE) :])
 
 
 def _attribute(schema: ArraySchema, name: str) -> str:
@@ -163,6 +166,18 @@ def _attribute(schema: ArraySchema, name: str) -> str:
     value: Any = kept[name] if dtype is None else restore(kept, {name: dtype})[name]
     shown = value if isinstance(value, str) else " ".join(map(str, np.atleast_1d(value)))
     return f"{name} {shown}"
+
+
+def _members(schema: ArraySchema) -> str:
+    """Return what the numbers of a variable are called, those of a field behind its name."""
+
+    def told(named: Any) -> str:
+        if "fields" in named:
+            return "; ".join(f"{field}: {told(each)}" for field, each in named["fields"].items())
+        return ", ".join(f"{name}={number}" for name, number in named["enum"].items())
+
+    named = members_of(schema.attributes)
+    return "no members" if named is None else f"members {told(named)}"
 
 
 def _codecs(schema: ArraySchema, *, with_order: bool) -> list[str]:
@@ -199,7 +214,7 @@ def holds(target: ArraySchema, source: ArraySchema) -> bool:
     """
     mine, theirs = packing_of(target.attributes), packing_of(source.attributes)
     scaling, other = ({k: v for k, v in p.items() if k not in _MISSING} for p in (mine, theirs))
-    if not same_packing(scaling, other):
+    if not same_packing(scaling, other) or not _names_all(target, source):
         return False
     if not _are_numbers(target, source):
         return target.data_type == source.data_type
@@ -211,6 +226,15 @@ def holds(target: ArraySchema, source: ArraySchema) -> bool:
         return True
     exact = not (of.kind in "iu" and into.kind == "f" and of.itemsize > 4)
     return not scaling and exact and np.can_cast(of, into, "safe")
+
+
+def _names_all(target: ArraySchema, source: ArraySchema) -> bool:
+    """Say whether an enumeration has all members of another one, by whatever number."""
+    mine, theirs = (members_of(each.attributes) for each in (target, source))
+    if not can_renumber(mine, theirs):
+        return mine == theirs
+    names: list[set[str]] = [{*each["enum"]} for each in (mine, theirs)]  # type: ignore[index,call-overload,misc]
+    return names[0] >= names[1]
 
 
 def other_missing(target: ArraySchema, source: ArraySchema) -> bool:

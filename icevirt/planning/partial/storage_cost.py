@@ -20,10 +20,11 @@ from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.plan import PlannedArray
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.scanned import dump
-from icevirt.archive.schema import ArraySchema, differences
+from icevirt.archive.schema import MEMBERS, ArraySchema, differences
 from icevirt.errors import CombineError
 from icevirt.planning.combine.cf_packing import PACKING, packing_of
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
+from icevirt.planning.combine.renumbering import can_renumber
 from icevirt.planning.remedies import choose, leave_out
 from icevirt.planning.schedule.manifest_units import window_of
 
@@ -36,7 +37,7 @@ NUMBERS = frozenset(
 """Data types whose values can be stored anew."""
 
 _STORAGE = frozenset(("chunk shape", "codecs", "fill value"))
-_PACKED = frozenset(("data type", *(f"attribute {name}" for name in PACKING)))
+_PACKED = frozenset(("data type", MEMBERS, *(f"attribute {name}" for name in PACKING)))
 WINDOW_BYTES = 256 << 20
 """Values that are stored with one manifest, on average: the work of one task."""
 
@@ -55,6 +56,8 @@ def permits(
         if [*one[:axis], *one[axis + 1 :]] == [*other[:axis], *other[axis + 1 :]]:
             return True
     allowed = options.on_mismatch == "native" or options.as_floats(path)
+    if MEMBERS in unlike:
+        allowed = not options.as_floats(path) and allowed and can_renumber(*unlike[MEMBERS])
     return allowed and bool(axes) and set(unlike) <= _STORAGE | _PACKED
 
 

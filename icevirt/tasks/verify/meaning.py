@@ -11,11 +11,13 @@ from icevirt.access.store.arrays import open_array
 from icevirt.access.xarray.attributes import shown
 from icevirt.archive.scanned import ScannedArray
 from icevirt.model import paths
-from icevirt.model.attributes import Attributes
+from icevirt.model.attributes import Attributes, recorded_replacements
+from icevirt.model.enumerations import members_of
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode
 from icevirt.planning.combine.cf_packing import decoded, packing_in, packing_of, same_packing
 from icevirt.planning.combine.hints import covered_by
+from icevirt.planning.combine.renumbering import NoMemberError, renumbered
 from icevirt.planning.combine.tolerance import difference_of
 from icevirt.planning.edits.corrections import COUNTING
 from icevirt.planning.edits.renames import with_attributes
@@ -74,7 +76,8 @@ class Meaning:
     def recoded(
         self, theirs: np.ndarray[Any, Any], variable: str, own_path: str
     ) -> np.ndarray[Any, Any]:
-        """Count times as the dataset does, where the file counts them in another way."""
+        """Count times and name members as the dataset does, where the file does it otherwise."""
+        theirs = self._by_name(theirs, variable, own_path)
         arrays, root = (
             self._variables.arrays,
             own_path.removesuffix(self._variables.called(variable)),
@@ -96,6 +99,19 @@ class Meaning:
         try:
             return recoded(theirs, source, target, dtype=dtype, missing=missing, fill=fill)
         except InexactError:
+            return theirs  # and so they differ
+
+    def _by_name(
+        self, theirs: np.ndarray[Any, Any], variable: str, own_path: str
+    ) -> np.ndarray[Any, Any]:
+        own = next((each for each in self._variables.arrays if each.path == variable), None)
+        if own is None or members_of(own.attributes) is None:
+            return theirs
+        document = document_of(self._session.array(own_path))
+        held = Attributes(replaced=recorded_replacements(document))
+        try:
+            return renumbered(theirs, own.attributes, held)
+        except NoMemberError:
             return theirs  # and so they differ
 
     def _meant(self, array: ScannedArray) -> Attributes:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import h5py
-from h5py import h5g, h5o
+from h5py import h5g, h5l, h5o, h5t
 
 from icevirt.archive.scanned import ScannedFile, ScannedGroup
 from icevirt.archive.shares import Weight
@@ -198,7 +199,7 @@ def _described(
         if is_scale(attributes[found]):
             dimensions.add_scale(found, attributes[found])
     dimensions.check_distinct(context.source.file.url)
-    elements = _elements(walk.datasets, context)
+    elements = _with_type_names(_elements(walk.datasets, context), walk)
     axes = _axes(walk, elements, attributes, dimensions, context)
     context.equal = (
         _equal(walk, attributes, axes, context)
@@ -286,6 +287,33 @@ def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundD
             variables=impossible,
         )
     return elements
+
+
+def _with_type_names(
+    elements: dict[FoundDataset, Element], walk: Walk
+) -> dict[FoundDataset, Element]:
+    """Return types with the names that netCDF shows for enumerations: of a stored type like it."""
+    found = {
+        each for each, one in elements.items() if one.named is not None and not one.dtype.names
+    }
+    stored = [(name, tid) for group in walk.groups if found for name, tid in _types_in(group)]
+    made = dict(elements)
+    for each in found if stored else ():
+        tid, said = each.dsid.get_type(), elements[each].named or {}
+        name = next((name for name, one in stored if one == tid), None)
+        if name is not None:
+            made[each] = replace(elements[each], named={**said, "enum_name": name})
+    return made
+
+
+def _types_in(group: FoundGroup) -> Iterator[tuple[str, Any]]:
+    """Yield the types that are stored in a group, with their names."""
+    names: list[bytes] = []
+    group.gid.links.iterate(names.append)
+    for name in names:
+        is_hard = group.gid.links.get_info(name).type == h5l.TYPE_HARD
+        if is_hard and h5g.get_objinfo(group.gid, name).type == h5g.TYPE:
+            yield name.decode("utf-8", "replace"), h5t.open(group.gid, name)
 
 
 def _element(found: FoundDataset) -> Element:

@@ -16,6 +16,7 @@ from icevirt.archive.scanned import ScannedArray
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
+from icevirt.model.enumerations import with_enumeration
 from icevirt.model.json import JSON
 from icevirt_scanners.cf import default_fill
 from icevirt_scanners.hdf5.files import FileContext, Handle, beside, check_elsewhere
@@ -185,7 +186,9 @@ def variable_of(
         elsewhere=stored.elsewhere,
         fill=np.array(default_fill(element.dtype), element.dtype) if unfilled else stored.fill,
         unfilled=unfilled,
-        attributes=attributes.fitted(element.dtype, warn),
+        attributes=with_enumeration(
+            attributes.fitted(element.dtype, warn), element.named, element.dtype
+        ),
     )
 
 

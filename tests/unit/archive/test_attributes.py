@@ -76,9 +76,18 @@ def test_big_endian_numbers_lose_only_their_order():
 
 
 def test_text_and_plain_values_pass_through():
-    found = {"a": "grüße", "b": ["x", "y"], "c": b"raw", "d": 3, "e": 1 + 2j, "f": None}
+    found = {"a": "grüße", "b": ["x", "y"], "c": b"raw", "d": 3, "f": None}
     shown = through_json(Attributes.of(found))
-    assert shown == {"a": "grüße", "b": ["x", "y"], "c": "raw", "d": 3, "e": "(1+2j)", "f": None}
+    assert shown == {"a": "grüße", "b": ["x", "y"], "c": "raw", "d": 3, "f": None}
+
+
+def test_python_numbers_that_json_lacks_keep_their_value():
+    found = {"e": 1 + 2j, "nan": float("nan"), "list": [1, float("inf")], "plain": [1.5, 2]}
+    shown = through_json(Attributes.of(found))
+    assert shown["e"] == 1 + 2j
+    assert np.isnan(shown["nan"])
+    assert shown["list"].tolist() == [1, float("inf")]
+    assert shown["plain"] == [1.5, 2]
 
 
 def test_text_that_looks_like_a_number_is_not_one():

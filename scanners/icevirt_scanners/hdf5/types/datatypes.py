@@ -7,7 +7,7 @@ express raise `NoDataTypeError`: references, variable-length numbers, times.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -45,6 +45,7 @@ class Element:
     not_plain: str = ""  # why the file's bytes cannot be referenced; "" when they can
     read_as: np.dtype[Any] | None = None  # what is read into, where that is not ``dtype``
     note: str = ""  # what the data type does not say
+    named: Mapping[str, JSON] | None = None  # what numbers are called: see `with_enumeration`
     memory: Any = None  # h5py TypeID of that, where numpy's dtype does not say it
 
     @property
@@ -169,8 +170,13 @@ def _enum(tid: Any) -> Element:
         base,
         read_as=dtype,
         memory=tid,
-        note=f"an enumeration: {', '.join(f'{k}={v}' for k, v in members.items())}",
+        note=f"an enumeration: {_listed(members)}",
+        named={"enum": members},
     )
+
+
+def _listed(members: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={number}" for name, number in members.items())
 
 
 def _compound(tid: Any) -> Element:
@@ -181,6 +187,8 @@ def _compound(tid: Any) -> Element:
     if dtype.kind == "c":
         return _complex(tid, dtype)
     fields: list[dict[str, JSON]] = []
+    names: dict[str, JSON] = {}  # of numbers, by field
+    notes = []
     packed: list[tuple[str, np.dtype[Any]]] = []
     plain, at = True, 0
     for number in range(tid.get_nmembers()):
@@ -191,6 +199,9 @@ def _compound(tid: Any) -> Element:
         plain = plain and not member.not_plain and not member.big_endian
         plain = plain and tid.get_member_offset(number) == at
         at += member.dtype.itemsize
+        if member.named is not None:
+            names[name] = {key: part for key, part in member.named.items() if key != "enum_name"}
+            notes.append(f"{name}: {member.note}")
         fields.append({"name": name, "data_type": member.data_type})
         packed.append((name, member.dtype))
     return Element(
@@ -198,6 +209,8 @@ def _compound(tid: Any) -> Element:
         data_type={"name": "struct", "configuration": {"fields": fields}},
         not_plain="" if plain and at == tid.get_size() else "a compound with gaps or mixed order",
         read_as=dtype,
+        note="; ".join(notes),
+        named={"fields": names} if names else None,
     )
 
 

@@ -16,7 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from icevirt.connect.urls import local_path
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
-from icevirt.model.chunks import FARTHEST, ChunkTable, ChunkType, Locations
+from icevirt.model.chunks import (
+    END_SECOND,
+    FARTHEST,
+    FIRST_SECOND,
+    ChunkTable,
+    ChunkType,
+    Locations,
+)
 from icevirt.model.distinct_strings import surely_differ
 from icevirt.model.strings import Strings
 from icevirt.versioning import chunk_tables
@@ -192,9 +199,13 @@ def recorded(checksum: ChecksumLike) -> tuple[str, int]:
             return checksum, 0
         case datetime():
             seconds = -((_EPOCH - checksum.astimezone()) // timedelta(seconds=1))
-            if not 0 < seconds < 1 << 32:
-                raise InvalidInputError("this modification time cannot be stored", time=checksum)
-            return "", seconds
+            if not 0 <= seconds < END_SECOND:
+                raise InvalidInputError(
+                    "this modification time cannot be stored",
+                    do="References hold whole seconds from 1970 to 2106.",
+                    time=checksum,
+                )
+            return "", max(seconds, FIRST_SECOND)
 
 
 def _bytes(name: str, numbers: ArrayLike) -> NDArray[np.uint64]:

@@ -7,6 +7,7 @@ and every array carries a chunk table that a zarr reader decodes to exactly what
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
@@ -33,6 +34,14 @@ class SourceFile:
     size: int  # bytes
     etag: str = ""  # "" where the storage has none, and for local files
     last_modified: int = 0  # nanoseconds since 1970; 0 unknown
+
+    @classmethod
+    def of_status(cls, url: str, status: os.stat_result) -> SourceFile:
+        """Return a file of this machine. One of 1970 or before is of a nanosecond after that.
+
+        Images and packages that are made reproducibly have such files.
+        """
+        return cls(url=url, size=status.st_size, last_modified=max(status.st_mtime_ns, 1))
 
     @property
     def last_modified_seconds(self) -> int:

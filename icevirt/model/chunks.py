@@ -26,6 +26,11 @@ FARTHEST = 1 << 62
 _FEW = 64  # rows that Python compares faster than numpy
 
 
+FIRST_SECOND, END_SECOND = 1, 1 << 32
+"""Between which times of modification in references lie, in seconds since 1970: the file is not
+newer. 0 says that no time is known, so that a file of that very second, or before, has 1."""
+
+
 class ChunkType(IntEnum):
     """The storage kind of a chunk; names and numbers are icechunk's."""
 

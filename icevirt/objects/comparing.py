@@ -9,6 +9,7 @@ from concurrent.futures import Future
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.archive.scanned import SourceFile
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import IcevirtError, StorageError
 from icevirt.objects import answers, fetch, remote
@@ -139,9 +140,8 @@ def _local(grant: LocalGrant, checksum: Checksum) -> Looked | IcevirtError:
         return answers.gone(grant.url)
     except OSError as error:
         return answers.unreadable_file(grant.url, reason=error.strerror)
-    seconds = -(-stat.st_mtime_ns // 1_000_000_000)
-    change = fetch.changed(grant, checksum, stat)
-    return Looked(size, Checksum(last_modified=max(seconds, 0)), change)
+    seconds = SourceFile.of_status(grant.url, stat).last_modified_seconds
+    return Looked(size, Checksum(last_modified=seconds), fetch.changed(grant, checksum, stat))
 
 
 def _remote(copy: Copy) -> Looked | IcevirtError:

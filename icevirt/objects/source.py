@@ -6,10 +6,10 @@ import os
 import stat
 import weakref
 
-from icevirt.archive.scanned import SourceFile
 from icevirt.connect import urls
 from icevirt.connect.spelling import is_url, spelled
 from icevirt.errors import NotFoundError, ScanError, StaleReferenceError, StorageError
+from icevirt.objects.local_file import local_file
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.remote_source import RemoteSource
 
@@ -32,9 +32,7 @@ class LocalSource(OpenedSource):
         self._close = weakref.finalize(self, os.close, self._descriptor)
         self._status = os.fstat(self._descriptor)
         self._begin: bytes | None = None
-        self.file = SourceFile(
-            url=url, size=self._status.st_size, last_modified=max(self._status.st_mtime_ns, 0)
-        )
+        self.file = local_file(url, self._path, self._status)
 
     @property
     def local_path(self) -> str:

@@ -30,6 +30,7 @@ from icevirt.errors import (
 )
 from icevirt.model.chunks import Locations
 from icevirt.model.strings import Strings
+from icevirt.objects.local_file import local_file
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.remote_source import RemoteSource
 from icevirt.objects.source import LocalSource
@@ -200,7 +201,7 @@ class Elsewhere:
                 target=name,
                 cause=cause,
             )
-        return SourceFile(url=url, size=facts.st_size, last_modified=max(facts.st_mtime_ns, 0))
+        return local_file(url, local_path(url), facts)
 
     def _check(self, url: str, name: str) -> None:
         if any(url.startswith(prefix) for prefix in self._prefixes):

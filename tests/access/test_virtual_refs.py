@@ -149,6 +149,7 @@ def test_times_are_rounded_up_to_seconds_of_utc():
     assert recorded(later) == ("", int(whole.timestamp()) + 1)
     assert recorded(later.astimezone(timezone(timedelta(hours=5)))) == recorded(later)
     assert recorded(datetime(2024, 5, 6)) == ("", math.ceil(datetime(2024, 5, 6).timestamp()))  # noqa: DTZ001
+    assert recorded(datetime(1970, 1, 1, tzinfo=UTC)) == ("", 1)  # 0 is a time that is not known
     assert recorded("abc") == ("abc", 0)
     assert recorded(None) == ("", 0)
 

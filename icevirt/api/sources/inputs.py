@@ -201,7 +201,7 @@ def _looked_at(name: str, row: Row) -> tuple[SourceFile, ...]:
     except IcevirtError as error:
         error.facts |= {"list": name, "line": row.line}
         raise
-    says_something = row.size is not None or row.etag or row.last_modified
+    says_something = (row.size, row.last_modified) != (None, None) or row.etag
     if says_something and len(files) != 1:
         raise bad_row(
             "a list of sources gives size or checksum for an entry that is not a single file",
@@ -226,8 +226,9 @@ def _differences(row: Row, file: SourceFile) -> Iterator[tuple[str, Any, Any]]:
         yield "size", row.size, file.size
     if row.etag and file.etag and opaque(row.etag) != opaque(file.etag):
         yield "etag", row.etag, file.etag
-    if row.last_modified and row.last_modified // _SECOND != file.last_modified // _SECOND:
-        yield "last_modified", row.last_modified // _SECOND, file.last_modified // _SECOND
+    listed = row.last_modified
+    if listed is not None and listed // _SECOND != file.last_modified // _SECOND:
+        yield "last_modified", listed // _SECOND, file.last_modified // _SECOND
 
 
 class PackedRows:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import shlex
 import stat
 from collections.abc import Iterable
 from itertools import islice, takewhile
@@ -15,6 +14,7 @@ from icevirt.connect.spelling import is_url, spelled
 from icevirt.connect.urls import as_local_path, file_url
 from icevirt.errors import InvalidInputError, NotFoundError, NothingListedError, StorageError
 from icevirt.objects.answers import change
+from icevirt.objects.local_file import local_file
 from icevirt.objects.source import metadata_of
 from icevirt.objects.source_lists.globs import files_below, files_matching, is_pattern, natural
 from icevirt.objects.source_lists.remote_listing import changed_remotely, remote_files
@@ -200,16 +200,7 @@ def _stat(path: str) -> os.stat_result:
 def _file(path: str, facts: os.stat_result) -> SourceFile:
     if not stat.S_ISREG(facts.st_mode):
         raise InvalidInputError("a source is not a regular file", do="Leave it out.", path=path)
-    file = SourceFile(url=file_url(path), size=facts.st_size, last_modified=facts.st_mtime_ns)
-    if not 0 < file.last_modified_seconds < 1 << 32:
-        raise InvalidInputError(
-            "the modification time of a source cannot be stored (only 1970 to 2105 can), so "
-            "changes of the file would go unnoticed",
-            do=f"Set it to now: touch {shlex.quote(path)}",
-            path=path,
-            seconds_since_1970=facts.st_mtime_ns // 1_000_000_000,
-        )
-    return file
+    return local_file(file_url(path), path, facts)
 
 
 def changed_since(files: Iterable[SourceFile]) -> dict[str, str]:
@@ -229,4 +220,4 @@ def _now(url: str) -> SourceFile | None:
         facts = os.stat(as_local_path(url))
     except OSError:
         return None
-    return SourceFile(url=url, size=facts.st_size, last_modified=facts.st_mtime_ns)
+    return SourceFile.of_status(url, facts)

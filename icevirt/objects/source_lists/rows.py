@@ -12,12 +12,12 @@ from urllib.parse import urljoin
 from icevirt.connect.spelling import is_url, spelled
 from icevirt.connect.urls import as_local_path, file_url
 from icevirt.errors import InvalidInputError
+from icevirt.model.chunks import END_SECOND
 
 URL = ("url", "path", "href")
 """Names of the column with the path or URL of the file; the first that is there counts."""
 MODIFIED = ("last_modified", "mtime")
 _SECOND = 1_000_000_000
-_END = 1 << 32  # seconds since 1970: what a reference can carry
 _DO = "Correct the list."
 _TYPES = ("netcdf", "hdf", "x-hdf5")
 """What the media types of NetCDF and HDF5 files have in their names."""
@@ -118,8 +118,8 @@ def _time(given: Any, name: str, line: int) -> int:
     try:
         nanoseconds = _nanoseconds(given)
     except (ValueError, TypeError, InvalidOperation, OverflowError):
-        nanoseconds = 0
-    if not 0 < nanoseconds < _END * _SECOND:
+        nanoseconds = -1
+    if not 0 <= nanoseconds < END_SECOND * _SECOND:
         raise bad_row(
             "a time in a list of sources is neither seconds since 1970 nor an ISO 8601 date",
             name,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from icevirt.access.virtual_refs import check_local
 from icevirt.errors import InvalidInputError
-from icevirt.model.chunks import FARTHEST
+from icevirt.model.chunks import END_SECOND, FARTHEST, FIRST_SECOND
 from icevirt.model.config.containers import first_uncovered
 from icevirt.model.strings import Strings
 from icevirt.tasks.references.targets import COLUMNS, TargetArray
@@ -27,7 +27,6 @@ AT_ONCE = 500_000
 """Rows that are gathered before they are sorted into blocks."""
 
 pc: Any = pyarrow.compute  # whose stubs know too few kinds of arrays
-_SECONDS = 1 << 32  # since 1970: what a reference can carry
 _SHOWN = 10  # arrays and containers in a message
 
 
@@ -153,11 +152,11 @@ class _Checked:
         micros = given.cast(pa.timestamp("us", given.type.tz)).view(pa.int64()).fill_null(0)
         seconds = -(-micros.to_numpy() // 1_000_000)
         self._refuse(
-            ~missing & ((seconds <= 0) | (seconds >= _SECONDS)),
+            ~missing & ((seconds < 0) | (seconds >= END_SECOND)),
             "the time of modification of a reference cannot be stored",
             do="References hold whole seconds from 1970 to 2106.",
         )
-        return np.asarray(seconds.astype(np.uint32))
+        return np.where(missing, 0, np.maximum(seconds, FIRST_SECOND)).astype(np.uint32)
 
     def index(self, rows: NDArray[np.int64], target: TargetArray) -> NDArray[np.uint32]:
         """Return the chunks of some rows, shape (k, ndim), which lie in the array's grid."""

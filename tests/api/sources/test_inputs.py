@@ -10,13 +10,15 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
 import icevirt
-from builds.support import write_day, write_days
+from builds.support import opened_by_both, write_day, write_days
 from icevirt.api.sources.inputs import Inputs
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import IcevirtError, InvalidInputError, NotFoundError
@@ -238,6 +240,44 @@ def test_a_damaged_inventory_in_orc_is_reported_with_its_file(cut, tmp_path):
     manifest.write_text(json.dumps(output))
     with pytest.raises(InvalidInputError, match=r"1\.orc"):
         Inputs(f"@{manifest}")
+
+
+def write_parts(folder):
+    """Write two files whose values are too many to be copied, and one that refers to both."""
+    folder.mkdir()
+    layout = h5py.VirtualLayout((2, 4000), "f8")
+    for part in range(2):
+        with h5py.File(folder / f"part{part}.h5", "w") as file:
+            file["v"] = np.arange(4000.0)[None] + part
+        layout[part] = h5py.VirtualSource(f"part{part}.h5", "v", (1, 4000))[0]
+    with h5py.File(folder / "all.h5", "w") as file:
+        file.create_virtual_dataset("v", layout)
+    return sorted(map(str, folder.iterdir()))
+
+
+@pytest.mark.parametrize("seconds", [0, -5, 0.5], ids=["1970", "before 1970", "within a second"])
+@pytest.mark.parametrize("way", ["files", "list", "virtual dataset"])
+def test_files_of_the_first_second_of_1970_are_built_and_their_changes_are_noticed(
+    seconds, way, tmp_path, in_process
+):
+    """Images and read-only media have such files; nobody can touch them there."""
+    whole, *parts = write_parts(tmp_path / "in")
+    for each in (whole, *parts):
+        os.utime(each, (seconds, seconds))
+    sources = [whole] if way == "virtual dataset" else parts
+    if way == "list" and seconds >= 0:
+        sources = [f"@{table(parts, tmp_path / 'list')}"]
+    dim = None if way == "virtual dataset" else "phony_dim_0"
+    repo = tmp_path / "repo"
+    report = icevirt.build(
+        sources, repo, concat_dim=dim, combine_options={"combine": "nested"} if dim else {}
+    )
+    held = opened_by_both(repo, report)
+    np.testing.assert_array_equal(held["v"], np.arange(4000.0) + np.array([[0], [1]]))
+    for each in parts:
+        os.utime(each)
+    with report.open() as dataset, pytest.raises(icevirt.errors.StaleReferenceError):
+        dataset.load()
 
 
 BAD = {

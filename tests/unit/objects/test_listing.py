@@ -10,7 +10,7 @@ import pytest
 from icevirt.connect.urls import file_url, local_path
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
 from icevirt.objects.source_lists.globs import natural
-from icevirt.objects.source_lists.listing import list_sources
+from icevirt.objects.source_lists.listing import changed_since, list_sources
 from icevirt.objects.source_lists.remote_listing import name_before
 
 
@@ -177,7 +177,7 @@ def test_a_pipe_is_refused(tmp_path):
     assert caught.value.do
 
 
-@pytest.mark.parametrize("seconds", [-5, 0, 1 << 32, (1 << 32) - 0.5])
+@pytest.mark.parametrize("seconds", [1 << 32, (1 << 32) - 0.5])
 def test_a_time_that_no_reference_can_carry_is_refused(tmp_path, seconds):
     """The message holds the command that helps."""
     path = made(tmp_path, "a b.nc") / "a b.nc"
@@ -189,11 +189,15 @@ def test_a_time_that_no_reference_can_carry_is_refused(tmp_path, seconds):
     assert len(list_sources(path)) == 1
 
 
-@pytest.mark.parametrize("seconds", [0.5, (1 << 32) - 1])
+@pytest.mark.parametrize("seconds", [-5, 0, 0.5, (1 << 32) - 1])
 def test_the_first_and_last_times_are_taken(tmp_path, seconds):
     path = made(tmp_path, "a.nc") / "a.nc"
     os.utime(path, (seconds, seconds))
-    assert 1 <= list_sources(path)[0].last_modified_seconds < 1 << 32
+    (file,) = list_sources(path)
+    assert 1 <= file.last_modified_seconds < 1 << 32
+    assert changed_since([file]) == {}
+    os.utime(path, (1_000_000_000, 1_000_000_000))
+    assert list(changed_since([file])) == [file.url]
 
 
 def test_relative_paths_and_home_are_understood(tmp_path, monkeypatch):

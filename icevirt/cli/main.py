@@ -31,7 +31,7 @@ from icevirt.cli.output import (
 from icevirt.cli.process import prepare
 from icevirt.cli.repository_access import with_storage
 from icevirt.cli.statuses import BUG, status_of
-from icevirt.errors import IcevirtError
+from icevirt.errors import IcevirtError, refuse_missing
 from icevirt.escaping import escape_lines
 from icevirt.redaction import without_secrets
 from icevirt.version import __version__
@@ -101,7 +101,7 @@ class _Program(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Read the arguments of a command and run it."""
-        with _repeating_no_secret():
+        with _repeating_no_secret(), refuse_missing("the command"):
             return super().invoke(ctx)
 
 

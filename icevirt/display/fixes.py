@@ -81,6 +81,9 @@ def commands(fixes: Sequence[Fix], words: Sequence[str]) -> list[str]:
     base, literal = with_patterns(shown[:at]), with_patterns(shown[at:])
     made = []
     for each in fixes:
+        if each.command:
+            made.append(escape_line(each.command))
+            continue
         if "--mode" in each.flags and base[:1] != ["build"]:
             made.append(_built_again(base, each))
             continue

@@ -10,14 +10,20 @@ import sys
 from collections.abc import Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import InvalidInputError
 from icevirt.execution.executor import Executor
 from icevirt.execution.local_executors import InProcessExecutor, ProcessExecutor, usable_cores
 from icevirt.execution.spark_executor import SparkExecutor
-from icevirt.execution.spark_session import is_submitted, local_session, running_session, stop
+from icevirt.execution.spark_session import (
+    is_session,
+    is_submitted,
+    local_session,
+    running_session,
+    stop,
+)
 from icevirt.tasks.forkserver import server
 
 if TYPE_CHECKING:
@@ -77,8 +83,8 @@ def executor_of(choice: ExecutorChoice = None, *, work: int | None = None) -> It
     if isinstance(choice, Executor):
         yield choice
         return
-    if not isinstance(choice, str | None) and hasattr(choice, "createDataFrame"):
-        yield SparkExecutor(choice)  # by what it can do: Spark Connect has another class
+    if is_session(choice):
+        yield SparkExecutor(cast("SparkSession", choice))
         return
     if not isinstance(choice, str | None) or choice not in (None, *_WORDS):
         raise InvalidInputError(

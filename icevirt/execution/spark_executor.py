@@ -26,7 +26,7 @@ from icevirt.execution.installation import Batches, guarded
 from icevirt.execution.job_labels import current, described
 from icevirt.execution.spark_failures import explained, host_of_failure, is_stopped
 from icevirt.execution.spark_jobs import collected
-from icevirt.execution.spark_session import errors_of_spark, words_of
+from icevirt.execution.spark_session import check_session, errors_of_spark, words_of
 from icevirt.execution.task_transport import packed, unpacked
 from icevirt.storage.protocol import Storage
 
@@ -125,6 +125,9 @@ class SparkExecutor:
     Args:
         session: The session, of this process or of Spark Connect.
         ending: Called with the session when the executor is closed.
+
+    Raises:
+        InvalidInputError: It is no session.
     """
 
     name = "spark"
@@ -134,6 +137,7 @@ class SparkExecutor:
     def __init__(
         self, session: SparkSession, *, ending: Callable[[SparkSession], None] | None = None
     ) -> None:
+        check_session(session)
         self.session, self._ending = session, ending
         self.reached: set[str] = set()  # URLs of storages that executors were seen to share
 

@@ -73,6 +73,27 @@ def is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ
 
 
+def is_session(given: object) -> bool:
+    """Say whether a value is a Spark session, by what it can do: Connect has another class."""
+    return not isinstance(given, str) and hasattr(given, "createDataFrame")
+
+
+def check_session(given: object) -> None:
+    """Check that a caller passed a Spark session.
+
+    Raises:
+        InvalidInputError: It is something else, like the None of a session that is not there.
+    """
+    if is_session(given):
+        return
+    raise InvalidInputError(
+        "this is no Spark session",
+        do="Pass SparkSession.builder.getOrCreate(). SparkSession.getActiveSession() is None where"
+        " no session was made in this thread.",
+        spark=None if given is None else type(given).__name__,
+    )
+
+
 def running_session() -> SparkSession | None:
     """Return the session of this process, None if there is none; under spark-submit, make it.
 

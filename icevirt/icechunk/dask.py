@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import dask
-import dask.array
-
 from icevirt.access.dask_arrays import computing_meta, merge_by_tree
+from icevirt.errors import refuse_missing
 from icevirt.icechunk.distributed import extract_session, merge_sessions
 from icevirt.icechunk.session import ForkSession
+
+with refuse_missing("icevirt.icechunk.dask"):
+    import dask
+    import dask.array
 
 _compute: Callable[..., Any] = dask.compute  # type: ignore[attr-defined] # not in its __all__
 

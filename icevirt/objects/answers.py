@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 type Body = bytes | memoryview
 
 GONE = "it is gone"
-RESCAN = "Run `icevirt build` again, so that it refers to the files as they are now."
+UPDATE = (
+    "Bring the dataset up to date: icevirt.update(repo) (icevirt update REPO). References that no"
+    " build made have to be written again by what wrote them."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ def stale(url: str, recorded: object, found: object) -> StaleReferenceError:
     """Return the error of an object that is no longer what was scanned."""
     return StaleReferenceError(
         "a source file changed after it was scanned",
-        do=f"{RESCAN} To read it as it is, open with on_stale='warn'.",
+        do=f"{UPDATE} To read the file as it is, open with on_stale='warn'.",
         location=url,
         recorded=recorded,
         found=found,
@@ -122,7 +125,8 @@ def gone(url: str, *, reason: str = "") -> ObjectNotFoundError:
     return ObjectNotFoundError(
         "the source file of a virtual chunk does not exist",
         do=f"If the archive moved, run `icevirt relocate REPO {quote(folder)} NEW_PREFIX`."
-        f" Otherwise restore the file, or leave it out. {RESCAN}",
+        " Otherwise restore the file, or let its steps be missing values:"
+        ' icevirt.update(repo, vanished="missing") (icevirt update REPO --vanished missing).',
         location=url,
         **facts,
     )
@@ -132,7 +136,7 @@ def too_short(url: str, *, offset: int, expected: int, available: int) -> Storag
     """Return the error of an object that ends before a chunk does."""
     return StorageError(
         "the source file of a virtual chunk ends too early",
-        do=RESCAN,
+        do=UPDATE,
         location=url,
         expected=expected,
         available=available,
@@ -201,7 +205,8 @@ def _unverifiable(url: str, recorded: object, found: object) -> StorageError:
     return StorageError(
         "the server no longer sends what the scan recorded about a source file, so it cannot be "
         "verified",
-        do="Build again from this server, or open with on_stale='warn'.",
+        do='Scan its files again: icevirt.update(repo, rescan="*") (icevirt update REPO --rescan'
+        " '*'), or open with on_stale='warn'.",
         location=url,
         recorded=recorded,
         found=found,

@@ -71,6 +71,24 @@ def build_fix(
     return of_arguments(arguments, price, first=first, without=gone)
 
 
+def update_fix(repo: str, price: str, **arguments: str) -> Fix:
+    """Return a fix that updates a dataset in the place of the call that failed.
+
+    Args:
+        repo: Path or URL of the repository.
+        price: What it does, as a clause.
+        arguments: Of `icevirt.update`.
+    """
+    given = "".join(f", {name}={_python(value)}" for name, value in arguments.items())
+    flags = chain.from_iterable(_flags(name, value) for name, value in arguments.items())
+    return Fix(
+        python=f"icevirt.update({_python(repo)}{given})",
+        flags=(),
+        price=price,
+        command=" ".join(map(quote, ("icevirt", "update", repo, *flags))),
+    )
+
+
 def of_arguments(
     arguments: Mapping[str, Any], price: str, *, first: str = "", without: Sequence[str] = ()
 ) -> Fix:

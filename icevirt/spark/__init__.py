@@ -4,11 +4,14 @@ Functions need neither the JVM of a session nor its RDDs, so that Spark Connect 
 run their tasks on Spark is in `icevirt.execution`.
 """
 
-from icevirt.spark.foreach_batch import FilesAppender, foreach_batch
-from icevirt.spark.registration import register
-from icevirt.spark.shipping import Shipped, ship
-from icevirt.spark.tables import table
-from icevirt.spark.writing import WrittenReferences, write_references
+from icevirt.errors import refuse_missing
+
+with refuse_missing("icevirt.spark", extra="hdf5,spark"):
+    from icevirt.spark.foreach_batch import FilesAppender, foreach_batch
+    from icevirt.spark.registration import register
+    from icevirt.spark.shipping import Shipped, ship
+    from icevirt.spark.tables import table
+    from icevirt.spark.writing import WrittenReferences, write_references
 
 __all__ = [
     "FilesAppender",

@@ -28,8 +28,12 @@ def register(spark: SparkSession) -> None:
     Executors, and the driver of Spark Connect, import icevirt from their own installation.
 
     Raises:
+        InvalidInputError: This is no session.
         UnsupportedError: This Spark has no Python Data Source API, which came with 4.0.
     """
+    from icevirt.execution.spark_session import check_session
+
+    check_session(spark)
     sources = getattr(spark, "dataSource", None)
     if sources is None:
         raise UnsupportedError(

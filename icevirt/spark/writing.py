@@ -22,6 +22,7 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.containers import VirtualChunkContainer, prefixes_of
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef
+from icevirt.objects.source_lists.spark_frames import is_spark_frame
 from icevirt.planning.schedule.manifest_units import split_rules
 from icevirt.repo import layout
 from icevirt.repo.commits.build_commit import with_settings
@@ -119,6 +120,12 @@ def write_references(
         SparkJobError: Spark failed.
     """
     begin = time.perf_counter()
+    if not is_spark_frame(references):
+        raise InvalidInputError(
+            "the references are no data frame of Spark",
+            do="Make one: spark.createDataFrame(rows).",
+            references=type(references).__name__,
+        )
     frame = _columns(references)
     storage = storage_of(repo)
     wanted = tuple(containers)

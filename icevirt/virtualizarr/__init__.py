@@ -5,8 +5,11 @@ and its kind. `build` commits what they open, and `open_virtual_dataset` opens w
 planned or built.
 """
 
-from icevirt.virtualizarr.building import VirtualBuildReport, build, open_virtual_dataset
-from icevirt.virtualizarr.parsers import FileParser, Hdf5Parser, NetCDF3Parser
+from icevirt.errors import refuse_missing
+
+with refuse_missing("icevirt.virtualizarr", extra="hdf5,cluster,virtualizarr"):
+    from icevirt.virtualizarr.building import VirtualBuildReport, build, open_virtual_dataset
+    from icevirt.virtualizarr.parsers import FileParser, Hdf5Parser, NetCDF3Parser
 
 __all__ = [
     "FileParser",

@@ -3,12 +3,15 @@
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 
+import h5py
 import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 import icevirt
 from builds.support import (
@@ -459,3 +462,91 @@ def test_a_list_that_an_append_wrote_is_named_by_the_next_commit_too(repo, archi
     assert icevirt.update(repo).already_built
     days = [archive / f"day{day}.nc" for day in (1, 2, 3)]
     assert_same_dataset(opened(repo), expected_dataset(days, "time"))
+
+
+def write_large(path, day, add=0.0):
+    """Write a file whose values are too many to be copied into the repository."""
+    with h5py.File(path, "w") as file:
+        file["time"] = np.array([float(day)])
+        file["time"].make_scale("time")
+        file["time"].attrs["units"] = "days since 2001-01-01"
+        file["v"] = np.arange(4000.0)[None] + day + add
+        file["v"].dims[0].attach_scale(file["time"])
+
+
+def rewrite(path):
+    write_large(path, 2, add=0.5)
+    os.utime(path, (2e9, 2e9))
+
+
+def lengthen(path):
+    with open(path, "ab") as file:
+        file.write(bytes(100))
+    os.utime(path, (2e9, 2e9))
+
+
+HARMS = {
+    "rewritten": rewrite,
+    "touched": lambda path: os.utime(path, (2e9, 2e9)),
+    "longer": lengthen,
+    "gone": os.remove,
+}
+
+
+@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
+def test_the_call_that_an_error_of_reading_names_makes_the_dataset_readable(harm, tmp_path):
+    """One command keeps all data and takes the file as it is."""
+    (tmp_path / "large").mkdir()
+    files = [tmp_path / "large" / f"day{day}.nc" for day in (1, 2, 3)]
+    for day, path in enumerate(files, 1):
+        write_large(path, day)
+    repo = str(tmp_path / "repo")
+    icevirt.build(str(tmp_path / "large"), repo, concat_dim="time")
+    harm(files[1])
+    with pytest.raises(errors.StorageError) as caught, opened(repo) as dataset:
+        dataset.load()
+    assert "icevirt build" not in str(caught.value)
+    (call,) = re.findall(r"icevirt\.update\([^()]*\)", str(caught.value))
+    eval(call, {"icevirt": icevirt, "repo": repo})
+    with opened(repo) as dataset:
+        days = dataset["v"].load()
+    there = [1, 2, 3] if files[1].exists() else [1, 3]
+    for day in there:
+        with h5py.File(files[day - 1]) as file:
+            np.testing.assert_array_equal(days[day - 1], file["v"][0])
+    assert np.isnan(days[1]).all() == (len(there) == 2)
+
+
+@pytest.mark.parametrize(
+    ("group", "branch"), [("/", "main"), ("/a/b", "main"), ("/", "dev"), ("/a b", "it's")]
+)
+def test_a_build_that_is_repeated_names_the_update_first(archive, tmp_path, run, group, branch):
+    """What it names adds the file of today."""
+    repo = str(tmp_path / "a repo")
+    made = icevirt.Repository.create(repo)
+    for name in ("dev", "it's"):
+        made.create_branch(name, tip(repo))
+    options = {"concat_dim": "time", "group": group, "commit_options": {"branch": branch}}
+    icevirt.build(str(archive), repo, **options)
+    write_day(archive / "day3.nc", 3)
+    with pytest.raises(errors.AlreadyExistsError) as caught:
+        icevirt.build(str(archive), repo, **options)
+    first = caught.value.fixes[0]
+    assert str(caught.value).startswith("the group of the repository is not empty")
+    assert f"Run {first.python}: " in str(caught.value)
+    assert "icevirt.append(files, repo)" in caught.value.do
+    status, text, _ = run(*shlex.split(first.command)[1:])
+    assert (status, "1 new file" in text) == (0, True), text
+    write_day(archive / "day4.nc", 4)
+    assert eval(first.python, {"icevirt": icevirt}).files_new == 1
+
+
+def test_a_group_that_no_build_made_is_not_said_to_be_updated(archive, tmp_path):
+    repo = str(tmp_path / "repo")
+    session = icevirt.Repository.create(repo).writable_session("main")
+    zarr.create_array(session.store, name="mine", shape=(1,), dtype="f8")
+    session.commit("by hand")
+    with pytest.raises(errors.AlreadyExistsError) as caught:
+        icevirt.build(str(archive), repo, concat_dim="time")
+    assert not [each for each in caught.value.fixes if each.command]
+    assert not caught.value.do

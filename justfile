@@ -56,6 +56,10 @@ wheel:
     uv build --wheel --quiet
     uv run python .ci/reader_only.py
 
+# Try the lowest version of each package that pyproject.toml allows, on Python 3.12: scan, build, read
+lowest:
+    uv run python .ci/lowest_versions.py
+
 # Attack all readers with damaged files, zarr.json, config.yaml and containers, for an hour each
 fuzz seconds="3600":
     ICEVIRT_FUZZ_SECONDS={{seconds}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/unit/wire/test_hostile.py tests/unit/wire/test_hostile_legacy.py tests/unit/wire/test_hostile_config.py tests/access/hostile/test_hostile_documents.py tests/access/hostile/test_credentials.py
@@ -166,4 +170,4 @@ ci:
     uv run pytest
     just servers
     CI=true uv run pytest --tier=rest
-    just lint types wheel site
+    just lint types wheel lowest site

@@ -51,7 +51,7 @@ for build in (
 ):
     try:
         build()
-    except icevirt.errors.IcevirtError as error:
+    except icevirt.errors.MissingPackageError as error:
         assert "pip install" in str(error), error
     else:
         raise SystemExit("what a reader cannot do should say what to install")
@@ -70,6 +70,8 @@ def main() -> None:
         run(str(python), "-W", "error", "-c", CHECK, str(here), cwd=directory)
         run(str(here / "venv" / "bin" / "icevirt"), "--version", cwd=directory)
         run(str(here / "venv" / "bin" / "icevirt"), "explain", "combine", cwd=directory)
+        for command in ("demo", "spark-classes"):
+            refused(str(here / "venv" / "bin" / "icevirt"), command, cwd=directory)
 
 
 def make_repository(here: Path) -> None:
@@ -84,6 +86,14 @@ def make_repository(here: Path) -> None:
     session = repo.writable_session("main")
     icevirt.scan_file(here / "some.nc").write_to(session)
     session.commit("for the reader")
+
+
+def refused(*command: str, cwd: str) -> None:
+    """Run a command that a reader lacks packages for: one line names what brings them."""
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+    lines = ran.stderr.splitlines()
+    if ran.returncode == 0 or len(lines) != 1 or "pip install" not in lines[0]:
+        raise SystemExit(f"{command} should say what to install: {ran.stderr}")
 
 
 def run(*command: str, cwd: str | None = None) -> None:

@@ -111,6 +111,8 @@ def as_local_path(text: str | os.PathLike[str]) -> str:
         return text.removeprefix("file://")
     text = spelled(text)
     if not is_url(text):
+        if "\0" in text:
+            raise InvalidInputError("no path has a NUL character", do="Correct it.", path=text)
         return os.path.abspath(os.path.expanduser(text))
     if not text.startswith("file://"):
         raise InvalidInputError(

@@ -56,11 +56,13 @@ class ProgressDisplay:
         )
 
     def __enter__(self) -> Self:
-        self._bars.start()
+        if self._is_drawn:
+            self._bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+        if self._is_drawn:  # before rich 15, bars that are disabled ended with an empty line
+            self._bars.stop()
 
     def _begin(self, step: Progress) -> None:
         if (before := self._phases.get(step.phase)) is not None:

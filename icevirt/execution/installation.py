@@ -21,14 +21,14 @@ NEEDED: Mapping[str, str] = {
     "numpy": "numpy>=2.1",
     "pyarrow": "pyarrow>=18",
     "pandas": "pandas>=2.2,<3",
-    "zarr": "zarr>=3.4,<4",
+    "zarr": "zarr>=3.4.1,<4",
     "zstandard": "zstandard>=0.23",
     "msgpack": "msgpack>=1.1",
-    "fsspec": "fsspec>=2025.1",
+    "fsspec": "fsspec>=2025.2",
     "obstore": "obstore>=0.12,<0.13",
     "re2": "google-re2>=1.1.20240702",
-    "yaml": "pyyaml>=6",
-    "cftime": "cftime>=1.6",
+    "yaml": "pyyaml>=6.0.1",
+    "cftime": "cftime>=1.6.4",
     "h5py": "h5py>=3.12",
 }
 """What tasks import, and what brings it."""

@@ -38,7 +38,7 @@ from icevirt_scanners.hdf5.raw.header import (
     SHARED,
     SharedMessages,
 )
-from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, number, require
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, number
 from icevirt_scanners.hdf5.types.attributes import FoundAttributes
 from icevirt_scanners.hdf5.types.datatypes import Element
 from icevirt_scanners.hdf5.types.filters import BUILT_IN, Pipeline, filters_of_plist, pipeline_of
@@ -303,14 +303,24 @@ def _as_stored(found: FoundDataset, element: Element, context: FileContext) -> _
 
 
 def _chunk_in_header(found: FoundDataset, context: FileContext) -> tuple[int, ...] | None:
-    """Return the chunk shape as the layout message says it, None where libhdf5 must be asked."""
+    """Return the chunk shape as the layout message says it, None where libhdf5 must be asked.
+
+    Raises:
+        ValueError: Its elements are not those of the dataset's type; libhdf5 before 2.0 would read
+            what is behind them.
+    """
     if found.header is None or context.raw is None:
         return None
     try:
         layout = layout_of(found.header.layout, context.raw.space)
         size = number(found.header.datatype, 4, 4)
-        require(layout.edges[-1] == size, "chunks of other elements")
     except NotUnderstoodError:
+        return None
+    if layout.edges[-1] != size:  # or the message names a type that stands elsewhere
+        if layout.edges[-1] != (stated := found.dsid.get_type().get_size()):
+            raise ValueError(
+                f"chunks of elements of {layout.edges[-1]} bytes, whose type has {stated}"
+            )
         return None
     return layout.edges[:-1] if len(layout.edges) == len(found.shape or ()) + 1 else None
 

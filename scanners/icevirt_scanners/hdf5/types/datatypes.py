@@ -305,10 +305,11 @@ _MAKERS: dict[int, Callable[[Any], Element]] = {
     h5t.STRING: _string,
     h5t.ENUM: _enum,
     h5t.COMPOUND: _compound,
-    h5t.COMPLEX: _compound,
     h5t.OPAQUE: _opaque,
     h5t.ARRAY: _array,
 }
+if hasattr(h5t, "COMPLEX"):  # from h5py 3.16, whose HDF5 2 is the first to read this class
+    _MAKERS[h5t.COMPLEX] = _compound
 _IMPOSSIBLE = {
     h5t.REFERENCE: "references to other objects",
     h5t.VLEN: "variable-length sequences",

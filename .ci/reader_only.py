@@ -70,7 +70,7 @@ def main() -> None:
         run(str(python), "-W", "error", "-c", CHECK, str(here), cwd=directory)
         run(str(here / "venv" / "bin" / "icevirt"), "--version", cwd=directory)
         run(str(here / "venv" / "bin" / "icevirt"), "explain", "combine", cwd=directory)
-        for command in ("demo", "spark-classes"):
+        for command in ("demo", "update"):
             refused(str(here / "venv" / "bin" / "icevirt"), command, cwd=directory)
 
 

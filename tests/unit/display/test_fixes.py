@@ -212,6 +212,7 @@ def test_programs_get_the_fixes_as_values():
                 "flags": ["--missing", "reserve"],
                 "price": "they read as missing",
                 "first": "",
+                "command": "",
                 "without": [],
                 "arguments": {"combine_options": {"missing": "reserve"}},
             }

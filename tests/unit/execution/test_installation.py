@@ -165,7 +165,7 @@ def test_packages_that_tasks_need_are_those_of_the_distribution():
         "one too old": ({"numpy": "1.26.4"}, ["numpy>=2.1"]),
         "one too new": (
             {"obstore": "0.13.0", "zarr": "4"},
-            ["obstore>=0.12,<0.13", "zarr>=3.4,<4"],
+            ["obstore>=0.12,<0.13", "zarr>=3.4.1,<4"],
         ),
         "a release candidate": ({"pyarrow": "18.0.0rc1"}, []),
         "a version that nothing says": ({"yaml": ""}, []),

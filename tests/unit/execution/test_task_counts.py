@@ -15,6 +15,8 @@ class Settings:
     ``refuses`` is set, the platform shows its settings to no one.
     """
 
+    createDataFrame = None  # by which a session is known
+
     def __init__(self, settings, *, slots=None, refuses=False):
         self.conf = self
         self._settings, self._slots, self._refuses = settings, slots, refuses

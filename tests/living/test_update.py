@@ -538,7 +538,7 @@ def test_a_build_that_is_repeated_names_the_update_first(archive, tmp_path, run,
     status, text, _ = run(*shlex.split(first.command)[1:])
     assert (status, "1 new file" in text) == (0, True), text
     write_day(archive / "day4.nc", 4)
-    assert eval(first.python, {"icevirt": icevirt}).files_new == 1
+    assert eval(first.python, {"icevirt": icevirt}).files_added == 1
 
 
 def test_a_group_that_no_build_made_is_not_said_to_be_updated(archive, tmp_path):

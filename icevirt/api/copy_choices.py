@@ -2,62 +2,50 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from icevirt.archive.joining import fixed_dtype
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.metadata import chunk_shape, document_of
 from icevirt.model.snapshot import ArrayNode, Extents
+from icevirt.planning.stored_form import StoredForm, refuse_misfit
 from icevirt.repo.session import Session
-
-_LARGEST = 1 << 30  # bytes of a new chunk, of which a task holds a few copies
-_ZSTD = [
-    {"name": "bytes", "configuration": {"endian": "little"}},
-    {"name": "zstd", "configuration": {"level": 3, "checksum": False}},
-]
 
 type Where = Mapping[str, Any]
 """By dimension: a label, text like "2024" for all times in it, or a slice of labels."""
 
 
-def new_document(
-    node: ArrayNode, chunks: Mapping[str, int] | None, codec: str | None
-) -> bytes | None:
-    """Return the metadata with other chunks or codecs; None where they stay."""
+def form_of(
+    node: ArrayNode,
+    chunks: Mapping[str, int] | None,
+    codec: str | None,
+    before: StoredForm | None = None,
+) -> StoredForm:
+    """Return in which chunks and codecs a variable is to be stored.
+
+    Args:
+        node: The variable.
+        chunks: New lengths of chunks, by dimension.
+        codec: The new codec.
+        before: The form in which it is stored already.
+
+    Raises:
+        InvalidInputError: A name or a length is wrong, or a chunk would be too large.
+        UnsupportedError: Values of this type cannot be encoded anew.
+    """
     if codec not in (None, "zstd"):
         raise InvalidInputError("unknown codec", do='Pass codec="zstd", or None.', codec=codec)
+    before = before or StoredForm()
     if not chunks and codec is None:
-        return None
-    edges = _edges(node, chunks or {})
-    document = dict(document_of(node))
-    dtype = fixed_dtype(document["data_type"])
-    if dtype is None:
-        raise UnsupportedError(
-            "values of this type cannot be encoded anew",
-            do="Leave out chunks and codec (--chunks, --codec): chunks are copied as they are.",
-            variable=node.path,
-            data_type=document["data_type"],
-        )
-    if (size := math.prod(edges) * dtype.itemsize) > _LARGEST:
-        raise InvalidInputError(
-            "a chunk would be too large for the memory of a task",
-            do="Pass smaller chunks.",
-            variable=node.path,
-            chunk_shape=edges,
-            bytes=size,
-        )
-    document["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": list(edges)}}
-    if codec is not None:
-        document["codecs"] = _ZSTD
-    if document == document_of(node):
-        return None
-    return json.dumps(document, ensure_ascii=False).encode()
+        return before
+    form = StoredForm(
+        chunk_shape=_edges(node, chunks or {}), codec="zstd" if codec else before.codec
+    )
+    refuse_misfit(form, node.path, document_of(node))
+    return form
 
 
 def _edges(node: ArrayNode, chunks: Mapping[str, int]) -> tuple[int, ...]:

@@ -5,39 +5,38 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Literal
 
-from icevirt.api.copy_choices import Where, new_document, region_of
-from icevirt.api.pipeline.events import Clock, telling_tasks
+from icevirt.api.copy_choices import Where, form_of, region_of
+from icevirt.api.pipeline.events import Clock
 from icevirt.api.pipeline.interruption import long_running
+from icevirt.api.storing.datasets import dataset_of
+from icevirt.api.storing.store import ArrayStorage, files_of, index_of
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.copying import MaterializeReport
 from icevirt.errors import ConflictError, InvalidInputError
-from icevirt.execution.executor import Executor
-from icevirt.execution.job_labels import described, job_tags
+from icevirt.execution.job_labels import job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
-from icevirt.ids import ObjectId12
 from icevirt.model import paths
-from icevirt.model.metadata import chunk_shape, node_of
-from icevirt.model.snapshot import ArrayNode, Extents, ManifestFile, ManifestRef
+from icevirt.model.metadata import chunk_shape
+from icevirt.model.snapshot import ArrayNode
+from icevirt.planning.stored_form import StoredForm, stored_json
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.commits.rewrite_commit import Rewrite, publish
-from icevirt.repo.commits.written_manifests import MAX_LISTED, in_order
+from icevirt.repo.commits.written_manifests import MAX_LISTED
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only, until_first
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.storage.constructors import StorageLike, storage_of
-from icevirt.tasks.copy_chunks import Copied, CopyTask, copy_chunks, encode_chunks
+from icevirt.tasks.copy_chunks import Copied, CopyTask
 from icevirt.versioning import lookup, repo_updates
 from icevirt.versioning.v1_migration import refuse_v1
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
 _FEW = 200  # chunks, that are stored faster than Spark starts
-_TASKS_PER_SLOT = 4
 
 
 def materialize(
@@ -102,8 +101,10 @@ def materialize(
         refuse_read_only(head.read().info)
     session = opened.readonly_session(branch)
     node = session.array(paths.canonical(variable))
-    zarr_json = new_document(node, chunks, codec)
-    if zarr_json is not None and where:
+    dataset = dataset_of(head, head.read(), branch, node)
+    form = form_of(node, chunks, codec, None if dataset is None else dataset.form)
+    zarr_json = stored_json(form, node.user_data)
+    if (chunks or codec) and where:
         raise InvalidInputError(
             "a region keeps the chunks and codecs of its variable",
             do="Leave out where (--where), or chunks and codec (--chunks, --codec).",
@@ -113,13 +114,15 @@ def materialize(
     config = session.config
     base = CopyTask(
         repo=storage,
-        snapshot_id=session.snapshot_id,
+        node=node,
         access=access,
-        array=node.path,
         region=box,
         inline_threshold=config.inline_threshold,
         encoding=ManifestEncoding.of_config(config.document),
         is_listed=_count(session, node) <= MAX_LISTED,
+    )
+    work = ArrayStorage(
+        copy=base, zarr_json=zarr_json, growing=() if dataset is None else dataset.growing
     )
     with long_running("materialize", clock), job_tags(storage.url), ExitStack() as stack:
         with clock.phase("executor"):
@@ -129,35 +132,26 @@ def materialize(
         check_before_first(
             running, ClusterNeeds(read=(seen,)) if dry_run else ClusterNeeds(written=(storage,))
         )
-        keys = sorted({bytes(ref.object_id) for ref in node.manifests})
-        slots = running.parallelism
-        piles = _piles(keys, slots * _TASKS_PER_SLOT if slots > 1 else 1)
-        copies = [replace(base, manifests=tuple(pile), is_plan=True) for pile in piles]
         with clock.phase("count"):
-            counted = _run(running, copy_chunks, copies, clock, "count")
-        made = node if zarr_json is None else _made(node, zarr_json)
-        if zarr_json is None:
-            tasks = [replace(task, is_plan=False) for task in copies]
-        else:
-            boxes = _boxes(made.num_chunks, slots * _TASKS_PER_SLOT if slots > 1 else 1)
-            tasks = [replace(base, box=each, zarr_json=zarr_json) for each in boxes]
+            counted = work.counted(running, clock)
         is_needed = bool(sum(each.chunks for each in counted)) or zarr_json is not None
         stored: list[Copied] = []
         snapshot_id = None
         if not dry_run and is_needed:
             with clock.phase("store"):
-                function = copy_chunks if zarr_json is None else encode_chunks
-                stored = _run(running, function, tasks, clock, "store")
+                stored = work.stored(running, clock)
             with clock.phase("commit"):
                 snapshot_id = _commit(
                     head,
                     Assets(storage, manifests=base.encoding),
                     before=node,
-                    made=_with_manifests(made, stored, is_new=zarr_json is not None),
+                    made=work.node(stored),
                     stored=stored,
                     branch=branch,
                     message=message or f"Materialize {node.path}",
+                    form=None if where else form,
                 )
+    made = work.made
     return MaterializeReport(
         repo=storage.url,
         branch=branch,
@@ -171,21 +165,10 @@ def materialize(
         chunks=_chunks(made, counted, stored, is_new=zarr_json is not None),
         bytes_read=sum(each.bytes_read for each in counted),
         bytes_stored=_bytes(session, made, counted, stored, is_new=zarr_json is not None),
-        tasks=len(tasks) if is_needed else 0,
+        tasks=len(work.tasks(running)) if is_needed else 0,
         executor=running.name,
         seconds=clock.seconds,
     )
-
-
-def _run(
-    running: Executor,
-    function: Callable[[CopyTask], Copied],
-    tasks: list[CopyTask],
-    clock: Clock,
-    phase: str,
-) -> list[Copied]:
-    with described(f"materialize: {phase}"):
-        return running.run(function, tasks, progress=telling_tasks(clock.step, phase, len(tasks)))
 
 
 def _chunks(made: ArrayNode, counted: list[Copied], stored: list[Copied], *, is_new: bool) -> int:
@@ -209,44 +192,6 @@ def _count(session: Session, node: ArrayNode) -> int:
     return sum(info.num_chunk_refs for info in found if info is not None)
 
 
-def _piles(keys: list[bytes], tasks: int) -> list[list[bytes]]:
-    size = -(-len(keys) // tasks) or 1
-    return [keys[at : at + size] for at in range(0, len(keys), size)]
-
-
-def _boxes(num_chunks: tuple[int, ...], tasks: int) -> list[Extents]:
-    """Cut a grid into boxes of whole chunks, along its first axes."""
-    boxes: list[Extents] = [()]
-    for count in num_chunks:
-        wanted = -(-tasks // len(boxes))
-        step = max(1, count // wanted)
-        spans = [(at, min(at + step, count)) for at in range(0, count, step)]
-        boxes = [(*box, span) for box in boxes for span in spans]
-    return boxes
-
-
-def _made(node: ArrayNode, zarr_json: bytes) -> ArrayNode:
-    made = node_of(node.path, zarr_json, node.id)
-    assert isinstance(made, ArrayNode), "the metadata is that of an array"
-    return made
-
-
-def _with_manifests(made: ArrayNode, stored: list[Copied], *, is_new: bool) -> ArrayNode:
-    written = [each for part in stored for each in part.manifests]
-    if is_new:
-        refs = [
-            ManifestRef(object_id=ObjectId12(each.id), extents=each.extents) for each in written
-        ]
-    else:
-        keys = {each.replaces: ObjectId12(each.id) for each in written}
-        refs = [
-            replace(ref, object_id=keys.get(bytes(ref.object_id), ref.object_id))
-            for ref in made.manifests
-        ]
-    refs.sort(key=lambda ref: tuple(low for low, _ in ref.extents))
-    return replace(made, manifests=tuple(refs))
-
-
 def _commit(
     head: RepoInfoFile,
     assets: Assets,
@@ -256,16 +201,10 @@ def _commit(
     stored: list[Copied],
     branch: str,
     message: str,
+    form: StoredForm | None,
 ) -> str:
-    files = {
-        ObjectId12(each.id): ManifestFile(
-            id=ObjectId12(each.id), size_bytes=each.size_bytes, num_chunk_refs=each.num_chunk_refs
-        )
-        for part in stored
-        for each in part.manifests
-    }
-    index = [part.index for part in stored if part.index is not None]
-    chunks = {made.id: in_order(index)} if index else {}
+    files, index = files_of(stored), index_of(stored)
+    chunks = {} if index is None else {made.id: index}
 
     def attempt() -> str | None:
         current = head.read()
@@ -280,11 +219,14 @@ def _commit(
                 ours=message,
                 theirs=repo_updates.line_of(base),
             )
+        nodes = tuple(made if node.id == made.id else node for node in base.nodes)
+        dataset = dataset_of(head, current, branch, before)
         rewrite = Rewrite(
             base=base,
             branch=branch,
             message=message,
-            nodes=tuple(made if node.id == made.id else node for node in base.nodes),
+            nodes=nodes,
+            metadata={} if dataset is None else dataset.metadata(nodes, form),
             written=files,
             chunks=chunks,
             touched=frozenset() if chunks else frozenset({made.id}),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,13 +23,15 @@ from icevirt.archive.hybrid import AxisGrid
 from icevirt.errors import BuildError, InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.snapshot import ArrayNode, Extents
+from icevirt.model.config.containers import VirtualChunkContainer
+from icevirt.model.config.document import RepositoryConfig
+from icevirt.model.snapshot import ArrayNode, Extents, Snapshot
 from icevirt.objects.staleness import Staleness
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.maintenance.compared import naming_variable
 from icevirt.repo.repository import Repository
-from icevirt.repo.session import Session
+from icevirt.repo.session import Context, Session
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.chunk_encoding import (
     ChunkEncoder,
@@ -53,9 +55,9 @@ class CopyTask:
     """Part of one array."""
 
     repo: Storage
-    snapshot_id: str
+    node: ArrayNode  # as it is, perhaps in no snapshot yet
+    containers: tuple[VirtualChunkContainer, ...] = ()  # of its files, beside the repository's
     access: Mapping[str, Any]  # by authorized prefix
-    array: str  # path
     manifests: tuple[bytes, ...] = ()  # whose references are copied as they are
     region: Extents = ()  # chunks that are copied, along each axis
     box: Extents = ()  # chunks of the new grid that are encoded
@@ -66,11 +68,25 @@ class CopyTask:
     is_listed: bool = False  # return the indices of the chunks
 
     def session(self) -> Session:
-        """Open the version whose chunks are copied."""
-        opened = Repository.open(self.repo, authorize_virtual_chunk_access=self.access)
-        session = opened.readonly_session(snapshot_id=self.snapshot_id)
-        session.assets.compares = True  # what is read is written again
-        return session
+        """Return a session that reads the array; what is damaged is refused."""
+        config = RepositoryConfig()
+        for each in self.containers:
+            config.set_virtual_chunk_container(each)
+        opened = Repository.open(self.repo, config, self.access)
+        context = Context(
+            assets=Assets(self.repo, manifests=self.encoding, compares=True),
+            head=opened.head,
+            config=opened.config,
+            credentials=self.access,
+            commit_metadata={},
+        )
+        return session_of(context, self.node)
+
+
+def session_of(context: Context, node: ArrayNode) -> Session:
+    """Return a session that reads one array, whether or not a snapshot has it."""
+    alone = Snapshot(id=ObjectId12.random(), nodes=(node,), flushed_at=0, message="")
+    return Session(context, alone)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,9 +113,9 @@ class Copied:
 
 def copy_chunks(task: CopyTask) -> Copied:
     """Store the chunks of virtual references as they are, and manifests that refer to them."""
-    session = task.session()
-    node = session.array(task.array)
-    copying = _Copying(task, session)
+    session, node = task.session(), task.node
+    locator = ReferenceLocator(session, Staleness("raise"))
+    kept = KeptChunks(task.repo, node.path, task.inline_threshold)
     written, index = [], []
     chunks = size = 0
     for key in task.manifests:
@@ -115,7 +131,7 @@ def copy_chunks(task: CopyTask) -> Copied:
         index.append(table.index[rows])
         if not task.is_plan:
             manifest.refuse_loss()
-            written.append(copying.manifest(node, key, copying.copied(table, rows)))
+            written.append(_manifest(task, key, copied(locator, table, rows, kept)))
     ndim = len(node.num_chunks)
     return Copied(
         manifests=tuple(written),
@@ -128,32 +144,53 @@ def copy_chunks(task: CopyTask) -> Copied:
 
 def encode_chunks(task: CopyTask) -> Copied:
     """Read the values of a box of chunks, and store them as the new metadata says."""
-    session = task.session()
-    node, array = session.array(task.array), open_array(session, task.array)
-    document = json.loads(task.zarr_json)
-    edges = document["chunk_grid"]["configuration"]["chunk_shape"]
-    grids = [AxisGrid(total=n, edge=e) for n, e in zip(document["shape"], edges, strict=True)]
-    encoder, fill = ChunkEncoder(document), fill_of(document)
-    copying = _Copying(task, session)
-    tables: list[ChunkTable] = []
-    for box in slabs(task.box, edges, array.dtype.itemsize):
-        region = tuple(
-            slice(int(grid.begins(low)), int(grid.begins(high)))
-            for grid, (low, high) in zip(grids, box, strict=True)
-        )
+    session, node = task.session(), task.node
+    array = open_array(session, node.path)
+    kept = KeptChunks(task.repo, node.path, task.inline_threshold)
+
+    def values(region: tuple[slice, ...]) -> NDArray[Any]:
         with decoding(array), naming_variable(node):
-            values = np.asarray(array[region])
-        at = [part.start for part in region]
-        for index, chunk in chunks_of(values, at, box, grids, fill):
-            raw = _encoded(encoder, document, np.ascontiguousarray(chunk), task.array)
-            tables.append(copying.kept({index: raw}))
-    table = ChunkTable.concatenate(tables)
-    written = copying.manifest(node, b"", table)
+            return np.asarray(array[region])
+
+    table = encoded(values, array.dtype, task.zarr_json, task.box, kept)
     return Copied(
-        manifests=(written,),
+        manifests=(_manifest(task, b"", table),),
         chunks=len(table),
         bytes_stored=int(table.length.sum()),
     )
+
+
+def encoded(
+    values: Callable[[tuple[slice, ...]], NDArray[Any]],
+    dtype: np.dtype[Any],
+    zarr_json: bytes,
+    box: Extents,
+    kept: KeptChunks,
+) -> ChunkTable:
+    """Encode values as the metadata of an array says, and store the chunks of a box.
+
+    Args:
+        values: Returns those of a region.
+        dtype: Of the values.
+        zarr_json: Of the array.
+        box: In its chunks.
+        kept: Stores them.
+    """
+    document = json.loads(zarr_json)
+    edges = document["chunk_grid"]["configuration"]["chunk_shape"]
+    grids = [AxisGrid(total=n, edge=e) for n, e in zip(document["shape"], edges, strict=True)]
+    encoder, fill = ChunkEncoder(document), fill_of(document)
+    tables: list[ChunkTable] = []
+    for part in slabs(box, edges, dtype.itemsize):
+        region = tuple(
+            slice(int(grid.begins(low)), int(grid.begins(high)))
+            for grid, (low, high) in zip(grids, part, strict=True)
+        )
+        found = values(region)
+        for index, chunk in chunks_of(found, [each.start for each in region], part, grids, fill):
+            raw = _encoded(encoder, document, np.ascontiguousarray(chunk), kept.array)
+            tables.append(kept.store({index: raw}))
+    return ChunkTable.concatenate(tables)
 
 
 def slabs(box: Extents, edges: Iterable[int], itemsize: int) -> Iterator[Extents]:
@@ -172,66 +209,68 @@ def slabs(box: Extents, edges: Iterable[int], itemsize: int) -> Iterator[Extents
     yield from itertools.product(*spans)
 
 
-class _Copying:
-    """Writes chunks and manifests of one task."""
+def copied(
+    locator: ReferenceLocator, table: ChunkTable, rows: NDArray[np.int64], kept: KeptChunks
+) -> ChunkTable:
+    """Return a table whose given rows are stored, byte by byte."""
+    keep = np.ones(len(table), np.bool_)
+    keep[rows] = False
+    tables = [table.take(keep)]
+    ends = np.cumsum(table.length[rows].astype(np.int64))
+    low = 0
+    while low < len(rows):
+        before = int(ends[low - 1]) if low else 0
+        high = max(low + 1, int(np.searchsorted(ends, before + _BATCH, side="right")))
+        some = rows[low:high].tolist()
+        bodies = waited([locator.at(table, row, 0, int(table.length[row])) for row in some])
+        made = {
+            tuple(table.index[row].tolist()): bytes(body or b"")
+            for row, body in zip(some, bodies, strict=True)
+        }
+        tables.append(kept.store(made))
+        low = high
+    return ChunkTable.concatenate([each for each in tables if len(each)])
 
-    def __init__(self, task: CopyTask, session: Session) -> None:
-        self._task = task
-        self._locator = ReferenceLocator(session, Staleness("raise"))
-        self._sink = Sink(repo=task.repo, inline_threshold=task.inline_threshold)
-        self._assets = Assets(task.repo, manifests=task.encoding)
 
-    def copied(self, table: ChunkTable, rows: NDArray[np.int64]) -> ChunkTable:
-        """Return a table whose given rows are stored."""
-        keep = np.ones(len(table), np.bool_)
-        keep[rows] = False
-        tables = [table.take(keep)]
-        ends = np.cumsum(table.length[rows].astype(np.int64))
-        low = 0
-        while low < len(rows):
-            before = int(ends[low - 1]) if low else 0
-            high = max(low + 1, int(np.searchsorted(ends, before + _BATCH, side="right")))
-            some = rows[low:high].tolist()
-            bodies = waited(
-                [self._locator.at(table, row, 0, int(table.length[row])) for row in some]
-            )
-            made = {
-                tuple(table.index[row].tolist()): bytes(body or b"")
-                for row, body in zip(some, bodies, strict=True)
-            }
-            tables.append(self.kept(made))
-            low = high
-        return ChunkTable.concatenate([each for each in tables if len(each)])
+@dataclass(frozen=True, slots=True)
+class KeptChunks:
+    """Stores chunks of an array, and reads each one again."""
 
-    def kept(self, made: Mapping[tuple[int, ...], bytes]) -> ChunkTable:
+    repo: Storage
+    array: str  # path
+    inline_threshold: int  # bytes; up to it chunks lie in the manifest
+
+    def store(self, made: Mapping[tuple[int, ...], bytes]) -> ChunkTable:
         """Store encoded chunks, and compare what is stored with them."""
-        table = stored(inline_table(made, len(next(iter(made)))), self._sink)
+        sink = Sink(repo=self.repo, inline_threshold=self.inline_threshold)
+        table = stored(inline_table(made, len(next(iter(made)))), sink)
         for row in np.flatnonzero(table.kind == ChunkType.native).tolist():
             key = ObjectId12(table.chunk_ids[int(table.source[row])].tobytes())
             index = tuple(table.index[row].tolist())
-            if self._task.repo.get(f"chunks/{key}") != made[index]:
+            if self.repo.get(f"chunks/{key}") != made[index]:
                 raise BuildError(
                     "a chunk that was just stored has other bytes",
                     do="Check the storage of the repository, and run the command again; nothing"
                     " was committed.",
-                    variable=self._task.array,
+                    variable=self.array,
                     chunk=index,
                 )
         return table
 
-    def manifest(self, node: ArrayNode, replaces: bytes, table: ChunkTable) -> WrittenManifest:
-        """Write a manifest of one array."""
-        table = chunk_tables.compact(table)
-        ids = [ObjectId12(row.tobytes()) for row in table.chunk_ids]
-        content_names.record(self._task.repo, column(ids))
-        info = self._assets.put_manifest({node.id: table})
-        return WrittenManifest(
-            replaces=replaces,
-            id=bytes(info.id),
-            size_bytes=info.size_bytes,
-            num_chunk_refs=info.num_chunk_refs,
-            extents=table.extents(),
-        )
+
+def _manifest(task: CopyTask, replaces: bytes, table: ChunkTable) -> WrittenManifest:
+    """Write a manifest of one array."""
+    table = chunk_tables.compact(table)
+    ids = [ObjectId12(row.tobytes()) for row in table.chunk_ids]
+    content_names.record(task.repo, column(ids))
+    info = Assets(task.repo, manifests=task.encoding).put_manifest({task.node.id: table})
+    return WrittenManifest(
+        replaces=replaces,
+        id=bytes(info.id),
+        size_bytes=info.size_bytes,
+        num_chunk_refs=info.num_chunk_refs,
+        extents=table.extents(),
+    )
 
 
 def _inside(table: ChunkTable, region: Extents) -> NDArray[np.int64]:

@@ -159,11 +159,23 @@ def test_a_second_run_finishes_what_was_killed(base, repo, monkeypatch):
 
 def test_what_others_stored_goes_only_if_that_is_allowed(base, repo):
     days, _ = base
-    icevirt.materialize(repo, "packed", authorize_virtual_chunk_access=[folder(days)])
+    where = {"y": slice(0, 0)}
+    icevirt.materialize(repo, "packed", where=where, authorize_virtual_chunk_access=[folder(days)])
     with pytest.raises(PlanChangedError, match="packed"):
         withdrawn(days, repo)
     withdrawn(days, repo, allow_changes=True)
     assert traces(repo, days[1])[1] == []
+
+
+@pytest.mark.parametrize("how", [{}, {"chunks": {"time": 6}}], ids=["copied", "cut"])
+def test_a_stored_variable_stays_stored_without_the_file(base, repo, how):
+    days, _ = base
+    icevirt.materialize(repo, "packed", authorize_virtual_chunk_access=[folder(days)], **how)
+    withdrawn(days, repo)
+    assert traces(repo, days[1])[1] == []
+    session = icevirt.Repository.open(repo).readonly_session("main")
+    assert 2 not in session.array_table("/packed").kind
+    assert icevirt.check(repo, chunks=True).ok
 
 
 def test_commands_withdraw_exclude_and_forget(base, repo, tmp_path):

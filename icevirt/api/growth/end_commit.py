@@ -149,7 +149,7 @@ def record_of(  # noqa: PLR0917 - what a snapshot says
     if ends:
         found["ends"] = dict(ends)
     if "bytes" in found:
-        added = [each.added.written for each in (*growth.references, *growth.values)]
+        added = [each.added.written for each in growth.arrays]
         referenced, stored = found["bytes"]
         found["bytes"] = [
             referenced + sum(each.bytes_referenced for each in added),
@@ -242,7 +242,7 @@ def report_of(  # noqa: PLR0917 - what a report says
     findings: tuple[str, ...],
 ) -> BuildReport:
     """Return the report of an append that was committed."""
-    longer = {each.added.path: each for each in (*growth.references, *growth.values)}
+    longer = {each.added.path: each for each in growth.arrays}
     counts = _references(growth, tail)
     arrays = []
     for array in plan.arrays:

@@ -225,7 +225,7 @@ def beside(job: Appending, plan: BuildPlan, growth: Lengthened, tip: Snapshot) -
     own |= {path: node for path in plan.groups if (node := tip.find(path)) is not None}
     claim = Claim(group=job.target.group, replaces=True, made=own)
     arrays = {array.path: tip.node(array.path).user_data for array in plan.arrays}
-    arrays |= {e.added.path: e.zarr_json for e in (*growth.references, *growth.values)}
+    arrays |= {e.added.path: e.zarr_json for e in growth.arrays}
     found = settled(tip, claim, groups=plan.groups, arrays=arrays)
     if found.unfit:
         path, why = next(iter(sorted(found.unfit.items())))
@@ -293,6 +293,6 @@ def refuse_lost(growth: Lengthened, added: AddedChunks) -> None:
     found: Counter[ObjectId8] = Counter()
     for key, table in added.references:
         found[key] += len(table)
-    for each in growth.references:
+    for each in (*growth.references, *growth.stored):
         if each.expected is not None and found[each.node.id] != each.expected:
             not_flat(f"references of {each.node.path} do not lie as they were scanned")

@@ -37,6 +37,7 @@ from icevirt.api.growth.end_plan import (
     scanned_ends,
 )
 from icevirt.api.growth.stored_tail import ManifestReads, store_tail
+from icevirt.api.growth.stored_variables import StoredVariables
 from icevirt.api.growth.tail_state import TailState, name_of, packed, path_of_tail, tail_of
 from icevirt.api.pipeline.build_records import RecordedBuild
 from icevirt.api.pipeline.build_steps import Request
@@ -44,17 +45,22 @@ from icevirt.api.pipeline.commit import refuse_changed
 from icevirt.api.pipeline.events import Clock, tell
 from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.api.pipeline.target import Target
+from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.listings import grown_listing
 from icevirt.ids import ObjectId12
+from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, Snapshot
-from icevirt.objects.source_access import carrying
+from icevirt.objects.authorize import entry_of
+from icevirt.objects.source_access import carrying, in_force
 from icevirt.planning.axes.axis_ends import labels_at_ends
 from icevirt.planning.growth.decided import Growing
 from icevirt.planning.growth.lengthened import OtherwiseError, lengthened
+from icevirt.planning.stored_form import forms_of
 from icevirt.repo.assets import Assets
+from icevirt.repo.authorization import authorized
 from icevirt.repo.layout import WORK
 from icevirt.storage.below import Below
 from icevirt.wire.manifests.encoding import ManifestEncoding
@@ -192,7 +198,14 @@ def _appended(job: Appending) -> BuildReport:
     with clock.phase("plan"):
         facts, plan, steps, gaps = planned_ends(job, scan, closed)
         growth = lengthened(
-            plan, facts, len(state.ends), state.decided, state.groups, job.tip, steps
+            plan,
+            facts,
+            len(state.ends),
+            state.decided,
+            state.groups,
+            job.tip,
+            steps,
+            forms_of(job.record),
         )
         kept_notes, edited = look_at_others(job, plan, growth)
         containers = containers_lacking(job, plan)
@@ -209,7 +222,7 @@ def _appended(job: Appending) -> BuildReport:
             added,
             hot=state.hot,
             read=job.reads,
-            inline_threshold=job.target.config.inline_threshold,
+            variables=_stored_variables(job, plan, containers),
             pool=job.pool,
         )
     with clock.phase("commit"):
@@ -222,6 +235,21 @@ def _appended(job: Appending) -> BuildReport:
         snapshot_id = commit_tail(job, plan, growth, stored, containers, recorded, writes)
     findings = (*closed.findings, *kept_notes, *gaps)
     return report_of(job, plan, growth, stored, snapshot_id, findings)
+
+
+def _stored_variables(
+    job: Appending, plan: BuildPlan, lacking: Sequence[VirtualChunkContainer]
+) -> StoredVariables:
+    """Return what stores variables; it reads files where the new ones lie, and no others."""
+    config = job.target.config
+    for each in lacking:
+        config.set_virtual_chunk_container(each)
+    return StoredVariables(
+        storage=job.target.storage,
+        head=job.target.head,
+        config=config,
+        access=authorized(in_force().authorization(map(entry_of, plan.containers))),
+    )
 
 
 def _refuse_unfit(request: Request, last: SnapshotSummary, record: Mapping[str, Any]) -> None:

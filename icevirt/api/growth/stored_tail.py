@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.api.growth.stored_variables import StoredVariables, refuse_virtual
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Manifest
@@ -62,7 +63,7 @@ class _Table:
 
     array: LengthenedArray
     table: ChunkTable
-    is_all: bool  # no other manifest holds references of the array
+    replaces: frozenset[ObjectId12] = frozenset()  # manifests whose references it holds, too
 
 
 class ManifestReads:
@@ -91,7 +92,7 @@ def store_tail(
     *,
     hot: str,
     read: ManifestReads,
-    inline_threshold: int,
+    variables: StoredVariables,
     pool: Executor,
 ) -> StoredTail:
     """Write chunks and manifests of what is added.
@@ -103,7 +104,7 @@ def store_tail(
         added: Their new references and values.
         hot: The manifest that an append wrote last, if there is one.
         read: Of manifests, some of which is under way.
-        inline_threshold: Bytes up to which chunks lie in the manifest.
+        variables: Stores what is added to stored variables.
         pool: Makes requests beside each other.
 
     Raises:
@@ -112,21 +113,24 @@ def store_tail(
     count = sum(len(table) for _, table in added.references) + len(growth.values)
     joined = _joined(tip, growth, hot, count)
     needed = {ref.object_id for each in growth.values for ref in each.node.manifests}
+    needed |= {key for each in growth.stored for key in each.manifests_changed}
     needed |= set() if joined is None else {joined}
     manifests = {key: future.result() for key, future in read.of(needed).items()}
     if joined is not None and manifests[joined].unkept:
         joined = None  # a newer client stored what would be lost
-    sink = Sink(repo=assets.storage, inline_threshold=inline_threshold)
+    sink = Sink(repo=assets.storage, inline_threshold=variables.config.inline_threshold)
     values = [
         pool.submit(_with_values, assets, each, added.values.get(each.node.id), manifests, sink)
         for each in growth.values
     ]
-    by_id = {each.node.id: each for each in growth.references}
-    tables = [
-        _Table(array=by_id[key], table=table, is_all=False)
-        for key, table in added.references
-        if len(table)
+    of_stored = {each.node.id for each in growth.stored}
+    references = [(key, table) for key, table in added.references if key not in of_stored]
+    values += [
+        pool.submit(_with_stored, variables, each, _joined_of(added, each), manifests)
+        for each in growth.stored
     ]
+    by_id = {each.node.id: each for each in growth.references}
+    tables = [_Table(array=by_id[key], table=table) for key, table in references if len(table)]
     chunks: dict[ObjectId8, list[NDArray[np.uint32]]] = {}
     for each in tables:
         chunks.setdefault(each.array.node.id, []).append(each.table.index)
@@ -168,11 +172,7 @@ def _joined(tip: Snapshot, growth: Lengthened, hot: str, count: int) -> ObjectId
         return None
     key = ObjectId12.parse(hot)
     info = tip.manifest(key)
-    there = any(
-        ref.object_id == key
-        for each in (*growth.references, *growth.values)
-        for ref in each.node.manifests
-    )
+    there = any(ref.object_id == key for each in growth.arrays for ref in each.node.manifests)
     has_room = info is not None and info.num_chunk_refs + count <= HOT_REFERENCES
     return key if there and has_room else None
 
@@ -185,11 +185,11 @@ def _beside(
     for each in tables:
         before = held.get(each.array.node.id)
         has_it = any(ref.object_id == joined for ref in each.array.node.manifests)
-        if each.is_all or before is None or not has_it:
+        if joined in each.replaces or before is None or not has_it:
             found.append(each)
         else:
             both = ChunkTable.concatenate([before, each.table])
-            found.append(_Table(array=each.array, table=both, is_all=False))
+            found.append(replace(each, table=both))
     return found
 
 
@@ -228,21 +228,21 @@ def _nodes(
 ) -> dict[str, ArrayNode]:
     """Return the arrays as they will be."""
     new: dict[ObjectId8, list[ManifestRef]] = {}
-    replaced: set[ObjectId8] = set()
+    replaced: dict[ObjectId8, frozenset[ObjectId12]] = {}
     for info, pile in found:
         for each in pile:
             key = each.array.node.id
             ref = ManifestRef(object_id=info.id, extents=each.table.extents())
             new.setdefault(key, []).append(ref)
-            if each.is_all:
-                replaced.add(key)
+            replaced[key] = each.replaces | replaced.get(key, frozenset())
     nodes = {}
-    for array in (*growth.references, *growth.values):
+    for array in growth.arrays:
         key, path = array.node.id, array.node.path
         kept = [
             ref
             for ref in array.node.manifests
-            if key not in replaced and (ref.object_id != joined or key not in new)
+            if ref.object_id not in replaced.get(key, ())
+            and (ref.object_id != joined or key not in new)
         ]
         refs = sorted((*kept, *new.get(key, ())), key=lambda ref: [low for low, _ in ref.extents])
         nodes[path] = array_of(path, array.zarr_json, key, tuple(refs))
@@ -262,7 +262,7 @@ def _with_values(
     """Write the chunks of values from the first that changes; return all, and which are new."""
     if new is None:
         raise OtherwiseError(f"the new files have no values of {each.node.path}")
-    held = _table(each.node, manifests)
+    held = _table(each.node, manifests, (ref.object_id for ref in each.node.manifests))
     before = _values_behind(assets, each, held)
     document = document_of(array_of(each.node.path, each.zarr_json, each.node.id, ()))
     edge = document["chunk_grid"]["configuration"]["chunk_shape"][each.axis]
@@ -272,13 +272,35 @@ def _with_values(
     written = stored(encode_chunks(each.zarr_json, values, at, chunks), sink)
     left = held.take(held.index[:, each.axis] < each.kept // edge)
     table = ChunkTable.concatenate([left, written]) if len(left) else written
-    return _Table(array=each, table=table, is_all=True), written
+    every = frozenset(ref.object_id for ref in each.node.manifests)
+    return _Table(array=each, table=table, replaces=every), written
 
 
-def _table(node: ArrayNode, manifests: Mapping[ObjectId12, Manifest]) -> ChunkTable:
-    found: Iterable[ChunkTable | None] = (
-        manifests[ref.object_id].arrays.get(node.id) for ref in node.manifests
-    )
+def _with_stored(
+    variables: StoredVariables,
+    each: LengthenedArray,
+    new: ChunkTable,
+    manifests: Mapping[ObjectId12, Manifest],
+) -> tuple[_Table, ChunkTable]:
+    """Store the chunks of a variable from the first that changes; return as `_with_values`."""
+    held = _table(each.node, manifests, each.manifests_changed)
+    refuse_virtual(each, held)
+    written = variables.chunks(each, new)
+    left = held.take(held.index[:, each.axis] < each.first)
+    table = ChunkTable.concatenate([left, written]) if len(left) else written
+    return _Table(array=each, table=table, replaces=each.manifests_changed), written
+
+
+def _joined_of(added: AddedChunks, each: LengthenedArray) -> ChunkTable:
+    """Return the references that are added to an array."""
+    tables = [table for key, table in added.references if key == each.node.id and len(table)]
+    return ChunkTable.concatenate(tables) if tables else ChunkTable.empty(len(each.node.shape))
+
+
+def _table(
+    node: ArrayNode, manifests: Mapping[ObjectId12, Manifest], keys: Iterable[ObjectId12]
+) -> ChunkTable:
+    found: Iterable[ChunkTable | None] = (manifests[key].arrays.get(node.id) for key in keys)
     tables = [table for table in found if table is not None]
     return ChunkTable.concatenate(tables) if tables else ChunkTable.empty(len(node.num_chunks))
 

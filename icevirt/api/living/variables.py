@@ -19,29 +19,30 @@ from icevirt.api.living.work import UpdateWork
 from icevirt.api.pipeline import held_back, outcome
 from icevirt.api.pipeline.build_steps import ExecutorStarter, without_record, written
 from icevirt.api.pipeline.carried import Carried
-from icevirt.api.pipeline.commit import files_written, manifests_of, publish_rewrite
+from icevirt.api.pipeline.commit import arrays_written, files_written, publish_rewrite
 from icevirt.api.pipeline.events import Clock, tell_committed
 from icevirt.api.pipeline.kept_recipe import keep_recipe
 from icevirt.api.pipeline.provenance import METADATA
 from icevirt.api.pipeline.stages import Job
 from icevirt.api.pipeline.target import digest_of
 from icevirt.api.sources.reader_urls import published
+from icevirt.api.storing.again import StoringAgain
 from icevirt.archive.facts import CatalogFacts
-from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
+from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import BadFile, BuildReport
 from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.update import UpdateReport
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import InvalidInputError, PlanChangedError, ScanError, SourcesChangedError
 from icevirt.ids import ObjectId8
-from icevirt.model.snapshot import ArrayNode, Snapshot
+from icevirt.model.snapshot import ArrayNode, ManifestFile, Snapshot
 from icevirt.objects.source_lists.listing import changed_since
 from icevirt.planning.growth.decided import decided_of
 from icevirt.planning.remedies import build_fix
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits.rewrite_commit import Rewrite
 from icevirt.repo.settings import as_json
-from icevirt.versioning.merge.build_merge import array_of
+from icevirt.versioning.merge.build_merge import BuiltArray, array_of
 
 _SHOWN = 5  # names in a message
 
@@ -135,8 +136,12 @@ class VariablesWork:
         led = tuple(each.url_prefix for each in plan.containers) if referring else ()
         writing = replace(job, led=led)
         results = written(executor, writing, plan, sources, clock, referring=referring)
+        storing = StoringAgain.of(work.target, plan)
+        arrays, manifests = storing.stored(
+            executor, clock, arrays_written(plan, results), files_written(results)
+        )
         with clock.phase("commit"):
-            snapshot_id = self._commit(job, facts, whole, plan, results)
+            snapshot_id = self._commit(job, facts, whole, plan, arrays, manifests)
         made = outcome.report(
             job,
             plan,
@@ -171,22 +176,17 @@ class VariablesWork:
                 variable=path,
             )
 
-    def _commit(
+    def _commit(  # noqa: PLR0917 - what was planned, and what was written of it
         self,
         job: Job,
         facts: CatalogFacts,
         whole: BuildPlan,
         plan: BuildPlan,
-        results: Sequence[WriteResult],
+        arrays: Mapping[str, BuiltArray],
+        manifests: Sequence[ManifestFile],
     ) -> str:
         work, target = self.work, self.work.target
-        refs = manifests_of(plan, results)
-        new = {
-            array.path: array_of(
-                array.path, array.zarr_json, array.node_id, tuple(refs[array.node_id])
-            )
-            for array in plan.arrays
-        }
+        new = {path: array_of(path, *array) for path, array in arrays.items()}
         nodes = tuple(new.get(node.path, node) for node in self.base.nodes)
         recorded = {**self.carried.record, **self._records(job, facts, whole, plan)}
         self.carried.keep(target.storage, recorded, nodes)
@@ -196,7 +196,7 @@ class VariablesWork:
             branch=target.branch,
             message=message,
             nodes=nodes,
-            written={info.id: info for info in files_written(results)},
+            written={info.id: info for info in manifests},
             touched=frozenset(ObjectId8(array.node_id) for array in plan.arrays),
             metadata=as_json({**(work.request.commit.metadata or {}), METADATA: recorded}),
         )

@@ -106,27 +106,42 @@ def recorded_build(
         found = [made for path in paths[build_id] if (made := _read(storage, path, tip))]
         own = [made for made in found if provenance_of(made, group) is not None]
         if own:
-            return max(own, key=lambda made: _likeness(made, there))
+            return max(own, key=lambda made: likeness(made.arrays, snapshot, group))
     return None
 
 
-def _likeness(build: RecordedBuild, there: Iterable[ArrayNode]) -> tuple[int, int]:
-    """Say how much of what a build recorded is as a snapshot holds it: shapes, manifests."""
+type Said = Mapping[str, tuple[str, str]]
+"""zarr.json of arrays and a digest of their manifests, by path."""
+
+
+def likeness(said: Said, now: Snapshot, group: str) -> tuple[int, int]:
+    """Say how much of what is said of arrays is as a snapshot holds it: shapes, manifests."""
     shapes = manifests = 0
-    for node in there:
-        if (said := build.arrays.get(node.path)) is not None:
-            shapes += loads(said[0]).get("shape") == list(node.shape)
-            manifests += said[1] == _digest(node.manifests)
+    for node in now.below(group):
+        if isinstance(node, ArrayNode) and (known := said.get(node.path)) is not None:
+            shapes += loads(known[0]).get("shape") == list(node.shape)
+            manifests += known[1] == _digest(node.manifests)
     return shapes, manifests
 
 
-def is_made_longer(build: Snapshot, now: Snapshot, group: str) -> bool:
-    """Say whether arrays have other shapes than the snapshot of their build gave them."""
+def said_by(build: Snapshot, group: str) -> Said:
+    """Return what a record would say of the arrays of a snapshot."""
+    return {
+        node.path: (node.user_data.decode(), _digest(node.manifests))
+        for node in build.below(group)
+        if isinstance(node, ArrayNode)
+    }
+
+
+def changed_arrays(
+    build: Snapshot, now: Snapshot, group: str
+) -> tuple[frozenset[ObjectId8], frozenset[ObjectId8]]:
+    """Return the arrays with other shapes, and those with other manifests, than a build made."""
     before = {node.id: node for node in build.below(group) if isinstance(node, ArrayNode)}
-    return any(
-        before[node.id].shape != node.shape
-        for node in now.below(group)
-        if isinstance(node, ArrayNode) and node.id in before
+    there = [node for node in now.below(group) if isinstance(node, ArrayNode) and node.id in before]
+    return (
+        frozenset(node.id for node in there if before[node.id].shape != node.shape),
+        frozenset(node.id for node in there if {*before[node.id].manifests} != {*node.manifests}),
     )
 
 

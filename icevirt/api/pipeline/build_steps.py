@@ -25,7 +25,13 @@ from icevirt.api.choices import Choices
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.growth.after_build import ends_of, leave_tail
 from icevirt.api.pipeline import outcome
-from icevirt.api.pipeline.commit import commit, refuse_changed, refuse_losses
+from icevirt.api.pipeline.commit import (
+    arrays_written,
+    commit,
+    files_written,
+    refuse_changed,
+    refuse_losses,
+)
 from icevirt.api.pipeline.events import Clock, tell
 from icevirt.api.pipeline.files_held import CATALOG, FilesHeld, keep_files
 from icevirt.api.pipeline.inference import scan_and_infer
@@ -44,6 +50,7 @@ from icevirt.api.pipeline.target import Target, digest_of
 from icevirt.api.pipeline.tried_fixes import Planner
 from icevirt.api.sources.inputs import NestedSources
 from icevirt.api.sources.reader_urls import published
+from icevirt.api.storing.again import StoringAgain
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.options import declared
 from icevirt.archive.plan import BuildPlan, WriteResult
@@ -71,6 +78,7 @@ from icevirt.planning.axes.axis_ends import labels_at_ends
 from icevirt.planning.combine.absent_files import without_values
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.schedule.write_tasks import route_of
+from icevirt.planning.stored_form import recorded_forms
 from icevirt.repo.commits.build_commit import BUILD_ID
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import bad_files_allowed
@@ -443,7 +451,8 @@ def _run(  # noqa: PLR0915, PLR0917 - a build from end to end, and the last one
         replacing = Replacing.of(job.target, plan, request.choices.edits.choice)
         job.target.rehearse(plan, replacing.claim)
         replacing.refuse_losses(allowed=request.commit.allow_changes, expected=request.expected)
-        group_findings = replacing.findings()
+        storing = StoringAgain.of(job.target, plan)
+        group_findings = (*replacing.findings(), *storing.findings)
     ends = ends_of(plan, facts.files, facts.arrays)
     bad, findings = closed.bad, (*group_findings, *closed.findings)
     referring = facts.places is not facts.files.url
@@ -460,11 +469,16 @@ def _run(  # noqa: PLR0915, PLR0917 - a build from end to end, and the last one
     led = tuple(each.url_prefix for each in plan.containers) if referring else ()
     writing = replace(job, record=record, led=led)
     results = written(executor, writing, plan, sources, clock, referring=referring)
+    arrays, manifests = storing.stored(
+        executor, clock, arrays_written(plan, results), files_written(results)
+    )
     with clock.phase("commit"):
         choices = replace(request, spec=spec).recorded
         recorded = outcome.provenance(job, plan, bad, inputs=inputs, asked=asked, choices=choices)
         recorded["kept"] = replacing.kept_attributes()
         recorded |= {**request.about, "ends": labels}
+        if storing.forms:
+            recorded["stored"] = recorded_forms(storing.forms)
         if request.recipe is not None:
             keep_recipe(job.target.storage, request.recipe)
             recorded["recipe"] = request.recipe.digest
@@ -472,7 +486,8 @@ def _run(  # noqa: PLR0915, PLR0917 - a build from end to end, and the last one
         recorded["tail"] = leave_tail(job.target.storage, job.scan, plan, ends, pieces)
         snapshot_id = commit(
             replacing,
-            results,
+            arrays,
+            manifests,
             message=request.commit.message,
             metadata={
                 **(request.commit.metadata or {}),

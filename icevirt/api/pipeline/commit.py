@@ -84,24 +84,20 @@ def refuse_changed(files: Sequence[SourceFile]) -> None:
 
 def commit(
     replacing: Replacing,
-    results: list[WriteResult],
+    arrays: Mapping[str, BuiltArray],
+    files: Sequence[ManifestFile],
     *,
     message: str | None,
     metadata: Mapping[str, Any],
     allow_changes: bool,
     expected: Collection[str] = (),
 ) -> str:
-    """Make the written manifests visible in one step; return the id of the snapshot.
+    """Make written arrays visible in one step; return the id of the snapshot.
 
     Raises:
         PlanChangedError: What would stay has other labels now.
     """
     target, plan = replacing.target, replacing.plan
-    manifests = manifests_of(plan, results)
-    arrays = {
-        array.path: BuiltArray(array.zarr_json, array.node_id, manifests[array.node_id])
-        for array in plan.arrays
-    }
     replacing = replacing.relabelled(arrays)
     replacing.refuse_losses(allowed=allow_changes, expected=expected)
     keep_record(target.storage, metadata[METADATA], groups=plan.groups, arrays=arrays)
@@ -112,12 +108,21 @@ def commit(
         metadata=metadata,
         groups=plan.groups,
         arrays=arrays,
-        manifest_files=files_written(results),
+        manifest_files=files,
         claim=replacing.claim,
         containers=plan.containers,
         split_rules=plan.split_rules,
         expected_parent=str(target.tip),
     )
+
+
+def arrays_written(plan: BuildPlan, results: Iterable[WriteResult]) -> dict[str, BuiltArray]:
+    """Return the arrays of a plan with the manifests that were written, by path."""
+    manifests = manifests_of(plan, results)
+    return {
+        array.path: BuiltArray(array.zarr_json, array.node_id, manifests[array.node_id])
+        for array in plan.arrays
+    }
 
 
 def manifests_of(

@@ -13,6 +13,7 @@ from icevirt.model.json import loads
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import Snapshot
 from icevirt.planning.combine.data_vars import data_vars_of
+from icevirt.planning.stored_form import forms_of
 
 METADATA = "icevirt_build"
 """Key of a snapshot's metadata under which a build says what it was made of."""
@@ -150,4 +151,5 @@ _FITS: Mapping[str, Callable[[Any], bool]] = {
     "recipe": lambda found: isinstance(found, str),
     "limits": lambda found: len(found) == 2 and all(map(_is_number, found)),
     "references": _is_count,
+    "stored": lambda found: isinstance(forms_of({"stored": found}), dict),
 }

@@ -12,9 +12,12 @@ from typing import Any, Literal
 
 from icevirt.api.pipeline.build_records import (
     RecordedBuild,
-    is_made_longer,
+    Said,
+    changed_arrays,
+    likeness,
     made_any_of,
     recorded_build,
+    said_by,
 )
 from icevirt.api.pipeline.provenance import as_build, provenance_of
 from icevirt.archive.plan import BuildPlan
@@ -34,6 +37,7 @@ from icevirt.planning.containers import merged
 from icevirt.planning.remedies import build_fix, update_fix
 from icevirt.repo import creation, layout
 from icevirt.repo.assets import Assets
+from icevirt.repo.history.walks import only_rearranged
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only
 from icevirt.storage.below import Below
@@ -145,17 +149,26 @@ class Target:
         if found is not None and found.id == self.tip:
             return found
         snapshot = self.snapshot()
+        said: Said = {}
         if found is not None and made_any_of(found, snapshot, self.group):
-            made = Assets(self.storage).snapshot(found.id)
-            if not is_made_longer(made, snapshot, self.group):
+            assets = Assets(self.storage)
+            made = assets.snapshot(found.id)
+            longer, moved = changed_arrays(made, snapshot, self.group)
+            is_left = not moved or moved <= only_rearranged(
+                assets, self.info, self.tip, found.id, moved
+            )
+            if not longer and is_left:
                 return found
+            said = said_by(made, self.group)
         if next(iter(snapshot.below(self.group)), None) is None:
             return found
         tip = next(iter(lookup.ancestry(self.info, self.tip)))
         other = recorded_build(self.storage, tip, snapshot, self.group)
-        # where others made arrays longer, the record is that of the build itself
-        is_same = None not in (found, other) and _listing(found) == _listing(other)
-        return found if other is None or is_same else other
+        if found is None or other is None:
+            return other or found
+        # where others changed arrays, what fits best is the record of the build itself
+        fits = [likeness(each, snapshot, self.group) for each in (said, other.arrays)]
+        return other if fits[1] > fits[0] or _listing(found) != _listing(other) else found
 
     def refuse_left_behind(self, record: Mapping[str, Any]) -> None:
         """Check that the files of a dataset lie where the configuration has their containers.

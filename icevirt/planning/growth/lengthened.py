@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.joining import fixed_dtype
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ReferenceCounts
+from icevirt.ids import ObjectId12
 from icevirt.model.json import JSON
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, Snapshot
@@ -34,6 +36,7 @@ from icevirt.planning.combine.plan_variable import (
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.growth.decided import Decided, Growing, decided_of, groups_decided
 from icevirt.planning.schedule.manifest_units import window_of
+from icevirt.planning.stored_form import StoredForm, StoredForms
 
 _LAID_OUT = (
     "data_type",
@@ -57,9 +60,25 @@ class LengthenedArray:
     node: ArrayNode  # as it is
     zarr_json: bytes  # as it will be
     axis: int
-    added: PlannedArray  # the new files alone; of values: as if there were no others
+    added: PlannedArray  # the new files alone; of values and where cut: as if there were no others
     kept: int  # elements along the axis whose chunks stay; those behind are written again
     expected: int | None  # references that are added; None: not known before
+    is_cut: bool = False  # chunks are encoded anew, in the form in which the variable is stored
+
+    @property
+    def first(self) -> int:
+        """The number of the first chunk along the axis that is added or written again."""
+        edges: list[int] = json.loads(self.zarr_json)["chunk_grid"]["configuration"]["chunk_shape"]
+        return self.kept // edges[self.axis]
+
+    @property
+    def manifests_changed(self) -> frozenset[ObjectId12]:
+        """The manifests of the array that hold chunks which are written again."""
+        return frozenset(
+            ref.object_id
+            for ref in self.node.manifests
+            if not ref.extents or ref.extents[self.axis][1] > self.first
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,12 +87,19 @@ class Lengthened:
 
     references: tuple[LengthenedArray, ...]
     values: tuple[LengthenedArray, ...]
+    stored: tuple[LengthenedArray, ...] = ()  # by references, which are stored in the repository
+
+    @property
+    def arrays(self) -> tuple[LengthenedArray, ...]:
+        """All arrays that become longer."""
+        return (*self.references, *self.values, *self.stored)
 
     def added(self, plan: BuildPlan) -> BuildPlan:
         """Return a plan of what is added."""
-        arrays = (*self.references, *self.values)
-        found = tuple(each.added for each in arrays if each.added.mode is not ArrayMode.given)
-        return replace(plan, arrays=found)
+        found = (each.added for each in self.arrays)
+        return replace(
+            plan, arrays=tuple(each for each in found if each.mode is not ArrayMode.given)
+        )
 
 
 def lengthened(  # noqa: PLR0917 - a plan, and what it is held against
@@ -84,6 +110,7 @@ def lengthened(  # noqa: PLR0917 - a plan, and what it is held against
     groups: Mapping[str, str],
     tip: Snapshot,
     steps: int | None = None,
+    forms: StoredForms = MappingProxyType({}),
 ) -> Lengthened:
     """Return what the new files of a plan add to the dataset at the tip of a branch.
 
@@ -95,6 +122,7 @@ def lengthened(  # noqa: PLR0917 - a plan, and what it is held against
         groups: The same of groups.
         tip: What the branch holds.
         steps: How many steps the dimension has, if a person said how far apart they are.
+        forms: How variables are stored that are stored in the repository.
 
     Raises:
         OtherwiseError: The plan changes something else, too.
@@ -106,21 +134,28 @@ def lengthened(  # noqa: PLR0917 - a plan, and what it is held against
         if digest != groups[path]:
             raise OtherwiseError(f"the attributes of {path} would change")
     found: dict[Growing, list[LengthenedArray]] = {kind: [] for kind in Growing}
+    stored: list[LengthenedArray] = []
     behind = _steps_behind(plan, ends)
     for array in plan.arrays:
         before, now = decided[array.path], decided_of(array)
         node = _as_decided(array, before, now, tip)
         if steps is not None and _length_along(node, plan.concat_dim[0]) not in (None, steps):
             raise OtherwiseError(f"steps are missing between {array.path} and the new files")
-        if now.kind is Growing.by_references:
-            found[now.kind].append(_by_references(array, facts, ends, node))
+        form = forms.get(array.path)
+        if now.kind is Growing.by_references and form is not None and not form.is_copy:
+            stored.append(_as_stored(array, facts, ends, node, form))
+        elif now.kind is Growing.by_references:
+            made = found[now.kind] if form is None else stored
+            made.append(_by_references(array, facts, ends, node))
         elif now.kind is Growing.by_values:
             begin, axis = _place_of_values(array, plan.concat_dim[0], behind, ends)
-            found[now.kind].append(_by_values(array, begin, axis, ends, node))
+            found[now.kind].append(_by_values(array, begin, axis, ends, node, form))
         elif now.shape != before.shape:
             raise OtherwiseError(f"{array.path} would have another shape")
     return Lengthened(
-        references=tuple(found[Growing.by_references]), values=tuple(found[Growing.by_values])
+        references=tuple(found[Growing.by_references]),
+        values=tuple(found[Growing.by_values]),
+        stored=tuple(stored),
     )
 
 
@@ -213,7 +248,7 @@ def _by_references(
     if array.hybrid is not None or array.times is not None:
         raise OtherwiseError(f"some chunks of {path} have to be stored")
     axis, begin = _behind(array, ends)
-    _check_layout(array, node, document_of(node))
+    _check_layout(array, array.zarr_json, node, document_of(node))
     length, edge = node.shape[axis], array.chunk_shape[axis]
     if length % edge or begin % edge:
         raise OtherwiseError(f"the last chunk of {path} is not full")
@@ -237,6 +272,44 @@ def _by_references(
         added=added,
         kept=length,
         expected=expected,
+    )
+
+
+def _as_stored(
+    array: PlannedArray, facts: CatalogFacts, ends: int, node: ArrayNode, form: StoredForm
+) -> LengthenedArray:
+    """Return what is added to an array that is stored in chunks or codecs of its own."""
+    path, document = array.path, document_of(node)
+    if array.hybrid is not None or array.times is not None:
+        raise OtherwiseError(f"some chunks of {path} are no chunks of files")
+    axis, begin = _behind(array, ends)
+    planned = form.applied(json.loads(array.zarr_json))
+    _check_layout(array, json.dumps(planned).encode(), node, document)
+    if begin % array.chunk_shape[axis]:
+        raise OtherwiseError(f"the last chunk of {path} is not full in its files")
+    length, more = node.shape[axis], array.shape[axis] - begin
+    shape = _shape(array, node, axis, more)
+    alone = tuple(more if at == axis else size for at, size in enumerate(shape))
+    new = np.flatnonzero(array.files >= ends)
+    grid = [-(-size // step) for size, step in zip(alone, array.chunk_shape, strict=True)]
+    counts, expected = _counts(array, facts, ends, array.whole[new])
+    edge = document["chunk_grid"]["configuration"]["chunk_shape"][axis]
+    return LengthenedArray(
+        node=node,
+        zarr_json=_with_shape(document, shape),
+        axis=axis,
+        added=replace(
+            _only(array, new),
+            shape=alone,
+            zarr_json=_with_shape(json.loads(array.zarr_json), alone),
+            starts=array.starts[new] - begin,
+            window=window_of(grid, axis, math.prod(array.window)),
+            references=counts,
+            expected=counts.total,
+        ),
+        kept=length // edge * edge,
+        expected=expected,
+        is_cut=True,
     )
 
 
@@ -295,10 +368,14 @@ def _begin(files: bytes, starts: bytes, lengths: bytes, total: int, ends: int) -
 
 
 def _check_layout(
-    array: PlannedArray, node: ArrayNode, document: Mapping[str, Any], but: Sequence[str] = ()
+    array: PlannedArray,
+    zarr_json: bytes,
+    node: ArrayNode,
+    document: Mapping[str, Any],
+    but: Sequence[str] = (),
 ) -> None:
     """Make sure that nobody changed how chunks are cut and decoded."""
-    planned = json.loads(array.zarr_json)
+    planned = json.loads(zarr_json)
     for name in (each for each in _LAID_OUT if each not in but):
         if (document.get(name) or None) != (planned.get(name) or None):
             raise OtherwiseError(f"{name} of {array.path} was changed since the last build")
@@ -334,16 +411,24 @@ def _counts(
     return counts, counts.total if array.schema.whole or not whole.any() else None
 
 
-def _by_values(
-    array: PlannedArray, begin: int, axis: int, ends: int, node: ArrayNode
+def _by_values(  # noqa: PLR0917 - an array, and where it goes on
+    array: PlannedArray,
+    begin: int,
+    axis: int,
+    ends: int,
+    node: ArrayNode,
+    form: StoredForm | None,
 ) -> LengthenedArray:
     """Return what is added to values that are stored, and which of their chunks are cut anew."""
     document = document_of(node)
     more = array.shape[axis] - begin
     shape = _shape(array, node, axis, more)
-    edges = joined_edges(shape, (axis,))
-    codecs = _codecs(array, document, shape)
-    _check_layout(array, node, document, ("codecs", "chunk_grid"))
+    if form is None or form.is_copy:
+        edges, codecs = joined_edges(shape, (axis,)), _codecs(array, document, shape)
+    else:
+        edges = document["chunk_grid"]["configuration"]["chunk_shape"]
+        codecs = document["codecs"]
+    _check_layout(array, array.zarr_json, node, document, ("codecs", "chunk_grid"))
     grid = _regular(edges)
     is_same = document["chunk_grid"] == grid and document["codecs"] == codecs
     kept = node.shape[axis] // edges[axis] * edges[axis] if is_same else 0

@@ -1,0 +1,130 @@
+"""Say how a variable lies in the repository that a person had stored there.
+
+A dataset records it, so that whatever makes the dataset longer or anew stores the variable again,
+in its own chunks and codecs. Anybody who can write the repository can write the record: it is data,
+and bounds what a task would hold.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from icevirt.archive.joining import fixed_dtype
+from icevirt.deferred_dataclass import dataclass
+from icevirt.errors import InvalidInputError, UnsupportedError
+from icevirt.model.json import JSON
+
+_LARGEST = 1 << 30  # bytes of a chunk, of which a task holds a few copies
+_ZSTD = [
+    {"name": "bytes", "configuration": {"endian": "little"}},
+    {"name": "zstd", "configuration": {"level": 3, "checksum": False}},
+]
+
+type StoredForms = Mapping[str, StoredForm]
+"""By path of the variable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredForm:
+    """The chunks and codecs of a stored variable; None: as its files have them."""
+
+    chunk_shape: tuple[int, ...] | None = None
+    codec: Literal["zstd"] | None = None
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether chunks are stored byte by byte."""
+        return self.chunk_shape is None and self.codec is None
+
+    def record(self) -> dict[str, JSON]:
+        """Return it as a snapshot records it."""
+        edges: JSON = None if self.chunk_shape is None else list(self.chunk_shape)
+        return {"chunk_shape": edges, "codec": self.codec}
+
+    @classmethod
+    def of_record(cls, raw: Mapping[str, Any]) -> StoredForm:
+        """Undo `record`. Raises ``ValueError``, ``TypeError``, ``AttributeError``."""
+        edges, codec = raw.get("chunk_shape"), raw.get("codec")
+        if codec not in (None, "zstd"):
+            raise ValueError(f"codec {codec!r}")
+        if edges is not None and not all(type(each) is int and each > 0 for each in edges):
+            raise ValueError(f"chunks {edges!r}")
+        return cls(chunk_shape=None if edges is None else tuple(edges), codec=codec)
+
+    def misfit(self, planned: Mapping[str, Any]) -> str | None:
+        """Say why an array of this zarr.json cannot be stored so; None where it can."""
+        dtype = fixed_dtype(planned["data_type"])
+        if self.is_copy:
+            return None
+        if dtype is None:
+            return "values of its type cannot be encoded anew"
+        edges = self.chunk_shape
+        if edges is None:
+            return "its chunks differ in length" if _edges(planned) is None else None
+        if len(edges) != len(planned["shape"]):
+            return "it has another number of dimensions"
+        if math.prod(edges) * dtype.itemsize > _LARGEST:
+            return "a chunk would be too large for the memory of a task"
+        return None
+
+    def applied(self, planned: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the zarr.json of an array that is stored so, given that of its files."""
+        document = dict(planned)
+        if self.chunk_shape is not None:
+            edges = list(self.chunk_shape)
+            document["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": edges}}
+        if self.codec is not None:
+            document["codecs"] = _ZSTD
+        return document
+
+
+def forms_of(record: Mapping[str, Any]) -> dict[str, StoredForm]:
+    """Return how variables of a dataset are stored, as its record says."""
+    return {path: StoredForm.of_record(each) for path, each in record.get("stored", {}).items()}
+
+
+def recorded_forms(forms: StoredForms) -> dict[str, JSON]:
+    """Return forms as `forms_of` reads them."""
+    return {path: each.record() for path, each in forms.items()}
+
+
+def stored_json(form: StoredForm, zarr_json: bytes) -> bytes | None:
+    """Return the zarr.json of an array that is stored in a form; None where it is the files'."""
+    planned = json.loads(zarr_json)
+    document = form.applied(planned)
+    if document == planned:
+        return None
+    return json.dumps(document, ensure_ascii=False).encode()
+
+
+def refuse_misfit(form: StoredForm, path: str, planned: Mapping[str, Any]) -> None:
+    """Check that a variable can be stored in a form.
+
+    Raises:
+        UnsupportedError: Its values cannot be encoded anew.
+        InvalidInputError: A chunk would be too large.
+    """
+    why = form.misfit(planned)
+    if why is None:
+        return
+    if fixed_dtype(planned["data_type"]) is None or _edges(planned) is None:
+        raise UnsupportedError(
+            f"the variable cannot be stored so: {why}",
+            do="Leave out chunks and codec (--chunks, --codec): chunks are copied as they are.",
+            variable=path,
+            data_type=planned["data_type"],
+        )
+    raise InvalidInputError(
+        f"the variable cannot be stored so: {why}",
+        do="Pass smaller chunks.",
+        variable=path,
+        chunk_shape=form.chunk_shape,
+    )
+
+
+def _edges(planned: Mapping[str, Any]) -> list[int] | None:
+    grid = planned["chunk_grid"]
+    return grid["configuration"]["chunk_shape"] if grid.get("name") == "regular" else None

@@ -1,0 +1,216 @@
+"""Variables that `materialize` stored go on growing, in their own chunks and codecs."""
+
+import os
+from datetime import UTC, datetime
+
+import netCDF4
+import numpy as np
+import pytest
+import zarr
+
+import icevirt
+from builds.kept import Kept
+from builds.support import assert_same_dataset, expected_dataset, official, opened, write_day
+
+pytestmark = pytest.mark.usefixtures("in_process")
+
+FORMS = {
+    "as it is": {},
+    "encoded": {"codec": "zstd"},
+    "longer chunks": {"chunks": {"time": 6}},
+    "a chunk for all": {"chunks": {"time": -1}},
+    "cut along all": {"chunks": {"time": 5, "x": 4, "y": 2}, "codec": "zstd"},
+    "shorter chunks": {"chunks": {"x": 2}},
+}
+
+
+class Archive:
+    """A dataset of three days of four steps, one chunk for each step."""
+
+    def __init__(self, place):
+        self.folder, self.repo = place / "archive", str(place / "repo")
+        self.folder.mkdir()
+        self.day = 0
+        for _ in range(3):
+            self.write()
+        icevirt.build(self.folder, self.repo, concat_dim="time")
+
+    def write(self, **how):
+        """Write the next day."""
+        self.day += 1
+        return write_day(self.folder / f"day{self.day:02}.nc", self.day, **how)
+
+    def store(self, variable="packed", **how):
+        how = {"authorize_virtual_chunk_access": [str(self.folder)]} | how
+        return icevirt.materialize(self.repo, variable, **how)
+
+    def node(self, variable="/packed"):
+        return icevirt.Repository.open(self.repo).readonly_session("main").array(variable)
+
+    def kinds(self, variable="/packed"):
+        session = icevirt.Repository.open(self.repo).readonly_session("main")
+        return set(session.array_table(variable).kind.tolist())
+
+    def layout(self):
+        """Return what the metadata says of chunks and codecs."""
+        session = icevirt.Repository.open(self.repo).readonly_session("main")
+        metadata = zarr.open_group(session.store, mode="r")["packed"].metadata.to_dict()
+        return metadata["chunk_grid"], metadata["codecs"]
+
+    @property
+    def tip(self):
+        return icevirt.Repository.open(self.repo).lookup_branch("main")
+
+    def files(self):
+        return sorted(map(str, self.folder.glob("*.nc")))
+
+    def assert_as_files(self, files=None):
+        """Compare with xarray, with the official client, and all stored chunks with their names."""
+        files = files or self.files()
+        with expected_dataset(files, "time") as expected, opened(self.repo) as found:
+            assert_same_dataset(found, expected)
+        with expected_dataset(files, "time", mask_and_scale=False) as raw:
+            group = zarr.open_group(official(self.repo).readonly_session("main").store, mode="r")
+            np.testing.assert_array_equal(group["packed"][...], raw["packed"])
+        assert icevirt.check(self.repo, chunks=True).ok
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return Kept(tmp_path_factory.mktemp("kept"), Archive)
+
+
+@pytest.fixture
+def archive(kept):
+    return kept.lay_down()
+
+
+def append(archive):
+    report = icevirt.append(archive.write(), archive.repo)
+    assert report.flat, report.findings
+
+
+def append_planned(archive):
+    """Append where the snapshot of the last build is gone, so that all files are planned."""
+    report = icevirt.append(archive.write(), archive.repo)
+    assert not report.flat
+
+
+def append_many(archive):
+    report = icevirt.append([archive.write() for _ in range(3)], archive.repo)
+    assert report.flat, report.findings
+
+
+def update(archive):
+    archive.write()
+    assert icevirt.update(archive.repo).files_added == 1
+
+
+def correct(archive):
+    """Write other values into a file of the past."""
+    with netCDF4.Dataset(archive.folder / "day02.nc", "a") as file:
+        packed = file["packed"]
+        packed.set_auto_maskandscale(False)
+        packed[1:3] = packed[1:3] + archive.day
+    assert icevirt.update(archive.repo).files_corrected == 1
+
+
+def touch(archive):
+    os.utime(archive.folder / "day01.nc", (1_700_000_000, 1_700_000_000))
+    icevirt.update(archive.repo)
+
+
+def vanish(archive):
+    (archive.folder / "day01.nc").unlink()
+    icevirt.update(archive.repo, vanished="remove")
+
+
+def window(archive):
+    assert icevirt.maintain(archive.repo, window="1D", authorize=archive.folder).window.files
+    for path in archive.files()[:-2]:
+        os.unlink(path)
+
+
+def variables(archive):
+    icevirt.update(archive.repo, variables=["packed"])
+
+
+def build(archive):
+    archive.write()
+    icevirt.build(archive.folder, archive.repo, concat_dim="time", mode="w")
+
+
+def expire(archive):
+    repo, now = icevirt.Repository.open(archive.repo), datetime.now(UTC)
+    repo.expire_snapshots(older_than=now)
+    repo.garbage_collect(now)
+
+
+def others(archive):
+    """Commit to another group, with the official client."""
+    session = official(archive.repo).writable_session("main")
+    zarr.open_group(session.store).require_group("mine").attrs["n"] = archive.tip
+    session.commit("other")
+
+
+def amend(archive):
+    session = icevirt.Repository.open(archive.repo).writable_session("main")
+    zarr.open_group(session.store).require_group("mine").attrs["n"] = archive.tip
+    session.amend("amended")
+
+
+def undo(archive):
+    """Go back a commit and forward again."""
+    tip = archive.tip
+    icevirt.undo(archive.repo)
+    icevirt.redo(archive.repo)
+    assert archive.tip == tip
+
+
+def relocate(archive):
+    moved = archive.folder.with_name(archive.folder.name + "m")
+    archive.folder.rename(moved)
+    places = [str(archive.folder), str(moved)]
+    icevirt.relocate(archive.repo, *places, authorize_virtual_chunk_access=places)
+    archive.folder = moved
+
+
+def goes_on(archive, form, steps):
+    archive.store(**form)
+    chunks, codecs = archive.layout()
+    for step in steps:
+        step(archive)
+        assert 2 not in archive.kinds(), step.__name__
+        assert archive.layout() == (chunks, codecs), step.__name__
+        archive.assert_as_files()
+
+
+@pytest.mark.parametrize("form", ["as it is", "longer chunks"])
+def test_a_stored_variable_grows_and_is_corrected_in_its_form(archive, form):
+    goes_on(archive, FORMS[form], (append, correct, append))
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (append, append),
+        (append_many, update, append),
+        (update, correct, append),
+        (touch, append),
+        (vanish, update),
+        (window, append),
+        (variables, append),
+        (build, append),
+        (expire, append, expire, update),
+        (others, expire, append_planned, append),
+        (append, others, expire, update, append),
+        (amend, append_planned, append, amend, expire, append_planned),
+        (undo, append, undo, update),
+        (relocate, append, correct),
+    ],
+    ids=lambda steps: " ".join(step.__name__ for step in steps),
+)
+def test_a_stored_variable_goes_on_in_its_form(archive, form, steps):
+    goes_on(archive, form, steps)

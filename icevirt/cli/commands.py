@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from icevirt.cli.functions import FunctionCommand, pairs
-from icevirt.cli.options import Notation
+from icevirt.cli.options import SOURCES, Notation
 from icevirt.cli.statuses import BEHIND, HELD
 from icevirt.display.fixes import quoted
 
@@ -105,6 +105,17 @@ _LIMIT = "End with status 5 if the newest step is further behind"
 _NAMES = "icevirt.api.history.names"
 
 FUNCTIONS: dict[str, FunctionCommand] = {
+    "append": FunctionCommand(
+        function="append",
+        arguments=("files", "repo"),
+        notations={
+            "files": Notation(doc=SOURCES),
+            "concat_dim": Notation(
+                doc="The dimension to concatenate along, outermost first; by default as the last"
+                " build did."
+            ),
+        },
+    ),
     "log": FunctionCommand(function="log", flags={"n": ("-n",)}),
     "ops-log": FunctionCommand(function="ops_log", flags={"n": ("-n",)}),
     "diff": FunctionCommand(function="diff", arguments=("repo", "before", "after")),

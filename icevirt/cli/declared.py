@@ -37,10 +37,9 @@ WriteRecipe = Annotated[
     ),
 ]
 
-type Command = Literal["append", "build", "plan", "scan"]
+type Command = Literal["build", "plan", "scan"]
 
 _ONLY: dict[Command, dict[str, tuple[str, ...]]] = {
-    "append": {"scan_options": (), "combine_options": (), "commit_options": ()},
     "build": {"scan_options": (), "combine_options": (), "commit_options": ()},
     "plan": {
         "scan_options": (),
@@ -66,7 +65,7 @@ def takes_options(command: Command) -> Callable[[Callable[..., Any]], Callable[.
             if each.kind is not inspect.Parameter.VAR_KEYWORD
         ]
         added = [
-            _parameter(each)
+            option_parameter(each)
             for options in OBJECTS
             if (only := _ONLY[command].get(options.KEYWORD)) is not None
             for each in declared(options)
@@ -80,7 +79,8 @@ def takes_options(command: Command) -> Callable[[Callable[..., Any]], Callable[.
     return add
 
 
-def _parameter(each: DeclaredOption) -> inspect.Parameter:
+def option_parameter(each: DeclaredOption) -> inspect.Parameter:
+    """Return the parameter of a command for an option of an object."""
     kind, default, more = _typed(each)
     repeats = each.kind is Names or (each.name in NOTATIONS and NOTATIONS[each.name].repeats)
     text = f"{each.option.doc} May be repeated." if repeats else each.option.doc

@@ -27,6 +27,7 @@ from icevirt.cli.statuses import REFUSED
 from icevirt.errors import Fix, InvalidInputError
 
 _ONLY_IN_PYTHON = ("executor", "progress", "store")
+_OBJECT = "_options"  # how parameters end that take an option object
 _AUTHORIZATION = "authorize_virtual_chunk_access"  # which is --authorize on a command line
 
 Yes = Annotated[
@@ -68,7 +69,12 @@ def command_of(command: FunctionCommand) -> Callable[..., CommandResult]:
     function = _function_of(command.function)
     text, texts = texts_of(function)
     known = inspect.signature(function).parameters
-    taken = [each for name, each in known.items() if name not in _ONLY_IN_PYTHON]
+    taken = [
+        each
+        for name, each in known.items()
+        if name not in _ONLY_IN_PYTHON and not name.endswith(_OBJECT)
+    ]
+    options = _OptionObjects.of([name for name in known if name.endswith(_OBJECT)])
     flags = {each.name: _flags_of(each.name, command) for each in taken}
     spoken = {
         name: max(given, key=len) for name, given in flags.items() if name not in command.arguments
@@ -80,7 +86,8 @@ def command_of(command: FunctionCommand) -> Callable[..., CommandResult]:
         page = given.pop("report", None)
         asked = {name: given.pop(name) for name in command.more}
         yes = given.pop("yes", False)
-        call = {each.name: each.read(given[_parameter_of(each.name)]) for each in values}
+        call = {each.name: each.read(given.pop(_parameter_of(each.name))) for each in values}
+        call |= options.read(given)
 
         def done(**more: Any) -> Any:
             called = _function_of(command.function)
@@ -114,6 +121,7 @@ def command_of(command: FunctionCommand) -> Callable[..., CommandResult]:
         "output": (OutputOption, Output.text),
         **({"quiet": (Quiet, False)} if "progress" in known else {}),
     }
+    parameters += options.parameters
     parameters += [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
@@ -221,6 +229,26 @@ class _CommandParameter:
         if self.notation is not None:
             return self.notation.value(given)
         return given.value if isinstance(given, StrEnum) else given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OptionObjects:
+    """The options of the objects that a function takes, which a command takes one by one."""
+
+    parameters: tuple[inspect.Parameter, ...] = ()
+    read: Callable[[Mapping[str, Any]], dict[str, Any]] = dict  # returns objects by their keywords
+
+    @classmethod
+    def of(cls, keywords: Sequence[str]) -> _OptionObjects:
+        if not keywords:  # most commands, which need none of what options import
+            return cls()
+        from icevirt.api.option_objects import BY_KEYWORD
+        from icevirt.archive.options import declared
+        from icevirt.cli.declared import grouped, option_parameter
+
+        objects = [BY_KEYWORD[keyword] for keyword in keywords]
+        parameters = [option_parameter(each) for one in objects for each in declared(one)]
+        return cls(parameters=tuple(parameters), read=lambda given: grouped(objects, given))
 
 
 def _parts(annotation: str, function: Callable[..., Any]) -> tuple[Any, ...]:

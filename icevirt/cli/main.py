@@ -57,7 +57,6 @@ def _repeating_no_secret() -> Iterator[None]:
 
 _COMMANDS = {
     "build": "icevirt.cli.build:build",
-    "append": "icevirt.cli.append:append",
     "plan": "icevirt.cli.build:plan",
     "scan": "icevirt.cli.scan:scan",
     "catalog": "icevirt.cli.scan:catalog",

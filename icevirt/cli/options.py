@@ -12,15 +12,15 @@ import typer
 
 from icevirt.cli.output import Output, writable_file
 
-_SOURCES: Any = typer.Argument(
-    help="Files, directories, globs or URLs; @FILE for a list of them (text, CSV, JSON lines,"
-    " Parquet, STAC items, the manifest of an S3 Inventory), - for a list on stdin."
+SOURCES = (
+    "Files, directories, globs or URLs; @FILE for a list of them (text, CSV, JSON lines, Parquet,"
+    " STAC items, the manifest of an S3 Inventory), - for a list on stdin."
 )
-Sources = Annotated[list[str], _SOURCES]
+Sources = Annotated[list[str], typer.Argument(help=SOURCES)]
 
 OptionalSources = Annotated[
     list[str] | None,
-    typer.Argument(help=f"{_SOURCES.help} Default: all files that were scanned into --catalog."),
+    typer.Argument(help=f"{SOURCES} Default: all files that were scanned into --catalog."),
 ]
 
 ConcatDim = Annotated[

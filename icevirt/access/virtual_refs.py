@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icevirt.connect.urls import local_path
+from icevirt.connect.urls import PROVIDERS, local_path
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import (
@@ -26,15 +26,15 @@ from icevirt.model.chunks import (
 )
 from icevirt.model.distinct_strings import surely_differ
 from icevirt.model.strings import Strings
+from icevirt.objects.authorize import object_key
 from icevirt.versioning import chunk_tables
 
 type ChecksumLike = str | datetime | None
 """An etag, or when the object was last modified; a time without a zone is local."""
 
-_SUSPECT = b"%?#\\\0"
-"""Bytes of local URLs that need a closer look; looking at every one of a million takes seconds."""
-
-_IS_SUSPECT = np.isin(np.arange(256), np.frombuffer(_SUSPECT, np.uint8))
+_LOCAL = b"%?#\\\0"
+_REMOTE = b"?#\\\x7f" + bytes(range(0x20))
+"""Bytes of URLs that need a closer look; looking at every one of a million takes seconds."""
 
 _BYTES_AT_ONCE = 1 << 20
 
@@ -153,7 +153,7 @@ def _places(
     if checksum is None or isinstance(checksum, str | datetime):  # one for all locations
         url, number = _distinct_urls(locations)
         etag, seconds = recorded(checksum)
-        check_local(url)
+        check_locations(url)
         places = Locations(
             url=url,
             etag=Strings.of([etag] * len(url)) if etag else Strings.empty(len(url)),
@@ -228,7 +228,7 @@ def _distinct(
     distinct, source = _numbered(places)
     urls, etags, seconds = zip(*distinct, strict=True) if distinct else ((), (), ())
     url = Strings.of(urls)
-    check_local(url)
+    check_locations(url)
     modified = np.array(seconds, np.uint32)
     return Locations(url=url, etag=Strings.of(etags), last_modified=modified), source
 
@@ -269,17 +269,24 @@ def _differ_from_last(values: NDArray[np.object_]) -> NDArray[np.bool_]:
     return begins
 
 
-def check_local(urls: Strings) -> None:
-    """Check that readers would follow the URLs of local files.
+def check_locations(urls: Strings) -> None:
+    """Check that readers would follow the URLs, and that none has what may be a secret.
 
     Raises:
         InvalidInputError: They would not follow one.
     """
     local = urls.begin_with(b"file://")
-    if not local.any():
-        return
-    for row in np.flatnonzero(local & (_suspect(urls) | ~urls.begin_with(b"file:///"))).tolist():
-        local_path(urls[row])  # raises where no reader would follow
+    if local.any():
+        odd = _suspect(urls, _LOCAL) | ~urls.begin_with(b"file:///")
+        for row in np.flatnonzero(local & odd).tolist():
+            local_path(urls[row])  # raises where no reader would follow
+    if not local.all():
+        odd = _suspect(urls, _REMOTE)
+        web = urls.begin_with(b"http")
+        if web.any():
+            odd |= web & _suspect(urls, b"@")
+        for row in np.flatnonzero(~local & odd).tolist():
+            object_key(urls[row], has_bucket=urls[row].partition(":")[0] in (*PROVIDERS, "vcc"))
 
 
 def check_urls(urls: Strings) -> None:
@@ -298,8 +305,9 @@ def check_urls(urls: Strings) -> None:
         )
 
 
-def _suspect(urls: Strings) -> NDArray[np.bool_]:
-    """Say which URLs have bytes that may be read otherwise, or hidden or relative parts."""
+def _suspect(urls: Strings, odd_bytes: bytes) -> NDArray[np.bool_]:
+    """Say which URLs have some of these bytes, or hidden or relative parts."""
+    is_odd = np.isin(np.arange(256), np.frombuffer(odd_bytes, np.uint8))
     found = np.zeros(len(urls), np.bool_)
     first, end = int(urls.starts[0]), int(urls.starts[-1])
     for low in range(first, end, _BYTES_AT_ONCE):
@@ -307,8 +315,8 @@ def _suspect(urls: Strings) -> NDArray[np.bool_]:
         odd = np.zeros(len(part), np.bool_)
         np.logical_and(part[:-1] == ord("/"), part[1:] == ord("."), out=odd[:-1])
         raw = part.tobytes()
-        if any(byte in raw for byte in _SUSPECT):  # seldom, and soon known
-            odd |= _IS_SUSPECT[part]
+        if any(byte in raw for byte in odd_bytes):  # seldom, and soon known
+            odd |= is_odd[part]
         elif not odd.any():
             continue
         found[np.searchsorted(urls.starts, np.flatnonzero(odd) + low, side="right") - 1] = True

@@ -222,18 +222,51 @@ def test_each_chunk_has_its_own_location_and_each_location_is_kept_once(drawn, d
     assert held == list(dict.fromkeys(given))
 
 
-LOCAL = st.text("f/.%?#\\\0aé", max_size=9)
-URLS = st.builds("".join, st.tuples(st.sampled_from(["", "file://", "file:///", "s3://"]), LOCAL))
+PARTS = st.text("f/.%?#\\\0@aé", max_size=9)
+SCHEMES = st.sampled_from(["", "file://", "file:///", "s3://", "https://"])
+URLS = st.builds("".join, st.tuples(SCHEMES, PARTS))
+LOCAL = r"file://(?!/)|file://.*(?:[%?#\\\0]|/\.)"
+REMOTE = r"(?!file://).*(?:[?#\\\0]|/\.)|https://.*@"
 
 
 @given(st.lists(URLS, max_size=8), st.integers(1, 20))
-def test_local_urls_are_looked_at_where_one_by_one_would(urls, at_once):
-    wanted = re.compile(r"file://(?!/)|file://.*(?:[%?#\\\0]|/\.)", re.DOTALL)
-    looked = []
+def test_urls_are_looked_at_where_one_by_one_would(urls, at_once):
+    looked = {"local_path": [], "object_key": []}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(virtual_refs, "local_path", looked.append)
+        for name, found in looked.items():
+            patch.setattr(virtual_refs, name, lambda url, into=found, **_: into.append(url))
         patch.setattr(virtual_refs, "_BYTES_AT_ONCE", at_once)
-        virtual_refs.check_local(Strings.of(urls))
-    plain = [each for each in looked if not wanted.match(each)]
-    assert [each for each in urls if wanted.match(each)] == [x for x in looked if x not in plain]
-    assert all(each.endswith("/") for each in plain)  # the next one may begin with a dot
+        virtual_refs.check_locations(Strings.of(urls))
+    for found, pattern in zip(looked.values(), (LOCAL, REMOTE), strict=True):
+        wanted = re.compile(pattern, re.DOTALL)
+        plain = [each for each in found if not wanted.match(each)]
+        assert [each for each in urls if wanted.match(each)] == [x for x in found if x not in plain]
+        assert all(each.endswith("/") for each in plain)  # the next one may begin with a dot
+
+
+SECRETS = {
+    "a signature": "https://host/data/a.nc?X-Amz-Signature=CANARY",
+    "a fragment": "https://host/data/a.nc#CANARY",
+    "a password": "https://user:CANARY@host/data/a.nc",
+    "a token of a bucket": "s3://bucket/a.nc?sig=CANARY",
+    "a named container": "vcc://name/a.nc?sig=CANARY",
+    "a line end": "https://host/data/a\r\nX-Key: CANARY",
+    "a way up": "https://host/data/../CANARY",
+    "a backslash": "s3://bucket/a\\CANARY",
+}
+
+
+@pytest.mark.parametrize("url", SECRETS.values(), ids=SECRETS.keys())
+def test_what_no_reader_follows_or_should_be_secret_is_not_stored(url):
+    with pytest.raises(InvalidInputError) as caught:
+        virtual_refs.table_of([VirtualChunkSpec([0], url, 0, 1)], 1)
+    assert "CANARY" not in str(caught.value) or "?" not in url
+    with pytest.raises(InvalidInputError):
+        table_of_grid((1,), [url], [0], [1])
+
+
+def test_usual_keys_with_signs_are_stored():
+    keys = ["s3://bucket/a@b/c d.nc", "abfs://box@account.dfs.core.windows.net/a.nc"]
+    keys += ["https://host/a%20b/.hidden", "gs://bucket/é~$&'()*+,;=:.nc", "memory://x/y"]
+    table = table_of_grid((len(keys),), keys, [0] * len(keys), [1] * len(keys))
+    assert [*table.locations.url] == keys

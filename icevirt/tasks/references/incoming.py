@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute
 from numpy.typing import NDArray
 
-from icevirt.access.virtual_refs import check_local
+from icevirt.access.virtual_refs import check_locations
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import END_SECOND, FARTHEST, FIRST_SECOND
 from icevirt.model.config.containers import first_uncovered
@@ -27,6 +27,7 @@ AT_ONCE = 500_000
 """Rows that are gathered before they are sorted into blocks."""
 
 pc: Any = pyarrow.compute  # whose stubs know too few kinds of arrays
+_TEXTS = ("path", "location", "kind", "etag")
 _SHOWN = 10  # arrays and containers in a message
 
 
@@ -101,7 +102,7 @@ class Incoming:
                 do="Pass containers=[icevirt.VirtualChunkContainer(url_prefix, store)] for it.",
                 containers=list(self.prefixes)[:_SHOWN],
             )
-        check_local(urls)
+        check_locations(urls)
 
 
 class _Checked:
@@ -109,6 +110,9 @@ class _Checked:
 
     def __init__(self, rows: Any) -> None:
         self._rows = rows
+        for name in _TEXTS:
+            if name in rows.column_names:
+                _refuse_no_text(name, rows[name].combine_chunks())
         if "kind" in rows.column_names:
             others = _of(pc.fill_null(pc.not_equal(rows["kind"], "virtual"), False))
             self._refuse(
@@ -220,6 +224,23 @@ class _Checked:
         if bad.any():
             first = int(bad.argmax())
             raise self.error(first if rows is None else int(rows[first]), what, do=do, **facts)
+
+
+def _refuse_no_text(name: str, column: Any) -> None:
+    """Refuse bytes that are no text, of which Spark makes strings: no client would read them."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        for raw in column.cast(pa.binary()).to_pylist():
+            try:
+                (raw or b"").decode()
+            except UnicodeDecodeError:
+                raise InvalidInputError(
+                    f"the {name} of a reference is not UTF-8",
+                    do="Decode the column in Spark: decode(column, 'ISO-8859-1').",
+                    **{name: raw},
+                ) from None
+        raise
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:

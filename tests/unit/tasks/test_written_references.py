@@ -181,6 +181,24 @@ def test_a_wrong_row_is_named(bad, match):
     assert {name: facts[name] for name in bad} == bad
 
 
+@pytest.mark.parametrize("name", ["path", "location", "etag"])
+def test_bytes_that_are_no_text_are_refused(name):
+    """Spark makes strings of any bytes, and no client reads a manifest with them."""
+    (rows,) = batches([row((0, 0), etag="e", last_modified=None)] * 2, more=True)
+    raw, at = b"file:///data/\xff.nc", rows.schema.get_field_index(name)
+    places = pa.py_buffer(np.array([0, 0, len(raw)], np.int32).tobytes())
+    wrong = pa.StringArray.from_buffers(2, places, pa.py_buffer(raw))
+    sorting = Incoming(targets=targets_of(repository()), prefixes=("file:///data/",))
+    with pytest.raises(InvalidInputError, match=f"the {name} of a reference is not UTF-8"):
+        list(sorting.blocks(iter([rows.set_column(at, name, wrong)])))
+
+
+@pytest.mark.parametrize("location", ["file:///data/../x", "file:///data/x?sig=CANARY"])
+def test_a_location_that_no_reader_follows_is_not_written(location):
+    with pytest.raises(InvalidInputError, match="URL"):
+        written(repository(), [row((0, 0)) | {"location": location}])
+
+
 def test_kinds_and_times_that_references_cannot_hold_are_refused():
     repo = repository()
     targets = targets_of(repo)

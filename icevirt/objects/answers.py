@@ -63,6 +63,18 @@ class ObjectBytes:
     body: Body
 
 
+def exact_bytes(url: str, meta: Meta, begin: int, end: int, body: Body) -> ObjectBytes:
+    """Return an answer that is exactly the range, or its part up to the end of the object.
+
+    Raises:
+        StorageError: The body is longer or shorter, so it is unclear which bytes it has.
+    """
+    expected = max((end if meta.size is None else min(end, meta.size)) - begin, 0)
+    if len(body) > expected or (meta.size is not None and len(body) < expected):
+        raise unreadable(url, reason=f"it has {len(body)} bytes instead of {expected}")
+    return ObjectBytes(meta=meta, begin=begin, body=body)
+
+
 def is_weak(etag: str) -> bool:
     """Say whether an etag promises an equal meaning and not equal bytes."""
     return etag.startswith("W/")
@@ -182,9 +194,9 @@ def unreadable_file(url: str, *, reason: str | None) -> StorageError:
 
 
 def unreadable(url: str, *, reason: str) -> StorageError:
-    """Return the error of a server whose answer is not HTTP as it should be."""
+    """Return the error of a server whose answer is not as it should be."""
     return StorageError(
-        "the answer of a web server is not valid",
+        "the answer of a server is not valid",
         do="Look at the answer with `curl -v`; a proxy may have changed it.",
         location=url,
         reason=reason,

@@ -165,7 +165,7 @@ class ForeignReach:
             reason = f"{type(error).__name__}: {error}"
             raise answers.unreachable(url, reason=reason, tries=1) from error
         check(meta)
-        return ObjectBytes(meta=meta, begin=begin, body=body)
+        return answers.exact_bytes(url, meta, begin, end, body)
 
     def _meta(self, key: str) -> Meta:
         info: dict[str, Any] = self.filesystem.info(key)

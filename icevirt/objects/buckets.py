@@ -92,7 +92,8 @@ class BucketReach(_InBucket):
             try:
                 result = obstore().get(store, key, options={"range": (begin, end)})
                 check(meta := _meta(result.meta))
-                return ObjectBytes(meta=meta, begin=begin, body=memoryview(result.buffer()))
+                body = memoryview(result.buffer())
+                return answers.exact_bytes(f"{self.bucket.url}/{key}", meta, begin, end, body)
             except StorageError:
                 raise
             except BaseException as error:  # noqa: BLE001 - its panics are no exceptions
@@ -111,8 +112,8 @@ class BucketReach(_InBucket):
                     options = {"range": (begin, end)}
                     result = await obstore().get_async(store, key, options=options)
                     check(meta := _meta(result.meta))
-                    body = await result.buffer_async()
-                return ObjectBytes(meta=meta, begin=begin, body=memoryview(body))
+                    body = memoryview(await result.buffer_async())
+                return answers.exact_bytes(f"{self.bucket.url}/{key}", meta, begin, end, body)
             except StorageError:
                 raise
             except BaseException as error:  # noqa: BLE001 - its panics are no exceptions

@@ -145,8 +145,9 @@ class StoreReach:
             return ObjectBytes(meta=meta, begin=begin, body=b"")  # the file ends before the range
         check(meta := _meta(result.meta))
         body = memoryview(asked(self.url, result.buffer))
-        first = int(result.range[0])  # of stores that answer with more
-        return ObjectBytes(meta=meta, begin=begin, body=body[begin - first : end - first])
+        first, last = map(int, result.range)  # of stores that answer with more
+        answers.exact_bytes(self.url, meta, first, last, body)
+        return answers.exact_bytes(self.url, meta, begin, end, body[begin - first : end - first])
 
 
 def _meta(found: Any) -> Meta:

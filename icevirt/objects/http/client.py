@@ -219,11 +219,9 @@ class _Asked(FileRequest):
         expected = int(found[2]) + 1 - self._begin
         with talking():  # the end of chunks is looked for, too
             body = response.read(expected + 1 if response.chunked else expected)
-        if len(body) > expected:
-            raise answers.unreadable(self.url, reason="it is longer than its range")
         if len(body) < expected:
             raise TryAgainError("the answer ended too early")
-        return ObjectBytes(meta=meta, begin=self._begin, body=body)
+        return answers.exact_bytes(self.url, meta, self._begin, self._begin + expected, body)
 
     def _checked(self, response: HTTPResponse, found: re.Match[str], fields: Fields) -> Meta:
         """Return what the head of an answer says of the file, if it is the range and the file."""

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from types import SimpleNamespace
 
@@ -14,8 +15,10 @@ from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.model.config.containers import ObjectStoreConfig
 from icevirt.objects import remote
 from icevirt.objects.answers import Meta
+from icevirt.objects.backends import ForeignReach
 from icevirt.objects.http import client
 from icevirt.objects.http.client import RetryPolicy, site_of
+from icevirt.virtualizarr.registry_access import StoreReach
 from servers.faults import (
     DROPPED,
     Fault,
@@ -306,3 +309,57 @@ def test_a_host_that_needs_no_proxy_is_asked_itself(server, monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     ask(site_of(server.url + "/data/"))
     assert server.rules.requests[0].target == "/data/a.bin"
+
+
+# -- answers that are not as long as their range ---------------------------------------------------
+
+
+def of_length(more):
+    """Let an answer say the right range, and have more bytes before it, or fewer."""
+
+    def change(response):
+        body = b"?" * more + response.body if more > 0 else response.body[:more]
+        headers = {**response.headers, "content-length": str(len(body))}
+        return replace(response, body=body, headers=headers)
+
+    return Fault(change=change)
+
+
+@pytest.mark.parametrize("more", [7, -7])
+def test_an_answer_that_is_not_as_long_as_its_range_is_refused(server, tmp_path, more):
+    server.rules.add(of_length(more), times=1e9)
+    with pytest.raises(StorageError, match=r"range requests|not valid"):
+        made(server, tmp_path).array()[:]
+
+
+@pytest.mark.parametrize("more", [7, -7])
+def test_so_it_is_from_a_bucket(strict_s3, tmp_path, more):
+    strict_s3.place.store().put("data/a.bin", VALUES.tobytes())
+    options = {"region": "us-east-1", "endpoint_url": strict_s3.place.endpoint, "allow_http": True}
+    prefix = f"{strict_s3.place.url}/data/"
+    credentials = icevirt.s3_credentials(access_key_id="test", secret_access_key="test")
+    remote = refer(
+        tmp_path / "repo",
+        prefix,
+        store=ObjectStoreConfig("s3_compatible", options),
+        authorize={(prefix, strict_s3.place.endpoint): credentials},
+    )
+    np.testing.assert_array_equal(remote.array()[:], VALUES)
+    strict_s3.rules.add(of_length(more), method="GET", target="a.bin", times=1e9)
+    with pytest.raises(StorageError, match="not valid"):
+        remote.array()[:]
+
+
+@pytest.mark.parametrize("more", [7, -7])
+def test_so_it_is_from_file_systems_and_stores_of_others(more):
+    """Of fsspec, and of a registry of VirtualiZarr."""
+    wrong = b"?" * (CHUNK + more)
+    meta = {"size": 4 * CHUNK, "e_tag": "e", "last_modified": datetime.fromtimestamp(1, UTC)}
+    answer = SimpleNamespace(meta=meta, range=(0, CHUNK), buffer=lambda: wrong)
+    system = SimpleNamespace(
+        cat_ranges=lambda **_: [wrong], info=lambda _: {"size": 4 * CHUNK, "mtime": 1}
+    )
+    store = SimpleNamespace(get=lambda *_, **__: answer)
+    for reach in (ForeignReach(system, "x://y/"), StoreReach(store, "x://y/a")):
+        with pytest.raises(StorageError, match="not valid"):
+            reach.get("a", 0, CHUNK, lambda _: None)

@@ -35,6 +35,7 @@ from icevirt.planning.combine.stacking import coordinate
 from icevirt.planning.combine.variables import CombinedVariable, members_of, placed
 from icevirt.planning.containers import containers_for
 from icevirt.planning.groups.group_order import describe_groups
+from icevirt.planning.meaning.conventions import describe_conventions
 from icevirt.planning.meaning.grid_mappings import refuse_unlike_mappings
 from icevirt.planning.meaning.local_indices import refuse_local_indices
 from icevirt.planning.partial.storage_cost import describe_storage as describe_hybrids
@@ -71,6 +72,7 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
     del first  # of ten million files these are 160 MB
     refuse_local_indices(facts, cells, prepared.given)
     refuse_unlike_mappings(facts)
+    unlike = describe_conventions(facts, spec.options.combine_attrs)
     gaps = holes.find(facts, members, rule=spec.options.missing)
     arrays: tuple[PlannedArray, ...] = ()
     for member in members:
@@ -118,6 +120,7 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
             *describe_hybrids(arrays),
             *tolerance.describe_tolerance(facts, members, limits),
             *_describe_static(facts, arrays),
+            *unlike,
             *reader_support.describe_unseen(
                 (each.path, each.schema.attributes, each.schema.data_type) for each in arrays
             ),

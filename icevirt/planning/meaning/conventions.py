@@ -1,0 +1,209 @@
+"""Look at attributes by which other conventions than CF scale values, or say what values are.
+
+xarray shows the first file's. Where files declare a convention, attributes of it that differ are
+refused, unless those that differ are left out. Elsewhere a name alone proves nothing, and a line
+names it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.scanned import ScannedGroup
+from icevirt.archive.schema import DECODING
+from icevirt.errors import CombineError
+from icevirt.planning.combine.combine_attrs import CombineAttrs
+from icevirt.planning.combine.data_vars import variables_of
+from icevirt.planning.remedies import choose, fix, listed
+
+type _Said = Mapping[str, Any]  # attributes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Convention:
+    """A way of saying what numbers mean."""
+
+    name: str
+    is_declared: Callable[[Sequence[ScannedGroup]], bool]  # by the groups of a file
+    deciding: frozenset[str]  # attributes of arrays and groups
+    has_groups: bool = True  # attributes of groups are among them
+
+
+def _at_root(name: str, begins: str = "") -> Callable[[Sequence[ScannedGroup]], bool]:
+    def declared(groups: Sequence[ScannedGroup]) -> bool:
+        held = groups[0].attributes.values if groups else {}
+        return name in held and str(held[name]).startswith(begins)
+
+    return declared
+
+
+def _anywhere(name: str) -> Callable[[Sequence[ScannedGroup]], bool]:
+    return lambda groups: any(name in each.attributes.values for each in groups)
+
+
+_DECLARED = (
+    _Convention(
+        name="NWB",
+        is_declared=_at_root("nwb_version"),
+        deciding=frozenset(("conversion", "offset", "unit", "rate")),
+        has_groups=False,
+    ),
+    _Convention(
+        name="openPMD",
+        is_declared=_at_root("openPMD"),
+        deciding=frozenset(("unitSI", "unitDimension", "gridUnitSI")),
+    ),
+    _Convention(
+        name="ODIM_H5",
+        is_declared=_at_root("Conventions", "ODIM_H5"),
+        deciding=frozenset(("gain", "offset", "nodata", "undetect", "quantity")),
+    ),
+    _Convention(
+        name="AnnData",
+        is_declared=_anywhere("encoding-type"),
+        deciding=frozenset(("encoding-type", "ordered")),
+    ),
+    _Convention(
+        name="pandas",
+        is_declared=_at_root("PYTABLES_FORMAT_VERSION"),
+        deciding=frozenset(("kind", "index_kind", "tz", "value_type")),
+        has_groups=False,
+    ),
+)
+_SCALING = frozenset(
+    name.lower() for each in _DECLARED for name in each.deciding
+) | frozenset((
+    *("scale", "scaling", "scaling_factor", "scalefactor", "scale_fac", "factor", "multiplier"),
+    *("slope", "intercept", "bias", "add_off", "addoffset", "data_scale", "data_offset"),
+    *("conversion_factor", "calibration", "units", "unit_si", "scale_factor", "add_offset"),
+    *("missing", "fillvalue", "fill_value", "no_data", "nodata_value", "encoding"),
+))  # fmt: skip
+"""Attributes, in lower case, that change what numbers mean where a convention says so."""
+
+_LONGEST = 40  # letters of a value
+_NAMED = 3  # attributes in a line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unlike:
+    """An attribute that files do not say alike."""
+
+    path: str
+    name: str
+    first: Any
+    other: Any
+    of_group: bool
+
+
+def describe_conventions(facts: CatalogFacts, policy: CombineAttrs) -> list[str]:
+    """Return lines about attributes that may scale values and are not the same in all files.
+
+    Args:
+        facts: Of the files.
+        policy: How attributes that differ are combined.
+
+    Raises:
+        CombineError: Files declare a convention by which they do, and the first file's would be
+            shown.
+    """
+    if len(facts.files) < 2:
+        return []
+    first = facts.groups_of(0)
+    ours = next((each for each in _DECLARED if each.is_declared(first)), None)
+    unlike = [*_of_arrays(facts), *_of_groups(facts, ours)]
+    for each in unlike:
+        if ours is not None and each.name in ours.deciding and policy == "override":
+            raise _refusal(ours, each, [one.path for one in unlike if one.name == each.name])
+    return [*_lines(unlike, policy)]
+
+
+def _of_arrays(facts: CatalogFacts) -> Iterator[_Unlike]:
+    held: dict[str, list[_Said]] = defaultdict(list)
+    for path, schema in variables_of(facts):
+        held[path].append(schema.attributes.values)
+    for path, said in held.items():
+        if len(said) > 1:
+            yield from _differing(path, said, of_group=False)
+
+
+def _of_groups(facts: CatalogFacts, ours: _Convention | None) -> Iterator[_Unlike]:
+    """Compare groups: of all files where a convention has them, else of the first and the last."""
+    last = len(facts.files) - 1
+    rows: Iterable[int] = range(last + 1) if ours is not None and ours.has_groups else (0, last)
+    held: dict[str, list[_Said]] = defaultdict(list)
+    for row in rows:
+        for group in facts.groups_of(row):
+            said = {k: v for k, v in group.attributes.values.items() if k.lower() in _SCALING}
+            if said not in held[group.path]:
+                held[group.path].append(said)
+    for path, found in held.items():
+        if len(found) > 1:
+            yield from _differing(path, found, of_group=True)
+
+
+def _differing(path: str, said: Sequence[_Said], *, of_group: bool) -> Iterator[_Unlike]:
+    names = dict.fromkeys(name for each in said for name in each if name.lower() in _SCALING)
+    for name in names:
+        if name in DECODING and not of_group:
+            continue  # they are compared where arrays are
+        first = said[0].get(name)
+        other = next((each.get(name) for each in said if _unlike(each.get(name), first)), first)
+        if _unlike(first, other):
+            yield _Unlike(path=path, name=name, first=first, other=other, of_group=of_group)
+
+
+def _unlike(one: Any, other: Any) -> bool:
+    return not np.array_equal(np.asarray(one, object), np.asarray(other, object))
+
+
+def _refusal(ours: _Convention, found: _Unlike, paths: Sequence[str]) -> CombineError:
+    same = ""
+    if not found.of_group and found.first is not None:
+        said = choose(attrs={found.path: {found.name: found.first}})
+        same = f" If it is wrong in some files, say it for all, like {said}."
+    return CombineError(
+        f"by the convention {ours.name}, {found.name} of {found.path} says what its numbers mean,"
+        f" and it is not the same in all files: {_shown(found.first)}, {_shown(found.other)}",
+        do=f"Build the files of each {found.name} into a group of their own, with group=..."
+        f" (--group NAME).{same}",
+        fixes=[
+            fix(
+                "numbers are joined as they are stored, and attributes that differ are left out:"
+                " readers are not told what they mean",
+                combine_attrs="drop_conflicts",
+            )
+        ],
+        convention=ours.name,
+        attribute=found.name,
+        paths=list(paths),
+        first=_shown(found.first),
+        other=_shown(found.other),
+    )
+
+
+def _lines(unlike: Sequence[_Unlike], policy: CombineAttrs) -> Iterator[str]:
+    """Yield a line for each attribute, with all that have it."""
+    by_name: dict[str, list[_Unlike]] = defaultdict(list)
+    for each in unlike:
+        by_name[each.name].append(each)
+    shown = "the first file's is shown" if policy == "override" else "numbers are joined as stored"
+    for name, found in by_name.items():
+        one = found[0]
+        yield (
+            f"the attribute {name} of {listed([each.path for each in found], _NAMED)} is not the"
+            f" same in all files ({_shown(one.first)}, {_shown(one.other)}): if it says what"
+            f" numbers mean, they are not comparable; {shown}"
+        )
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    text = str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -30,9 +30,11 @@ from icevirt.escaping import escape_line
 from icevirt.ids import ObjectId8
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig, SplitRule
+from icevirt.model.metadata import Extent
 from icevirt.model.snapshot import Extents
 
 _SHOWN = 20  # arrays and notes in a picture
+_INLINE = RepositoryConfig().inline_threshold  # bytes of a chunk that lies in a manifest
 
 
 class ArrayMode(Enum):
@@ -75,15 +77,39 @@ class PlannedArray:
 
     @property
     def written(self) -> ReferenceCounts:
-        """References of the dataset, as far as a plan can tell; what is joined has few chunks."""
-        if self.mode is not ArrayMode.join:
-            return self.references
-        stored = self.references.bytes_stored
-        if (width := _width(self.schema)) is not None:
-            stored = math.prod(self.shape) * width
-        if stored > RepositoryConfig().inline_threshold * self.expected:
-            return ReferenceCounts(native=self.expected, bytes_stored=stored)
-        return ReferenceCounts(inline=self.expected, bytes_stored=stored)
+        """References of the dataset, as far as a plan can tell.
+
+        Chunks that a repository stores lie in its manifests up to a size. Where they are encoded
+        anew, or are of several sizes, a plan cannot tell which do.
+        """
+        found, each = self.references, self._bytes_of_chunk
+        chunks, size = found.inline, found.bytes_stored
+        if self.hybrid is not None:
+            chunks, size = self.hybrid.chunks, self.hybrid.nbytes
+        elif self.mode in (ArrayMode.join, ArrayMode.given):
+            width = _width(self.schema)
+            chunks, size = self.expected, size if width is None else math.prod(self.shape) * width
+            found = ReferenceCounts()
+        else:
+            chunks = max(0, self.expected - found.virtual)
+            each = size if chunks == found.inline == 1 else each
+        kind = "stored" if each is None else "inline" if each <= _INLINE else "native"
+        if size <= _INLINE // 2:  # however it is encoded
+            kind = "inline"
+        stays = ReferenceCounts(virtual=found.virtual, bytes_referenced=found.bytes_referenced)
+        return stays + ReferenceCounts(**{kind: chunks, "bytes_stored": size})
+
+    @property
+    def _bytes_of_chunk(self) -> int | None:
+        """The bytes of a chunk of values that are stored as they are; None: not known."""
+        width = _width(self.schema)
+        is_plain = len(self.schema.codecs) == 1 and all(e.bounds is None for e in self.grids)
+        return math.prod(self.chunk_shape) * width if is_plain and width is not None else None
+
+    @property
+    def chunk_extents(self) -> tuple[int | Extent, ...]:
+        """The length of chunks along each axis; where they differ, the least and the greatest."""
+        return tuple(map(extent_of, self.chunk_shape, self.grids))
 
     @property
     def paths_in_files(self) -> tuple[str, ...]:
@@ -107,6 +133,15 @@ def _width(schema: ArraySchema) -> int | None:
         return np.dtype(str(schema.data_type)).itemsize or None
     except (TypeError, ValueError):  # the latter of a document that numpy takes for a list
         return None
+
+
+def extent_of(edge: int, grid: AxisGrid) -> int | Extent:
+    """Return the length of chunks along an axis; the least and the greatest where they differ."""
+    if grid.bounds is None:
+        return edge
+    sizes = np.diff(grid.bounds)
+    least, greatest = int(sizes.min()), int(sizes.max())
+    return least if least == greatest else (least, greatest)
 
 
 def grids_of(

@@ -96,7 +96,7 @@ def array_of(array: PlannedArray) -> ArraySummary:
         path=array.path,
         data_type=named(array.schema.data_type),
         shape=array.shape,
-        chunk_shape=array.chunk_shape,
+        chunk_shape=array.chunk_extents,
         dimension_names=array.schema.dimension_names,
         references=array.written,
         manifests=windows_of(array),

@@ -16,6 +16,7 @@ from rich.text import Text
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.reports.card import counted, volume
 from icevirt.escaping import escape_line
+from icevirt.model.metadata import Extent
 
 
 def words(value: object, style: str = "") -> Text:
@@ -48,15 +49,20 @@ def seconds(duration: float) -> str:
     return f"{minutes} min {rest:02d} s"
 
 
-def box(lengths: Sequence[int]) -> str:
-    """Return a shape like ``3 × 330 × 360``; an array without dimensions is a ``scalar``."""
-    return " × ".join(map(str, lengths)) if lengths else "scalar"
+def box(lengths: Sequence[int | Extent]) -> str:
+    """Return a shape like ``3 × 330 × 360``; an array without dimensions is a ``scalar``.
+
+    Chunks of several lengths along an axis are shown like ``28 to 31``.
+    """
+    shown = (str(n) if isinstance(n, int) else f"{n[0]} to {n[1]}" for n in lengths)
+    return " × ".join(shown) if lengths else "scalar"
 
 
 def references(counts: ReferenceCounts) -> str:
     """Return ``120 virtual, 2 inline``, kinds that do not occur left out."""
-    kinds = {"virtual": counts.virtual, "native": counts.native, "inline": counts.inline}
-    return ", ".join(f"{number:,} {kind}" for kind, number in kinds.items() if number) or "none"
+    kinds = ("virtual", "native", "inline", "stored")
+    numbers = ((getattr(counts, kind), kind) for kind in kinds)
+    return ", ".join(f"{number:,} {kind}" for number, kind in numbers if number) or "none"
 
 
 def bytes_of(counts: ReferenceCounts, place: str) -> str:

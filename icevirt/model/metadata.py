@@ -17,6 +17,9 @@ from icevirt.ids import ObjectId8
 from icevirt.model.json import loads
 from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestRef, Node
 
+type Extent = tuple[int, int]
+"""The least and the greatest length of chunks along an axis."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridFacts:
@@ -198,6 +201,25 @@ def _num_chunks(shape: tuple[int, ...], grid: dict[str, Any]) -> tuple[int, ...]
             raise InvalidInputError(
                 "unknown chunk grid", do="Use the regular or rectilinear grid.", grid=other
             )
+
+
+def chunk_extents(grid: dict[str, Any]) -> tuple[int | Extent, ...]:
+    """Return the length of chunks along each axis; where they differ, the least and the greatest.
+
+    Args:
+        grid: The ``chunk_grid`` of an array's metadata.
+    """
+    configuration = grid["configuration"]
+    edges = configuration.get("chunk_shape") or configuration.get("chunk_shapes") or ()
+    return tuple(map(_extent, edges))
+
+
+def _extent(axis: Any) -> int | Extent:
+    if not isinstance(axis, list):
+        return int(axis)
+    sizes = [int(item[0] if isinstance(item, list) else item) for item in axis] or [0]
+    least, greatest = min(sizes), max(sizes)
+    return least if least == greatest else (least, greatest)
 
 
 def _ceil(length: int, edge: int) -> int:

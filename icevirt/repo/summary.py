@@ -13,7 +13,7 @@ from icevirt.archive.reports.build import (
 )
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.metadata import document_of
+from icevirt.model.metadata import chunk_extents, document_of
 from icevirt.model.snapshot import ArrayNode, GroupNode
 from icevirt.planning.reader_support import readers_of_document
 from icevirt.repo.assets import Assets
@@ -90,7 +90,7 @@ def array_summary(assets: Assets, node: ArrayNode) -> ArraySummary:
         path=node.path,
         data_type=_data_type(metadata["data_type"]),
         shape=node.shape,
-        chunk_shape=_chunk_shape(metadata["chunk_grid"]),
+        chunk_shape=chunk_extents(metadata["chunk_grid"]),
         dimension_names=node.dimension_names or (None,) * len(node.shape),
         references=counts,
         manifests=len(node.manifests),
@@ -116,17 +116,3 @@ def _data_type(value: Any) -> str:
     configuration = value.get("configuration") or {}
     inside = ", ".join(f"{key}={item}" for key, item in configuration.items())
     return f"{value.get('name')}({inside})" if inside else str(value.get("name"))
-
-
-def _chunk_shape(grid: dict[str, Any]) -> tuple[int, ...]:
-    """Return the edges of a regular grid; of a rectilinear one the first along each axis."""
-    configuration = grid["configuration"]
-    if "chunk_shape" in configuration:
-        return tuple(configuration["chunk_shape"])
-    return tuple(_first(axis) for axis in configuration["chunk_shapes"])
-
-
-def _first(axis: Any) -> int:
-    while isinstance(axis, list):
-        axis = axis[0]
-    return int(axis)

@@ -7,6 +7,7 @@ node. Here the path is exactly the node's.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -55,7 +56,10 @@ def open_array(session: Session, path: str) -> zarr.Array[Any]:
 
 @contextmanager
 def decoding(array: zarr.Array[Any]) -> Iterator[None]:
-    """Raise what codecs raise as errors that name the array; every codec has its own."""
+    """Raise what codecs raise as errors that name the array; every codec has its own.
+
+    What comes from elsewhere, like zarr's word on a chunk that is not there, is raised as it is.
+    """
     try:
         yield
     except (IcevirtError, IndexError, Warning):  # an index is the caller's
@@ -68,12 +72,20 @@ def decoding(array: zarr.Array[Any]) -> Iterator[None]:
             **_facts(array, error),
         ) from error
     except Exception as error:
+        if not _comes_from_codec(error):
+            raise
         raise StorageError(
             "a chunk cannot be decoded",
             do="A source file is damaged or was replaced: check with `icevirt check`, and build "
             "again from sound files.",
             **_facts(array, error),
         ) from error
+
+
+def _comes_from_codec(error: BaseException) -> bool:
+    """Say whether an error was raised while a chunk was decoded: types of errors do not tell."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any("decode" in frame.f_code.co_name for frame, _ in frames)
 
 
 def _facts(array: zarr.Array[Any], error: BaseException) -> dict[str, str]:

@@ -25,7 +25,7 @@ from icevirt.catalog.listings import GrownListing
 from icevirt.catalog.parts import MARK, mark
 from icevirt.execution.local_executors import InProcessExecutor
 from icevirt.model.config.containers import VirtualChunkContainer
-from icevirt.model.metadata import document_of
+from icevirt.model.metadata import chunk_extents, document_of
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
 from icevirt.objects.authorize import entry_of
 from icevirt.planning.growth.lengthened import Lengthened, OtherwiseError
@@ -254,7 +254,7 @@ def report_of(  # noqa: PLR0917 - what a report says
                 path=array.path,
                 data_type=data_type_of(array),
                 shape=node.shape,
-                chunk_shape=tuple(document["chunk_grid"]["configuration"]["chunk_shape"]),
+                chunk_shape=chunk_extents(document["chunk_grid"]),
                 dimension_names=array.schema.dimension_names,
                 references=counts.get(array.path, ReferenceCounts()),
                 manifests=len(node.manifests) if array.path in longer else 0,

@@ -203,7 +203,7 @@ def _summaries(plan: BuildPlan, results: list[WriteResult]) -> tuple[ArraySummar
             path=array.path,
             data_type=data_type_of(array),
             shape=array.shape,
-            chunk_shape=array.chunk_shape,
+            chunk_shape=array.chunk_extents,
             dimension_names=array.schema.dimension_names,
             references=counts[bytes(array.node_id)],
             manifests=manifests[bytes(array.node_id)],

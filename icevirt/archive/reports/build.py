@@ -11,6 +11,7 @@ from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import Fix
 from icevirt.escaping import escape_line
 from icevirt.model.json import JSON
+from icevirt.model.metadata import Extent
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
@@ -112,6 +113,7 @@ class ReferenceCounts:
     virtual: int = 0
     native: int = 0
     inline: int = 0
+    stored: int = 0  # native or inline: of a plan, where the size of encoded values decides
     bytes_referenced: int = 0  # in source files
     bytes_stored: int = 0  # native and inline, in the repository
 
@@ -122,7 +124,7 @@ class ReferenceCounts:
     @property
     def total(self) -> int:
         """References of every kind."""
-        return self.virtual + self.native + self.inline
+        return self.virtual + self.native + self.inline + self.stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +134,7 @@ class ArraySummary:
     path: str
     data_type: str
     shape: tuple[int, ...]
-    chunk_shape: tuple[int, ...]
+    chunk_shape: tuple[int | Extent, ...]
     dimension_names: tuple[str | None, ...]
     references: ReferenceCounts
     manifests: int

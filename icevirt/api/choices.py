@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 from icevirt.api.arguments import (
@@ -22,13 +24,14 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.facts_reader import ClosedCatalog
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.model import paths
+from icevirt.objects.source_access import is_word
 from icevirt.planning.axes.new_dimensions import Labels, variable_of
 from icevirt.planning.combine.data_vars import DataVars, data_vars_of, refuse_unknown_dimensions
 from icevirt.planning.combine.options import CombineOptions, CombineSpec, tolerance_of
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import ScanOptions
 from icevirt.scan.policy import rules_of
-from icevirt.storage.constructors import StorageLike
+from icevirt.storage.constructors import StorageLike, storage_of
 
 type ScanOptionsLike = ScanOptions | Mapping[str, Any] | None
 
@@ -167,6 +170,26 @@ class Asked:
     access: Mapping[str, Any] | None = field(default=None, repr=False)
     executor: ExecutorChoice = None
     listed: ListedFiles | None = None
+
+    @property
+    def words(self) -> dict[str, str]:
+        """How servers are reached, as far as that can be written down."""
+        return {prefix: how for prefix, how in (self.access or {}).items() if is_word(how)}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what a pickle may hold: no storage, credentials or session, but how to get them.
+
+        They are made anew of the environment, and facts are read of the catalog again.
+        """
+        held = {each.name: getattr(self, each.name) for each in fields(self)}
+        held["access"] = self.words or None
+        if not isinstance(self.catalog, str | os.PathLike | None):
+            held["catalog"] = storage_of(self.catalog).url
+        if self.listed is not None:
+            held["listed"] = replace(self.listed, closed=None)
+        if not isinstance(self.executor, str):
+            held["executor"] = None
+        return partial(Asked, **held), ()
 
     @property
     def named(self) -> Sources | None:

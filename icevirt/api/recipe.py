@@ -20,10 +20,9 @@ from icevirt.api.option_objects import BY_KEYWORD
 from icevirt.api.pipeline.recipe_text import VERSION, each_moved, inward, outward, toml
 from icevirt.api.plan import plan
 from icevirt.archive.options import declared
-from icevirt.connect.credentials.keywords import is_named
 from icevirt.connect.urls import as_local_path
 from icevirt.errors import InvalidInputError, NotFoundError
-from icevirt.objects.source_access import REQUESTER_PAYS
+from icevirt.objects.source_access import is_word
 
 type Call = Literal["build", "plan"]
 _CALLS: dict[Call, Callable[..., Any]] = {"build": build, "plan": plan}
@@ -190,7 +189,7 @@ def _refuse_secrets(access: object, text: str, path: str) -> None:
             "access must be a table of URL prefixes", do="Correct it.", recipe=path
         )
     for prefix, how in access.items():
-        if not isinstance(how, str) or not (is_named(how) or how == REQUESTER_PAYS):
+        if not is_word(how):
             # the value may be a token, so it is not repeated
             line = _line_of(prefix, text)
             raise InvalidInputError(

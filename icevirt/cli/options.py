@@ -35,11 +35,10 @@ Group = Annotated[str, typer.Option(help="The group of the repository to build i
 
 def _access(given: object) -> tuple[str, str]:
     """Read PREFIX=HOW; secrets have no place on a command line."""
-    from icevirt.connect.credentials.keywords import is_named
-    from icevirt.objects.source_access import REQUESTER_PAYS
+    from icevirt.objects.source_access import is_word
 
     prefix, _, how = str(given).rpartition("=")
-    if not prefix or not (is_named(how) or how == REQUESTER_PAYS):
+    if not prefix or not is_word(how):
         raise typer.BadParameter(
             "write it as PREFIX=HOW, HOW being anonymous, environment, netrc, requester-pays or"
             " package.module:function"

@@ -14,7 +14,7 @@ from dataclasses import field
 from typing import Any, ClassVar
 
 from icevirt.connect.container import canonical, persistable
-from icevirt.connect.credentials.keywords import HOW, credentials_named
+from icevirt.connect.credentials.keywords import HOW, credentials_named, is_named
 from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.connect.urls import PROVIDERS, Address, plain
 from icevirt.deferred_dataclass import dataclass
@@ -26,6 +26,11 @@ from icevirt.objects.http.client import Site
 
 REQUESTER_PAYS = "requester-pays"
 """Says that the reader of a bucket of S3 pays; with the credentials of the environment."""
+
+
+def is_word(how: object) -> bool:
+    """Say whether an access is a word, which may be written down: anything else may be a secret."""
+    return isinstance(how, str) and (is_named(how) or how == REQUESTER_PAYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,28 +16,31 @@ class Seen:
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        self.links: list[str] = []  # that were looked at themselves, and not what they lead to
 
     def below(self, *places: object) -> list[str]:
         """Return what lies at, or below, some places; servers are named ``host:port``."""
-        return [each for each in self.names if each.startswith(tuple(map(str, places)))]
+        begin = tuple(map(str, places))
+        return [each for each in (*self.names, *self.links) if each.startswith(begin)]
 
 
 def _hook(event: str, args: tuple[object, ...]) -> None:
     if _watch and event in _EVENTS:
-        _note(args[_EVENTS[event]])
+        _note(args[_EVENTS[event]], _watch[-1].names)
 
 
-def _note(what: object) -> None:
+def _note(what: object, into: list[str]) -> None:
     if isinstance(what, tuple):
         what = ":".join(map(str, what[:2]))
     if isinstance(what, str | bytes | os.PathLike):
-        _watch[-1].names.append(os.fsdecode(what))
+        into.append(os.fsdecode(what))
 
 
 def _looking(function):
     def look(path, *args, **named):
         if _watch:
-            _note(path)
+            is_link = function.__name__ in ("lstat", "readlink")
+            _note(path, _watch[-1].links if is_link else _watch[-1].names)
         return function(path, *args, **named)
 
     return look

@@ -30,6 +30,7 @@ from icevirt.api.trust.made_here import (
     remember_places,
     remembered_places,
 )
+from icevirt.api.trust.readable_places import ReadablePlaces
 from icevirt.archive.catalog import path_of
 from icevirt.archive.reports.relocation import Moved, MovedDataset
 from icevirt.archive.scanned import SourceFile
@@ -232,8 +233,11 @@ class MovingDatasets:
         before = {
             self.names.url(file.url): file for file in files if file.url.startswith(self.names.old)
         }
+        moved = [*map(self._renamed, before.values())]
+        places = ReadablePlaces.of([self.names.new])  # a link there may lead out of it
+        left = {each.url for each in places.elsewhere(moved, repo=self.storage.url)}
         with granted(self.access):
-            how = changed_since(map(self._renamed, before.values()))
+            how = changed_since(each for each in moved if each.url not in left)
             urls = np.array([hash_of_file(before[url].url) for url in how], np.uint64)
             proven = np.isin(urls, found.files)
             there = [

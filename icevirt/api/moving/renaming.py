@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from icevirt.api.pipeline.kept_recipe import KeptRecipe, names_many
+from icevirt.api.pipeline.kept_recipe import KeptRecipe
 from icevirt.api.pipeline.recipe_text import each_moved, toml
 from icevirt.connect.spelling import is_url
 from icevirt.connect.urls import as_local_path, file_url, local_path
@@ -73,18 +73,21 @@ class Renaming:
         for each in [*sources]:
             if each.startswith("@"):
                 notes.append(f"the list {each[1:]} is read as it is: let it name the new place")
-            elif names_many(each) and (place := _place(each)) != self.old:
-                is_around = self.old.startswith(place) and not self.new.startswith(place)
-                if is_around and is_pattern(each.partition("://")[2] or each):
-                    notes.append(
-                        f"the pattern {each} does not reach the new place: name it with"
-                        " icevirt update --recipe"
-                    )
-                elif is_around:
-                    sources.append(self._spelled_new())
+            elif self._leaves(_place(each)) and is_pattern(each.partition("://")[2] or each):
+                notes.append(
+                    f"the pattern {each} does not reach the new place: name it with"
+                    " icevirt update --recipe"
+                )
+            elif self._leaves(_place(each)):
+                sources.append(self._spelled_new())
         if sources:
             moved["sources"] = sources if len(sources) > 1 else moved["sources"]
         return (kept if moved == document else KeptRecipe(toml(moved))), tuple(notes)
+
+    def _leaves(self, place: str) -> bool:
+        """Say whether files move out of a directory that holds more than these."""
+        is_around = self.old.startswith(place) and place != self.old
+        return is_around and not self.new.startswith(place)
 
     def _spelled_new(self) -> str:
         return local_path(self.new) if self.new.startswith("file://") else self.new

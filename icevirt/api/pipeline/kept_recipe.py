@@ -20,11 +20,9 @@ from typing import Any
 from icevirt.api.choices import Asked
 from icevirt.api.option_objects import BY_KEYWORD
 from icevirt.api.pipeline.recipe_text import VERSION, each_moved, inward, toml
-from icevirt.connect.credentials.keywords import is_named
 from icevirt.connect.spelling import is_url, spelled
 from icevirt.connect.urls import as_local_path
 from icevirt.errors import FormatError, InvalidInputError, ObjectNotFoundError
-from icevirt.objects.source_access import REQUESTER_PAYS
 from icevirt.objects.source_lists.globs import is_pattern
 from icevirt.objects.source_lists.listing import SUFFIXES
 from icevirt.repo.layout import WORK
@@ -67,11 +65,7 @@ def recipe_of(asked: Asked) -> KeptRecipe:
         "sources": sources,
         "group": asked.group if asked.group != "/" else None,
         "concat_dim": list(choices.dimensions),
-        "access": {
-            prefix: how
-            for prefix, how in (asked.access or {}).items()
-            if isinstance(how, str) and (is_named(how) or how == REQUESTER_PAYS)
-        },
+        "access": asked.words,
         **options,
     }
     folder = cache(Path.cwd)  # it may be gone where no path is relative to it

@@ -6,6 +6,7 @@ import contextlib
 import os
 import pickle
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -70,6 +71,7 @@ class CatalogView:
         self, url: str, parts: list[PartView], scans: dict[str, Any], scan: str | None
     ) -> None:
         self._url = url
+        self._scan = scan
         self._parts = parts
         found = dict.fromkeys(part.scan for part in parts)
         if scan is not None and scan not in found:
@@ -82,6 +84,10 @@ class CatalogView:
             )
         self.scans = {each: scans.get(each, {}) for each in sorted(found)}
         """The options of each scan, and the versions of its scanners."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what a pickle may hold: where the catalog is, which is looked at again there."""
+        return partial(catalog_view, self._url, scan=self._scan), ()
 
     def __repr__(self) -> str:
         files = sum(len(part.rows) for part in self._parts)

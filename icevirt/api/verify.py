@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from icevirt.api.authorizing import refuse_unauthorized, unauthorized
+from icevirt.api.copied_files import check_files_copied
 from icevirt.api.option_objects import refuse_misplaced_options
 from icevirt.api.pipeline.events import Clock, telling_tasks
 from icevirt.api.pipeline.interruption import long_running
@@ -68,8 +69,9 @@ def verify(
         branch: The branch whose newest version is verified; ``main`` unless another is named.
         tag: The tag whose version is verified.
         snapshot_id: The version that is verified.
-        references: Look at every referenced file: existence, length, checksum. By default yes,
-            unless only values are requested.
+        references: Look at every referenced file: existence, length, checksum; and at the files of
+            datasets of which everything was copied, below the prefixes that are authorized. By
+            default yes, unless only values are requested.
         values: Compare the values of that many chunks, drawn at random, as read through the
             repository with what h5py or netCDF4 reads from the file; 100 if nothing is
             requested. The coordinates and stored variables of each file met are compared too.
@@ -121,17 +123,23 @@ def verify(
         _refuse_unauthorized(session, access, work, running)
         slots = running.parallelism
         work.tasks = slots * _TASKS_PER_SLOT if slots > 1 else 1  # alone, none waits for the last
-        stages = {
-            "references": (check_references, work.all() if with_references else []),
-            "values": (compare_values, work.some(wanted, full=full, seed=seed)),
-        }
-        found = []
-        for phase, (function, tasks) in stages.items():
-            if tasks:
-                with clock.phase(phase):
-                    report = telling_tasks(clock.step, phase, len(tasks))
-                    with described(f"verify: {phase}"):
-                        found.append(total(running.run(function, tasks, progress=report)))
+
+        def done(phase: str, function: Callable[[VerifyTask], Any], tasks: list[Any]) -> list[Any]:
+            if not tasks:
+                return []
+            report = telling_tasks(clock.step, phase, len(tasks))
+            with clock.phase(phase), described(f"verify: {phase}"):
+                return running.run(function, tasks, progress=report)
+
+        found: list[Checked] = []
+        if with_references:
+            looked = done("references", check_references, work.all())
+            met = np.concatenate([np.zeros(0, np.uint64), *(urls for _, urls in looked)])
+            found += [checked for checked, _ in looked]
+            with clock.phase("references"), described("verify: files without references"):
+                found.append(check_files_copied(opened, session, access, met, running))
+        chosen = work.some(wanted, full=full, seed=seed)
+        found += done("values", compare_values, chosen)
     checked = total(found)
     return VerifyReport(
         repo=storage.url,

@@ -10,10 +10,11 @@ from typing import Any
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
 from icevirt.model.json import loads
-from icevirt.model.repo_info import SnapshotSummary
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import Snapshot
 from icevirt.planning.combine.data_vars import data_vars_of
 from icevirt.planning.stored_form import forms_of
+from icevirt.versioning.lookup import ancestry
 
 METADATA = "icevirt_build"
 """Key of a snapshot's metadata under which a build says what it was made of."""
@@ -34,6 +35,16 @@ def records_in(snapshot: Snapshot | SnapshotSummary) -> Iterator[dict[str, Any]]
     for each in (snapshot.metadata.get(METADATA), *(builds if isinstance(builds, list) else ())):
         if isinstance(each, dict) and BUILD_ID.fullmatch(str(each.get("build_id"))):
             yield each
+
+
+def newest_records(info: RepoInfo, tip: ObjectId12) -> Iterator[dict[str, Any]]:
+    """Yield what the history of a snapshot says last of each group."""
+    groups: set[str] = set()
+    for each in ancestry(info, tip):
+        for record in records_in(each):
+            if (group := str(record.get("group"))) not in groups:
+                groups.add(group)
+                yield record
 
 
 def is_about(snapshot: SnapshotSummary, group: str) -> bool:

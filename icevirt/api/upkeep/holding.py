@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,7 +15,7 @@ from icevirt.api.growth.tail_state import read_tail
 from icevirt.api.pipeline.build_steps import ExecutorStarter
 from icevirt.api.pipeline.events import Clock
 from icevirt.api.pipeline.files_held import CATALOG, WORK_FOLDER
-from icevirt.api.pipeline.provenance import records_in
+from icevirt.api.pipeline.provenance import newest_records, records_in
 from icevirt.api.upkeep.scans import rows_of_files
 from icevirt.archive.reports.history import NamedVersion
 from icevirt.archive.reports.upkeep import WithdrawReport
@@ -31,7 +31,6 @@ from icevirt.repo.maintenance.garbage_collection import chunks_of
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.upkeep.withdraw import InUseTask, ReferringTask, in_use, referring
-from icevirt.versioning import lookup
 from icevirt.versioning.history.timestamps import moment
 from icevirt.versioning.id_columns import ID, id_at, places
 
@@ -256,15 +255,6 @@ class HoldingSearch:
         named = any(url in str(record) for url in self.urls)
         return named or lists.get(f"listings/{record.get('listing')}.parquet", False)
 
-    def _newest(self, info: RepoInfo, tip: ObjectId12) -> Iterator[dict[str, Any]]:
-        """Yield what the history says last of each group."""
-        groups: set[str] = set()
-        for each in lookup.ancestry(info, tip):
-            for record in records_in(each):
-                if (group := str(record.get("group"))) not in groups:
-                    groups.add(group)
-                    yield record
-
     def _inherited(
         self, info: RepoInfo, holding: Collection[ObjectId12], lists: Mapping[str, bool]
     ) -> set[ObjectId12]:
@@ -272,7 +262,7 @@ class HoldingSearch:
         found: set[ObjectId12] = set()
         for key in info.snapshots:
             with suppress(ObjectNotFoundError):
-                if any(self._is_of(each, lists) for each in self._newest(info, key)):
+                if any(self._is_of(each, lists) for each in newest_records(info, key)):
                     found.add(key)
         return found - {*holding}
 
@@ -281,7 +271,7 @@ class HoldingSearch:
         return [
             (branch, str(record.get("group")))
             for branch, tip in sorted(info.branches.items())
-            for record in self._newest(info, tip)
+            for record in newest_records(info, tip)
             if self._is_of(record, lists)
         ]
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.reports.verification import MOST_SHOWN, Checked, Difference, DifferenceKind
+from icevirt.catalog.file_hashes import hash_of_url
 from icevirt.errors import IcevirtError, NotFoundError, ObjectNotFoundError, StaleReferenceError
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.objects.answers import Checksum
@@ -50,8 +51,8 @@ class VerifyTask:
         return opened.readonly_session(snapshot_id=self.snapshot_id)
 
 
-def check_references(task: VerifyTask) -> Checked:
-    """Look at every file that the manifests refer to, each once."""
+def check_references(task: VerifyTask) -> tuple[Checked, NDArray[np.uint64]]:
+    """Look at every file that manifests refer to, once; return hashes of their URLs, too."""
     session = task.session()
     ends: dict[_File, int] = {}
     references = Counter[_File]()
@@ -68,13 +69,15 @@ def check_references(task: VerifyTask) -> Checked:
         replace(shown[file], array=array, region=region_of(session, array, indexes))
         for (file, array), indexes in _concerned(session, task.manifests if shown else (), shown)
     ]
-    return Checked(
+    urls = {hash_of_url(authorizer.absolute(url)) for url, _ in ends}
+    checked = Checked(
         references=references.total(),
         files=len(ends),
         unverifiable=sum(references[file] for file in ends if not file[1].is_verifiable),
         differences=tuple(found[:MOST_SHOWN]),
         more=len(wrong) - len(shown) + max(0, len(found) - MOST_SHOWN),
     )
+    return checked, np.array(sorted(urls), np.uint64)
 
 
 def prefixes_used(task: VerifyTask) -> frozenset[str]:

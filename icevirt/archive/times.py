@@ -1,4 +1,4 @@
-"""Describe times that files count in several units, from several dates or in several types."""
+"""Describe times and durations that files count in several units, from several dates or types."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
+DURATION = "duration"
+"""In the place of a calendar: the numbers count from nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeUnits:
-    """What the numbers of a time coordinate count (CF 4.4)."""
+    """What the numbers of a time coordinate count (CF 4.4), or of a duration."""
 
     unit: str
-    reference: str
+    reference: str  # "" of durations
     calendar: str  # "standard" where none is named
     step: int  # nanoseconds of a unit
     origin: int  # microseconds from 1970-01-01 to the reference, in the calendar
@@ -28,10 +32,17 @@ class TimeUnits:
     is_fine: bool  # whether xarray decodes to nanoseconds; it decodes other times to microseconds
     is_one: bool = True  # whether xarray reads one reference date, however far the times are
 
+    mark: str = ""  # the attribute by which xarray knows durations, like "timedelta64[ns]"
+
     @property
     def text(self) -> str:
         """The ``units`` attribute."""
-        return f"{self.unit} since {self.reference}"
+        return f"{self.unit} since {self.reference}" if self.reference else self.unit
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The attributes that say it, but for the calendar."""
+        return {"units": self.text, **({"dtype": self.mark} if self.mark else {})}
 
     @property
     def meaning(self) -> tuple[int, int, int, str]:

@@ -21,12 +21,12 @@ from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.reader_support import named
 from icevirt.planning.remedies import listed
 from icevirt.planning.times.references import SINCE_REFORM
-from icevirt.planning.times.units import bounds_of, calendar_called
+from icevirt.planning.times.units import DECODED_DURATIONS, bounds_of, calendar_called
 from icevirt.versioning.merge.kept_nodes import Loss
 
 _SHOWN = 10  # variables in a line
-_OF_TIMES = ("data_type", "fill_value", "units", "_FillValue", "missing_value")
-"""What may differ of times that mean the same."""
+_OF_TIMES = ("data_type", "fill_value", "units", "dtype", "_FillValue", "missing_value")
+"""What may differ of times and durations that mean the same."""
 
 
 type Edits = tuple[FileEdit, str]
@@ -136,7 +136,7 @@ def _attribute(document: Mapping[str, Any], name: str) -> Any:
 
 
 def _times(documents: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """Return the paths of times and of their bounds.
+    """Return the paths of times and durations, and of their bounds.
 
     A build converts times to another date, unit or type where files need it, which changes no time.
     """
@@ -144,7 +144,7 @@ def _times(documents: Mapping[str, Mapping[str, Any]]) -> set[str]:
     for path, document in documents.items():
         attributes = document.get("attributes") or {}
         units = attributes.get("units")
-        if isinstance(units, str) and " since " in units:
+        if isinstance(units, str) and (" since " in units or units in DECODED_DURATIONS):
             found |= {path, *bounds_of(path, attributes)}
     return found
 

@@ -40,7 +40,7 @@ from icevirt.planning.partial.chunk_alignment import native_chunks, slabs
 from icevirt.planning.partial.stored_times import counts_differ
 from icevirt.planning.remedies import drop_window_fix, fix
 from icevirt.planning.times.instants import InexactError
-from icevirt.planning.times.units import missing_of, units_of
+from icevirt.planning.times.units import counted_units, missing_of
 from icevirt.planning.times.values import recoded
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.chunk_encoding import (
@@ -260,7 +260,7 @@ class _Assembly:
             CombineError: One of them has no exact value there.
         """
         source, target = (
-            units_of(each.attributes.values) for each in (schema, self._hybrid.target)
+            counted_units(each.attributes.values) for each in (schema, self._hybrid.target)
         )
         assert source is not None
         assert target is not None

@@ -38,7 +38,7 @@ from icevirt.planning.remedies import choose, scan_fix
 from icevirt.planning.times.declarations import declared, storage_of
 from icevirt.planning.times.instants import InexactError
 from icevirt.planning.times.labels import labels_in_one
-from icevirt.planning.times.units import missing_of, units_of, why_unread
+from icevirt.planning.times.units import counted_units, missing_of, why_unread
 
 type Labels = Sequence[str | int | float | date] | str
 """Of each file in the order given, dates too; or a pattern of names, like
@@ -321,7 +321,7 @@ def _counted_alike(
     is_typed = len(kinds) == 1 or all(each.kind == "U" for each in kinds)
     if is_typed and len({_meaning(each.attributes) for each in schemas.values()}) == 1:
         return np.concatenate(held), first
-    counts = [units_of(each.attributes.values) for each in schemas.values()]
+    counts = [counted_units(each.attributes.values) for each in schemas.values()]
     known = [each for each in counts if each is not None]
     if len(known) < len(counts):
         raise _unlike_labels(path, dimension, kinds, schemas)
@@ -332,7 +332,7 @@ def _counted_alike(
     raw, target = labels_in_one(said, held)
     if target is None:
         raise _unlike_labels(path, dimension, kinds, schemas)
-    return raw, replace(first, values={**first.values, "units": target.units.text})
+    return raw, replace(first, values={**first.values, **target.units.attributes})
 
 
 def _unlike_labels(

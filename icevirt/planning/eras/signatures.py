@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns
 from icevirt.archive.schema import ArraySchema, differences
+from icevirt.archive.times import DURATION
 from icevirt.model.attributes import restore
 from icevirt.planning.eras.grids import LENGTHS, VALUES, Grids
-from icevirt.planning.times.units import units_of
+from icevirt.planning.times.units import counted_units
 
 _OF_TIMES = (
     "attribute units",
@@ -112,10 +113,11 @@ def _first_stored(bases: Sequence[tuple[str, bool]]) -> NDArray[np.int64]:
 
 def _without_units(schema: ArraySchema, signature: dict[str, Any]) -> dict[str, Any]:
     """Leave out how times are stored that can be recoded, and spell their calendar in one way."""
-    units = units_of(schema.attributes.values) if schema.whole else None
+    units = counted_units(schema.attributes.values) if schema.whole else None
     if units is None:
         return signature
-    kept = {name: value for name, value in signature.items() if name not in _OF_TIMES}
+    left = {*_OF_TIMES, "attribute dtype"} if units.calendar == DURATION else {*_OF_TIMES}
+    kept = {name: value for name, value in signature.items() if name not in left}
     return {**kept, "attribute calendar": [units.calendar, None]}
 
 

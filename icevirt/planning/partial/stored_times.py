@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from icevirt.archive.schema import ArraySchema
-from icevirt.archive.times import TimeUnits
+from icevirt.archive.times import DURATION, TimeUnits
 from icevirt.planning.combine.options import CombineOptions
 from icevirt.planning.partial.storage_cost import NUMBERS, permits
 from icevirt.planning.times.declarations import declared, storage_of
 from icevirt.planning.times.recoding import counting_as
 from icevirt.planning.times.references import SINCE_REFORM
 from icevirt.planning.times.targets import target_of
-from icevirt.planning.times.units import missing_of, units_of
+from icevirt.planning.times.units import counted_units, missing_of
 
 _COUNTING = frozenset(("attribute units", "attribute calendar"))
 
@@ -30,8 +30,9 @@ def converts(
 ) -> bool:
     """Say whether files that count times differently may make one array, which is stored."""
     counts = [_units(each) for each in pair]
-    rest = {name: each for name, each in unlike.items() if name not in _COUNTING}
     calendars = {each.calendar for each in counts if each is not None}
+    counting = _COUNTING | {"attribute dtype"} if calendars == {DURATION} else _COUNTING
+    rest = {name: each for name, each in unlike.items() if name not in counting}
     return (
         None not in counts
         and (len(calendars) == 1 or calendars <= SINCE_REFORM)
@@ -70,4 +71,4 @@ def stored_times(schemas: Sequence[ArraySchema], first: ArraySchema) -> ArraySch
 
 def _units(schema: ArraySchema) -> TimeUnits | None:
     is_number = isinstance(schema.data_type, str) and schema.data_type in NUMBERS
-    return units_of(schema.attributes.values) if is_number else None
+    return counted_units(schema.attributes.values) if is_number else None

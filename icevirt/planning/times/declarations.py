@@ -18,13 +18,13 @@ from icevirt.archive.times import TimeStorage, TimeUnits, UnitColumns
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.planning.times.targets import DeclaredTimes
-from icevirt.planning.times.units import bounds_of, missing_of, units_of
+from icevirt.planning.times.units import bounds_of, counted_units, finest_mark, missing_of
 
 _TYPES = frozenset(
     (*(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")
 )
 _UNITS = re.compile(r'"units": "(?:[^"\\]|\\.)*"')
-_COUNTING = ("units", "calendar", "scale_factor", "add_offset", "_Unsigned")
+_COUNTING = ("units", "calendar", "dtype", "scale_factor", "add_offset", "_Unsigned")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class Declarations:
             said = self._of(path, own)
             more = self._of(owner, other).counting if owner is not None and other >= 0 else {}
             inherited = {name: more[name] for name in ("units", "calendar") if name in more}
-            found.append((said, units_of({**inherited, **said.counting})))
+            found.append((said, counted_units({**inherited, **said.counting})))
         return found, number.reshape(-1)
 
     def _all(self, path: str) -> Iterator[_Said]:
@@ -207,7 +207,7 @@ def declared(
             known[same] = places.setdefault(key, len(places))
         kind.append(known[same])
     return DeclaredTimes(
-        first=counts[int(number[0])],
+        first=replace(counts[int(number[0])], mark=finest_mark(each.mark for each in counts)),
         files=files,
         counts=UnitColumns.of(counts).apply(lambda column: column[number]),
         kind=np.array(kind, np.int32)[number],

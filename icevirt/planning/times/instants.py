@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.times import TimeStorage, TimeUnits, UnitColumns
+from icevirt.archive.times import DURATION, TimeStorage, TimeUnits, UnitColumns
 from icevirt.planning.times.units import MICROSECOND, SECOND
 
 _LONGEST = 1 << 62  # microseconds; 146,000 years
@@ -136,18 +136,15 @@ def decoded_times(
     there &= np.isfinite(values)
     known = np.where(there, values, 0).astype(np.float64)
     _refuse_far(known, count)
+    if count.calendar == DURATION:
+        return _of_long(known, count, there, starts)
     coarse, none = _rounded(known, count), np.zeros(known.shape, np.int64)
     if not count.is_fine:
         return Times(microseconds=coarse, rest=none, there=there)
     product = known * count.step
     is_fine = (np.abs(product) < _FINEST) & is_near(coarse)
     _refuse_two_references(known, is_fine, count)
-    if starts is not None and len(starts):
-        sizes = np.diff(np.append(starts, len(known)))
-        of_file = np.logical_and.reduceat(is_fine, starts[sizes > 0])
-        is_fine = np.repeat(of_file, sizes[sizes > 0])
-    elif not is_fine.all():
-        is_fine = np.zeros_like(is_fine)
+    is_fine = ~_any_of_file(~is_fine, starts)
     nanoseconds = np.where(is_fine, product, 0).astype(np.int64)
     whole, rest = _carried(nanoseconds, count)
     return Times(
@@ -163,9 +160,44 @@ def _of_integers(known: NDArray[Any], count: Count, there: NDArray[np.bool_]) ->
     micro, nano = np.divmod(np.asarray(count.step, np.int64), MICROSECOND)
     whole, rest = _carried(numbers * nano, count)
     microseconds = numbers * micro + whole + count.origin
-    if count.is_fine:
+    if count.calendar == DURATION:
+        _refuse_long(known, is_near(microseconds))
+    elif count.is_fine:
         _refuse_two_references(known, is_near(microseconds) | ~there, count)
     return Times(microseconds=microseconds, rest=rest, there=there)
+
+
+def _any_of_file(found: NDArray[np.bool_], starts: NDArray[np.int64] | None) -> NDArray[np.bool_]:
+    """Say for each number whether something is true of any of its file."""
+    if starts is None or not len(starts):
+        return np.full(found.shape, found.any())
+    sizes = np.diff(np.append(starts, len(found)))
+    of_file = np.logical_or.reduceat(found, starts[sizes > 0])
+    return np.repeat(of_file, sizes[sizes > 0])
+
+
+def _of_long(
+    known: NDArray[np.float64],
+    count: Count,
+    there: NDArray[np.bool_],
+    starts: NDArray[np.int64] | None,
+) -> Times:
+    """Return durations of floats: of seconds, of a thousandth while one of a file has a part."""
+    step = np.broadcast_to(np.asarray(count.step, np.int64), known.shape)
+    _refuse_long(known, np.abs(known * step) < _FINEST)
+    unit = np.minimum(step, SECOND)
+    number = known * (step // unit)
+    while (finer := _any_of_file((number % 1 > 0) & (unit > 1), starts)).any():
+        number = np.where(finer, number * 1000, number)
+        unit = np.where(finer, unit // 1000, unit)
+    whole, rest = np.divmod(number.astype(np.int64) * unit, MICROSECOND)
+    return Times(microseconds=whole, rest=rest, there=there)
+
+
+def _refuse_long(known: NDArray[Any], is_short: NDArray[np.bool_]) -> None:
+    if not is_short.all():
+        at = int(np.argmin(is_short))
+        raise InexactError(f"{known.flat[at]} is longer than 64 bits of nanoseconds", at)
 
 
 def _carried(

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts, Coded
 from icevirt.archive.joining import SMALL, itemsize_of
 from icevirt.archive.schema import ArraySchema
-from icevirt.archive.times import Recoding
+from icevirt.archive.times import DURATION, Recoding
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
@@ -287,9 +287,10 @@ def _counting_as(
     attributes: Attributes, target: TimeTarget, first: Attributes, *, names_units: bool
 ) -> Attributes:
     """Return attributes with other units, and with the calendar as the first file spells it."""
-    values = {name: value for name, value in attributes.values.items() if name != "calendar"}
+    said = ("calendar", "dtype") if target.units.calendar == DURATION else ("calendar",)
+    values = {name: value for name, value in attributes.values.items() if name not in said}
     if names_units:
-        values["units"] = target.units.text
+        values |= target.units.attributes
     if "calendar" in first.values:
         values["calendar"] = first.values["calendar"]
     return replace(attributes, values=values)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.times import Recoding, TimeStorage, TimeUnits, UnitColumns
+from icevirt.archive.times import DURATION, Recoding, TimeStorage, TimeUnits, UnitColumns
 from icevirt.planning.times.instants import NO_TIME, Times
 from icevirt.planning.times.references import REFORM, SINCE_REFORM
 from icevirt.planning.times.units import LADDER, MICROSECOND, SECOND, coarsest, since
@@ -57,6 +57,18 @@ class DeclaredTimes:
         return self.counts_alike and len(held) == 1
 
     @property
+    def widens(self) -> bool:
+        """Whether floats of 64 bits mean what all of these numbers do."""
+        return self.first.calendar == DURATION or self.data_types <= {"float32", FLOAT}
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether xarray decodes durations in 32 bits: each as exactly as others of its array."""
+        is_short = [each.schema.data_type == "float32" for each in self.kinds]
+        rounded = np.array(is_short)[self.kind] & (self.counts.step <= SECOND)
+        return self.first.calendar == DURATION and bool(rounded.any())
+
+    @property
     def has_missing(self) -> bool:
         """Whether a file says which number means "no time"."""
         return any(each.missing for each in self.kinds)
@@ -72,7 +84,7 @@ class TimeTarget:
 
 
 def target_of(declared: DeclaredTimes, labels: Sequence[Times] | None) -> TimeTarget | None:
-    """Return what the times of several files count together; None where calendars differ.
+    """Return what the times of several files count together; None where nothing is the same to all.
 
     Args:
         declared: By files.
@@ -86,10 +98,17 @@ def target_of(declared: DeclaredTimes, labels: Sequence[Times] | None) -> TimeTa
     first = declared.first
     if declared.is_alike:
         return TimeTarget(units=first, data_type=next(iter(declared.data_types)))
+    if declared.is_rounded:
+        return None
+    return _converted(declared, labels)
+
+
+def _converted(declared: DeclaredTimes, labels: Sequence[Times] | None) -> TimeTarget:
+    first = declared.first
     base = coarsest(declared.counts, first)
     if declared.is_whole:
         return integers(base, declared)
-    if declared.counts_alike and declared.data_types <= {"float32", FLOAT}:
+    if declared.counts_alike and declared.widens:
         return _floats(first, declared)
     if labels is None:
         return integers(_finest(first, declared.kinds), declared)

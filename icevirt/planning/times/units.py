@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from icevirt.archive.scanned import ScannedArray
-from icevirt.archive.times import Recoding, TimeUnits, UnitColumns
+from icevirt.archive.times import DURATION, Recoding, TimeUnits, UnitColumns
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes, restore
 from icevirt.planning.times.references import UnreadError, plain_text, read_reference
@@ -48,9 +49,12 @@ _OF_CALENDAR = {
 }
 LADDER = tuple((f"{name}s", step) for name, step in reversed(_STEPS.items()))
 """The units that times may be converted to, the coarsest first, and their nanoseconds."""
+DECODED_DURATIONS = frozenset(f"{name}s" for name in _STEPS)
+"""Units of durations that xarray decodes, written in no other way."""
 DURATIONS = frozenset((*_FINE, *_COARSE, "ns"))
 """Units of plain durations, which xarray may decode."""
 _SINCE = re.compile(r"\s*(?P<unit>[A-Za-z_]+)\s+(?i:since)\s+(?P<reference>\S.*?)\s*")
+_MARKS = tuple(f"timedelta64[{unit}]" for unit in ("ns", "us", "ms", "s", "m", "h", "D"))
 _SCALING = ("scale_factor", "add_offset", "_Unsigned")
 _MISSING = ("_FillValue", "missing_value")
 BOUNDS = ("bounds", "climatology")
@@ -115,6 +119,34 @@ def units_of(attributes: Mapping[str, Any]) -> TimeUnits | None:
     return parse(attributes.get("units"), attributes.get("calendar"))
 
 
+def duration_of(attributes: Mapping[str, Any]) -> TimeUnits | None:
+    """Return what an array of durations counts, as xarray decodes it; None of all else."""
+    unit, mark = attributes.get("units"), attributes.get("dtype", "")
+    if any(name in attributes for name in _SCALING) or unit not in DECODED_DURATIONS:
+        return None
+    if mark not in {"", *_MARKS}:
+        return None
+    return TimeUnits(
+        unit=unit,
+        reference="",
+        calendar=DURATION,
+        step=_FINE[unit],
+        origin=0,
+        is_fine=True,
+        mark=mark,
+    )
+
+
+def finest_mark(marks: Iterable[str]) -> str:
+    """Return the mark of the finest durations, which the others become in one array."""
+    return min(filter(None, marks), key=_MARKS.index, default="")
+
+
+def counted_units(attributes: Mapping[str, Any]) -> TimeUnits | None:
+    """Return what numbers count that can be converted: times, or durations."""
+    return units_of(attributes) or duration_of(attributes)
+
+
 def missing_of(attributes: Attributes) -> tuple[float, ...]:
     """Return the numbers that mean "no time"."""
     attrs = restore(attributes.values, attributes.dtypes)
@@ -166,10 +198,12 @@ def _nanoseconds_apart(counts: UnitColumns, first: TimeUnits) -> Iterator[int]:
 
 
 def since(unit: str, first: TimeUnits) -> TimeUnits:
-    """Return a unit that is counted from the reference of another one, written plainly.
+    """Return a unit that is counted from the reference of another one, if it has one.
 
     Nanoseconds that do not reach it are counted from 1970-01-01.
     """
+    if first.calendar == DURATION:
+        return replace(first, unit=unit, step=_FINE[unit])
     reference = first.reference
     if not first.is_one:
         reference = plain_text(first.origin, first.nanosecond, first.calendar)
@@ -188,7 +222,9 @@ def counted(recoding: Recoding, file: int) -> TimeUnits:
     names = (name for name, each in LADDER if each == step)
     return TimeUnits(
         unit=next(names, f"times {step // _STEPS['day']} days"),
-        reference=plain_text(origin, nanosecond, storage.calendar),
+        reference=(
+            "" if storage.calendar == DURATION else plain_text(origin, nanosecond, storage.calendar)
+        ),
         calendar=storage.calendar,
         step=step,
         origin=origin,

@@ -23,7 +23,7 @@ from icevirt.planning.edits.corrections import COUNTING
 from icevirt.planning.edits.renames import with_attributes
 from icevirt.planning.equality import same_values
 from icevirt.planning.times.instants import InexactError
-from icevirt.planning.times.units import bounds_of, counting_array, missing_of, units_of
+from icevirt.planning.times.units import bounds_of, counted_units, counting_array, missing_of
 from icevirt.planning.times.values import recoded
 from icevirt.repo.session import Session
 from icevirt.tasks.verify.references import VerifyTask
@@ -89,7 +89,7 @@ class Meaning:
         held = open_array(self._session, path)
         meant = self._meant(coordinate).values
         calendar = {name: meant[name] for name in ("calendar",) if name in meant}
-        source, target = units_of(meant), units_of({**calendar, **dict(held.attrs)})
+        source, target = counted_units(meant), counted_units({**calendar, **dict(held.attrs)})
         if source is None or target is None:
             return theirs
         own = next(each for each in arrays if each.path == variable)

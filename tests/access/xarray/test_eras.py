@@ -409,3 +409,46 @@ def test_another_way_to_show_eras_is_refused(tmp_path):
         with pytest.raises(InvalidInputError, match="unknown value"):
             call(root, engine="icevirt", eras="stack")
     assert "eras" in IcevirtBackendEntrypoint.open_dataset_parameters
+
+
+# -- durations -----------------------------------------------------------------------------------
+
+MARKED = {"ns": "timedelta64[ns]", "s": "timedelta64[s]", "plain": None}
+
+
+def leads(first, count, unit, mark):
+    """Hours after the start of a run, counted in a unit; marked as xarray does it, or not."""
+    per = {"days": 24.0, "hours": 1.0, "seconds": 1 / 3600, "nanoseconds": 1 / 3600e9}[unit]
+    numbers = (np.arange(first, first + count) * 24 / per).astype("i8")
+    attrs = {"units": unit, **({"dtype": MARKED[mark]} if MARKED[mark] else {})}
+    return xr.Dataset({"lead": ("t", numbers, attrs)}, {"t": days(first, count)})
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        [("nanoseconds", "ns"), ("seconds", "s")],
+        [("seconds", "s"), ("seconds", "ns")],
+        [("days", "plain"), ("hours", "plain")],
+        [("hours", "plain"), ("hours", "ns")],
+        [("days", "ns"), ("hours", "plain"), ("seconds", "s")],
+    ],
+)
+def test_durations_that_are_marked_differently_are_durations(tmp_path, ways):
+    eras = [leads(2 * n, 2, *way) for n, way in enumerate(ways)]
+    root = written(tmp_path / "repo", *eras)
+    wanted = by_xarray(*(xr.decode_cf(each, decode_timedelta=True) for each in eras))
+    xr.testing.assert_equal(opened(root).load(), wanted)
+    assert opened(root).lead.dtype.kind == "m"
+    xr.testing.assert_equal(opened(root, decode_timedelta=True).load(), wanted)
+    if len({unit for unit, _ in ways}) > 1:
+        with pytest.raises(CombineError, match="attribute units of variable 'lead'"):
+            opened(root, decode_timedelta=False)
+
+
+@pytest.mark.parametrize("other", [{"units": "K"}, {"units": "weeks"}, {}])
+def test_what_is_no_duration_in_an_era_is_refused_there(tmp_path, other):
+    eras = leads(0, 2, "hours", "plain"), leads(2, 2, "days", "plain")
+    eras[1]["lead"].attrs = other
+    with pytest.raises(CombineError, match="attribute"):
+        opened(written(tmp_path / "repo", *eras))

@@ -87,18 +87,26 @@ class Session(Editing):
         with self.lock:
             return ForkSession(self._context, self._changed().forked())
 
+    def _began_as(self, other: Session) -> bool:
+        """Say whether two sessions began at one snapshot of one repository.
+
+        All repositories begin at the same one, and chunks of another lie elsewhere.
+        """
+        own = self.snapshot_id, self.assets.storage.url
+        return own == (other.snapshot_id, other.assets.storage.url)
+
     def merge(self, *others: Session) -> None:
         """Merge the changes of forks of this session, all or nothing.
 
         Raises:
             ConflictError: Two of them changed the same node.
-            SessionStateError: One is not a fork, or started from another snapshot.
+            SessionStateError: One is not a fork, or started from another snapshot or repository.
             ReadOnlyError: The session is read-only.
         """
         with self.lock:
             area = self._changed()
             for other in others:
-                if not isinstance(other, ForkSession) or other.snapshot_id != self.snapshot_id:
+                if not isinstance(other, ForkSession) or not self._began_as(other):
                     raise SessionStateError(
                         "only forks of this session can be merged into it",
                         do="Merge forks before a rebase, into the session that they came from.",

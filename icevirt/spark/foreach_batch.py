@@ -7,14 +7,19 @@ metadata of the commit, for people.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
+from icevirt.connect.spelling import is_url
+from icevirt.connect.urls import url_of_absolute
 from icevirt.errors import InvalidInputError
+from icevirt.objects.source import metadata_of
+from icevirt.objects.source_lists.globs import is_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,21 +48,24 @@ class FilesAppender:
     runs_on: Any = None  # the executor; None: the session of the batch
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Append the files that the rows of a batch name."""
-        self.append(batch, batch_id)
+        """Append the files that the rows of a batch name; a batch may have none."""
+        if files := [*files_of(batch)]:
+            self._append(files, batch.sparkSession, batch_id)
 
     def append(self, batch: DataFrame, batch_id: int) -> AppendReport:
         """Append the files of a batch, and return the report."""
+        return self._append([*files_of(batch)], batch.sparkSession, batch_id)
+
+    def _append(self, files: list[str], session: Any, batch_id: int) -> AppendReport:
         # Spark imports this package in workers too, which list files and append nothing
         from icevirt.api.append import append
         from icevirt.api.commit_options import CommitOptions
 
-        session = batch.sparkSession
         commit = CommitOptions.of(self.options.get("commit_options")).chosen()
         origin = {"query_id": _query_id(session), "batch_id": batch_id}
         metadata = {**(commit.get("metadata") or {}), BATCH: origin}
         return append(
-            [*files_of(batch)],
+            files,
             self.repo,
             executor=session if self.runs_on is None else self.runs_on,
             **{**self.options, "commit_options": {**commit, "metadata": metadata}},
@@ -119,10 +127,11 @@ def foreach_batch(
 
 
 def files_of(batch: DataFrame) -> Iterator[str]:
-    """Yield the paths and URLs that the rows of a batch name, each once, sorted.
+    """Yield the URLs of the files that the rows of a batch name, each once, sorted.
 
     Raises:
-        InvalidInputError: No column names files, or a column holds their content.
+        InvalidInputError: No column names files, a column holds their content, or a row names
+            something else than one file.
     """
     kinds = dict(batch.dtypes)
     name = next((name for name in _COLUMNS if kinds.get(name) == "string"), None)
@@ -139,7 +148,40 @@ def files_of(batch: DataFrame) -> Iterator[str]:
             columns=list(kinds),
         )
     rows = batch.select(name).distinct().collect()
-    yield from sorted(source_of(row[0]) for row in rows if row[0])
+    yield from sorted({exact_url(source_of(row[0])) for row in rows if row[0]})
+
+
+def exact_url(path: str) -> str:
+    """Return the URL of the one file that a row names; nothing in it stands for other files.
+
+    Rows are data of others: a list, a folder or a pattern in a row would choose what is read.
+
+    Raises:
+        InvalidInputError: It is relative, or a folder.
+    """
+    if is_url(path) and not path.startswith("file://"):
+        url, is_folder = path, path.endswith("/")
+    else:
+        path = path.removeprefix("file://")
+        if not os.path.isabs(path):
+            raise _no_file(path, "is neither an absolute path nor a URL")
+        folder, name = os.path.split(path)
+        here = os.path.join(os.path.realpath(folder), name)  # a link keeps its own name
+        url, is_folder = url_of_absolute(here), os.path.isdir(metadata_of(here))
+    if is_folder:
+        raise _no_file(path, "is a folder")
+    kept = "?" if url.startswith("http") else ""  # where a query begins, which is refused
+    return "".join(
+        quote(each, safe="") if is_pattern(each) and each not in kept else each for each in url
+    )
+
+
+def _no_file(path: str, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"a row of the batch does not name one file: it {why}",
+        do="Let each row of the stream name a file, like those of icevirt-files do.",
+        path=path,
+    )
 
 
 def source_of(path: str) -> str:

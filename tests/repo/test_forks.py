@@ -10,7 +10,9 @@ import zarr
 
 from icevirt.errors import ConflictError, ReadOnlyError, SessionStateError
 from icevirt.model.chunks import ChunkTable
+from icevirt.repo.repository import Repository
 from icevirt.repo.session import ForkSession
+from icevirt.storage.local import local_filesystem_storage
 from icevirt.versioning.merge.conflicts import ConflictDetector
 from repo.support import array_json, group_json, sound
 
@@ -193,6 +195,18 @@ def test_only_forks_of_the_same_snapshot_are_merged(repo, session):
     other.commit("x")
     with pytest.raises(SessionStateError, match="before a rebase"):
         repo.writable_session("main").merge(fork)
+
+
+def test_a_fork_of_another_repository_is_not_merged(tmp_path):
+    """Both begin at the snapshot that every repository begins with, and its chunks lie elsewhere."""
+    one, other = (
+        Repository.create(local_filesystem_storage(tmp_path / name)).writable_session("main")
+        for name in ("one", "other")
+    )
+    assert one.snapshot_id == other.snapshot_id
+    with pytest.raises(SessionStateError, match="only forks of this session"):
+        one.merge(pickle.loads(pickle.dumps(other.fork())))
+    one.merge(pickle.loads(pickle.dumps(one.fork())))
 
 
 def test_a_session_that_takes_no_changes_is_not_forked(repo, session):

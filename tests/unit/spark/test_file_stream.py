@@ -2,14 +2,16 @@
 
 import os
 import pickle
+from types import SimpleNamespace
 
 import pytest
 from pyspark import cloudpickle
 
 from icevirt.archive.scanned import SourceFile
+from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError, NotFoundError
 from icevirt.spark.file_stream import SHARES, as_offset, differing, listed_files, share_of, sums_of
-from icevirt.spark.foreach_batch import source_of
+from icevirt.spark.foreach_batch import exact_url, foreach_batch, source_of
 
 FILES = [SourceFile(url=f"s3://b/{at}.nc", size=at, etag=str(at)) for at in range(2000)]
 NOTHING = as_offset([0] * SHARES)
@@ -89,3 +91,64 @@ PATHS = {
 @pytest.mark.parametrize(("named", "path"), PATHS.items(), ids=PATHS)
 def test_a_path_of_spark_is_one_that_python_programs_open(named, path):
     assert source_of(named) == path
+
+
+# -- rows are data of others: each names one file, and nothing in it stands for others -------------
+
+NO_FILES = {
+    "stdin": "-",
+    "a list": "@/tmp/list.txt",
+    "relative": "a.nc",
+    "a function": "os:system",
+    "a folder": "{folder}",
+    "a folder with a slash": "file:///{folder}/",
+    "a prefix": "s3://bucket/archive/",
+    "the folder above": "{folder}/..",
+}
+
+
+@pytest.mark.parametrize("row", NO_FILES.values(), ids=NO_FILES.keys())
+def test_a_row_that_is_not_one_file_is_refused(row, tmp_path):
+    with pytest.raises(InvalidInputError):
+        exact_url(source_of(row.format(folder=tmp_path)))
+
+
+@pytest.mark.parametrize("name", ["a*.nc", "a[1].nc", "a?.nc", "@a.nc", "-", "a%20b.nc", "é b.nc"])
+def test_a_name_means_itself(name, tmp_path):
+    for each in ("a1.nc", "ab.nc", "a b.nc", "e b.nc"):
+        (tmp_path / each).write_bytes(b"x")
+    with pytest.raises(NotFoundError):
+        listed_files(exact_url(f"{tmp_path}/{name}"), "")
+    (tmp_path / name).write_bytes(b"y")
+    (found,) = listed_files(exact_url(f"{tmp_path}/../{tmp_path.name}/{name}"), "")
+    assert local_path(found.url) == str(tmp_path / name)
+    assert exact_url("s3://b/a*[1]?.nc") == "s3://b/a%2A%5B1]%3F.nc"
+    assert exact_url("https://h/a.nc?x=1") == "https://h/a.nc?x=1"  # refused when it is looked at
+
+
+class Batch:
+    """Rows of a stream, without Spark."""
+
+    dtypes = (("path", "string"),)
+    sparkSession = SimpleNamespace()
+
+    def __init__(self, *rows):
+        self._rows = [(row,) for row in rows]
+
+    def select(self, _name):
+        return self
+
+    def distinct(self):
+        return self
+
+    def collect(self):
+        return self._rows
+
+
+def test_a_first_batch_without_rows_ends_no_query(tmp_path):
+    appending = foreach_batch(tmp_path / "repo", concat_dim="time", executor="in-process")
+    appending(Batch(), 0)
+    appending(Batch(None, ""), 1)
+    assert not (tmp_path / "repo").exists()
+    with pytest.raises(InvalidInputError, match="does not name one file"):
+        appending(Batch("-"), 2)

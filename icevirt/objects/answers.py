@@ -7,6 +7,7 @@ file.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -108,15 +109,30 @@ def are_alike(one: Meta, other: Meta) -> bool:
     return all(None in pair or pair[0] == pair[1] for pair in facts)
 
 
-def stale(url: str, recorded: object, found: object) -> StaleReferenceError:
-    """Return the error of an object that is no longer what was scanned."""
+def stale(url: str, recorded: str | float, found: str | float | None) -> StaleReferenceError:
+    """Return the error of an object that is no longer what was scanned.
+
+    Args:
+        url: Of the object.
+        recorded: Its etag, or the seconds since 1970 when it was modified.
+        found: The same of the object now.
+    """
     return StaleReferenceError(
         "a source file changed after it was scanned",
         do=f"{UPDATE} To read the file as it is, open with on_stale='warn'.",
         location=url,
-        recorded=recorded,
-        found=found,
+        recorded=as_text(recorded),
+        found=as_text(found),
     )
+
+
+def as_text(known: str | float | None) -> str | None:
+    """Return an etag, or a modification time in seconds since 1970 as a date."""
+    if known is None or isinstance(known, str):
+        return known
+    from icevirt.versioning.history.timestamps import shown
+
+    return shown(math.ceil(known * 1_000_000))
 
 
 def torn(url: str) -> StorageError:
@@ -213,15 +229,15 @@ def misdirected(url: str, to: str) -> StorageError:
     )
 
 
-def _unverifiable(url: str, recorded: object, found: object) -> StorageError:
+def _unverifiable(url: str, recorded: str | float, found: str | float | None) -> StorageError:
     return StorageError(
         "the server no longer sends what the scan recorded about a source file, so it cannot be "
         "verified",
         do='Scan its files again: icevirt.update(repo, rescan="*") (icevirt update REPO --rescan'
         " '*'), or open with on_stale='warn'.",
         location=url,
-        recorded=recorded,
-        found=found,
+        recorded=as_text(recorded),
+        found=as_text(found),
     )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple
 from functools import partial
 from itertools import pairwise
 
@@ -19,7 +18,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.connect.urls import Address
 from icevirt.errors import NotFoundError, ObjectNotFoundError, ScanError, StaleReferenceError
 from icevirt.objects import answers
-from icevirt.objects.answers import Body, Meta, ObjectBytes
+from icevirt.objects.answers import Body, Meta, ObjectBytes, as_text
 from icevirt.objects.authorize import object_key
 from icevirt.objects.backends import Backend, bucket_reach
 from icevirt.objects.http.connections import HOSTS
@@ -198,10 +197,15 @@ class RemoteSource(OpenedSource):
             "the file changed during the scan",
             do="Scan it again when it no longer changes.",
             file=self._url,
-            opened=astuple(self._meta) if self._meta else (),
-            found=astuple(meta),
+            opened=_facts(self._meta) if self._meta else {},
+            found=_facts(meta),
         )
         return self._change
+
+
+def _facts(meta: Meta) -> dict[str, int | str | None]:
+    modified = as_text(meta.last_modified)
+    return {"size": meta.size, "etag": meta.etag, "last_modified": modified}
 
 
 def _runs(blocks: list[int]) -> list[tuple[int, int]]:

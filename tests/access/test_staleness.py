@@ -4,6 +4,7 @@ import asyncio
 import os
 import pickle
 import warnings
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -46,6 +47,20 @@ def test_an_error_is_the_default_and_says_what_else_there_is(virtual):
         values(virtual.store())
     with pytest.raises(StaleReferenceError):
         values(store(virtual, "raise"))
+
+
+def test_times_of_the_error_are_dates(virtual):
+    before = virtual.source.stat().st_mtime
+    change(virtual)
+    with pytest.raises(StaleReferenceError) as caught:
+        values(virtual.store())
+    recorded, found = (
+        datetime.fromisoformat(caught.value.facts[name]) for name in ("recorded", "found")
+    )
+    assert recorded.tzinfo == found.tzinfo == UTC
+    assert 0 <= recorded.timestamp() - before < 1
+    assert found.timestamp() == pytest.approx(virtual.source.stat().st_mtime, abs=1e-5)
+    assert found > recorded
 
 
 def test_a_warning_is_given_once_for_each_file_and_its_bytes_are_shown(virtual):

@@ -1,5 +1,7 @@
 """Sources on servers: what a glob or folder names, what a scan of them sees, how many requests."""
 
+from datetime import UTC, datetime
+
 import h5py
 import netCDF4
 import numpy as np
@@ -242,8 +244,12 @@ def test_a_file_that_changes_between_two_requests_is_noticed(large):
     server, body = large
     source = open_source(server.url + "/data/a.bin")
     server.files.put("data/a.bin", body[::-1])
-    with pytest.raises(StaleReferenceError, match="during the scan"):
+    with pytest.raises(StaleReferenceError, match="during the scan") as caught:
         source.read(5_000_000, 10)
+    for name in ("opened", "found"):
+        facts = caught.value.facts[name]
+        assert facts["size"] == len(body)
+        assert datetime.fromisoformat(facts["last_modified"]).tzinfo == UTC
     with pytest.raises(StaleReferenceError):
         source.check_unchanged()
 

@@ -63,7 +63,8 @@ class Taken:
 class Version:
     """What a snapshot holds."""
 
-    place: Path
+    place: Path  # where its references lead
+    listed: Path  # where its records say that the files are
     files: dict[str, Taken] = field(default_factory=dict)  # by name
     notes: int = 0  # what others stored
 
@@ -121,10 +122,13 @@ class LivingRepository:
         kills: How often a commit is killed, as a share.
         ages: Whether days pass between deeds, so that versions get old; else the official client
             writes, too.
+        is_named: Whether references are relative to a container with a name, so that all versions
+            move together.
     """
 
-    def __init__(self, folder, seed, monkeypatch, *, kills=0.0, ages=False):
+    def __init__(self, folder, seed, monkeypatch, *, kills=0.0, ages=False, is_named=False):
         self.random, self.kills, self.ages = random.Random(seed), kills, ages
+        self.is_named = is_named
         self.folder, self.repo = folder, str(folder / "repo")
         self.log, self.count, self.day, self.left_behind = [], 0, 100, []
         self.places, self.versions, self.scanned, self.withdrawn = [], {}, set(), set()
@@ -135,9 +139,10 @@ class LivingRepository:
         place = self._new_place()
         for _ in range(3):
             self._write(place)
+        options = {"containers": {"archive": str(place)}} if is_named else {}
         with self._passing():
-            icevirt.build(str(place), self.repo, concat_dim="time")
-        self.versions[self.tip("main")] = self._archive(Version(place=place))
+            icevirt.build(str(place), self.repo, concat_dim="time", commit_options=options)
+        self.versions[self.tip("main")] = self._archive(Version(place=place, listed=place))
         self.check()
 
     # -- the program ---------------------------------------------------------------------------
@@ -199,13 +204,14 @@ class LivingRepository:
 
     def vanished(self, branch):
         for path in self._some(branch):
-            if len(self._archive(Version(place=path.parent)).files) > LEAST:
+            if len(self._archive(self.version(branch)).files) > LEAST:
                 path.unlink()
 
     # -- deeds: to the repository ----------------------------------------------------------------
 
     def update(self, branch):
         """The dataset becomes what its archive is."""
+        self._name_the_place(branch)
         before = self.version(branch)
         expected = self._archive(before)
         gone = before.files.keys() - expected.files.keys()
@@ -230,6 +236,7 @@ class LivingRepository:
 
     def append(self, branch):
         """Add a file by its name; no other one is looked at."""
+        self._name_the_place(branch)
         before = self.version(branch)
         path = self._write(before.place)
         call = lambda: icevirt.append(str(path), self.repo, commit_options={"branch": branch})  # noqa: E731
@@ -256,27 +263,44 @@ class LivingRepository:
 
     def relocate_to(self, branch, new):
         """Move to a place, or be refused where the files there are others."""
+        self._name_the_place(branch)
         before = self.version(branch)
-        expected = replace(before, place=new, files=self._taken_at(new, before))
-
-        def call():
-            places = [file_url(each) for each in (before.place, new)]
-            return icevirt.relocate(
-                self.repo, before.place, new, branch=branch, authorize_virtual_chunk_access=places,
-                seed=1,
-            )  # fmt: skip
-
-        is_same = all(
-            each is not None and each.values.identical(before.files[name].values)
-            for name, each in expected.files.items()
+        now = {name: (before.place / name, new / name) for name in before.files}
+        expected = replace(
+            before,
+            place=new,
+            listed=new,
+            files={n: replace(before.files[n], written=written(to)) for n, (_, to) in now.items()},
         )
-        if before.is_current and is_same:
-            self.act(branch, call, expected)
-        elif before.is_current:
-            tip = self.tip(branch)
-            with pytest.raises(errors.VerificationError, match="not at the new place"):
-                call()
-            assert self.tip(branch) == tip
+
+        def is_same(name):
+            known, (old, to) = before.files[name], now[name]
+            if written(to) is None or written(to) == known.written:
+                return written(to) is not None
+            return written(old) == known.written and taken(to).values.identical(known.values)
+
+        if new == before.place or all(map(is_same, now)):
+            self.act(branch, self._relocating(before.place, new, branch), expected, all_move=True)
+            return
+        tip = self.tip(branch)
+        with pytest.raises(errors.VerificationError, match="not at the new place"):
+            self._relocating(before.place, new, branch)()
+        assert self.tip(branch) == tip
+
+    def _relocating(self, old, new, branch):
+        access = [file_url(old), file_url(new)]
+        return lambda: icevirt.relocate(
+            self.repo, old, new, branch=branch, authorize_virtual_chunk_access=access, seed=1
+        )
+
+    def _name_the_place(self, branch):
+        """Name the place in the records of a version from before a container moved."""
+        before = self.version(branch)
+        if before.listed != before.place:
+            with pytest.raises(errors.InvalidInputError, match="icevirt relocate"):
+                icevirt.update(self.repo, branch=branch)
+            call = self._relocating(before.listed, before.place, branch)
+            self.act(branch, call, replace(before, listed=before.place))
 
     def undo(self, branch):
         with contextlib.suppress(errors.InvalidInputError), self._passing():
@@ -319,6 +343,7 @@ class LivingRepository:
 
     def make_anew(self, branch):
         """Make a variable anew from all files, which are scanned again for it."""
+        self._name_the_place(branch)
         version = self.version(branch)
         if version.is_current:
             self.scanned.clear()
@@ -329,7 +354,8 @@ class LivingRepository:
     def rebuild(self, branch):
         """Build all files of the place, and no others; a file that is not whole stops it."""
         before = self.version(branch)
-        if self.withdrawn or not all(map(is_good, before.place.iterdir())):
+        is_whole = all(map(is_good, before.place.iterdir()))
+        if self.is_named or self.withdrawn or not is_whole:
             return
 
         def call():
@@ -342,6 +368,8 @@ class LivingRepository:
 
     def withdraw(self, branch):
         """Take a file out of all branches and versions, under all names that it had."""
+        for each in self.branches:
+            self._name_the_place(each)
         tips = {each: self.version(each) for each in self.branches}
         name = self.random.choice(sorted(tips[branch].files))
         left = [{*each.files} - {name} for each in tips.values()]
@@ -380,17 +408,32 @@ class LivingRepository:
 
     # -- what a deed needs -----------------------------------------------------------------------
 
-    def act(self, branch, call, expected):
-        """Commit by icevirt, perhaps killed at first; the branch holds what is expected then."""
+    def act(self, branch, call, expected, *, all_move=False):
+        """Commit by icevirt, perhaps killed at first; the branch holds what is expected then.
+
+        Args:
+            branch: To which the commit goes.
+            call: Makes it.
+            expected: What the branch holds.
+            all_move: Whether other versions move with this one, if a container has a name.
+        """
         before = self.tip(branch)
         if self._killed(call) and self.tip(branch) != before:
+            self._moved(expected if all_move else None)
             self.versions[self.tip(branch)] = expected
             self.check()
         report = self._whole(call)
+        self._moved(expected if all_move else None)
         known = self.versions.setdefault(self.tip(branch), expected)
-        assert (known.place, known.notes) == (expected.place, expected.notes)
+        assert (known.place, known.listed) == (expected.place, expected.listed)
+        assert known.notes == expected.notes
         assert known.files == expected.files
         return report
+
+    def _moved(self, to):
+        if to is not None and self.is_named:
+            moved = {key: replace(each, place=to.place) for key, each in self.versions.items()}
+            self.versions = moved
 
     def _killed(self, call):
         """Perhaps begin a call that ends at some write; say whether it was begun."""
@@ -438,10 +481,6 @@ class LivingRepository:
             for path in good
         }
         return replace(before, files=now)
-
-    def _taken_at(self, place, before):
-        paths = {name: place / name for name in before.files}
-        return {name: taken(path) if path.exists() else None for name, path in paths.items()}
 
     def _new_place(self):
         place = self.folder / "disk" / f"place{len(self.places)}"

@@ -33,15 +33,18 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.parametrize("is_named", [False, True], ids=["prefix", "named container"])
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_a_catalog_follows_the_history(program, tmp_path, monkeypatch):
-    living = LivingRepository(tmp_path, 1, monkeypatch)
+def test_a_catalog_follows_the_history(program, is_named, tmp_path, monkeypatch):
+    living = LivingRepository(tmp_path, 1, monkeypatch, is_named=is_named)
     living.run(*program.split())
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_branch_is_what_its_files_were_whatever_happens(seed, tmp_path, monkeypatch):
-    living = LivingRepository(tmp_path, seed, monkeypatch, kills=0.25, ages=bool(seed % 2))
+    living = LivingRepository(
+        tmp_path, seed, monkeypatch, kills=0.25, ages=bool(seed % 2), is_named=seed % 4 > 1
+    )
     for _ in range(STEPS):
         living.step()
     for branch in living.branches:

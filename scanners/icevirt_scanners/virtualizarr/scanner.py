@@ -24,6 +24,7 @@ from icevirt_scanners.context import ScanContext
 from icevirt_scanners.given import GivenArray, ReferenceColumns, completed, tell_unverifiable
 from icevirt_scanners.kerchunk.hierarchy import regular_array
 from icevirt_scanners.virtualizarr.parser import Parser, installed_version, parsed, parser_of
+from icevirt_scanners.virtualizarr.vouching import vouched
 
 _INLINE = "__inlined__"  # VirtualiZarr's word for a chunk whose bytes are in the manifest
 
@@ -76,7 +77,7 @@ class VirtualizarrScanner:
                 return completed(array, _columns_of(node.manifest), context, elsewhere)
 
             scanned = ((path, node) for path, node in nodes if not _is_group(node))
-            arrays = context.arrays(scanned, make)
+            arrays = vouched(context.arrays(scanned, make), context, elsewhere)
             tell_unverifiable(context)
         return context.described(
             self,

@@ -7,6 +7,9 @@ would run tags. Whatever is shown goes through here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 
 def escape_line(value: object) -> str:
     r"""Return ``value`` as one line of text without control characters: they become ``\x1b``.
@@ -29,11 +32,13 @@ def escape_html(value: object) -> str:
     return escape(escape_line(value))
 
 
-def escape_json(document: object, *, indent: int | None = None) -> str:
+def escape_json(
+    document: object, *, indent: int | None = None, default: Callable[[Any], str] | None = None
+) -> str:
     """Return a value as JSON whose texts are safe on a terminal and the same to programs."""
     import json
 
-    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    text = json.dumps(document, indent=indent, default=default, ensure_ascii=False)
     # letters of other languages stay as they are; what cannot be seen stands in strings alone
     return "\n".join(
         line if line.isprintable() else "".join(map(_escaped_in_json, line))

@@ -19,12 +19,26 @@ def checked[T](name: str, value: object, kind: type[T], do: str = "") -> T:
         InvalidInputError: It is not.
     """
     if isinstance(value, kind):
+        if isinstance(value, str):
+            refuse_no_text(name, value)
         return value
     raise InvalidInputError(
         f"{name} is not a {kind.__name__}",
         do=do or f"Pass a {kind.__name__}.",
         found=type(value).__name__,
     )
+
+
+def refuse_no_text(name: str, value: str) -> None:
+    """Refuse a text that cannot be stored. Raises ``InvalidInputError``."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"{name} holds half a letter, which UTF-8 cannot encode",
+            do="Remove the surrogates: text.encode(errors='ignore').decode().",
+            value=value,
+        ) from error
 
 
 def index_row(name: str, value: Sequence[int], ndim: int, path: str) -> NDArray[np.int64]:

@@ -153,7 +153,8 @@ def as_json(metadata: Mapping[str, Any]) -> JSONObject:
         InvalidInputError: A value or key is not.
     """
     try:
-        document: JSONObject = json.loads(json.dumps(dict(metadata), allow_nan=False))
+        text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
+        document: JSONObject = json.loads(text.encode())  # whose strings are UTF-8, too
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
             f"metadata must be JSON: {error}",

@@ -136,6 +136,8 @@ def _check_array(path: str, document: dict[str, Any]) -> None:
             dimension_names=names,
             shape=facts.shape,
         )
+    for name in filter(None, names or ()):
+        arguments.refuse_no_text("the name of a dimension", name)
     _check_keys(path, document.get("chunk_key_encoding"))
 
 

@@ -5,7 +5,6 @@ What a task returns are sums over its own manifests; the caller adds up those of
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from icevirt.escaping import escape_json
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.metadata import chunk_shape, document_of
 from icevirt.planning import containers
@@ -135,9 +135,9 @@ def _facts(node: Any) -> dict[str, Any]:
         "chunk_shape": chunk_shape(node),
         "dimension_names": None if names is None else list(names),
         "data_type": _text(document["data_type"]),
-        "attributes": json.dumps(document.get("attributes") or {}, ensure_ascii=False),
+        "attributes": escape_json(document.get("attributes") or {}),
     }
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else escape_json(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from enum import Enum
@@ -11,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from icevirt.escaping import escape_json
 from icevirt.repo.history.types import Update
 from icevirt.repo.repository import Repository
 from icevirt.tasks.tables.schemas import batch, schema
@@ -28,7 +28,7 @@ def snapshot_rows(share: TableShare) -> Iterator[pa.RecordBatch]:
             "parent_id": info.parent_id,
             "written_at": info.written_at,
             "message": info.message,
-            "metadata": json.dumps(dict(info.metadata), ensure_ascii=False),
+            "metadata": escape_json(dict(info.metadata)),
         }
         for info in repo.ancestry(snapshot_id=str(share.version))
     )
@@ -44,7 +44,7 @@ def _operation(update: Update) -> dict[str, Any]:
     return {
         "updated_at": update.updated_at,
         "kind": type(update.kind).__name__,
-        "details": json.dumps(asdict(update.kind), default=_text, ensure_ascii=False),
+        "details": escape_json(asdict(update.kind), default=_text),
         "backup_path": update.backup_path,
     }
 

@@ -13,7 +13,7 @@ from itertools import islice
 import numpy as np
 
 from icevirt.access.references import names_of
-from icevirt.errors import InvalidInputError
+from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, Manifest
 from icevirt.model.snapshot import ArrayNode, Extents, ManifestRef, Snapshot
@@ -32,6 +32,7 @@ class PieceArray:
 
     node_id: ObjectId8
     path: str
+    ndim: int
     extents: Extents  # () covers everything
 
 
@@ -77,10 +78,22 @@ class TableShare:
                     raw.cancel()
 
     def wanted(self, array: PieceArray, manifest: Manifest) -> ChunkTable | None:
-        """Return the references of an array in a manifest that a reader sees, inside the box."""
+        """Return the references of an array in a manifest that a reader sees, inside the box.
+
+        Raises:
+            FormatError: They are of an array with another number of dimensions.
+        """
         table = manifest.arrays.get(array.node_id)
         if table is None or not len(table):
             return None
+        if table.ndim != array.ndim:
+            raise FormatError(
+                "a manifest does not fit the array that refers to it",
+                do="Run `icevirt check` and restore the file from a copy.",
+                path=array.path,
+                dimensions=array.ndim,
+                found=table.ndim,
+            )
         low = np.zeros(table.ndim, np.int64)
         high = np.full(table.ndim, 1 << 32, np.int64)
         if array.extents:
@@ -178,7 +191,12 @@ def _pieces(
     for node in arrays:
         for ref in node.manifests:
             if _meets(ref, box):
-                piece = PieceArray(node_id=node.id, path=node.path, extents=ref.extents)
+                piece = PieceArray(
+                    node_id=node.id,
+                    path=node.path,
+                    ndim=len(node.num_chunks),
+                    extents=ref.extents,
+                )
                 found.setdefault(ref.object_id, []).append(piece)
     return tuple(
         ManifestPiece(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import icevirt
-from icevirt.errors import InvalidInputError, NodeNotFoundError
+from icevirt.errors import FormatError, InvalidInputError, NodeNotFoundError
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
 from icevirt.model.config.document import RepositoryConfig, SplitRule
@@ -212,6 +212,37 @@ BAD = {
 def test_what_cannot_be_shown_is_refused(given, match):
     with pytest.raises(InvalidInputError, match=match):
         TableQuery.of(**given)
+
+
+def test_attributes_that_arrow_has_no_text_for_are_shown(repo):
+    session = repo.writable_session("main")
+    document = json.loads(zarr_json([4], [4])) | {"attributes": {"half": "\ud800", "é": "\u202e"}}
+    session.add_array("/odd", json.dumps(document).encode(), ChunkTable.empty(1))
+    session.commit("odd")
+    (share,) = planned(repo.storage, TableQuery.of("arrays", array="/odd"), at_most=1)
+    (row,) = [row for batch in rows_of(share) for row in batch.to_pylist()]
+    assert json.loads(row["attributes"]) == {"half": "\ud800", "é": "\u202e"}
+    assert "é" in row["attributes"]
+    assert "\u202e" not in row["attributes"]
+
+
+@pytest.mark.parametrize("table", ["references", "locations", "files", "arrays"])
+def test_a_manifest_of_another_array_is_refused(repo, table):
+    """Its indices would be shown as those of the array that refers to it."""
+    node = repo.readonly_session("main").array("/g/t")
+    line = ChunkTable.virtual(
+        index=np.arange(2)[:, None],
+        offset=np.zeros(2, int),
+        length=np.full(2, 8),
+        source=np.zeros(2, int),
+        locations=Locations.one("file:///data/a.nc"),
+    )
+    forged = repo.assets.put_manifest({node.id: line}).id
+    shares = planned(repo.storage, TableQuery.of(table, array="/g/t"), at_most=9)
+    for share in shares:
+        pieces = tuple(replace(piece, manifest=forged) for piece in share.pieces)
+        with pytest.raises(FormatError, match="does not fit the array"):
+            list(rows_of(replace(share, pieces=pieces)))
 
 
 def test_what_is_not_there_is_refused(repo):

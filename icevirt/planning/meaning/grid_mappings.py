@@ -76,7 +76,9 @@ def contradictions(held: Mapping[str, Mapping[int, _Attributes]]) -> list[Unlike
     ]
     found = [each for path in mappings if (each := _unlike(path, held[path])) is not None]
     for path, by_code in named.items():
-        merged = {target: _merged(held[target].values()) for target in set(by_code.values())}
+        merged = {
+            target: _merged(held[target].values()) for target in dict.fromkeys(by_code.values())
+        }
         if len(merged) > 1 and _conflicts(merged.values()):
             first = {target: code for code, target in reversed(by_code.items())}
             said = tuple({_NAMING: held[path][first[target]][_NAMING]} for target in merged)

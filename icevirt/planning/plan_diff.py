@@ -21,7 +21,7 @@ from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.reader_support import named
 from icevirt.planning.remedies import listed
 from icevirt.planning.times.references import SINCE_REFORM
-from icevirt.planning.times.units import DECODED_DURATIONS, bounds_of, calendar_called
+from icevirt.planning.times.units import DECODED_DURATIONS, bounds_of, calendar_called, says_since
 from icevirt.versioning.merge.kept_nodes import Loss
 
 _SHOWN = 10  # variables in a line
@@ -144,7 +144,7 @@ def _times(documents: Mapping[str, Mapping[str, Any]]) -> set[str]:
     for path, document in documents.items():
         attributes = document.get("attributes") or {}
         units = attributes.get("units")
-        if isinstance(units, str) and (" since " in units or units in DECODED_DURATIONS):
+        if isinstance(units, str) and (says_since(units) or units in DECODED_DURATIONS):
             found |= {path, *bounds_of(path, attributes)}
     return found
 

@@ -198,7 +198,7 @@ def test_files_that_come_later_change_no_time_that_was_built(tmp_path, in_proces
 NANOSECONDS = xr.coders.CFDatetimeCoder(time_unit="ns")
 
 
-def build_pair(folder, pairs, kind="f8"):
+def build_pair(folder, pairs, kind="f8", *, appends=False):
     """Build files of units and numbers: (times as xarray reads each file, ours, the report)."""
     files = []
     for number, (units, values, *calendar) in enumerate(pairs):
@@ -210,7 +210,9 @@ def build_pair(folder, pairs, kind="f8"):
         )
         held.to_netcdf(files[-1], unlimited_dims=["time"])
     repo = str(folder / "repo")
-    report = icevirt.build(files, repo, concat_dim="time")
+    report = icevirt.build(files[:1] if appends else files, repo, concat_dim="time")
+    if appends:
+        report = icevirt.append(files[1:], repo)
     verified(repo, report.containers)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # xarray's, of dates that cftime reads
@@ -271,14 +273,15 @@ SPELLED = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("appends", [False, True], ids=["one build", "appended"])
 @pytest.mark.parametrize("kind", ["f8", "i8"])
 @pytest.mark.parametrize("pairs", SPELLED.values(), ids=SPELLED)
 def test_times_are_those_of_their_files_however_the_dates_are_spelled(
-    tmp_path, in_process, pairs, kind
+    tmp_path, in_process, pairs, kind, appends
 ):
-    theirs, ours, report = build_pair(tmp_path, pairs, kind)
+    theirs, ours, report = build_pair(tmp_path, pairs, kind, appends=appends)
     assert ours.tolist() == theirs.tolist()
-    assert any("every value exactly" in text for text in report.findings)
+    assert appends or any("every value exactly" in text for text in report.findings)
 
 
 def test_times_that_overlap_under_another_zone_are_refused_as_they_overlap(tmp_path, in_process):
@@ -347,3 +350,59 @@ def test_whatever_a_plan_calls_exact_decodes_as_from_its_files(
     event("built")
     if any("every value exactly" in text for text in report.findings):
         assert sorted(map(str, ours)) == sorted(map(str, theirs))
+
+
+# -- durations -----------------------------------------------------------------------------------
+
+LEADS = {
+    "marks of two versions of xarray": [
+        ("nanoseconds", "timedelta64[ns]", 3600 * 10**9), ("seconds", "timedelta64[s]", 3600),
+    ],
+    "marks alone": [("hours", "timedelta64[s]", 1), ("hours", "timedelta64[ns]", 1)],
+    "units without marks": [("days", None, 1), ("hours", None, 24)],
+    "a mark in one": [("hours", None, 1), ("hours", "timedelta64[ns]", 1)],
+}  # fmt: skip
+
+
+def write_leads(path, number, unit, mark, per, kind="i8"):
+    attrs = {"units": unit, **({"dtype": mark} if mark else {})}
+    lead = np.arange(2 * number, 2 * number + 2) * per
+    xr.Dataset(
+        {
+            "lead": ("time", lead.astype(kind), attrs),
+            "v": (("time", "x"), np.full((2, 3), number, "f4")),
+        },
+        {
+            "time": (
+                "time",
+                np.array([2 * number, 2 * number + 1]),
+                {"units": "days since 2000-01-01"},
+            )
+        },
+    ).to_netcdf(path, unlimited_dims=["time"])
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["i8", "f8"])
+@pytest.mark.parametrize("appends", [False, True], ids=["one build", "appended"])
+@pytest.mark.parametrize("ways", LEADS.values(), ids=LEADS)
+def test_durations_are_those_of_their_files(tmp_path, in_process, ways, appends, kind):
+    files = [write_leads(tmp_path / f"f{n}.nc", n, *way, kind) for n, way in enumerate(ways)]
+    repo = str(tmp_path / "repo")
+    if appends:
+        icevirt.build(files[:1], repo, concat_dim="time")
+        report = icevirt.append(files[1:], repo)
+    else:
+        report = icevirt.build(files, repo, concat_dim="time")
+    verified(repo, report.containers)
+    ours = xr.open_dataset(
+        repo,
+        engine="icevirt",
+        decode_timedelta=True,
+        authorize_virtual_chunk_access=report.containers,
+    )
+    theirs = xr.open_mfdataset(
+        files, combine="nested", concat_dim="time", decode_timedelta=True, data_vars="minimal"
+    )
+    xr.testing.assert_equal(ours[["lead", "v"]].load(), theirs[["lead", "v"]].load())
+    assert ours.lead.dtype == theirs.lead.dtype

@@ -17,6 +17,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.file_order import decoded
+from icevirt.planning.times.units import says_since
 
 EVERY = "*"
 """In the place of a name: all coordinates of dimensions."""
@@ -139,7 +140,7 @@ def _labels_of(facts: CatalogFacts, row: int) -> ComparedLabels | None:
 
 def _apart(one: ComparedLabels, other: ComparedLabels, limit: float) -> bool:
     """Say whether labels lie beside each other, or follow one another with some in both."""
-    if any(" since " in str(each[2].get("units", "")) for each in (one, other)):
+    if any(says_since(each[2].get("units")) for each in (one, other)):
         return True  # of times, whatever they are: runs may overlap in any way
     left, right = (_numbers(each) for each in (one, other))
     if left is None or right is None:

@@ -20,7 +20,7 @@ from icevirt.model.attributes import Attributes, restore
 from icevirt.model.json import JSON
 from icevirt.planning.combine.cf_packing import PACKING
 from icevirt.planning.remedies import of_arguments
-from icevirt.planning.times.units import BOUNDS, DURATIONS, parse
+from icevirt.planning.times.units import BOUNDS, DURATIONS, parse, says_since
 
 COUNTING = ("units", "calendar")
 """What bounds inherit from their coordinate (CF 7.1)."""
@@ -102,7 +102,7 @@ def _decodes(attributes: Attributes, name: str) -> bool:
     if name != "units":
         return name in (*PACKING, "calendar")
     units = attributes.values.get(name)
-    return isinstance(units, str) and (" since " in units or units in DURATIONS)
+    return isinstance(units, str) and (says_since(units) or units in DURATIONS)
 
 
 def _without(path: str, name: str, said: Iterable[Statement]) -> list[Fix]:

@@ -20,7 +20,7 @@ from icevirt.planning.combine.cf_packing import packing_of, same_packing
 from icevirt.planning.combine.renumbering import can_renumber
 from icevirt.planning.partial.storage_cost import NUMBERS, signature
 from icevirt.planning.remedies import drop_fixes, fix
-from icevirt.planning.times.units import units_of, why_unread
+from icevirt.planning.times.units import says_since, units_of, why_unread
 
 _ATTRIBUTE = "attribute "
 _CALENDAR = "attribute calendar"
@@ -120,7 +120,7 @@ def _said_by_some(
     """Return the fix that gives all files the units that only some of them say."""
     said = {each.attributes.values.get("units") for each in schemas}
     known = [each for each in said if isinstance(each, str) and each]
-    if {*unlike} != {_UNITS} or len(known) != 1 or " since " in known[0]:
+    if {*unlike} != {_UNITS} or len(known) != 1 or says_since(known[0]):
         return []
     return [fix(f"files that say no units hold {known[0]}, too", attrs={path: {"units": known[0]}})]
 

@@ -27,6 +27,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN = re.compile(  # which pandas and cftime read alike, to microseconds
     r"(\d{4})-(\d\d?)-(\d\d?)(?:[T ](\d\d?):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?", re.ASCII
 )
+_UTC = re.compile(r"(.*[T ]\d\d:\d\d(?::\d\d)?) ?(?:Z|UTC|GMT)", re.ASCII)  # the same, but longer
 _YEAR_LAST = re.compile(r"(\d\d?)([-/. ])(\d\d?)\2\d{4}(?!\d)")
 _FRACTION = re.compile(r"(?::\d\d?|\d{6})\.(\d+)")
 _COMMA = re.compile(r"(?::\d\d?|\d{6}),\d")
@@ -67,7 +68,9 @@ def read_reference(unit: str, text: str, calendar: str, *, is_fine: bool) -> Ref
         UnreadError: It means no date, or different ones.
     """
     is_fine &= calendar in SINCE_REFORM
-    plain = _PLAIN.fullmatch(text) if calendar in SINCE_REFORM else None
+    in_utc = _UTC.fullmatch(text)
+    written = text if in_utc is None else in_utc[1]
+    plain = _PLAIN.fullmatch(written) if calendar in SINCE_REFORM else None
     known = None if plain is None else _of_plain(plain)
     if known is not None and (is_fine or unit not in _FINEST):
         return known if is_fine else Reference(origin=known.origin, is_fine=False)

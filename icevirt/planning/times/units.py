@@ -42,6 +42,7 @@ _ABBREVIATED = {  # the names that cftime alone knows
 }
 _FINE = {spelt: step for name, step in _STEPS.items() for spelt in (name, f"{name}s")}
 _COARSE = {each: _STEPS[name] for name, text in _ABBREVIATED.items() for each in text.split()}
+_OF_EVERY_CALENDAR = _FINE | _COARSE
 _OF_CALENDAR = {
     "360_day": dict.fromkeys(("month", "months"), 30 * _STEPS["day"]),
     "noleap": dict.fromkeys(("common_year", "common_years"), 365 * _STEPS["day"]),
@@ -67,7 +68,7 @@ def _read(units: str, calendar: str) -> TimeUnits | str:
     if found is None:
         return f"xarray reads no times from {units!r}"
     unit, name = found["unit"].lower(), calendar_called(calendar)
-    step = (_FINE | _COARSE | _OF_CALENDAR.get(name, {})).get(unit)
+    step = _OF_EVERY_CALENDAR.get(unit) or _OF_CALENDAR.get(name, {}).get(unit)
     if step is None:
         return f"xarray reads no unit {found['unit']!r} in the calendar {name!r}"
     is_fine = unit in _FINE and " since " in units.lower()  # else xarray asks cftime
@@ -97,8 +98,12 @@ def why_unread(attributes: Mapping[str, Any]) -> str | None:
     """Say why what looks like times has no one reading; None of all else."""
     units = attributes.get("units")
     found = _read_attributes(units, attributes.get("calendar"))
-    is_time = isinstance(units, str) and re.search(r"\ssince\s", units, re.IGNORECASE)
-    return found if is_time and isinstance(found, str) else None
+    return found if says_since(units) and isinstance(found, str) else None
+
+
+def says_since(units: object) -> bool:
+    """Say whether units look as if numbers count from a date, read or not."""
+    return isinstance(units, str) and re.search(r"\ssince\s", units, re.IGNORECASE) is not None
 
 
 def _read_attributes(units: object, calendar: object) -> TimeUnits | str | None:

@@ -11,6 +11,9 @@ import zarr
 import icevirt
 from builds.kept import Kept
 from builds.support import assert_same_dataset, expected_dataset, official, opened, write_day
+from icevirt.api.growth.fold import fold
+from icevirt.errors import PlanChangedError
+from icevirt.storage.local import LocalStorage
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -90,12 +93,6 @@ def append(archive):
     assert report.flat, report.findings
 
 
-def append_planned(archive):
-    """Append where the snapshot of the last build is gone, so that all files are planned."""
-    report = icevirt.append(archive.write(), archive.repo)
-    assert not report.flat
-
-
 def append_many(archive):
     report = icevirt.append([archive.write() for _ in range(3)], archive.repo)
     assert report.flat, report.findings
@@ -159,6 +156,13 @@ def amend(archive):
     session.amend("amended")
 
 
+def join(archive):
+    """Join the manifests of appends, as `maintain` does."""
+    for _ in range(3):
+        append(archive)
+    assert fold(LocalStorage(archive.repo), fewest=2).joined
+
+
 def undo(archive):
     """Go back a commit and forward again."""
     tip = archive.tip
@@ -190,6 +194,46 @@ def test_a_stored_variable_grows_and_is_corrected_in_its_form(archive, form):
     goes_on(archive, FORMS[form], (append, correct, append))
 
 
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "virtual"])
+def test_joined_manifests_of_an_expired_build_are_the_datasets_own(archive, stored):
+    if stored:
+        archive.store()
+    join(archive)
+    expire(archive)
+    append(archive)
+    correct(archive)
+    archive.assert_as_files()
+
+
+@pytest.mark.parametrize("then", [append, build], ids=lambda step: step.__name__)
+@pytest.mark.parametrize("stored", ["mask", "packed", None])
+def test_groups_of_others_stay_where_the_build_expired(archive, stored, then):
+    """The log of the commit that made them is that of the tip, and of no build."""
+    others(archive)
+    expire(archive)
+    if stored:
+        archive.store(stored)
+    then(archive)
+    build(archive)
+    session = icevirt.Repository.open(archive.repo).readonly_session("main")
+    assert zarr.open_group(session.store, mode="r")["mine"].attrs["n"]
+    archive.assert_as_files()
+
+
+@pytest.mark.parametrize("stored", ["mask", "packed"])
+def test_chunks_of_others_are_not_undone_where_the_build_expired(archive, stored):
+    session = official(archive.repo).writable_session("main")
+    zarr.open_group(session.store)["time_bnds"][0, 0] = -7.0
+    session.commit("theirs")
+    expire(archive)
+    archive.store(stored)
+    icevirt.append(archive.write(), archive.repo)
+    with pytest.raises(PlanChangedError, match="time_bnds"):
+        correct(archive)
+    with opened(archive.repo, mask_and_scale=False) as found:
+        assert found["time_bnds"][0, 0] == -7.0
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize(
@@ -204,10 +248,11 @@ def test_a_stored_variable_grows_and_is_corrected_in_its_form(archive, form):
         (variables, append),
         (build, append),
         (expire, append, expire, update),
-        (others, expire, append_planned, append),
+        (others, expire, append, append),
         (append, others, expire, update, append),
-        (amend, append_planned, append, amend, expire, append_planned),
+        (amend, append, amend, expire, append),
         (undo, append, undo, update),
+        (join, expire, append, correct),
         (relocate, append, correct),
     ],
     ids=lambda steps: " ".join(step.__name__ for step in steps),

@@ -17,6 +17,7 @@ from icevirt.api.pipeline.commit import publish_rewrite
 from icevirt.api.pipeline.kept_recipe import keep_recipe
 from icevirt.api.pipeline.outcome import data_type_of
 from icevirt.api.pipeline.provenance import METADATA
+from icevirt.api.pipeline.target import origin_of
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import ArraySummary, BuildReport, ReferenceCounts
@@ -155,8 +156,8 @@ def record_of(  # noqa: PLR0917 - what a snapshot says
             referenced + sum(each.bytes_referenced for each in added),
             stored + sum(each.bytes_stored for each in added),
         ]
-    found |= {
-        "born": job.record.get("born") or str(job.last.id),
+    found.pop("born", None)
+    found |= origin_of(job.last, job.record) | {
         "files": job.state.files + len(job.new),
         "references": int(job.record.get("references", 0)) + references,
         "listing": pieces[-1][0],

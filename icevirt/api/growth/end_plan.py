@@ -11,6 +11,7 @@ import numpy as np
 
 from icevirt.api.arguments import identity_by
 from icevirt.api.growth.appending import Appending, not_flat
+from icevirt.api.pipeline.build_records import RecordedBuild
 from icevirt.api.pipeline.build_steps import Request
 from icevirt.api.pipeline.replacing import kept_in
 from icevirt.api.pipeline.stages import Scan, closed_catalog, scan_missing
@@ -35,7 +36,6 @@ from icevirt.planning.growth.lengthened import Lengthened, OtherwiseError, steps
 from icevirt.planning.growth.new_gaps import new_gaps
 from icevirt.planning.schedule.manifest_units import few_drafts
 from icevirt.planning.schedule.write_tasks import bundle
-from icevirt.repo.history.walks import only_rearranged
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks.source_values import Reading
 from icevirt.tasks.write_manifests import AddedChunks, WriteTask, added_chunks
@@ -204,7 +204,7 @@ def look_at_others(
                 not_flat(f"others removed the attribute {name} of {path}")
     notes = beside(job, plan, growth, job.tip)
     edited: dict[str, str] = dict(job.record.get("edited", {}))
-    if job.last.id != job.target.tip:
+    if job.last.id != job.target.tip or isinstance(job.last, RecordedBuild):
         edited |= _edited(job, plan)
     return notes, edited
 
@@ -241,12 +241,9 @@ def _document(job: Appending, path: str) -> bytes:
 
 def _edited(job: Appending, plan: BuildPlan) -> dict[str, str]:
     """Return what others changed of the dataset's arrays since the last append, by path."""
-    last, info = job.last, job.target.info
-    assert info is not None
-    claim = Claim(group=job.target.group, replaces=True, made=made_by(job.assets, last, plan.group))
-    moved = moved_manifests(job.tip, claim)
-    if moved:
-        moved = only_rearranged(job.assets, info, job.target.tip, last.id, moved)
+    made = made_by(job.assets, job.last, plan.group)
+    claim = Claim(group=job.target.group, replaces=True, made=made)
+    moved = job.target.rearranged(job.last, moved_manifests(job.tip, claim))
     arrays = {array.path: _document(job, array.path) for array in plan.arrays}
     found = settled(job.tip, claim, groups=plan.groups, arrays=arrays)
     undone = losses(job.tip, claim, found, groups=plan.groups, arrays=arrays, rearranged=moved)

@@ -39,7 +39,6 @@ from icevirt.api.growth.end_plan import (
 from icevirt.api.growth.stored_tail import ManifestReads, store_tail
 from icevirt.api.growth.stored_variables import StoredVariables
 from icevirt.api.growth.tail_state import TailState, name_of, packed, path_of_tail, tail_of
-from icevirt.api.pipeline.build_records import RecordedBuild
 from icevirt.api.pipeline.build_steps import Request
 from icevirt.api.pipeline.commit import refuse_changed
 from icevirt.api.pipeline.events import Clock, tell
@@ -51,7 +50,6 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.listings import grown_listing
 from icevirt.ids import ObjectId12
 from icevirt.model.config.containers import VirtualChunkContainer
-from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.objects.authorize import entry_of
 from icevirt.objects.source_access import carrying, in_force
@@ -146,7 +144,7 @@ def _begun(
     record = None if last is None else provenance_of(last, target.group)
     if last is None or record is None:
         not_flat("the group holds nothing that a build made")
-    _refuse_unfit(request, last, record)
+    _refuse_unfit(request, record)
     with clock.phase("list"):
         state = tail_of(target.storage, record) if tail is None else tail
     if state is None:
@@ -252,15 +250,13 @@ def _stored_variables(
     )
 
 
-def _refuse_unfit(request: Request, last: SnapshotSummary, record: Mapping[str, Any]) -> None:
+def _refuse_unfit(request: Request, record: Mapping[str, Any]) -> None:
     """Refuse what is planned from all files in any case.
 
     Raises:
         OtherwiseError: It is.
     """
     choices, recorded = request.choices, record.get("combine", {})
-    if isinstance(last, RecordedBuild):
-        not_flat("the snapshot of the last build was amended, or has expired")
     if request.absent or recorded.get("absent"):
         not_flat("steps of files that are gone read as missing")
     if len(request.options.concat_dims) != 1:

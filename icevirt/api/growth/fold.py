@@ -6,20 +6,23 @@ or none if there is little to join.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from icevirt.api.pipeline.carried import Carried
+from icevirt.api.pipeline.target import Target
 from icevirt.archive.reports.card import plural
 from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Snapshot
+from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Node, Snapshot
 from icevirt.planning.growth.tail_runs import tail_run
 from icevirt.planning.schedule.manifest_units import SHARED_REFERENCES
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits.manifest_writer import by_cell
 from icevirt.repo.commits.rewrite_commit import Rewrite, publish
-from icevirt.repo.repo_info_file import RepoInfoFile, pause, refuse_read_only
+from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, pause, refuse_read_only
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.versioning import lookup
 from icevirt.versioning.chunk_tables import compact
@@ -86,6 +89,7 @@ def fold(
             else node
             for node in tip.nodes
         )
+        _keep_records(head, current, branch, runs, nodes)
         count = sum(info.num_chunk_refs for info in written.values())
         rewrite = Rewrite(
             base=tip,
@@ -112,6 +116,29 @@ def fold(
             )
         pause(attempt)
     return FoldReport(snapshot_id="", arrays=0, joined=0, written=0, references=0)
+
+
+def _keep_records(
+    head: RepoInfoFile,
+    current: RepoState,
+    branch: str,
+    runs: Iterable[str],
+    nodes: Sequence[Node],
+) -> None:
+    """Write what datasets are made of now, for the time when the snapshots of builds are gone."""
+    for group in {each for path in runs for each in paths.ancestors(path)}:
+        target = Target(
+            storage=head.storage,
+            branch=branch,
+            group=group,
+            mode="w",
+            info=current.info,
+            head=head,
+            state=current,
+        )
+        if target.last_build() is not None:
+            carried = Carried.of(target)
+            carried.keep(head.storage, carried.going_on, nodes)
 
 
 def _folded(node: ArrayNode, run: Sequence[ManifestRef], refs: Sequence[ManifestRef]) -> ArrayNode:

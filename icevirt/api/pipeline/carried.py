@@ -7,17 +7,14 @@ commit leaves; so what others did meanwhile is written down with it, for the nex
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from icevirt.api.pipeline import held_back
 from icevirt.api.pipeline.build_records import keep_record
 from icevirt.api.pipeline.provenance import provenance_of
-from icevirt.api.pipeline.target import Target
-from icevirt.errors import ObjectNotFoundError
+from icevirt.api.pipeline.target import Target, origin_of
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
-from icevirt.repo.assets import Assets
-from icevirt.repo.history.walks import only_rearranged
 from icevirt.storage.protocol import Storage
 from icevirt.versioning.merge.build_merge import BuiltArray
 from icevirt.versioning.merge.kept_nodes import (
@@ -40,33 +37,34 @@ class Carried:
     record: dict[str, Any]  # without what is true of a build alone
     made: Mapping[str, Node]  # by the last build, by path
     edited: Mapping[str, str]  # what others changed of arrays, by path
+    ends: Mapping[str, Any]  # where the files go on, and what is held back
 
     @classmethod
     def of(cls, target: Target) -> Carried:
         """Look at the last build of a group, which there is, and at what is there now."""
-        last, info, base = target.last_build(), target.info, target.snapshot()
+        last, base = target.last_build(), target.snapshot()
         assert last is not None
-        assert info is not None
         claim = target.claim()
         documents = {path: node.user_data for path, node in claim.made.items()}
         groups = {p: d for p, d in documents.items() if isinstance(claim.made[p], GroupNode)}
         arrays = {p: d for p, d in documents.items() if p not in groups}
-        moved = moved_manifests(base, claim)
-        if moved:
-            with suppress(ObjectNotFoundError):
-                assets = Assets(target.storage)
-                moved = only_rearranged(assets, info, target.tip, last.id, moved)
+        moved = target.rearranged(last, moved_manifests(base, claim))
         known = settled(base, claim, groups=groups, arrays=arrays)
         undone = losses(base, claim, known, groups={}, arrays=arrays, rearranged=moved)
         edited = {each.path: each.what for each in undone if each.path in claim.made}
         before = provenance_of(last, target.group) or {}
         record = {name: value for name, value in before.items() if name not in _OF_A_BUILD}
-        record |= {
-            "born": before.get("born") or str(last.id),
-            "kept": dict(_kept(base, claim, groups)),
-        }
+        record.pop("born", None)
+        record |= origin_of(last, before) | {"kept": dict(_kept(base, claim, groups))}
         record |= {"edited": edited} if edited else {}
-        return cls(record=record, made=claim.made, edited=edited)
+        ends = {"tail": before["tail"]} if "tail" in before else {}
+        ends |= {"held": held} if (held := held_back.name_of(target)) else {}
+        return cls(record=record, made=claim.made, edited=edited, ends=ends)
+
+    @property
+    def going_on(self) -> dict[str, Any]:
+        """The record of a commit that changes neither files nor steps."""
+        return {**self.record, **self.ends}
 
     def keep(self, storage: Storage, record: Mapping[str, Any], nodes: Iterable[Node]) -> None:
         """Write a record, for the time when its snapshot is gone.

@@ -157,6 +157,7 @@ _FITS: Mapping[str, Callable[[Any], bool]] = {
     "ends": lambda found: isinstance(found, dict) and all(map(_are_texts, found.values())),
     "eras": _is_count,
     "files": _is_count,
+    "groups": _are_texts,
     "held": lambda found: isinstance(found, str) and BUILD_ID.fullmatch(found) is not None,
     "kept": lambda found: isinstance(found, dict) and all(map(_are_texts, found.values())),
     "recipe": lambda found: isinstance(found, str),

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from icevirt.api.pipeline.build_records import RecordedBuild
 from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.api.pipeline.target import Target
 from icevirt.archive.plan import BuildPlan
@@ -25,7 +24,7 @@ from icevirt.planning.edits.file_edits import recorded
 from icevirt.planning.plan_diff import changes_of_others, plan_changes
 from icevirt.planning.remedies import build_fix
 from icevirt.repo.assets import Assets
-from icevirt.repo.history.walks import last_changes, only_rearranged
+from icevirt.repo.history.walks import last_changes
 from icevirt.repo.reader import has_same_values
 from icevirt.versioning.merge.build_merge import BuiltArray
 from icevirt.versioning.merge.kept_nodes import (
@@ -182,10 +181,8 @@ class Replacing:
             return []
         assets, last = Assets(target.storage), target.last_build()
         rearranged = moved_manifests(base, claim)
-        if isinstance(last, RecordedBuild):
-            rearranged = frozenset()  # no log says whether others wrote to these arrays
-        elif rearranged and last is not None:
-            rearranged = only_rearranged(assets, target.info, target.tip, last.id, rearranged)
+        if last is not None:
+            rearranged = target.rearranged(last, rearranged)
         undone = losses(
             base,
             claim,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from shlex import quote
@@ -32,7 +33,7 @@ from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.model import paths
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
-from icevirt.model.snapshot import Node, Snapshot
+from icevirt.model.snapshot import GroupNode, Node, Snapshot
 from icevirt.planning.containers import merged
 from icevirt.planning.remedies import build_fix, update_fix
 from icevirt.repo import creation, layout
@@ -151,13 +152,9 @@ class Target:
         snapshot = self.snapshot()
         said: Said = {}
         if found is not None and made_any_of(found, snapshot, self.group):
-            assets = Assets(self.storage)
-            made = assets.snapshot(found.id)
+            made = Assets(self.storage).snapshot(found.id)
             longer, moved = changed_arrays(made, snapshot, self.group)
-            is_left = not moved or moved <= only_rearranged(
-                assets, self.info, self.tip, found.id, moved
-            )
-            if not longer and is_left:
+            if not longer and moved <= self.rearranged(found, moved):
                 return found
             said = said_by(made, self.group)
         if next(iter(snapshot.below(self.group)), None) is None:
@@ -169,6 +166,22 @@ class Target:
         # where others changed arrays, what fits best is the record of the build itself
         fits = [likeness(each, snapshot, self.group) for each in (said, other.arrays)]
         return other if fits[1] > fits[0] or _listing(found) != _listing(other) else found
+
+    def rearranged(
+        self, build: SnapshotSummary, arrays: frozenset[ObjectId8]
+    ) -> frozenset[ObjectId8]:
+        """Return the arrays whose manifests others rewrote with the references that they held.
+
+        Args:
+            build: Since when.
+            arrays: That have other manifests than the build gave them.
+
+        Returns:
+            None of them where the snapshot of the build is gone: then no log says so.
+        """
+        if self.info is None or not arrays or isinstance(build, RecordedBuild):
+            return frozenset()
+        return only_rearranged(Assets(self.storage), self.info, self.tip, build.id, arrays)
 
     def refuse_left_behind(self, record: Mapping[str, Any]) -> None:
         """Check that the files of a dataset lie where the configuration has their containers.
@@ -326,7 +339,8 @@ def made_by(assets: Assets, build: SnapshotSummary, group: str) -> dict[str, Nod
     """Return the nodes that a build made of its group, as it committed them.
 
     The ids of its arrays cover the id of the build. Groups have random ids: those that its
-    transaction log calls new. Where appends made them longer since, that log is an earlier one.
+    transaction log calls new. Where appends made them longer since, that log is an earlier one;
+    where it expired, the record names the groups.
     """
     recorded = provenance_of(build) or {}
     build_id = str(recorded.get("build_id")).encode()
@@ -334,19 +348,30 @@ def made_by(assets: Assets, build: SnapshotSummary, group: str) -> dict[str, Nod
     if isinstance(build, RecordedBuild):
         own = snapshot.find(group)
         return build.made([*snapshot.below(group), *([] if own is None else [own])])
-    born = recorded.get("born")
-    try:
-        log = assets.transaction_log(ObjectId12.parse(born) if born else build.id)
-        groups = log.new_groups
-    except ObjectNotFoundError:
-        groups = frozenset()
+    born, named = recorded.get("born"), recorded.get("groups", ())
+    groups = frozenset[ObjectId8]()
+    if not named:
+        with suppress(ObjectNotFoundError):
+            log = assets.transaction_log(ObjectId12.parse(born) if born else build.id)
+            groups = log.new_groups
     made: dict[str, Node] = {
         node.path: node
         for node in snapshot.below(group)
-        if node.id in groups or node.id == ObjectId8.of_content(build_id, node.path.encode())
+        if node.id in groups
+        or (node.path in named and isinstance(node, GroupNode))
+        or node.id == ObjectId8.of_content(build_id, node.path.encode())
     }
     own = snapshot.find(group)
     return made if own is None else {**made, own.path: own}
+
+
+def origin_of(build: SnapshotSummary, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what tells the groups of a build from those of others, for a record that follows."""
+    if isinstance(build, RecordedBuild):
+        return {"groups": sorted(build.groups)}
+    if record.get("groups"):
+        return {"groups": record["groups"]}
+    return {"born": record.get("born") or str(build.id)}
 
 
 def digest_of(*parts: Any) -> str:

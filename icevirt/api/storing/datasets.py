@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from icevirt.api.pipeline import held_back
 from icevirt.api.pipeline.carried import Carried
 from icevirt.api.pipeline.provenance import METADATA, provenance_of
 from icevirt.api.pipeline.target import Target
@@ -49,11 +48,7 @@ class StoredIn:
             form: How the variable is stored as a whole; None where a region is.
         """
         carried = Carried.of(self.target)
-        record = dict(carried.record)
-        if "tail" in self.record:
-            record["tail"] = self.record["tail"]
-        if held := held_back.name_of(self.target):
-            record["held"] = held
+        record = carried.going_on
         forms = forms_of(self.record)
         edited = dict(carried.edited)
         if form is not None:

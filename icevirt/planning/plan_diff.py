@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
@@ -20,6 +21,7 @@ from icevirt.model.attributes import recorded_dtypes, restore
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.reader_support import named
 from icevirt.planning.remedies import listed
+from icevirt.planning.stored_form import StoredForms
 from icevirt.planning.times.references import SINCE_REFORM
 from icevirt.planning.times.units import DECODED_DURATIONS, bounds_of, calendar_called, says_since
 from icevirt.versioning.merge.kept_nodes import Loss
@@ -38,6 +40,7 @@ def plan_changes(
     files: int,
     plan: BuildPlan,
     edits: tuple[Edits, Edits],
+    forms: StoredForms = MappingProxyType({}),
 ) -> list[PlanChange]:
     """Compare a plan with the arrays that it replaces.
 
@@ -46,12 +49,18 @@ def plan_changes(
         files: How many files the last build was made of; 0 unknown.
         plan: The new one.
         edits: Of the last build, and of the new one.
+        forms: How variables are stored that are stored again.
     """
     old = {path: json.loads(raw) for path, raw in last.items()}
     new = {array.path: array for array in plan.arrays}
     steps: dict[str, dict[tuple[int, int], list[str]]] = {}
     changes = [*_presence(old, new)]
     documents = {path: json.loads(array.zarr_json) for path, array in new.items()}
+    documents |= {
+        path: form.applied(documents[path])
+        for path, form in forms.items()
+        if path in documents and form.misfit(documents[path]) is None
+    }
     times = _times(old) & _times(documents)
     for path, array in new.items():
         if path in old:

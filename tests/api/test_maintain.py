@@ -213,3 +213,23 @@ def test_the_command_shows_first_and_acts_if_reported_to(storage):
         ran = CliRunner().invoke(app, ["maintain", storage, "-o", "text", *options])
         assert (ran.exit_code, words in ran.output) == (status, True), ran.output
     assert "tag first" in ran.output
+
+
+def test_appends_stay_flat_behind_a_build_that_is_no_longer_in_the_history(tmp_path):
+    """What it recorded is an object, which stays: docs/operating.md."""
+    repo = str(tmp_path / "repo")
+    files = write_days(tmp_path / "days", 3)
+    with days_ago(repo, 60):
+        built = icevirt.append(files[:2], repo, concat_dim="time").snapshot_id
+    for age in (50, 40):  # of which the newest is the tip
+        with days_ago(repo, age):
+            session = icevirt.Repository.open(repo).writable_session("main")
+            zarr.open_group(session.store).require_group("mine").attrs["n"] = age
+            session.commit("another group")
+    icevirt.maintain(repo)
+    there = [each.id for each in icevirt.Repository.open(repo).ancestry(branch="main")]
+    assert built not in there
+    assert len(there) == 2  # with the first of all
+    report = icevirt.append(files[2:], repo)
+    assert report.flat, report.findings
+    assert opened(repo).sizes["time"] == 12

@@ -1,7 +1,9 @@
 """Variables that `materialize` stored go on growing, in their own chunks and codecs."""
 
+import json
 import os
 from datetime import UTC, datetime
+from pathlib import Path
 
 import netCDF4
 import numpy as np
@@ -12,7 +14,8 @@ import icevirt
 from builds.kept import Kept
 from builds.support import assert_same_dataset, expected_dataset, official, opened, write_day
 from icevirt.api.growth.fold import fold
-from icevirt.errors import PlanChangedError
+from icevirt.errors import FormatError, IcevirtError, PlanChangedError
+from icevirt.ids import ObjectId12
 from icevirt.storage.local import LocalStorage
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -30,7 +33,8 @@ FORMS = {
 class Archive:
     """A dataset of three days of four steps, one chunk for each step."""
 
-    def __init__(self, place):
+    def __init__(self, place, **shape):
+        self.shape = shape
         self.folder, self.repo = place / "archive", str(place / "repo")
         self.folder.mkdir()
         self.day = 0
@@ -41,7 +45,7 @@ class Archive:
     def write(self, **how):
         """Write the next day."""
         self.day += 1
-        return write_day(self.folder / f"day{self.day:02}.nc", self.day, **how)
+        return write_day(self.folder / f"day{self.day:02}.nc", self.day, **self.shape, **how)
 
     def store(self, variable="packed", **how):
         how = {"authorize_virtual_chunk_access": [str(self.folder)]} | how
@@ -259,3 +263,111 @@ def test_chunks_of_others_are_not_undone_where_the_build_expired(archive, stored
 )
 def test_a_stored_variable_goes_on_in_its_form(archive, form, steps):
     goes_on(archive, form, steps)
+
+
+def test_a_plan_says_nothing_of_chunks_that_stay(archive):
+    archive.store(chunks={"time": 6}, codec="zstd")
+    archive.write()
+    plan = icevirt.plan(archive.folder, concat_dim="time", repo=archive.repo)
+    assert not [each.what for each in plan.difference.changes if "packed: " in each.what]
+
+
+def test_a_variable_without_references_keeps_its_chunks(archive):
+    """A build stores values of small variables by itself, in chunks that it cuts anew."""
+    archive.store("time", chunks={"time": 5})
+    for step in (append, correct, append):
+        step(archive)
+        metadata = archive.node("/time").user_data
+        assert json.loads(metadata)["chunk_grid"]["configuration"]["chunk_shape"] == [5]
+    archive.assert_as_files()
+
+
+def test_variables_of_groups_and_several_forms_go_on_together(tmp_path):
+    archive = Archive(tmp_path)
+    icevirt.build(archive.folder, archive.repo, concat_dim="time", group="/days")
+    archive.store("/days/packed", chunks={"time": 6})
+    archive.store("/days/packed", codec="zstd")
+    archive.store("packed", chunks={"x": 3})
+    report = icevirt.append(archive.write(), archive.repo, group="/days")
+    assert report.flat, report.findings
+    append_once = icevirt.append(archive.files()[-1], archive.repo)
+    assert append_once.flat, append_once.findings
+    session = icevirt.Repository.open(archive.repo).readonly_session("main")
+    root = zarr.open_group(session.store, mode="r")
+    assert (root["days/packed"].chunks[0], root["packed"].chunks[2]) == (6, 3)
+    np.testing.assert_array_equal(root["days/packed"][...], root["packed"][...])
+    assert {2} & {*session.array_table("/days/packed").kind} == set()
+    archive.assert_as_files()
+
+
+def test_a_chunk_that_an_append_writes_again_is_compared(tmp_path):
+    archive = Archive(tmp_path, nx=300)
+    with netCDF4.Dataset(archive.write(), "a") as file:
+        file["packed"][:] = 300 + np.random.default_rng(0).random(file["packed"].shape)
+    icevirt.append(archive.files()[-1], archive.repo)
+    archive.store(chunks={"time": 5})
+    key = archive.tip
+    session = icevirt.Repository.open(archive.repo).readonly_session("main")
+    table = session.array_table("/packed")
+    (last,) = np.flatnonzero((table.index == table.index.max(axis=0)).all(axis=1))
+    name = ObjectId12(table.chunk_ids[table.source[last]].tobytes())
+    path = Path(archive.repo, "chunks", str(name))
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    with pytest.raises(FormatError, match="a stored chunk is damaged") as caught:
+        icevirt.append(archive.write(), archive.repo)
+    assert caught.value.facts["variable"] == "/packed"
+    assert archive.tip == key
+    icevirt.update(archive.repo, variables=["packed"])
+    icevirt.append(archive.files()[-1], archive.repo)
+    archive.assert_as_files()
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"chunk_shape": [0, 5, 6], "codec": None},
+        {"chunk_shape": [1 << 40, 1 << 40, 6], "codec": None},
+        {"chunk_shape": [5], "codec": None},
+        {"chunk_shape": None, "codec": "blosc"},
+        {"chunk_shape": "555", "codec": None},
+        ["zstd"],
+    ],
+    ids=repr,
+)
+def test_a_forged_form_is_refused_or_left(archive, forged):
+    """Anybody who can write the repository can write the record."""
+    archive.store(chunks={"time": 5})
+    repo = icevirt.Repository.open(archive.repo)
+    record = next(repo.ancestry(branch="main")).metadata["icevirt_build"]
+    session = repo.writable_session("main")
+    changed = {**record, "stored": {"/packed": forged}}
+    session.commit("forged", metadata={"icevirt_build": changed}, allow_empty=True)
+    try:
+        report = icevirt.append(archive.write(), archive.repo)
+    except IcevirtError:
+        return
+    assert any("no longer stored" in each for each in report.findings), report.findings
+    archive.assert_as_files()
+
+
+def test_a_stored_region_stays_beside_appends_and_stops_what_would_lose_it(archive):
+    archive.store(where={"y": slice(0, 0)})
+    append(archive)
+    archive.assert_as_files()
+    tip = archive.tip
+    with pytest.raises(PlanChangedError, match="a region of it is stored"):
+        correct(archive)
+    assert archive.tip == tip
+    icevirt.update(archive.repo, drop_others=True)
+    archive.assert_as_files()
+
+
+def test_a_variable_whose_region_was_stored_first_goes_on_as_a_whole(archive):
+    archive.store(where={"time": slice("2001-01-02", "2001-01-02")})
+    append(archive)
+    archive.store()
+    for step in (append, correct, append):
+        step(archive)
+        assert 2 not in archive.kinds()
+        archive.assert_as_files()

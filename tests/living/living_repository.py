@@ -33,6 +33,7 @@ from builds.support import official, opened
 from icevirt import errors
 from icevirt.api.pipeline import stages
 from icevirt.connect.urls import file_url
+from icevirt.model.chunks import ChunkType
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks.scan import run_scan
 
@@ -42,7 +43,7 @@ CHANGING = ("repo", "icevirt/leases/", "overwritten/")  # all other objects neve
 DEEDS = {
     "new": 6, "late": 2, "corrected": 3, "touched": 3, "damaged": 1, "mended": 1, "vanished": 1,
     "update": 8, "append": 3, "relocate": 3, "undo": 3, "redo": 2, "branch": 1, "reset": 1,
-    "others_commit": 2, "retain": 1, "make_anew": 1, "rebuild": 1, "withdraw": 1,
+    "materialize": 3, "others_commit": 2, "retain": 1, "make_anew": 1, "rebuild": 1, "withdraw": 1,
 }  # fmt: skip
 """What may happen, and how often."""
 
@@ -67,6 +68,7 @@ class Version:
     listed: Path  # where its records say that the files are
     files: dict[str, Taken] = field(default_factory=dict)  # by name
     notes: int = 0  # what others stored
+    stored: frozenset[str] = frozenset()  # variables that lie in the repository
 
     @property
     def values(self):
@@ -341,6 +343,22 @@ class LivingRepository:
             session.commit("theirs")
         self.versions[self.tip(branch)] = replace(self.version(branch, -1), notes=self.count)
 
+    def materialize(self, branch):
+        """Store a variable, in chunks of its files or in others; from then on it stays stored."""
+        version = self.version(branch)
+        name = self.random.choice(["packed", "plain"])
+        how = self.random.choice(
+            [{}, {"chunks": {"time": 2}}, {"chunks": {"time": 4, "x": 25}}, {"codec": "zstd"}]
+        )
+        if version.is_current:
+            expected = replace(version, stored=version.stored | {name})
+            places = [file_url(version.place)]
+            call = functools.partial(
+                icevirt.materialize, self.repo, name, branch=branch,
+                authorize_virtual_chunk_access=places, **how,
+            )  # fmt: skip
+            self.act(branch, call, expected)
+
     def make_anew(self, branch):
         """Make a variable anew from all files, which are scanned again for it."""
         self._name_the_place(branch)
@@ -427,7 +445,7 @@ class LivingRepository:
         known = self.versions.setdefault(self.tip(branch), expected)
         assert (known.place, known.listed) == (expected.place, expected.listed)
         assert known.notes == expected.notes
-        assert known.files == expected.files
+        assert (known.files, known.stored) == (expected.files, expected.stored)
         return report
 
     def _moved(self, to):
@@ -574,6 +592,9 @@ class LivingRepository:
         else:
             assert {*found.data_vars} == {"packed", "plain", "number"}
             xr.testing.assert_equal(found, version.values[list(found.data_vars)])
+        session = icevirt.Repository.open(self.repo).readonly_session(**which)
+        for name in version.stored:
+            assert ChunkType.virtual not in session.array_table(f"/{name}").kind
         session = official(self.repo).readonly_session(**which)
         root = zarr.open_group(session.store, mode="r")
         assert ("notes/n" in root) == bool(version.notes)

@@ -29,6 +29,12 @@ PROGRAMS = {
     "versions before are gone": "relocate retain undo touched update retain new update",
     "only the new place is left": "relocate new update retain touched update corrected update",
     "a damaged file moves": "damaged update relocate update mended update undo update",
+    "a stored variable grows": "materialize append new update late update corrected update",
+    "stored, and the build is gone": "materialize retain append others_commit retain new update",
+    "stored behind the build": "append others_commit retain materialize new update retain update",
+    "stored, and moved": "materialize relocate new update undo undo append relocate update",
+    "stored on one branch": "branch materialize append:b1 new update corrected:b1 update:b1 retain",
+    "stored, undone, stored": "materialize undo new update materialize new update redo update",
     "others commit between": "others_commit relocate others_commit undo undo touched update",
 }
 

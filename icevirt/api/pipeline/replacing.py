@@ -23,6 +23,7 @@ from icevirt.planning.combine.data_vars import Kept, data_vars_of
 from icevirt.planning.edits.file_edits import recorded
 from icevirt.planning.plan_diff import changes_of_others, plan_changes
 from icevirt.planning.remedies import build_fix
+from icevirt.planning.stored_form import forms_of
 from icevirt.repo.assets import Assets
 from icevirt.repo.history.walks import last_changes
 from icevirt.repo.reader import has_same_values
@@ -96,7 +97,7 @@ class Replacing:
             before = record.get("combine", {}).get("edits")
             edits = recorded(before), recorded(self.edits)
             files = record.get("files", 0)
-            changes += plan_changes(own, files, self.plan, edits)
+            changes += plan_changes(own, files, self.plan, edits, forms_of(record))
         changes.sort(key=lambda change: not change.stops)
         return PlanDifference(
             snapshot_id="" if last is None else str(last.id),

@@ -175,7 +175,7 @@ def _refusal(ours: _Convention, found: _Unlike, paths: Sequence[str]) -> Combine
         fixes=[
             fix(
                 "numbers are joined as they are stored, and attributes that differ are left out:"
-                " readers are not told what they mean",
+                " readers do not see what they mean",
                 combine_attrs="drop_conflicts",
             )
         ],

@@ -7,8 +7,9 @@ import pytest
 import xarray as xr
 
 import icevirt
+import icevirt.xarray
 from builds.support import official, opened
-from icevirt.errors import CombineError
+from icevirt.errors import CombineError, InvalidInputError
 
 SKY = {"clear": 0, "cloud": 1}
 
@@ -170,3 +171,23 @@ def test_appended_files_are_held_against_the_names_of_the_dataset(tmp_path):
     good = write(tmp_path / "2.nc", 2, SKY, ("cloud", "clear"))
     icevirt.append([good], repo, executor="in-process")
     assert words(opened(repo)["sky"]) == ["clear", "cloud", "cloud", "clear"]
+
+
+def test_names_are_written_to_another_group_and_held_against_what_is_appended(tmp_path):
+    repo = build([write(tmp_path / "0.nc", 0, SKY, ("cloud", "clear"))], tmp_path)
+    session = icevirt.Repository.open(repo).writable_session("main")
+    icevirt.xarray.to_icechunk(opened(repo).load(), session, group="copy")
+    session.commit("copied")
+    found = opened(repo, group="copy")
+    assert words(found["sky"]) == ["cloud", "clear"]
+    store = official(repo).readonly_session("main").store
+    theirs = xr.open_zarr(store, group="copy", consolidated=False)["sky"].attrs
+    assert theirs == {"flag_values": [0, 1], "flag_meanings": "clear cloud"}
+    write(tmp_path / "1.nc", 1, {"cloud": 0, "clear": 1}, ("cloud", "clear"))
+    session = icevirt.Repository.open(repo).writable_session("main")
+    with (
+        xr.open_dataset(tmp_path / "1.nc") as other,
+        pytest.raises(InvalidInputError, match="other names in the repository"),
+    ):
+        icevirt.xarray.to_icechunk(other, session, group="copy", append_dim="time")
+    assert not session.has_uncommitted_changes

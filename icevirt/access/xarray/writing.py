@@ -24,6 +24,7 @@ from icevirt.model.attributes import (
     recorded_dtypes,
     recorded_replacements,
 )
+from icevirt.model.enumerations import dtype_metadata, with_enumeration
 from icevirt.model.metadata import document_of
 from icevirt.model.missing_values import MISSING, readable
 from icevirt.model.paths import problem
@@ -77,7 +78,8 @@ def to_icechunk(
 
     Raises:
         ReadOnlyError: The session is read-only.
-        InvalidInputError: An argument has a wrong type, or a variable a wrong name.
+        InvalidInputError: An argument has a wrong type, a variable a wrong name, or the numbers of
+            an enumeration have other names than those that are there.
     """
     from xarray.backends.writers import dump_to_store, get_writable_zarr_store
 
@@ -113,13 +115,16 @@ def to_icechunk(
     writer = ForkingWriter(session, split_every)
     given = {name: _fit(ds[name].attrs, each) for name, each in (encoding or {}).items()}
     added = {name for name in ds.variables if session.find(paths.join(top, str(name))) is None}
+    used = {name: (encoding or {}).get(name, ds[name].encoding) for name in ds.variables}
+    for name in ds.variables:
+        _refuse_other_members(session, paths.join(top, str(name)), used[name])
     dump_to_store(_strict(ds), target, writer, encoding=given)  # type: ignore[no-untyped-call]
     writer.run(chunkmanager_store_kwargs or {})
     _record(session, top, ds.attrs)
     for name, variable in ds.variables.items():
-        used = (encoding or {}).get(name, variable.encoding)
-        attributes = {**_numbers_in(used), **variable.attrs}
-        _record(session, paths.join(top, str(name)), attributes, is_new=name in added)
+        attributes = {**_numbers_in(used[name]), **variable.attrs}
+        new = used[name] if name in added else None
+        _record(session, paths.join(top, str(name)), attributes, new=new)
 
 
 def _as_dataset(obj: DataArray | Dataset) -> Dataset:
@@ -176,25 +181,55 @@ def _numbers_in(encoding: Mapping[Any, Any]) -> dict[str, Any]:
     return {name: held[name] for name in Attributes.of(held).dtypes}
 
 
+def _enumeration_in(encoding: Mapping[Any, Any]) -> dict[str, Any] | None:
+    """Return the names that xarray keeps for numbers of an enumeration."""
+    metadata = getattr(encoding.get("dtype"), "metadata", None) or {}
+    return dict(metadata) if isinstance(metadata.get("enum"), Mapping) else None
+
+
+def _refuse_other_members(session: Session, path: str, encoding: Mapping[Any, Any]) -> None:
+    """Refuse numbers that would be joined with numbers of another meaning."""
+    node, ours = session.find(path), _enumeration_in(encoding)
+    theirs = None if node is None else dtype_metadata(document_of(node))
+    if ours is not None and theirs is not None and ours["enum"] != theirs["enum"]:
+        raise InvalidInputError(
+            "the numbers of this enumeration have other names in the repository",
+            do="Number them as the repository does, and give their encoding its dtype.",
+            path=path,
+            written=ours["enum"],
+            stored=theirs["enum"],
+        )
+
+
 def _record(
-    session: Session, path: str, attributes: Mapping[str, Any], *, is_new: bool = False
+    session: Session,
+    path: str,
+    attributes: Mapping[str, Any],
+    *,
+    new: Mapping[Any, Any] | None = None,
 ) -> None:
-    """Record the dtypes of numbers in a node, and what other readers see of them."""
+    """Record the dtypes of numbers in a node, and what other readers see of them.
+
+    ``new`` is the encoding of an array that was not there before.
+    """
     node = session.find(path)
     ours = Attributes.of({k: v for k, v in attributes.items() if k not in _XARRAYS})
-    if node is None or not ours.dtypes:
+    named = _enumeration_in(new or {})
+    if node is None or not (ours.dtypes or named):
         return
     document = document_of(node)
     held = dict(document.get("attributes") or {})
-    if is_new and MISSING in ours.dtypes:
+    if new is not None and MISSING in ours.dtypes:
         held[MISSING] = ours.values[MISSING]
     dtypes, replaced = {**recorded_dtypes(document), **ours.dtypes}, recorded_replacements(document)
-    there = Attributes(
+    shown = Attributes(
         values=held,
         dtypes={name: dtypes[name] for name in (*held, *replaced) if name in dtypes},
         replaced=replaced,
     )
-    shown = readable(there, document["data_type"]) if is_new else there
+    if new is not None:
+        shown = readable(shown, document["data_type"])
+        shown = with_enumeration(shown, named, np.dtype(new["dtype"])) if named else shown
     extension = document.get(EXTENSION)
     known = dict(extension) if isinstance(extension, Mapping) else {}
     made = {**document, "attributes": dict(shown.values)}

@@ -172,6 +172,18 @@ def _tagged(loader: Any, name: str, node: Any) -> dict[str, Any]:
     return {name: value}
 
 
+def _whole(text: str) -> int:
+    """Return the number that a text says in decimal digits.
+
+    By PyYAML's own rules ``0777`` is an octal number, and ``1:30`` has base 60. Numbers so written
+    can be longer than Python writes out, so that whatever shows or stores them would fail.
+
+    Raises:
+        ValueError: It is none, or has too many digits.
+    """
+    return int(text)
+
+
 def _untagged(dumper: Any, kind: _Kind) -> Any:
     node = dumper.represent_data(kind.value)
     if isinstance(kind.value, str):
@@ -192,6 +204,7 @@ for _name, (_form, _first) in _PLAIN.items():
     _letters = ["" if letter == "\0" else letter for letter in _first]
     _Loader.add_implicit_resolver(_YAML + _name, re.compile(f"({_form})$"), _letters)
 _Loader.add_multi_constructor("!", _tagged)
+_Loader.add_constructor(_YAML + "int", lambda loader, node: _whole(loader.construct_scalar(node)))
 _Dumper.add_representer(_Kind, _untagged)
 
 

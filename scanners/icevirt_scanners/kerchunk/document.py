@@ -20,7 +20,8 @@ from icevirt.errors import UnsupportedError
 from icevirt_scanners.given import WHOLE, ReferenceColumns, damaged
 
 _REMEDY = "If you trust the file, expand the references first, with fsspec or kerchunk."
-_INDEX = re.compile(r"[0-9]+(?:[./][0-9]+)*")
+_NUMBER = "(?:0|[1-9][0-9]*)"  # zarr never asks for ``01``, so it is no other name of ``1``
+_INDEX = re.compile(rf"{_NUMBER}(?:(?:\.{_NUMBER})*|(?:/{_NUMBER})*)")
 _MARK = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 
 

@@ -22,7 +22,7 @@ from icevirt_scanners.given import WHOLE, ReferenceColumns, damaged
 from icevirt_scanners.kerchunk.document import inline_bytes
 
 _COLUMNS = ("path", "raw", "offset", "size")
-_NAME = re.compile(r"refs\.([0-9]{1,9})\.parq")
+_NAME = re.compile(r"refs\.(0|[1-9][0-9]{0,8})\.parq")
 
 
 def record_size(document: Any, url: str) -> int:

@@ -47,6 +47,11 @@ BAD_YAML = {
     "a trillion values by merges": MERGES,
     "a number of 5,000 digits": "a: " + "9" * 5000,
     "a number that is none": "a: !!int abc",
+    "a number of 5,000 octal digits": "a: !!int 0o" + "7" * 5000,
+    "a number of 5,000 old octal digits": "a: !!int 0" + "7" * 5000,
+    "a number of 5,000 hexadecimal digits": "a: !!int 0x" + "f" * 5000,
+    "a number of 20,000 binary digits": "a: !!int -0b" + "1" * 20_000,
+    "a number of 4,000 digits of base 60": "a: !!int " + ":".join(["59"] * 4000),
     "a date that is none": "a: !!timestamp 2001-99-99",
     "bytes": "a: !!binary zzz",
     "an object of Python": "a: !!python/object/apply:os.system [x]",
@@ -81,6 +86,12 @@ def read_config(raw):
 def test_a_configuration_that_harms_its_readers_is_refused(raw):
     with pytest.raises(FormatError, match="configuration of this repository"):
         config_yaml.loads(raw if isinstance(raw, bytes) else raw.encode())
+
+
+def test_numbers_are_decimal_as_in_yaml_1_2():
+    """As readers in Rust take them; leading zeros make no octal number."""
+    document = config_yaml.loads(b"a: !!int 017\nb: !!int -4\nc: !!int +0\nd: 17\ne: !Axis 2")
+    assert document == {"a": 17, "b": -4, "c": 0, "d": 17, "e": {"Axis": 2}}
 
 
 def test_aliases_of_a_sane_size_are_read():

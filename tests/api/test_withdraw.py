@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
@@ -203,3 +204,70 @@ def test_commands_withdraw_exclude_and_forget(base, repo, tmp_path):
     assert run("catalog", f"{repo}/icevirt/catalog", "--forget", days[1]).exit_code == 1
     early = write_day(tmp_path / "early.nc", 0, nx=400)  # before the others: all are planned
     assert icevirt.append([early, late], repo, authorize=folder(days)).files_scanned == 3
+
+
+# -- files that updates hold back ----------------------------------------------------------------
+
+
+def held_names(repo):
+    return [Path(each.url).name for each in icevirt.status(repo).held_files]
+
+
+@pytest.fixture
+def holding(tmp_path):
+    """A dataset of two files, whose updates hold back others; errors quote them and name them."""
+    archive = tmp_path / "archive"
+    write_days(archive, 2)
+    repo = str(tmp_path / "holding")
+    icevirt.build(str(archive), repo, concat_dim="time")
+    (archive / "broken.nc").write_bytes(b"nothing")
+    (archive / "secret day.nc").write_bytes(b"PRIVATE")
+    for day in range(6, 10):
+        with netCDF4.Dataset(write_day(archive / f"other{day}.nc", day), "r+") as file:
+            file["mask"][:] = 77
+    held = {Path(each.url).name: each.error for each in icevirt.update(repo).held}
+    assert len(held) == 6
+    assert "PRIVATE" in held["secret%20day.nc"]
+    assert "other6.nc" in held["other9.nc"]
+    return archive, repo
+
+
+def test_a_file_that_is_only_held_back_leaves_without_a_trace(holding):
+    """Its name, and what the error quotes of it; what else is held back stays so."""
+    archive, repo = holding
+    before = icevirt.status(repo)
+    report = icevirt.withdraw(archive / "secret day.nc", repo, authorize=str(archive))
+    assert report.datasets == ()
+    assert len(report.commits) == 1
+    for each in (each for each in Path(repo).rglob("*") if each.is_file()):
+        assert b"PRIVATE" not in each.read_bytes()
+    assert [each for each in traces(repo, "secret%20day.nc")[0] if "excluded" not in each] == []
+    assert len(held_names(repo)) == 5
+    assert icevirt.status(repo).steps == before.steps
+    report = icevirt.update(repo)
+    assert (report.files_excluded, len(report.held)) == (1, 5)
+    with pytest.raises(NotFoundError, match="no version of the repository holds"):
+        icevirt.withdraw(archive / "never.nc", repo, authorize=str(archive))
+
+
+def test_a_withdrawn_file_leaves_the_errors_of_others(holding):
+    """They name the first of their kind; the next update finds them again."""
+    archive, repo = holding
+    icevirt.withdraw(archive / "other6.nc", repo, authorize=str(archive))
+    said = "".join(each.read_text() for each in Path(repo, "icevirt", "held").iterdir())
+    assert "other6" not in said
+    assert sorted(held_names(repo)) == ["broken.nc", "secret%20day.nc"]
+    assert len(icevirt.update(repo).held) == 5
+
+
+def test_a_dataset_that_is_built_without_a_file_holds_it_back_no_more(holding):
+    """Lists of older versions go too."""
+    archive, repo = holding
+    report = icevirt.withdraw(
+        [archive / "day1.nc", archive / "secret day.nc"], repo, authorize=str(archive)
+    )
+    assert report.datasets == (("main", "/"),)
+    assert opened(repo).sizes["time"] == 4
+    assert "secret%20day.nc" not in held_names(repo)
+    for name in ("day1.nc", "secret%20day.nc"):
+        assert [each for each in traces(repo, name)[0] if "excluded" not in each] == []

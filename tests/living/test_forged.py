@@ -37,6 +37,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.listings import read_listing, write_listing
 from icevirt.catalog.parquet import encode_table, read_table
 from icevirt.catalog.renaming import rename_files
+from icevirt.spark.foreach_batch import FilesAppender
 from icevirt.storage.below import Below
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks.tables.query import TableQuery
@@ -250,6 +251,44 @@ def tables(world):
             list(rows_of(share))
 
 
+class Batch:
+    """The rows of a stream's batch, which name one new file."""
+
+    sparkSession = None
+    dtypes = (("path", "string"),)
+
+    def __init__(self, *paths):
+        self._rows = [(path,) for path in paths]
+
+    def select(self, _):
+        return self
+
+    def distinct(self):
+        return self
+
+    def collect(self):
+        return self._rows
+
+
+def stream(world, **how):
+    options = {"concat_dim": None, **how}
+    FilesAppender(repo=world.repo, options=options, runs_on="in-process")(Batch(late(world)), 1)
+
+
+def looks(world):
+    for look in (
+        lambda: icevirt.log(world.repo),
+        lambda: icevirt.info(world.repo),
+        lambda: icevirt.check(world.repo, chunks=True),
+        lambda: icevirt.diff(world.repo, "main~1", "main"),
+        lambda: icevirt.ops_log(world.repo),
+        lambda: icevirt.export(world.repo, world.root / "moved" / "references.json"),
+        lambda: icevirt.to_html(world.repo, world.root / "moved" / "page.html"),
+    ):
+        with suppress(icevirt.IcevirtError):
+            look()
+
+
 CALLS = {
     "update": lambda world, **how: icevirt.update(world.repo, **how),
     "update, a new file": lambda world, **how: (late(world), icevirt.update(world.repo, **how)),
@@ -293,6 +332,8 @@ CALLS = {
     "maintain": lambda world, **_: icevirt.maintain(world.repo),
     "source": lambda world, **_: icevirt.source(world.repo, "packed", {}),
     "tables": lambda world, **_: tables(world),
+    "a stream": stream,
+    "looks": lambda world, **_: looks(world),
     "open": lambda world, **_: icevirt.open(world.repo).load().close(),
     "what a report opens": lambda world, **how: icevirt.update(world.repo, **how).open().load(),
     "build again": lambda world, **_: icevirt.build(
@@ -325,6 +366,13 @@ def test_nothing_is_read_that_only_a_repository_names(call, is_owner, forgery, w
     assert seen.below(world.server.removeprefix("http://")) == []
     assert world.listener.accepted == before
     assert canaries(world) == []
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_each_call_does_its_work_where_nothing_is_forged(call, world):
+    """Calls that are always refused would read nothing either."""
+    world.reset()
+    call(world)
 
 
 def canaries(world):

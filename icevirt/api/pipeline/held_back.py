@@ -7,8 +7,9 @@ else. Each update tries these files again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
+from urllib.parse import unquote
 
 from icevirt.api.pipeline.commit import publish_rewrite
 from icevirt.api.pipeline.provenance import BUILD_ID, HOLDING, provenance_of
@@ -23,6 +24,7 @@ from icevirt.repo.layout import WORK
 from icevirt.storage.protocol import Storage
 from icevirt.versioning import lookup
 
+_FOLDER = f"{WORK[0]}/held"
 _TRIED = "tried"  # of what a build records
 _LARGE = 1 << 26
 
@@ -85,6 +87,37 @@ def held_files(storage: Storage, name: str) -> tuple[FileHeldBack, ...]:
     return found if is_sound else ()
 
 
+def lists_naming(storage: Storage, urls: Iterable[str]) -> list[str]:
+    """Return the objects of lists that name one of some files, as held back or in an error."""
+    says = _naming(urls)
+    found = []
+    for info in storage.list(_FOLDER):
+        raw = storage.get(info.path)
+        try:
+            text = json.dumps(loads(raw), ensure_ascii=False)  # as people read it
+        except ValueError:
+            text = raw.decode(errors="replace")
+        if says(text):
+            found.append(info.path)
+    return found
+
+
+def without(held: Sequence[FileHeldBack], urls: Iterable[str]) -> tuple[FileHeldBack, ...]:
+    """Return a list that does not name some files.
+
+    What is left out beside them, because its error names one of them, is found again.
+    """
+    says = _naming(urls)
+    return tuple(each for each in held if not (says(each.url) or says(each.error)))
+
+
+def _naming(urls: Iterable[str]) -> Callable[[str], bool]:
+    """Return what says whether a text names a file, by its URL, path or name."""
+    spelled = {each for url in urls for each in (url, url.rpartition("/")[2])}
+    words = tuple(filter(None, spelled | {unquote(each) for each in spelled}))
+    return lambda text: any(word in text for word in words)
+
+
 def commit_held(target: Target, files: Sequence[FileHeldBack]) -> str:
     """Commit which files are held back, and nothing else; return the id of the snapshot.
 
@@ -108,4 +141,4 @@ def _sound(name: object) -> str:
 
 
 def _path(name: str) -> str:
-    return f"{WORK[0]}/held/{name}.json"
+    return f"{_FOLDER}/{name}.json"

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from icevirt.api.arguments import identities_in
+from icevirt.api.pipeline import held_back
 from icevirt.api.pipeline.build_steps import ExecutorStarter, Request, until_unchanged
 from icevirt.api.pipeline.events import Clock
 from icevirt.api.pipeline.files_held import CATALOG, FilesHeld, files_of_build
-from icevirt.api.pipeline.held_back import name_of
 from icevirt.api.pipeline.inference import scan_and_infer
 from icevirt.api.pipeline.kept_recipe import kept_or_none
 from icevirt.api.pipeline.provenance import provenance_of
@@ -149,6 +149,10 @@ class DatasetFiles:
             )
         request = self._request(files, message=message)
         commit = replace(request.commit, allow_changes=allow_changes)
+        held = held_back.held_files(self.storage, held_back.name_of(self.target))
+        if len(rest := held_back.without(held, gone)) < len(held):
+            about = {"held": held_back.keep_held(self.storage, rest)} if rest else {}
+            request = replace(request, about=about)
         request = replace(request, commit=commit)
         return until_unchanged(request, _Remaining(held=files), self.starter, self.clock)
 
@@ -176,7 +180,7 @@ class DatasetFiles:
             progress=self.clock.step,
             held=FilesHeld(listing=FileListing(files=files, pieces=()), bad=bad),
             recipe=kept_or_none(self.storage, self.record),
-            about={} if (name := name_of(self.target)) == "" else {"held": name},
+            about={} if (name := held_back.name_of(self.target)) == "" else {"held": name},
             also=identities_in(Below(self.storage, CATALOG), how.choices.scanner),
             absent=frozenset(self.record.get("combine", {}).get("absent") or ()),
             expected=frozenset({"steps"}),

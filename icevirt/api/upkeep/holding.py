@@ -15,6 +15,7 @@ from icevirt.api.growth.tail_state import read_tail
 from icevirt.api.pipeline.build_steps import ExecutorStarter
 from icevirt.api.pipeline.events import Clock
 from icevirt.api.pipeline.files_held import CATALOG, WORK_FOLDER
+from icevirt.api.pipeline.held_back import lists_naming
 from icevirt.api.pipeline.provenance import newest_records, records_in
 from icevirt.api.upkeep.scans import rows_of_files
 from icevirt.archive.reports.history import NamedVersion
@@ -62,11 +63,12 @@ class Holding:
     executor: str
     work: list[str] = field(default_factory=list)  # objects of scans that name files
     records: list[str] = field(default_factory=list)  # objects that say what builds made
+    held: list[str] = field(default_factory=list)  # objects that say why files are held back
 
     @property
     def is_nothing(self) -> bool:
         """Whether nothing holds them."""
-        return not (self.versions or self.listings or self.parts or self.manifests)
+        return not (self.versions or self.listings or self.parts or self.manifests or self.held)
 
     def tags(self) -> list[str]:
         """Return the tags that name such a version."""
@@ -152,6 +154,7 @@ class HoldingSearch:
             executor=self.starter.start(SourceFiles(), self.storage).name,
             work=[f"{CATALOG}{info.path}" for info in catalog.list("asked")] if parts else [],
             records=self._records(lists),
+            held=lists_naming(self.storage, self.urls),
         )
 
     # -- inside ------------------------------------------------------------------------------

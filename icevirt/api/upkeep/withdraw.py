@@ -8,17 +8,19 @@ their objects go, snapshots at the very end, because a repeated run finds the ot
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
 from icevirt.api.moving.renaming import all_names
+from icevirt.api.pipeline import held_back
 from icevirt.api.pipeline.build_steps import ExecutorStarter
 from icevirt.api.pipeline.events import Clock
 from icevirt.api.pipeline.exclusions import exclude, exclusions
 from icevirt.api.pipeline.files_held import CATALOG, WORK_FOLDER
 from icevirt.api.pipeline.interruption import long_running
-from icevirt.api.pipeline.provenance import moves_in
+from icevirt.api.pipeline.provenance import moves_in, newest_records
+from icevirt.api.pipeline.target import Target
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.upkeep.dropping import DatasetFiles
 from icevirt.api.upkeep.holding import Holding, HoldingSearch
@@ -53,8 +55,8 @@ def withdraw(
     Each dataset that holds one is built without it, in one commit, from the scans of the others.
     Versions that hold references to it or copies of its values leave the history, with the tags
     that name them; their objects are deleted at once, and so are the scans and lists that name the
-    file. Later appends pass it over. Let no build run meanwhile. If the call is interrupted,
-    call it again.
+    file, also those of files that updates hold back. Later appends pass it over. Let no build run
+    meanwhile. If the call is interrupted, call it again.
 
     Args:
         files: Paths or URLs of the files, as they were built from, or as they are called since
@@ -126,12 +128,27 @@ def withdraw(
             for each in datasets:
                 report = each.without(wanted, message="Withdraw files", allow_changes=allow_changes)
                 commits.append(report.snapshot_id)
+            commits += _no_longer_held(storage, head.read().info, wanted)
             with clock.phase("delete"):
                 again = look()
                 _release(head, again)
                 _delete(storage, head, again)
             found = replace(again, datasets=found.datasets)
         return found.report(storage.url, urls, is_plan=dry_run, commits=commits, clock=clock)
+
+
+def _no_longer_held(storage: Storage, info: RepoInfo, urls: Collection[str]) -> Iterator[str]:
+    """Commit which files are held back, where that names one of some files; yield the snapshots.
+
+    Raises:
+        ConflictError: Another writer was first.
+    """
+    for branch, tip in sorted(info.branches.items()):
+        for group in {str(record.get("group")) for record in newest_records(info, tip)}:
+            target = Target.look(storage, branch=branch, group=group, mode="w")
+            held = held_back.held_files(storage, held_back.name_of(target))
+            if len(rest := held_back.without(held, urls)) < len(held):
+                yield held_back.commit_held(target, rest)
 
 
 def _release(head: RepoInfoFile, found: Holding) -> None:
@@ -165,7 +182,7 @@ def _delete(storage: Storage, head: RepoInfoFile, found: Holding) -> None:
     indexes = [f"known/{name}" for name in names]
     storage.delete_many([f"{WORK_FOLDER}{path}" for path in (*indexes, *found.listings)])
     catalog = Below(storage, CATALOG)
-    storage.delete_many([*found.work, *found.records])
+    storage.delete_many([*found.work, *found.records, *found.held])
     catalog.delete_many(objects_of_parts(catalog, found.parts))
     ops_log_trimming.trim(head, head.now(), dry_run=False)
     storage.delete_many([layout.manifest(key) for key in found.going])

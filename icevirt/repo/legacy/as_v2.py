@@ -25,8 +25,8 @@ from icevirt.storage.protocol import Storage
 from icevirt.versioning.repo_updates import MAIN, Edit
 from icevirt.wire.documents import config_yaml
 from icevirt.wire.legacy import e0, e1, refs
-from icevirt.wire.legacy.encoding import Encoding
-from icevirt.wire.legacy.recognition import recognized, unreleased
+from icevirt.wire.legacy.encoding import Encoding, unreleased
+from icevirt.wire.legacy.recognition import recognized
 from icevirt.wire.legacy.refs import RefPaths
 
 _CONFIG = "config.yaml"

@@ -34,9 +34,10 @@ from icevirt.wire.legacy.encoding import (
     NODE_SETS,
     Encoding,
     Framing,
-    Lines,
+    check_version,
     choice,
     fields,
+    lines_for,
     number,
     sequence,
     text,
@@ -120,7 +121,7 @@ def transaction_log(raw: bytes, encoding: Encoding) -> OldLog:
     """Read a transaction log. Raises ``FormatError``."""
     with _reading(FileKind.transaction_log):
         file = MessagePackFile(_file(raw, encoding, FileKind.transaction_log)[0])
-        *names, _ = _lines(file.array(), encoding.log, "a transaction log")
+        *names, _ = lines_for(file.array(), encoding.log, "a transaction log")
         found = {name: file.value() for name in names}
         return OldLog(
             nodes={
@@ -253,7 +254,8 @@ def _used(nodes: tuple[Node, ...]) -> tuple[ManifestFile, ...]:
 def _manifests(listed: Any, encoding: Encoding) -> tuple[ManifestFile, ...]:
     found = []
     for each in sequence(listed, "the manifests"):
-        values = fields(each, encoding.manifest_file, "a manifest")
+        values = fields(each, encoding.manifest_file, "the entry of a manifest")
+        check_version(values, "the entry of a manifest")
         found.append(
             ManifestFile(
                 id=_id12(values["id"], encoding),
@@ -281,7 +283,7 @@ def _chunks(
             yield *_place(name), payload
         return
     file = MessagePackFile(body)
-    names = _lines(file.array(), encoding.manifest, "a manifest")
+    names = lines_for(file.array(), encoding.manifest, "a manifest")
     for name in names[:-1]:
         value = file.value()
         if name == "id" and _id12(value, encoding) != key:
@@ -295,13 +297,6 @@ def _chunks(
         encoding.node_id(node)  # also of one without chunks
         for index, payload in file.pairs():
             yield node, sequence(index, "a chunk index"), payload
-
-
-def _lines(size: int, lines: Lines, what: str) -> tuple[str, ...]:
-    for names in lines:
-        if len(names) == size:
-            return names
-    raise Damage(f"{what} of {size} fields", 0)
 
 
 def _place(name: Any) -> tuple[Any, tuple[Any, ...]]:

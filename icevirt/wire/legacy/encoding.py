@@ -6,11 +6,12 @@ of one generation differ in the number of fields, each length has its own line.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
 from icevirt.deferred_dataclass import dataclass
+from icevirt.errors import FormatError
 from icevirt.ids import unbase32
 from icevirt.model.generation import FormatGeneration
 from icevirt.wire.flatbuffer.reader import Damage
@@ -117,6 +118,64 @@ class Encoding:
     short: bool = False  # one letter for each folder
 
 
+FIELDS: dict[str, frozenset[int]] = {
+    "a snapshot": frozenset({7, 8, 9, 11}),
+    "the entry of a manifest": frozenset({1, 2, 3, 4}),
+    "a manifest": frozenset({1, 2, 3, 4}),
+    "a transaction log": frozenset({7, 8}),
+}
+"""How many fields the structs have that changed from one generation to the next."""
+
+
+class OtherGeneration(Damage):
+    """A struct is that of another generation than the files beside it: no release wrote both."""
+
+    def as_error(self, file: str) -> FormatError:
+        """Return the error for the user."""
+        return unreleased(self.what, file=file)
+
+
+def unreleased(which: str, **facts: Any) -> FormatError:
+    """Return the error of a layout that no release wrote."""
+    return FormatError(
+        f"this repository has a layout that was never released: {which}",
+        do="Read it with the development version of icechunk that wrote it.",
+        **facts,
+    )
+
+
+def check_version(found: Mapping[str, Any], what: str) -> None:
+    """Check that the version of a struct is one of those that were written.
+
+    Raises:
+        OtherGeneration: It is not: a later development state has another field at its place.
+    """
+    version = found.get("format_version", 0)
+    if type(version) is int and version > 1:
+        raise OtherGeneration(
+            f"a development state, in which {what} begins otherwise than in a release", 0
+        )
+
+
+def lines_for(size: int, lines: Lines, what: str) -> tuple[str, ...]:
+    """Return the names of the fields of a struct of that size.
+
+    Raises:
+        Damage: No struct of this generation has so many; `OtherGeneration`: one of another has.
+    """
+    for names in lines:
+        if len(names) == size:
+            return names
+    if size in FIELDS.get(what, ()):
+        wanted = " or ".join(str(len(names)) for names in lines)
+        raise OtherGeneration(
+            f"a development state between two releases, in which {what} has {size} fields; beside"
+            f" such files a release wrote {wanted}",
+            0,
+        )
+    raise Damage(f"{what} has not the fields that it should: {size}", 0)
+
+
 def fields(value: Any, lines: Lines, what: str) -> dict[str, Any]:
     """Return the fields of a struct by name; of one that is a map, as it is.
 
@@ -128,11 +187,8 @@ def fields(value: Any, lines: Lines, what: str) -> dict[str, Any]:
             raise Damage(f"{what} has a field whose name is not text", 0)
         return {**dict.fromkeys(lines[-1]), **value}
     if isinstance(value, tuple | list):
-        for names in lines:
-            if len(names) == len(value):
-                return dict(zip(names, value, strict=True))
-    found = len(value) if isinstance(value, tuple | list) else type(value).__name__
-    raise Damage(f"{what} has not the fields that it should: {found}", 0)
+        return dict(zip(lines_for(len(value), lines, what), value, strict=True))
+    raise Damage(f"{what} has not the fields that it should: {type(value).__name__}", 0)
 
 
 def choice(value: Any, what: str) -> tuple[str, Any]:

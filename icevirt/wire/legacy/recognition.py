@@ -8,7 +8,7 @@ from icevirt.errors import FormatError
 from icevirt.wire.flatbuffer.reader import reading
 from icevirt.wire.header import FileKind
 from icevirt.wire.legacy import decode, e0, e1, e2, e3, e4, e5, e6
-from icevirt.wire.legacy.encoding import Encoding, Framing
+from icevirt.wire.legacy.encoding import Encoding, Framing, unreleased
 from icevirt.wire.legacy.message_pack import MessagePackFile
 
 ENCODINGS: dict[str, Encoding] = {
@@ -72,11 +72,3 @@ def _unheaded(value: tuple[Any, ...], framing: Framing, *, has_config: bool) -> 
             return e1.ENCODING
         case _:
             return e2.ENCODING
-
-
-def unreleased(which: str) -> FormatError:
-    """Return the error of a layout that no release wrote."""
-    return FormatError(
-        f"this repository has a layout that was never released: {which}",
-        do="Read it with the development version of icechunk that wrote it.",
-    )

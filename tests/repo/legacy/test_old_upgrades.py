@@ -8,6 +8,7 @@ import icechunk
 import msgpack
 import pytest
 import zarr
+import zstandard
 
 import icevirt
 from icevirt.errors import (
@@ -20,6 +21,8 @@ from icevirt.ids import ObjectId12
 from icevirt.repo.legacy.upgrade import upgrade
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.storage.memory import MemoryStorage
+from icevirt.wire.legacy.encoding import FIELDS
+from icevirt.wire.legacy.recognition import ENCODINGS
 from repo.faults.faulty import VERBS, Faulty, deaths
 from repo.legacy.old_repositories import MINE, as_e0, files, in_memory, on_disk, unpacked
 from repo.v1.clients import FIXTURES as OTHERS
@@ -302,6 +305,67 @@ def test_layouts_that_were_never_released_are_named_and_refused(change):
     for use in (icevirt.Repository.open, icevirt.check, icevirt.info):
         with pytest.raises(FormatError, match="never released: a state of"):
             use(storage)
+
+
+def _repacked(found, folder, change):
+    """Change the value of each file of a folder; header and compression stay."""
+    made = dict(found)
+    for path in [path for path in found if path.startswith(f"{folder}/")]:
+        value = msgpack.packb(change(list(unpacked(found[path])), path))
+        made[path] = found[path][:39] + zstandard.ZstdCompressor().compress(value)
+    return made
+
+
+def _with_entries(at, entry):
+    def change(value, _):
+        return [*value[:at], [entry(*each) for each in value[at]], *value[at + 1 :]]
+
+    return change
+
+
+DEVELOPMENT = {  # of January 2025, between 0.1.0a15 and 0.1.0, and their like
+    "snapshots of 0.1.0, manifests listed with four fields": (
+        "E6", "snapshots", _with_entries(5, lambda key, size, count: (key, 1, size, count))),
+    "snapshots of 0.1.0, manifests of four fields": (
+        "E6", "manifests", lambda value, path: [1, {}, *value]),
+    "snapshots of 0.1.0, logs with a version": (
+        "E6", "transactions", lambda value, path: [1, *value]),
+    "snapshots of 0.1.0a15, manifests listed without a version": (
+        "E5b", "snapshots", _with_entries(0, lambda key, _, size, count: (key, size, count))),
+    "snapshots of 0.1.0a15, manifests of two fields": (
+        "E5b", "manifests", lambda value, path: value[2:]),
+    "snapshots of 0.1.0a15, logs without a version": (
+        "E5b", "transactions", lambda value, path: value[1:]),
+}  # fmt: skip
+
+
+def _use_all(storage):
+    """Read all that there is."""
+    session = icevirt.Repository.open(storage).readonly_session("main")
+    zarr.open_array(session.store, path="group1/small_chunks", mode="r")[...]
+    history = [each.id for each in icevirt.Repository.open(storage).ancestry(branch="main")]
+    icevirt.Repository.open(storage).diff(from_snapshot_id=history[-1], to_snapshot_id=history[0])
+
+
+@pytest.mark.parametrize(("name", "folder", "change"), DEVELOPMENT.values(), ids=DEVELOPMENT)
+@pytest.mark.filterwarnings("ignore::icevirt.OldFormatWarning")
+def test_files_of_two_generations_in_one_repository_are_named(name, folder, change):
+    """They are sound: a development version wrote them, and no release."""
+    _use_all(in_memory(files(name)))
+    changed = in_memory(_repacked(files(name), folder, change))
+    with pytest.raises(FormatError, match="never released: a development state") as caught:
+        _use_all(changed)
+    assert "damaged" not in str(caught.value)
+
+
+def test_the_counts_of_fields_are_those_of_all_generations():
+    of = ENCODINGS.values()
+    assert {
+        "a snapshot": {len(each) for e in of for each in e.snapshot},
+        "the entry of a manifest": {len(each) for e in of for each in e.manifest_file},
+        "a manifest": {len(each) for e in of for each in e.manifest},
+        "a transaction log": {len(each) for e in of for each in e.log},
+    } == FIELDS
 
 
 def _two_names(found):

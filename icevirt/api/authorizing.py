@@ -7,7 +7,11 @@ from collections.abc import Iterable, Mapping
 from icevirt.connect.container import endpoint_of
 from icevirt.errors import UnauthorizedError
 from icevirt.model.config.containers import VirtualChunkContainer
-from icevirt.objects.authorize import GrantedAccess, authorizing_fix, covering
+from icevirt.model.snapshot import ArrayNode
+from icevirt.objects.authorize import Authorizer, GrantedAccess, authorizing_fix, covering
+from icevirt.repo.session import Session
+
+_LOOKED_AT = 2  # manifests of an array
 
 
 def unauthorized(
@@ -24,6 +28,26 @@ def unauthorized(
         return found is not None and (endpoint is None or endpoint in found.endpoints)
 
     return [each for each in containers if not is_authorized(each)]
+
+
+def refuse_unreadable(
+    session: Session, node: ArrayNode, access: Mapping[str, GrantedAccess]
+) -> None:
+    """Check that files of an array may be read, by some of its references, before work begins.
+
+    Raises:
+        UnauthorizedError: One may not.
+    """
+    containers = session.config.virtual_chunk_containers
+    if not unauthorized(containers.values(), access):
+        return
+    authorizer = Authorizer(containers, access)
+    for ref in node.manifests[:_LOOKED_AT]:
+        table = session.assets.read_manifest(ref.object_id).arrays.get(node.id)
+        urls = () if table is None else table.locations.url
+        if len(urls):
+            authorizer.grant(urls[0])
+            authorizer.grant(urls[len(urls) - 1])
 
 
 def refuse_unauthorized(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Literal
 
+from icevirt.api.authorizing import refuse_unreadable
 from icevirt.api.copy_choices import Where, form_of, region_of
 from icevirt.api.pipeline.events import Clock
 from icevirt.api.pipeline.interruption import long_running
@@ -124,6 +125,8 @@ def materialize(
     work = ArrayStorage(
         copy=base, zarr_json=zarr_json, growing=() if dataset is None else dataset.growing
     )
+    if not dry_run:
+        refuse_unreadable(session, node, access)
     with long_running("materialize", clock), job_tags(storage.url), ExitStack() as stack:
         with clock.phase("executor"):
             few = _count(session, node) <= _FEW

@@ -14,9 +14,22 @@ from icevirt.connect.credentials.common import Credentials
 from icevirt.connect.credentials.keywords import credentials_named
 from icevirt.connect.spelling import is_url, spelled
 from icevirt.connect.urls import PROVIDERS, plain
-from icevirt.errors import InvalidInputError
+from icevirt.errors import InvalidInputError, UnauthorizedError
+from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.objects.authorize import GrantedAccess, Prefix, endpoint_if_valid, normalized
+from icevirt.objects.authorize import (
+    GrantedAccess,
+    Prefix,
+    authorizing_fix,
+    covering,
+    endpoint_if_valid,
+    normalized,
+)
+
+_LIKE = 0.8
+"""How like two prefixes are, of which one is a typing error of the other, as difflib counts."""
+
+_SHOWN = 5  # containers in a message
 
 type Authorization = (
     str
@@ -70,6 +83,37 @@ def authorized(
             endpoints |= {endpoint}
         found[prefix] = GrantedAccess(credentials, endpoints)
     return found
+
+
+def refuse_unmatched(
+    access: Mapping[str, GrantedAccess], containers: Mapping[str, VirtualChunkContainer]
+) -> None:
+    """Check that prefixes which authorize nothing are no typing errors.
+
+    Args:
+        access: What was authorized, by prefix.
+        containers: Of the repository, by prefix.
+
+    Raises:
+        UnauthorizedError: A prefix is like that of a container which is not authorized, or none of
+            the prefixes is that of any container.
+    """
+    covers = [(each, *covering(each, access)) for each in containers.values()]
+    used = {prefix for _, prefix, found in covers if found is not None}
+    missing = {each.url_prefix: each for each, _, found in covers if found is None}
+    if not missing:
+        return
+    from difflib import get_close_matches
+
+    for prefix in access:
+        near = get_close_matches(prefix, missing, n=1, cutoff=_LIKE if used else 0.0)
+        if prefix not in used and near:
+            raise UnauthorizedError(
+                "a prefix that is authorized is that of no virtual chunk container",
+                fixes=[authorizing_fix([missing[near[0]]])],
+                prefix=prefix,
+                containers=[near[0], *(each for each in missing if each != near[0])][:_SHOWN],
+            )
 
 
 def _entry(entry: object) -> tuple[str, frozenset[str]]:

@@ -152,6 +152,7 @@ class Repository(Sessions, RepositoryHistory, Settings, Maintenance):
         Raises:
             RepositoryNotFoundError: No repository there.
             FormatError: It is damaged.
+            UnauthorizedError: A prefix is that of no virtual chunk container.
         """
         root, given = storage_of(storage), _document(config)
         credentials: Mapping[str, Any] = {}
@@ -172,6 +173,10 @@ class Repository(Sessions, RepositoryHistory, Settings, Maintenance):
             on_stale=on_stale, content_addressed_chunks=content_addressed_chunks
         )
         effective = RepositoryConfig.from_document(document)
+        if credentials and info.old is None:
+            from icevirt.repo.authorization import refuse_unmatched
+
+            refuse_unmatched(credentials, effective.virtual_chunk_containers)
         opened = cls(
             root,
             persisted=persisted,

@@ -164,7 +164,8 @@ class RequestBatcher:
         except Exception as error:  # noqa: BLE001 - each request gets it
             if len(wanted.requests) == 1:
                 return [error]
-            return [self._locate(sort_out([request]))[0] for request in wanted.requests]
+        # not while the error is handled: each one's own would be shown with it
+        return [self._locate(sort_out([request]))[0] for request in wanted.requests]
 
 
 def _ended(waiting: Sequence[_Waiting], task: asyncio.Task[Any]) -> None:

@@ -212,8 +212,11 @@ class LazyArray(BackendArray):
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         read = _view(self._array, key).__getitem__
-        with decoding(self._array):
-            value = indexing.explicit_indexing_adapter(key, self.shape, _ALL, read)
+        try:
+            with decoding(self._array):
+                value = indexing.explicit_indexing_adapter(key, self.shape, _ALL, read)
+        except IcevirtError as error:  # what zarr awaits to read a chunk, 30 frames, tells nobody
+            raise error.with_traceback(None) from error.__cause__
         return self._shown(value)
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:

@@ -54,13 +54,15 @@ _BY_CODE = {
     "NotImplemented": "This server lacks an operation that is needed; conditional writes (If-Match"
     " and If-None-Match) have to work.",
 }
+_FORBIDDEN = (
+    "These credentials may not do this here: check them, their permissions, and the region."
+)
 _BY_STATUS = {
     "301": _BY_CODE["PermanentRedirect"],
     "307": _BY_CODE["PermanentRedirect"],
     "400": "Check region, endpoint and credentials.",
     "401": "Pass credentials, or check those you passed.",
-    "403": "These credentials may not do this here: check them, their permissions, and the region."
-    " For a public bucket, pass anonymous=True.",
+    "403": _FORBIDDEN,
     "405": "The server does not allow this; it may be read-only.",
     "429": _BY_CODE["SlowDown"],
     "501": _BY_CODE["NotImplemented"],
@@ -250,6 +252,15 @@ def _missing(text: str, url: str) -> StorageError:
     return ObjectNotFoundError("no such object", url=url)
 
 
+def public_access(url: str) -> str:
+    """Say how the bucket of a URL is reached without credentials, by whoever reads it."""
+    root = "/".join(url.split("/", 3)[:3]) + "/"
+    return (
+        f'For a public bucket, pass access={{"{root}": "anonymous"}} (--access {root}=anonymous)'
+        " for source files, and anonymous=True (--anonymous) for a repository."
+    )
+
+
 def _refused(error: BaseException, url: str) -> StorageError:
     text = str(error)
     if type(error).__name__ == "InvalidPathError":
@@ -265,8 +276,7 @@ def _refused(error: BaseException, url: str) -> StorageError:
     if any(place in text for place in _CREDENTIAL_SERVERS):
         return StorageError(
             "no credentials were found for the object store",
-            do="Pass some, set the environment's variables, or pass anonymous=True for a public"
-            " bucket.",
+            do=f"Pass some, or set the environment's variables. {public_access(url)}",
             url=url,
             reason="NoCredentials",
             sent=False,
@@ -286,4 +296,6 @@ def _refused(error: BaseException, url: str) -> StorageError:
     if code:
         facts["reason"] = code[1]
         do = _BY_CODE.get(code[1], do)
+    if do == _FORBIDDEN:
+        do = f"{do} {public_access(url)}"
     return StorageError("the object store refused the request or did not answer", do=do, **facts)

@@ -174,12 +174,14 @@ def too_short(url: str, *, offset: int, expected: int, available: int) -> Storag
 
 def denied(url: str, prefix: str, *, reason: str, with_credentials: bool) -> StorageError:
     """Return the error of a server that refuses to let us read."""
-    do = (
-        "Check that the credentials for this prefix are valid and permit reading."
-        if with_credentials
-        else "If it needs credentials, pass them:"
-        f" authorize_virtual_chunk_access={{{prefix!r}: credentials}}."
-    )
+    do = "Check that the credentials for this prefix are valid and permit reading."
+    if not with_credentials:
+        do = (
+            "If it needs credentials, a build passes"
+            f' access={{"{prefix}": credentials}} (--access {prefix}=HOW), a reader'
+            f' authorize_virtual_chunk_access={{"{prefix}": credentials}}'
+            f' (--authorize {prefix}=HOW). "anonymous" in their place reads a public bucket.'
+        )
     return StorageError(
         "the server refuses to serve a source file of virtual chunks",
         do=do,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from icevirt.archive.reports.build import (
@@ -24,6 +24,7 @@ from icevirt.versioning.history.timestamps import shown
 
 if TYPE_CHECKING:
     from icevirt.model.config.containers import VirtualChunkContainer
+    from icevirt.model.strings import Strings
     from icevirt.objects.authorize import Prefix
 
 
@@ -50,6 +51,15 @@ def summary(
 
         urls = repo.readonly_session(snapshot_id=str(key)).all_virtual_chunk_locations()
         containers, _ = containers_in_use(info.config or {}, urls)
+    used: set[str] = set()
+
+    def look(places: Strings) -> None:
+        if len(used) < len(containers):
+            from icevirt.model.config.containers import used_containers
+
+            used.update(each.url_prefix for each in used_containers(places, containers))
+
+    arrays = tuple(array_summary(repo.assets, node, look) for node in snapshot.arrays())
     return RepositorySummary(
         repo=repo.storage.url,
         spec_version=info.spec_version,
@@ -59,13 +69,14 @@ def summary(
         message=snapshot.message,
         written_at=shown(snapshot.flushed_at),
         snapshots=sum(1 for _ in lookup.ancestry(info, snapshot.id)),
-        containers=_entries(containers),
+        # what files moved from stays in the configuration, for older versions
+        containers=_entries([each for each in containers if each.url_prefix in used]),
         groups=tuple(
             GroupSummary(path=node.path, attributes=document_of(node).get("attributes") or {})
             for node in snapshot.nodes
             if isinstance(node, GroupNode)
         ),
-        arrays=tuple(array_summary(repo.assets, node) for node in snapshot.arrays()),
+        arrays=arrays,
         generation="" if info.old is None else info.old.description,
     )
 
@@ -78,14 +89,21 @@ def _entries(containers: Sequence[VirtualChunkContainer]) -> tuple[Prefix, ...]:
     return tuple(map(entry_of, containers))
 
 
-def array_summary(assets: Assets, node: ArrayNode) -> ArraySummary:
-    """Count the references of one array; its manifests are read one at a time."""
+def array_summary(assets: Assets, node: ArrayNode, look: Callable[[Strings], None]) -> ArraySummary:
+    """Count the references of one array; its manifests are read one at a time.
+
+    Args:
+        assets: Of the repository.
+        node: The array.
+        look: Called with the locations of each manifest.
+    """
     metadata = document_of(node)
     counts = ReferenceCounts()
     for ref in node.manifests:
         table = assets.read_manifest(ref.object_id).arrays.get(node.id)
         if table is not None:
             counts += reference_counts(table)
+            look(table.locations.url)
     return ArraySummary(
         path=node.path,
         data_type=_data_type(metadata["data_type"]),

@@ -117,6 +117,16 @@ def test_a_moved_archive_is_read_at_its_new_place(moving):
     moving.assert_read()
 
 
+def test_info_names_only_the_place_of_the_version_that_it_shows(moving):
+    """The old container stays in the configuration, for older versions."""
+    before = icevirt.Repository.open(moving.repo).lookup_branch("main")
+    moving.move().relocate()
+    assert icevirt.info(moving.repo).containers == (file_url(moving.new) + "/",)
+    older = icevirt.info(moving.repo, snapshot_id=before)
+    assert older.containers == (file_url(moving.old) + "/",)
+    assert len(icevirt.Repository.open(moving.repo).config.virtual_chunk_containers) == 2
+
+
 def test_who_built_and_moved_it_opens_it_without_naming_prefixes(moving, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     moving.move()

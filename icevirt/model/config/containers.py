@@ -5,7 +5,7 @@ Spec: config, ``virtual_chunk_containers``. Spellings are the official client's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -143,6 +143,22 @@ def prefixes_of(containers: Iterable[VirtualChunkContainer]) -> tuple[str, ...]:
         if container.name is not None:
             found.append(f"vcc://{container.name}/")
     return tuple(found)
+
+
+def used_containers(
+    urls: Strings, containers: Iterable[VirtualChunkContainer]
+) -> Iterator[VirtualChunkContainer]:
+    """Yield the containers that locations lie in: of several, the one with the longest prefix."""
+    left = np.ones(len(urls), np.bool_)
+    for container in sorted(containers, key=lambda each: -len(each.url_prefix)):
+        is_used = False
+        for prefix in prefixes_of([container]):
+            rows = np.flatnonzero(left)
+            inside = urls.begin_with(prefix.encode(), rows)
+            left[rows] = ~inside
+            is_used |= bool(inside.any())
+        if is_used:
+            yield container
 
 
 def first_uncovered(urls: Strings, prefixes: Iterable[str]) -> str | None:

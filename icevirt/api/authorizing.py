@@ -44,8 +44,8 @@ def refuse_unreadable(
     authorizer = Authorizer(containers, access)
     for ref in node.manifests[:_LOOKED_AT]:
         table = session.assets.read_manifest(ref.object_id).arrays.get(node.id)
-        urls = () if table is None else table.locations.url
-        if len(urls):
+        if table is not None and len(table.locations):
+            urls = table.locations.url
             authorizer.grant(urls[0])
             authorizer.grant(urls[len(urls) - 1])
 

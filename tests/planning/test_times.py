@@ -302,6 +302,12 @@ UNCLEAR = {
 }
 
 
+def test_a_calendar_that_xarray_does_not_know_is_refused_by_name(tmp_path, in_process):
+    pairs = [(f"days since 2000-01-0{n}", [0], "tai") for n in (1, 2)]
+    with pytest.raises(CombineError, match="xarray knows no calendar 'tai'"):
+        build_pair(tmp_path, pairs)
+
+
 @pytest.mark.parametrize(("units", "why"), UNCLEAR.items())
 def test_a_reference_date_without_one_reading_is_refused_by_name(tmp_path, in_process, units, why):
     with pytest.raises(CombineError, match=why) as no:

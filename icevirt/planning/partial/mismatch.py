@@ -25,7 +25,10 @@ from icevirt.planning.times.units import says_since, units_of, why_unread
 _ATTRIBUTE = "attribute "
 _CALENDAR = "attribute calendar"
 _UNITS = "attribute units"
-_AS_READ = "You can also write the units in the files like 'days since 2000-01-31 12:00:00'."
+_AS_READ = (
+    "You can also write the units in the files like 'days since 2000-01-31 12:00:00', with a"
+    " calendar of CF."
+)
 _FILL = "attribute _FillValue"
 _MISSING = ("_FillValue", "missing_value")
 _FACTS = ("bytes_needed", "other_encoding")  # of errors that another way of storing solves

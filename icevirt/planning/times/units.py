@@ -19,6 +19,7 @@ from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.times import DURATION, Recoding, TimeUnits, UnitColumns
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes, restore
+from icevirt.planning.times import calendars
 from icevirt.planning.times.references import UnreadError, plain_text, read_reference
 
 MICROSECOND = 1_000
@@ -68,6 +69,8 @@ def _read(units: str, calendar: str) -> TimeUnits | str:
     if found is None:
         return f"xarray reads no times from {units!r}"
     unit, name = found["unit"].lower(), calendar_called(calendar)
+    if name not in calendars.NAMES:
+        return f"xarray knows no calendar {calendar!r}"
     step = _OF_EVERY_CALENDAR.get(unit) or _OF_CALENDAR.get(name, {}).get(unit)
     if step is None:
         return f"xarray reads no unit {found['unit']!r} in the calendar {name!r}"

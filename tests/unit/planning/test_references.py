@@ -164,7 +164,9 @@ UNITS = (
 ).split("|")
 
 
-@pytest.mark.parametrize("calendar", [*CALENDARS, "", "none", "utc", "THIRTY_DAY_MONTHS", "NoLeap"])
+@pytest.mark.parametrize(
+    "calendar", [*CALENDARS, "", "none", "utc", "tai", "THIRTY_DAY_MONTHS", "NoLeap"]
+)
 @pytest.mark.parametrize("units", UNITS)
 def test_units_and_calendars_are_those_of_xarray(units, calendar):
     attrs = attributes(units, calendar)

@@ -33,11 +33,11 @@ class MemoryStorage:
     """Objects in a dictionary; versions are a counter."""
 
     def __init__(self) -> None:
-        self._number = next(_numbers)
+        self._number, self._process = next(_numbers), os.getpid()
         self._lock = threading.Lock()
         self._clock = itertools.count(1)
         self._objects: dict[str, tuple[bytes, Version, int]] = {}
-        _alive[os.getpid(), self._number] = self
+        _alive[self._process, self._number] = self
 
     @property
     def url(self) -> str:
@@ -48,7 +48,7 @@ class MemoryStorage:
         return f"<icevirt.MemoryStorage {self.url} {len(self._objects)} objects>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _attach, (os.getpid(), self._number)
+        return _attach, (self._process, self._number)
 
     def exists(self) -> bool:
         """Say whether there is any object."""
@@ -104,6 +104,7 @@ class MemoryStorage:
 
     def delete(self, path: str) -> None:
         """Remove an object."""
+        self._refuse_elsewhere()
         with self._lock:
             self._objects.pop(checked_path(path), None)
 
@@ -116,7 +117,13 @@ class MemoryStorage:
         """Remove every object below ``prefix``."""
         self.delete_many([info.path for info in self.list(prefix)])
 
+    def _refuse_elsewhere(self) -> None:
+        """Refuse changes in a forked process: they would be lost with its copy of the objects."""
+        if os.getpid() != self._process:
+            raise _invisible()
+
     def _write(self, path: str, body: bytes) -> Version:
+        self._refuse_elsewhere()
         version = Version(str(next(self._clock)))
         self._objects[path] = (bytes(body), version, time.time_ns() // 1000)
         return version
@@ -125,11 +132,15 @@ class MemoryStorage:
 def _attach(process: int, number: int) -> MemoryStorage:
     found = _alive.get((process, number))
     if found is None or process != os.getpid():
-        raise StorageError(
-            "a repository in memory is visible only to its own process",
-            do="Use a repository on disk to share it between processes.",
-        )
+        raise _invisible()
     return found
+
+
+def _invisible() -> StorageError:
+    return StorageError(
+        "a repository in memory is visible only to its own process",
+        do="Use a repository on disk to share it between processes.",
+    )
 
 
 def in_memory_storage() -> MemoryStorage:

@@ -336,3 +336,27 @@ def test_a_file_that_fuse_replaces_at_that_moment_is_waited_for(tmp_path, kind, 
     else:
         assert LocalStorage(tmp_path).get("a") == b"new"
     assert len(waits) == (0 if kind == "ext4" else 3)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_changes_no_memory_storage():
+    """It has a copy of the objects: what it acknowledged would be lost."""
+    storage = MemoryStorage()
+    storage.put("a", b"one")
+    changes = (
+        lambda: storage.put("b", b""),
+        lambda: storage.put_if("b", b"", was=None),
+        lambda: storage.delete("a"),
+        lambda: storage.delete_below(""),
+    )
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for change in changes:
+            try:
+                change()
+            except StorageError:
+                refused += 1
+        os._exit(0 if refused == len(changes) and storage.get("a") == b"one" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert [info.path for info in storage.list()] == ["a"]

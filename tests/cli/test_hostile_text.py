@@ -254,6 +254,17 @@ def test_every_picture_shows_hostile_text_as_text(archive, repository, tmp_path)
     assert not unsafe(in_colors, colors=True)
 
 
+def test_every_page_shows_hostile_text_as_text(archive, repository, tmp_path):
+    scanned = icevirt.scan_files(archive, tmp_path / "catalog", scan_options={"max_bad_files": 1})
+    plan = scanned.combine(concat_dim="time")
+    for value in (repository, plan, plan.write(tmp_path / "second")):
+        icevirt.to_html(value, tmp_path / "page.html")
+        page = (tmp_path / "page.html").read_text()
+        assert "script" not in Tags(page).found
+        assert not unsafe(page), ascii(page)
+        assert SHOWN.split("t", maxsplit=1)[0] in page
+
+
 def test_an_error_shows_hostile_text_as_text_wherever_it_goes():
     for error in (
         IcevirtError(HOSTILE, do=HOSTILE, file=HOSTILE),

@@ -371,3 +371,18 @@ def test_a_variable_whose_region_was_stored_first_goes_on_as_a_whole(archive):
         step(archive)
         assert 2 not in archive.kinds()
         archive.assert_as_files()
+
+
+def test_reports_say_what_is_stored(archive):
+    archive.store(chunks={"time": 6})
+    archive.write()
+    flat = icevirt.append(archive.files()[-1], archive.repo)
+    archive.write()
+    whole = icevirt.build(archive.folder, archive.repo, concat_dim="time", mode="w")
+    assert "stored in the repository again: /packed" in whole.findings
+    for report, chunks in ((flat, 1), (whole, 4)):  # of 16 steps, the chunk of the last four is new
+        (packed,) = (each for each in report.arrays if each.path == "/packed")
+        assert packed.chunk_shape[0] == 6
+        assert packed.references.virtual == 0
+        assert packed.references.native + packed.references.inline == chunks
+        assert packed.references.bytes_stored > 0

@@ -89,3 +89,16 @@ def test_an_archive_in_a_bucket_lives(bucket):
     bucket.assert_is(13, 22)
     report = icevirt.update(bucket.repo)
     assert (report.already_built, report.files_known) == (True, 2)
+
+
+@pytest.mark.parametrize("how", [{}, {"chunks": {"time": 6}}], ids=["copied", "cut"])
+def test_a_stored_variable_in_a_bucket_goes_on(bucket, how):
+    access = [bucket.archive]
+    icevirt.materialize(bucket.repo, "packed", authorize_virtual_chunk_access=access, **how)
+    bucket.put(21)
+    assert icevirt.append(f"{bucket.archive}2001-03/", bucket.repo).flat
+    bucket.put(13)  # between others, so that all files are planned
+    assert icevirt.update(bucket.repo).files_added == 1
+    bucket.assert_is(1, 2, 12, 13, 21)
+    session = icevirt.Repository.open(bucket.repo).readonly_session("main")
+    assert 2 not in session.array_table("/packed").kind

@@ -127,15 +127,7 @@ def _keep_records(
 ) -> None:
     """Write what datasets are made of now, for the time when the snapshots of builds are gone."""
     for group in {each for path in runs for each in paths.ancestors(path)}:
-        target = Target(
-            storage=head.storage,
-            branch=branch,
-            group=group,
-            mode="w",
-            info=current.info,
-            head=head,
-            state=current,
-        )
+        target = Target.at(head, current, branch=branch, group=group)
         if target.last_build() is not None:
             carried = Carried.of(target)
             carried.keep(head.storage, carried.going_on, nodes)

@@ -26,7 +26,7 @@ from icevirt.api.pipeline.provenance import METADATA
 from icevirt.api.pipeline.stages import Job
 from icevirt.api.pipeline.target import digest_of
 from icevirt.api.sources.reader_urls import published
-from icevirt.api.storing.again import StoringAgain
+from icevirt.api.storing.again import StoredArrays, StoringAgain
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import BadFile, BuildReport
@@ -35,14 +35,14 @@ from icevirt.archive.reports.update import UpdateReport
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import InvalidInputError, PlanChangedError, ScanError, SourcesChangedError
 from icevirt.ids import ObjectId8
-from icevirt.model.snapshot import ArrayNode, ManifestFile, Snapshot
+from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.objects.source_lists.listing import changed_since
 from icevirt.planning.growth.decided import decided_of
 from icevirt.planning.remedies import build_fix
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits.rewrite_commit import Rewrite
 from icevirt.repo.settings import as_json
-from icevirt.versioning.merge.build_merge import BuiltArray, array_of
+from icevirt.versioning.merge.build_merge import array_of
 
 _SHOWN = 5  # names in a message
 
@@ -137,11 +137,11 @@ class VariablesWork:
         writing = replace(job, led=led)
         results = written(executor, writing, plan, sources, clock, referring=referring)
         storing = StoringAgain.of(work.target, plan)
-        arrays, manifests = storing.stored(
+        stored = storing.stored(
             executor, clock, arrays_written(plan, results), files_written(results)
         )
         with clock.phase("commit"):
-            snapshot_id = self._commit(job, facts, whole, plan, arrays, manifests)
+            snapshot_id = self._commit(job, facts, whole, plan, stored)
         made = outcome.report(
             job,
             plan,
@@ -153,6 +153,7 @@ class VariablesWork:
             executor=executor.name,
             seconds=clock.seconds,
         )
+        made = stored.reported(made)
         tell_committed(made)
         values = {each.name: getattr(made, each.name) for each in fields(BuildReport)}
         return without_record(replace(report, **values), record)
@@ -176,17 +177,16 @@ class VariablesWork:
                 variable=path,
             )
 
-    def _commit(  # noqa: PLR0917 - what was planned, and what was written of it
+    def _commit(
         self,
         job: Job,
         facts: CatalogFacts,
         whole: BuildPlan,
         plan: BuildPlan,
-        arrays: Mapping[str, BuiltArray],
-        manifests: Sequence[ManifestFile],
+        stored: StoredArrays,
     ) -> str:
         work, target = self.work, self.work.target
-        new = {path: array_of(path, *array) for path, array in arrays.items()}
+        new = {path: array_of(path, *array) for path, array in stored.arrays.items()}
         nodes = tuple(new.get(node.path, node) for node in self.base.nodes)
         recorded = {**self.carried.record, **self._records(job, facts, whole, plan)}
         self.carried.keep(target.storage, recorded, nodes)
@@ -196,7 +196,7 @@ class VariablesWork:
             branch=target.branch,
             message=message,
             nodes=nodes,
-            written={info.id: info for info in manifests},
+            written={info.id: info for info in stored.manifests},
             touched=frozenset(ObjectId8(array.node_id) for array in plan.arrays),
             metadata=as_json({**(work.request.commit.metadata or {}), METADATA: recorded}),
         )

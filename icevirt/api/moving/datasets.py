@@ -83,15 +83,7 @@ class MovingDatasets:
         """
         self.reports, self.changed, self._made = [], {}, []
         for group in self._groups(current):
-            target = Target(
-                storage=self.storage,
-                branch=self.branch,
-                group=group,
-                mode="w",
-                info=current.info,
-                head=self.head,
-                state=current,
-            )
+            target = Target.at(self.head, current, branch=self.branch, group=group)
             self._one(target, found, manifests)
 
     @property

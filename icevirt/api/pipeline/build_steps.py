@@ -469,9 +469,7 @@ def _run(  # noqa: PLR0915, PLR0917 - a build from end to end, and the last one
     led = tuple(each.url_prefix for each in plan.containers) if referring else ()
     writing = replace(job, record=record, led=led)
     results = written(executor, writing, plan, sources, clock, referring=referring)
-    arrays, manifests = storing.stored(
-        executor, clock, arrays_written(plan, results), files_written(results)
-    )
+    stored = storing.stored(executor, clock, arrays_written(plan, results), files_written(results))
     with clock.phase("commit"):
         choices = replace(request, spec=spec).recorded
         recorded = outcome.provenance(job, plan, bad, inputs=inputs, asked=asked, choices=choices)
@@ -486,8 +484,8 @@ def _run(  # noqa: PLR0915, PLR0917 - a build from end to end, and the last one
         recorded["tail"] = leave_tail(job.target.storage, job.scan, plan, ends, pieces)
         snapshot_id = commit(
             replacing,
-            arrays,
-            manifests,
+            stored.arrays,
+            stored.manifests,
             message=request.commit.message,
             metadata={
                 **(request.commit.metadata or {}),
@@ -497,7 +495,7 @@ def _run(  # noqa: PLR0915, PLR0917 - a build from end to end, and the last one
             allow_changes=request.commit.allow_changes,
             expected=request.expected,
         )
-    return outcome.report(
+    report = outcome.report(
         job,
         plan,
         results,
@@ -508,3 +506,4 @@ def _run(  # noqa: PLR0915, PLR0917 - a build from end to end, and the last one
         executor=executor.name,
         seconds=clock.seconds,
     )
+    return stored.reported(report)

@@ -112,6 +112,19 @@ class Target:
             state=found,
         )
 
+    @classmethod
+    def at(cls, head: RepoInfoFile, state: RepoState, *, branch: str, group: str) -> Target:
+        """Return a group of a repository that was read, whose last build is to be looked at."""
+        return cls(
+            storage=head.storage,
+            branch=branch,
+            group=group,
+            mode="w",
+            info=state.info,
+            head=head,
+            state=state,
+        )
+
     @property
     def config(self) -> RepositoryConfig:
         """The repository's configuration, or that of a new one."""

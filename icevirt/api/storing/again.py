@@ -3,23 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from icevirt.api.pipeline.events import Clock
 from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.api.pipeline.target import Target
 from icevirt.api.storing.store import ArrayStorage, files_of
 from icevirt.archive.plan import BuildPlan
+from icevirt.archive.reports.build import ArraySummary, BuildReport, ReferenceCounts
 from icevirt.execution.executor import Executor
 from icevirt.model.json import loads
 from icevirt.model.snapshot import ManifestFile
 from icevirt.objects.authorize import entry_of
 from icevirt.objects.source_access import in_force
+from icevirt.planning.reader_support import readers_of_json
 from icevirt.planning.stored_form import StoredForm, StoredForms, forms_of, stored_json
 from icevirt.repo.authorization import authorized
 from icevirt.tasks.copy_chunks import CopyTask
 from icevirt.versioning.merge.build_merge import BuiltArray, array_of
 from icevirt.wire.manifests.encoding import ManifestEncoding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredArrays:
+    """The arrays of a build, some of which are stored."""
+
+    arrays: Mapping[str, BuiltArray]  # all of them, by path
+    manifests: tuple[ManifestFile, ...]  # that these have
+    counts: Mapping[str, ReferenceCounts]  # of those that were stored, by path
+
+    def reported(self, report: BuildReport) -> BuildReport:
+        """Return the report of a build, with what was stored."""
+        return replace(report, arrays=tuple(map(self._summary, report.arrays)))
+
+    def _summary(self, array: ArraySummary) -> ArraySummary:
+        if array.path not in self.counts:
+            return array
+        made = self.arrays[array.path]
+        grid = loads(made.zarr_json)["chunk_grid"]["configuration"]
+        return replace(
+            array,
+            chunk_shape=tuple(grid.get("chunk_shape", array.chunk_shape)),
+            references=self.counts[array.path],
+            manifests=len(made.manifests),
+            readers=readers_of_json(made.zarr_json),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +57,7 @@ class StoringAgain:
     target: Target
     plan: BuildPlan
     forms: StoredForms  # of arrays of the plan
-    findings: tuple[str, ...]  # what is no longer stored, and why
+    findings: tuple[str, ...]  # what is stored again, and what no longer, and why
 
     @classmethod
     def of(cls, target: Target, plan: BuildPlan) -> StoringAgain:
@@ -47,6 +75,8 @@ class StoringAgain:
                 forms[path] = form
             else:
                 findings.append(f"{path} is no longer stored in the repository: {why}")
+        if forms:
+            findings.append(f"stored in the repository again: {', '.join(sorted(forms))}")
         return cls(target=target, plan=plan, forms=forms, findings=tuple(findings))
 
     def stored(
@@ -55,8 +85,8 @@ class StoringAgain:
         clock: Clock,
         arrays: Mapping[str, BuiltArray],
         files: Sequence[ManifestFile],
-    ) -> tuple[dict[str, BuiltArray], list[ManifestFile]]:
-        """Store what the variables refer to; return all arrays, and the manifests that these have.
+    ) -> StoredArrays:
+        """Store what the variables refer to.
 
         Args:
             running: Runs the tasks.
@@ -64,9 +94,9 @@ class StoringAgain:
             arrays: As they were written, by path.
             files: Their manifests.
         """
-        found = dict(arrays)
+        found, counts = dict(arrays), dict[str, ReferenceCounts]()
         if not self.forms:
-            return found, [*files]
+            return StoredArrays(arrays=found, manifests=(*files,), counts=counts)
         written = {file.id: file for file in files}
         with clock.phase("store"):
             for path, form in self.forms.items():
@@ -75,8 +105,13 @@ class StoringAgain:
                 node = work.node(stored)
                 found[path] = BuiltArray(node.user_data, node.id, node.manifests)
                 written |= files_of(stored)
+                counts[path] = ReferenceCounts(
+                    native=sum(part.chunks for part in stored),
+                    bytes_stored=sum(part.bytes_stored for part in stored),
+                )
         used = {ref.object_id for array in found.values() for ref in array.manifests}
-        return found, [file for key, file in written.items() if key in used]
+        left = tuple(file for key, file in written.items() if key in used)
+        return StoredArrays(arrays=found, manifests=left, counts=counts)
 
     def _work(self, path: str, form: StoredForm, array: BuiltArray) -> ArrayStorage:
         config, containers = self.target.config, self.plan.containers

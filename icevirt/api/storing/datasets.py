@@ -77,15 +77,7 @@ def dataset_of(
         FormatError: What is recorded of a build cannot be used.
     """
     for group in reversed(paths.ancestors(node.path)):
-        target = Target(
-            storage=head.storage,
-            branch=branch,
-            group=group,
-            mode="w",
-            info=current.info,
-            head=head,
-            state=current,
-        )
+        target = Target.at(head, current, branch=branch, group=group)
         last = target.last_build()
         record = None if last is None else provenance_of(last, group)
         if record is not None and target.claim().is_own(node):

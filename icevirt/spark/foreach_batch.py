@@ -179,7 +179,7 @@ def exact_url(path: str) -> str:
 def _no_file(path: str, why: str) -> InvalidInputError:
     return InvalidInputError(
         f"a row of the batch does not name one file: it {why}",
-        do="Let each row of the stream name a file, like those of icevirt-files do.",
+        do="Let each row of the stream name a file, as the rows of icevirt-files do.",
         path=path,
     )
 

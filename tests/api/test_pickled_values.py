@@ -12,9 +12,11 @@ import pytest
 
 import icevirt
 from builds.support import write_day, write_days
+from icevirt.archive.reports.opening import Opening
 from icevirt.display.document import document
 from icevirt.errors import UnauthorizedError
 from icevirt.storage.local import LocalStorage
+from icevirt.virtualizarr.building import VirtualBuildReport
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -120,6 +122,24 @@ def test_each_kind_of_value_is_looked_at(values):
     }
     missing = public - kinds - parts - HANDLES - PLAIN - OF_OTHER_REPOSITORIES
     assert missing == set()
+
+
+def test_a_report_of_virtual_datasets_takes_none_along(tmp_path, access):
+    opening = Opening(SecretStorage(tmp_path), {"s3://archive/": access["s3://archive/"]})
+    facts = {"arrays": 1, "references": 1, "files": 1, "files_unverifiable": 0}
+    report = VirtualBuildReport(
+        repo=tmp_path.as_uri(),
+        branch="main",
+        snapshot_id="x",
+        group="/",
+        bytes_referenced=1,
+        containers=("s3://archive/",),
+        opening=opening,
+        **facts,
+    )
+    for form in FORMS.values():
+        assert not any(each.encode() in form(report) for each in CANARIES)
+    assert pickle.loads(pickle.dumps(report)).opening.prefixes == ("s3://archive/",)
 
 
 def test_a_report_opens_where_its_pickle_came_to(values):

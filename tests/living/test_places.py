@@ -65,6 +65,7 @@ def test_a_file_of_another_writer_is_reported_and_left(laced, how):
     assert report.already_built
     (remark,) = [each for each in report.findings if "elsewhere" in each]
     assert "secret.nc" in remark
+    assert report.summary == "! 1 elsewhere, not looked at"
     assert 'authorize=["file://' in remark
     assert 77 not in values_in(laced)
 
@@ -115,6 +116,18 @@ def test_an_update_goes_on_after_its_owner_appended_another_folder(repo, tmp_pat
     write_day(tmp_path / "more" / "2001" / "day3.nc", 3)
     report = icevirt.update(repo)
     assert (report.files_corrected, report.files_elsewhere) == (1, 0)
+
+
+def test_naming_a_folder_once_lets_later_updates_follow_it(laced, tmp_path):
+    """Its files are there already, so nothing is appended; the owner's own word is noted."""
+    assert icevirt.append(tmp_path / "private", laced, on_changed="keep").already_built
+    report = icevirt.update(laced)
+    assert (report.files_elsewhere, len(report.held) + report.files_corrected) == (0, 1)
+
+
+def test_an_authorization_is_for_one_call(laced, tmp_path):
+    assert icevirt.update(laced, authorize=tmp_path / "private", dry_run=True).files_elsewhere == 0
+    assert icevirt.update(laced).files_elsewhere == 1
 
 
 def test_files_of_a_list_are_followed_when_the_list_names_them_no_more(owner, archive, tmp_path):

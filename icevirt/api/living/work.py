@@ -321,6 +321,8 @@ class UpdateWork:
     def _notes(self, held: Sequence[FileHeldBack]) -> Iterable[str]:
         if not self.differs(held):
             same = "nothing was committed: the dataset is as its archive"
+            if self.relisted.elsewhere:
+                same = "nothing was committed: the files that were looked at are as they were"
             yield "the dataset stays as it was; files are held back" if held else same
         if waiting := self.found.waiting:
             yield f"{plural(len(waiting), 'file')} may still be written: the next update takes them"

@@ -68,6 +68,7 @@ class UpdateReport(BuildReport):
                 ("-", self.files_superseded, "superseded"),
                 ("!", len(self.held), "held"),
                 ("?", self.files_waiting, "waiting"),
+                ("!", self.files_elsewhere, "elsewhere, not looked at"),
             )
             if count
         ]

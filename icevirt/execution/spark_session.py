@@ -87,7 +87,7 @@ def check_session(given: object) -> None:
     if is_session(given):
         return
     raise InvalidInputError(
-        "this is no Spark session",
+        "this is not a Spark session",
         do="Pass SparkSession.builder.getOrCreate(). SparkSession.getActiveSession() is None where"
         " no session was made in this thread.",
         spark=None if given is None else type(given).__name__,

@@ -27,7 +27,7 @@ class Context:
 def test_what_is_no_session_is_refused_in_one_sentence(given, call, tmp_path, in_process, days):
     repo = str(tmp_path / "repo")
     icevirt.build(days, repo, concat_dim="time", catalog=f"{repo}-catalog")
-    with pytest.raises(InvalidInputError, match=r"no Spark session.*builder\.getOrCreate\(\)"):
+    with pytest.raises(InvalidInputError, match=r"not a Spark session.*builder\.getOrCreate\(\)"):
         call(given, repo)
 
 

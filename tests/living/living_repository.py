@@ -421,8 +421,11 @@ class LivingRepository:
         self.scanned.clear()  # scans that no list needs go, too
         if self.ages:
             call = functools.partial(icevirt.maintain, self.repo, keep_snapshots="10D")
+            tips = {each: self.version(each) for each in self.branches}
             self._killed(call)
             self._whole(call)
+            for each, version in tips.items():  # small manifests may be joined in a commit
+                self.versions.setdefault(self.tip(each), version)
         else:
             repo = official(self.repo) if self.random.random() < 0.5 else None
             repo = repo or icevirt.Repository.open(self.repo)

@@ -108,7 +108,7 @@ _EXPORTS = {
     "icevirt.storage.local": "local_filesystem_storage",
     "icevirt.storage.memory": "in_memory_storage",
     "icevirt.versioning.diff": "Diff",
-    "icevirt.versioning.feature_flags": "FeatureFlag",
+    "icevirt.versioning.repo_updates": "FeatureFlag",
     "icevirt.versioning.history.ancestry_graph": "AncestryGraph",
     "icevirt.versioning.merge.conflicts": (
         "AppendConflictSolver BasicConflictSolver Conflict ConflictDetector ConflictSolver "

@@ -303,9 +303,6 @@ from icevirt.version import (
 from icevirt.versioning.diff import (
     Diff,
 )
-from icevirt.versioning.feature_flags import (
-    FeatureFlag,
-)
 from icevirt.versioning.history.ancestry_graph import (
     AncestryGraph,
 )
@@ -317,6 +314,9 @@ from icevirt.versioning.merge.conflicts import (
     ConflictSolver,
     ConflictType,
     VersionSelection,
+)
+from icevirt.versioning.repo_updates import (
+    FeatureFlag,
 )
 
 __all__ = [

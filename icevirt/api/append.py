@@ -71,9 +71,8 @@ from icevirt.objects.authorize import entry_of
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning.remedies import build_fix, together
 from icevirt.repo.repo_info_file import pause
-from icevirt.storage.below import Below
 from icevirt.storage.constructors import StorageLike
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Below, Storage
 
 _ON_CHANGED = ("refuse", "replace", "keep")
 _ATTEMPTS = 10  # while others append to the same group

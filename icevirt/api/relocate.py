@@ -34,6 +34,7 @@ from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
 from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig
+from icevirt.model.config.settings import persistable
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ManifestFile, Snapshot
 from icevirt.objects.authorize import GrantedAccess, entry_of, normalized
@@ -50,7 +51,6 @@ from icevirt.storage.protocol import Storage
 from icevirt.tasks.relocate import RelocateTask
 from icevirt.tasks.relocate import relocate as run_relocate
 from icevirt.versioning import lookup
-from icevirt.versioning.config_merge import persistable
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
 SAMPLE = 1000

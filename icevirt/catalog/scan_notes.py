@@ -17,9 +17,8 @@ from typing import Any
 from icevirt.archive.catalog import CatalogPart, path_of, scan_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.parquet import REQUESTED, encode_table, read_table, telling_damage
-from icevirt.storage.below import Below
 from icevirt.storage.local import LocalStorage
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Below, Storage
 
 _SCANS, _REQUESTED, _SCANNING = "scans", "asked", "opening"  # folders
 

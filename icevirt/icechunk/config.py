@@ -27,7 +27,7 @@ from icevirt.model.config.manifests import (
     ManifestSplitDimCondition,
 )
 from icevirt.model.config.sections import CompressionAlgorithm as Algorithm
-from icevirt.versioning import feature_flags
+from icevirt.versioning import repo_updates
 
 __all__ = [
     "Attribution",
@@ -137,7 +137,7 @@ class RepositoryConfig(document.RepositoryConfig, Shown):
         return None if container is None else VirtualChunkContainer.of(container)
 
 
-class FeatureFlag(Shown, feature_flags.FeatureFlag):
+class FeatureFlag(Shown, repo_updates.FeatureFlag):
     """One feature, and whether it is enabled."""
 
     _home = "icechunk.config"

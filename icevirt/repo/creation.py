@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from icevirt.errors import AlreadyExistsError, InvalidInputError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
+from icevirt.model.config.settings import persistable
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import Snapshot
@@ -20,7 +21,6 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.v1.files import V1Files
 from icevirt.storage.protocol import Storage
 from icevirt.versioning import repo_updates
-from icevirt.versioning.config_merge import persistable
 from icevirt.wire.documents.ref import Ref
 
 

@@ -21,7 +21,7 @@ from icevirt.versioning import chunk_tables
 if TYPE_CHECKING:  # readers share this module
     from icevirt.repo.commits.change_set import ChangeSet
     from icevirt.versioning.diff import Diff
-    from icevirt.versioning.move_and_reindex import Reindex
+    from icevirt.versioning.hierarchy import Reindex
 
 
 class Editing(View):
@@ -142,10 +142,10 @@ class Editing(View):
             InvalidInputError: Its grid is not regular, or has another number of dimensions.
             ReadOnlyError: The session is read-only.
         """
-        from icevirt.versioning import move_and_reindex
+        from icevirt.versioning import hierarchy
 
         node, table = self.array(array_path), self.array_table(array_path)
-        self._changed().put(node, move_and_reindex.shifted(node, table, tuple(chunk_offset)))
+        self._changed().put(node, hierarchy.shifted(node, table, tuple(chunk_offset)))
 
     def reindex_array(
         self, array_path: str, forward: Reindex, backward: Reindex | None = None
@@ -164,10 +164,10 @@ class Editing(View):
             InvalidInputError: Its grid is not regular, a new index lies outside, or two are equal.
             ReadOnlyError: The session is read-only.
         """
-        from icevirt.versioning import move_and_reindex
+        from icevirt.versioning import hierarchy
 
         node, table = self.array(array_path), self.array_table(array_path)
-        self._changed().put(node, move_and_reindex.reindexed(node, table, forward, backward))
+        self._changed().put(node, hierarchy.reindexed(node, table, forward, backward))
 
     @property
     def has_uncommitted_changes(self) -> bool:

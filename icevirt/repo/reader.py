@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations, Manifest
-from icevirt.model.snapshot import ArrayNode, ManifestRef, Node
+from icevirt.model.snapshot import ArrayNode, Boxes, ManifestRef, Node
 from icevirt.model.strings import gather
 from icevirt.repo.assets import Assets
 from icevirt.versioning import chunk_tables
-from icevirt.versioning.manifest_boxes import Boxes
 
 if TYPE_CHECKING:
     from icevirt.versioning.merge.build_merge import BuiltArray

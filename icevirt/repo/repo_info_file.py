@@ -190,7 +190,7 @@ class RepoInfoFile:
         was: RepoObject | None,
         held: HeldObjects | None,
     ) -> bool:
-        from icevirt.versioning.config_merge import refuse_unconditional
+        from icevirt.model.config.settings import refuse_unconditional
 
         refuse_unconditional(after.config, self.storage.url)
         after = file.folded(after)

@@ -371,10 +371,10 @@ class Sessions:
             SessionStateError: The feature ``move_node`` is disabled.
             FormatError: The repository is of the V1 format.
         """
-        from icevirt.versioning import feature_flags
+        from icevirt.versioning import repo_updates
 
-        feature_flags.refuse_disabled(
-            self._head.read_v2("moving nodes").info, feature_flags.MOVE_NODE
+        repo_updates.refuse_disabled(
+            self._head.read_v2("moving nodes").info, repo_updates.MOVE_NODE
         )
         return self._session(branch, SessionMode.rearrange)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from icevirt.model.config.document import RepositoryConfig
     from icevirt.model.json import JSONObject
     from icevirt.repo.history.types import RepoStatus
-    from icevirt.versioning.feature_flags import FeatureFlag
+    from icevirt.versioning.repo_updates import FeatureFlag
 
 
 class Settings:
@@ -40,8 +40,8 @@ class Settings:
         Only changes made here are written, on top of the latest persisted state: containers that
         others added in the meantime stay.
         """
+        from icevirt.model.config.settings import persistable, rebased
         from icevirt.versioning import repo_updates
-        from icevirt.versioning.config_merge import persistable, rebased
 
         mine = copy.deepcopy(self._config.document)
         base = self._persisted
@@ -112,7 +112,7 @@ class Settings:
         Raises:
             FormatError: The repository is of the V1 format.
         """
-        from icevirt.versioning import feature_flags as flags
+        from icevirt.versioning import repo_updates as flags
 
         return flags.flags_of(self._head.read_v2("feature flags").info)
 
@@ -131,7 +131,7 @@ class Settings:
             InvalidInputError: Unknown feature.
             ReadOnlyError: The repository is read-only.
         """
-        from icevirt.versioning import feature_flags as flags
+        from icevirt.versioning import repo_updates as flags
 
         if setting is not None:
             checked("setting", setting, bool, do="Pass True, False, or None for the default.")

@@ -6,7 +6,7 @@ processes. The lock does not bind the official client, whose local commits overw
 unconditionally: do not let both write to one local repository at the same time. On file systems
 that are not of one machine a file is locked as well, and what they do is tried out before the first
 commit; where ``flock`` is local to the machine, one machine at a time may write
-(`icevirt.storage.claims`).
+(`icevirt.storage.file_systems`).
 """
 
 # Plain system calls, so that each of their errors is known.
@@ -296,10 +296,10 @@ class LocalStorage:
 
         mount = _look_at(self._root)
         if mount is not None and os.path.isdir(self._root):
-            from icevirt.storage import claims
+            from icevirt.storage import file_systems
 
             with _StorageErrors(self._root), durable.directory(self._root) as root:
-                claims.look(root, self._root, mount.kind)
+                file_systems.look(root, self._root, mount.kind)
 
     @contextmanager
     def _locked(self, root: int | None = None) -> Iterator[None]:
@@ -319,10 +319,10 @@ class LocalStorage:
             # directories are locked on this machine only, whatever the server can do: of NFS, SMB
             # and FUSE the kernel passes on locks of files
             with _lock_file(self._root) as file, _held(file, self._root):
-                from icevirt.storage import claims
+                from icevirt.storage import file_systems
 
                 if mount.keeps_locks or (mount.is_fuse and is_kept_by_kernel(file)):
-                    claims.claim(root, self._root, mount.kind)
+                    file_systems.claim(root, self._root, mount.kind)
                 yield
 
     def _is_at(self, path: str, version: Version) -> bool:
@@ -432,7 +432,7 @@ def _look_at(root: str) -> Mount | None:
             path=root,
             file_system=mount.kind,
         )
-    from icevirt.storage.probe import probe
+    from icevirt.storage.file_systems import probe
 
     with _StorageErrors(root):
         probe(existing(root), mount.kind)

@@ -25,8 +25,7 @@ from icevirt.archive.shares import ScanLimits, Share
 from icevirt.catalog import references
 from icevirt.catalog.parts import PartRows, PartTables, complete_parts, findings_json, write_part
 from icevirt.errors import ScanCrashError, ScanMemoryError, ScanTimeoutError
-from icevirt.storage.below import Below
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Below, Storage
 from icevirt.version import __version__
 
 _FOLDER = "pieces"
@@ -150,8 +149,7 @@ class Pieces:
         return {info.path.rpartition("/")[2] for info in self._storage.list("found")}
 
     def _name(self, number: int) -> str:
-        # a dot would stand before the tables that it shares: see `catalog.tables_of`
-        return f"{number}-of-{self.part.of}-{__version__.replace('.', '_')}"
+        return f"{number}-of-{self.part.of}-{__version__}"
 
     def _tables(self) -> PartTables | None:
         """Return the rows of the part; None where the pieces do not make it."""

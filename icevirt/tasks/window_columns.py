@@ -18,7 +18,7 @@ from icevirt.archive.plan import WindowTask
 from icevirt.catalog.task_inputs import TaskFiles
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.wire.reused_pages import empty_bytes
+from icevirt.wire.header import empty_bytes
 
 _MOST_AHEAD = 1 << 20  # rows that there is room for before they are known
 

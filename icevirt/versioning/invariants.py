@@ -20,9 +20,8 @@ from icevirt.model.config import containers
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.metadata import document_of, grid_facts
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
-from icevirt.model.snapshot import ArrayNode, ManifestRef, Node, Snapshot
+from icevirt.model.snapshot import ArrayNode, Boxes, ManifestRef, Node, Snapshot
 from icevirt.model.transaction_log import TransactionLog
-from icevirt.versioning.manifest_boxes import Boxes
 from icevirt.versioning.manifest_splitting import grid_of
 
 

@@ -13,6 +13,7 @@ from dataclasses import field
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ConflictError, FormatError
 from icevirt.ids import ObjectId12
+from icevirt.model.config.settings import persistable
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import (
     BranchCreated,
@@ -37,7 +38,6 @@ from icevirt.model.repo_info import (
     UpdateKind,
 )
 from icevirt.versioning import repo_updates as edits
-from icevirt.versioning.config_merge import persistable
 from icevirt.versioning.history.timestamps import stamp
 from icevirt.versioning.repo_updates import MAIN, Edit
 

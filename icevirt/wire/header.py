@@ -14,6 +14,8 @@ one more block.
 from __future__ import annotations
 
 import threading
+import weakref
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
@@ -24,7 +26,28 @@ from numpy.typing import NDArray
 
 from icevirt.errors import FormatError
 from icevirt.version import __version__
-from icevirt.wire.reused_pages import empty_bytes
+
+_LARGE = 4 * 1024 * 1024  # bytes; the allocator keeps less by itself
+_MOST = 64 * 1024 * 1024  # bytes that are kept
+
+_spare: deque[NDArray[np.uint8]] = deque(maxlen=1)
+
+
+def empty_bytes(size: int) -> NDArray[np.uint8]:
+    """Return an array of so many bytes, of any content."""
+    if not _LARGE <= size <= _MOST:
+        return np.empty(size, np.uint8)
+    try:
+        owner = _spare.pop()
+    except IndexError:
+        owner = np.empty(size, np.uint8)
+    if not size <= len(owner) <= 2 * size:
+        owner = np.empty(size, np.uint8)
+    # every view of it refers to the array, as its memory belongs to no array that numpy knows
+    made = np.frombuffer(memoryview(owner)[:size], np.uint8)
+    weakref.finalize(made, _spare.append, owner).atexit = False
+    return made
+
 
 MAGIC = "ICE🧊CHUNK".encode()
 IMPLEMENTATION = f"icevirt-{__version__}".encode().ljust(24)

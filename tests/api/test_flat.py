@@ -28,9 +28,9 @@ from icevirt.catalog.part_folding import fold_parts
 from icevirt.catalog.parts import complete_parts
 from icevirt.planning.combine import plan_variable
 from icevirt.planning.growth import lengthened
-from icevirt.storage.below import Below
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
+from icevirt.storage.protocol import Below
 
 pytestmark = pytest.mark.usefixtures("in_process")
 

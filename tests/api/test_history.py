@@ -15,8 +15,8 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.listings import write_listing
 from icevirt.errors import InvalidInputError
-from icevirt.storage.below import Below
 from icevirt.storage.constructors import storage_of
+from icevirt.storage.protocol import Below
 
 pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("in_process")]
 

@@ -22,7 +22,7 @@ class Told(SparkExecutor):
     parallelism = 1
 
     def __init__(self):
-        self.session, self.reached = None, set()  # no session
+        super().__init__(None)
         self.jobs, self.looked = [], []
 
     def run(self, function, tasks, **given):

@@ -38,8 +38,8 @@ from icevirt.catalog.listings import read_listing, write_listing
 from icevirt.catalog.parquet import encode_table, read_table
 from icevirt.catalog.renaming import rename_files
 from icevirt.spark.foreach_batch import FilesAppender
-from icevirt.storage.below import Below
 from icevirt.storage.local import LocalStorage
+from icevirt.storage.protocol import Below
 from icevirt.tasks.tables.query import TableQuery
 from icevirt.tasks.tables.rows import rows_of
 from icevirt.tasks.tables.shares import planned

@@ -6,11 +6,10 @@ import threading
 import pytest
 
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
-from icevirt.storage.below import Below
 from icevirt.storage.constructors import s3_storage
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
-from icevirt.storage.protocol import LostRace, Version, Written
+from icevirt.storage.protocol import Below, LostRace, Version, Written
 
 BAD_PATHS = ["", "/a", "a/", "a//b", "../a", "a/./b", "a\0b"]
 

@@ -12,7 +12,7 @@ import icevirt
 from builds.support import write_days
 from icevirt.errors import StorageError
 from icevirt.execution.selection import default_executor
-from icevirt.storage import claims, durable, local, mounts, probe
+from icevirt.storage import durable, file_systems, local, mounts
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import LostRace, Written
 
@@ -79,7 +79,7 @@ def test_where_locks_stay_on_a_machine_one_machine_writes(mounted, tmp_path, mon
     storage = mounted(NFS.format("nolock,"))
     storage.put_if("repo", b"1", was=None)
     here = tmp_path / "root" / "machine#0"
-    hour = claims.LEASE
+    hour = file_systems.LEASE
 
     def written(seconds_ago):
         os.utime(here, (time.time() - seconds_ago,) * 2)
@@ -93,7 +93,7 @@ def test_where_locks_stay_on_a_machine_one_machine_writes(mounted, tmp_path, mon
     written(hour * 0.6)
     write()  # which renews
     assert time.time() - here.stat().st_mtime < hour / 4
-    monkeypatch.setattr(claims.socket, "gethostname", lambda: "other")
+    monkeypatch.setattr(file_systems.socket, "gethostname", lambda: "other")
     for refused in (write, storage.refuse_unsafe):
         with pytest.raises(StorageError, match=r"another machine writes.*remove the file"):
             refused()
@@ -109,7 +109,7 @@ def test_what_was_renewed_meanwhile_is_not_taken_away(tmp_path):
     old, new = tmp_path / "machine#0", b"theirs, and new"
     old.write_bytes(new)
     with durable.directory(tmp_path) as at:
-        claims._take_away(at, ("theirs, and old", 0.0))
+        file_systems._take_away(at, ("theirs, and old", 0.0))
     assert old.read_bytes() == new
     assert os.listdir(tmp_path) == ["machine#0"]
 
@@ -139,13 +139,13 @@ def test_a_folder_of_databricks_is_one(mounted, tmp_path, monkeypatch):
 
 
 def test_what_nobody_knows_is_tried_out_once_and_leaves_nothing(mounted, tmp_path, monkeypatch):
-    tried, real = [], probe.probe
+    tried, real = [], file_systems.probe
 
     def noting(folder, kind):
         tried.append(kind)
         real(folder, kind)
 
-    monkeypatch.setattr(probe, "probe", noting)
+    monkeypatch.setattr(file_systems, "probe", noting)
     storage = mounted(OTHER.format("fuse.mystery"))
     storage.refuse_unsafe()  # where there is no root yet
     first, second = (storage.put_if("repo", b"1", was=None) for _ in range(2))

@@ -11,7 +11,7 @@ import pytest
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
 from icevirt.errors import StorageError
-from icevirt.storage import claims
+from icevirt.storage import file_systems
 from icevirt.storage.local import LocalStorage
 
 TOOLS = ("bindfs", "fusermount3")
@@ -76,7 +76,7 @@ def test_a_repository_has_writers_of_one_mount_at_a_time(mounts):
 
     with pytest.raises(StorageError, match="through another mount, which has other locks"):
         through_the_second()
-    long_ago = time.time() - 2 * claims.LEASE
+    long_ago = time.time() - 2 * file_systems.LEASE
     os.utime(first / "machine#0", (long_ago, long_ago))
     through_the_second()
     repo = icevirt.Repository.open(first)

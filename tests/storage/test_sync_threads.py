@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from icevirt.storage import durable, sync_threads
-from icevirt.storage.sync_threads import SyncCall, SyncThreads
+from icevirt.storage import durable
+from icevirt.storage.durable import SyncCall, SyncThreads
 
 
 def threads_of_process():
@@ -45,11 +45,11 @@ def test_calls_run_at_the_same_time():
 def test_a_thread_takes_the_next_call(monkeypatch):
     started, real = [], _thread.start_new_thread
     monkeypatch.setattr(
-        sync_threads._thread,
+        durable._thread,
         "start_new_thread",
         lambda *call: (started.append(call), real(*call)),
     )
-    monkeypatch.setattr(sync_threads, "_IDLE", 20)
+    monkeypatch.setattr(durable, "_IDLE", 20)
     threads, made = SyncThreads(), []
     for number in range(50):
         threads.start(lambda number=number: made.append(number)).wait()
@@ -71,7 +71,7 @@ def test_threads_end_when_nothing_comes():
 
 
 def test_no_call_is_lost_while_threads_come_and_go(monkeypatch):
-    monkeypatch.setattr(sync_threads, "_IDLE", 0.0005)
+    monkeypatch.setattr(durable, "_IDLE", 0.0005)
     threads, made = SyncThreads(), []
 
     def some(seed):
@@ -146,8 +146,8 @@ def test_without_further_threads_files_are_synced_one_after_the_other(files, mon
     def refused(*_):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(sync_threads, "_OF_PROCESS", SyncThreads())
-    monkeypatch.setattr(sync_threads._thread, "start_new_thread", refused)
+    monkeypatch.setattr(durable, "_OF_PROCESS", SyncThreads())
+    monkeypatch.setattr(durable._thread, "start_new_thread", refused)
     monkeypatch.setattr(durable.os, "fsync", lambda fd: (synced.append(fd), real(fd)))
     durable.sync(files)
     assert synced == files

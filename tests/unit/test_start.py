@@ -79,12 +79,10 @@ LATER = (  # what only the network, other formats, writers, and those who look a
     "icevirt.repo.maintenance.inspection",
     "icevirt.repo.reader",
     "icevirt.repo.v1",
-    "icevirt.storage.below",
     "icevirt.storage.durable",
     "icevirt.storage.memory",
     "icevirt.storage.object_store",
     "icevirt.versioning.diff",
-    "icevirt.versioning.feature_flags",
     "icevirt.versioning.hierarchy",
     "icevirt.versioning.history",
     "icevirt.versioning.manifest_splitting",
@@ -95,10 +93,9 @@ LATER = (  # what only the network, other formats, writers, and those who look a
     "icevirt.wire.flatbuffer.builder",
     "icevirt.wire.flatbuffer.columns_write",
     "icevirt.wire.legacy",
-    "icevirt.wire.manifests.encoding",
     "icevirt.wire.manifests.index_search",
+    "icevirt.wire.manifests.encoding",
     "icevirt.wire.manifests.manifest",
-    "icevirt.wire.manifests.references_write",
 )
 
 

@@ -31,12 +31,11 @@ from icevirt.access.store.keys import (
 from icevirt.access.store.locating import InMemory, Range, ReferenceLocator, waited
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.snapshot import ArrayNode
+from icevirt.model.snapshot import ArrayNode, Boxes
 from icevirt.objects.staleness import Staleness
 from icevirt.repo.assets import Assets
 from icevirt.repo.session import Session
 from icevirt.versioning.chunk_tables import RowFinder
-from icevirt.versioning.manifest_boxes import Boxes
 
 if TYPE_CHECKING:
     from icevirt.objects.answers import Body

@@ -34,7 +34,7 @@ from icevirt.planning.reader_support import readers_of_json
 from icevirt.repo.commits.rewrite_commit import Rewrite
 from icevirt.repo.layout import WORK
 from icevirt.repo.settings import as_json
-from icevirt.storage.below import Below
+from icevirt.storage.protocol import Below
 from icevirt.versioning.merge.build_merge import BuiltArray
 from icevirt.versioning.merge.kept_nodes import attributes_of, is_same, planned_attributes
 

@@ -60,7 +60,7 @@ from icevirt.planning.stored_form import forms_of
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import authorized
 from icevirt.repo.layout import WORK
-from icevirt.storage.below import Below
+from icevirt.storage.protocol import Below
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
 FEW = 64

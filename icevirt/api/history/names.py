@@ -9,7 +9,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import RepoInfo
 from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike
-from icevirt.versioning import feature_flags, lookup, repo_updates
+from icevirt.versioning import lookup, repo_updates
 from icevirt.versioning.history.timestamps import moment
 
 
@@ -133,7 +133,7 @@ def create_tag(
     head = head_of(repo)
     key = resolved(head.read().info, version)
     edit = repo_updates.create_tag(name, key)
-    head.update(feature_flags.guarded(feature_flags.CREATE_TAG, edit))
+    head.update(repo_updates.guarded(repo_updates.CREATE_TAG, edit))
     return NameChange(
         repo=head.storage.url, kind="tag", action="created", name=name, snapshot_id=str(key)
     )
@@ -153,7 +153,7 @@ def delete_tag(repo: StorageLike | Repository, name: str) -> NameChange:
     head = head_of(repo)
     key = lookup.tag_target(head.read().info, name)
     edit = repo_updates.delete_tag(name)
-    head.update(feature_flags.guarded(feature_flags.DELETE_TAG, edit))
+    head.update(repo_updates.guarded(repo_updates.DELETE_TAG, edit))
     return NameChange(
         repo=head.storage.url, kind="tag", action="deleted", name=name, snapshot_id=str(key)
     )

@@ -42,8 +42,8 @@ from icevirt.errors import (
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.repo.repo_info_file import pause
-from icevirt.storage.below import Below
 from icevirt.storage.constructors import StorageLike
+from icevirt.storage.protocol import Below
 
 _VANISHED = ("refuse", "missing", "remove")
 _IF_RUNNING = ("wait", "skip")

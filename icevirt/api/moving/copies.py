@@ -21,8 +21,7 @@ from icevirt.execution.job_labels import described
 from icevirt.model import paths
 from icevirt.model.snapshot import Snapshot
 from icevirt.planning.relocation import Relocation
-from icevirt.storage.below import Below
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Below, Storage
 from icevirt.tasks.compare_copies import CopiesTask, compare_copies
 
 _PER_TASK = 64  # files

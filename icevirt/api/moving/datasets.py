@@ -46,9 +46,8 @@ from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.objects.source_lists.listing import changed_since, list_sources
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.repo.settings import as_json
-from icevirt.storage.below import Below
 from icevirt.storage.memory import MemoryStorage
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Below, Storage
 from icevirt.tasks.relocate import hash_of_file
 from icevirt.versioning import lookup
 

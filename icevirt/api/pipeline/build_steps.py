@@ -82,8 +82,7 @@ from icevirt.planning.stored_form import recorded_forms
 from icevirt.repo.commits.build_commit import BUILD_ID
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import bad_files_allowed
-from icevirt.storage.below import Below
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Below, Storage
 from icevirt.tasks.copy_scans import CopyScansTask, copy_scans, scans_to_copy
 from icevirt.version import __version__
 from icevirt.versioning import repo_updates

@@ -23,8 +23,7 @@ from icevirt.errors import FormatError, InvalidInputError, ObjectNotFoundError, 
 from icevirt.objects.answers import change
 from icevirt.planning.remedies import build_fix
 from icevirt.repo.layout import WORK
-from icevirt.storage.below import Below
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Below, Storage
 
 WORK_FOLDER = f"{WORK[0]}/"
 """Where a repository holds what is icevirt's alone."""

@@ -52,8 +52,7 @@ from icevirt.repo.layout import chunk, manifest
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.elsewhere import prefixes_of
 from icevirt.scan.policy import Policy
-from icevirt.storage.below import Below
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Below, Storage
 from icevirt.tasks.recheck_targets import TargetTask, look_at_targets
 from icevirt.tasks.scan import FactsTask, ScanTask, WantedFacts, run_scan, run_take_facts
 from icevirt.tasks.scan_pieces import clear

@@ -41,9 +41,8 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.history.walks import only_rearranged
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only
-from icevirt.storage.below import Below
 from icevirt.storage.local import LocalStorage
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Below, Storage
 from icevirt.versioning import lookup, repo_updates
 from icevirt.versioning.id_columns import column
 from icevirt.versioning.merge import build_merge

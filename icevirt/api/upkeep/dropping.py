@@ -29,8 +29,7 @@ from icevirt.archive.reports.build import BuildReport
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.listings import FileListing
 from icevirt.errors import InvalidInputError
-from icevirt.storage.below import Below
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Below, Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

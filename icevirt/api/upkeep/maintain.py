@@ -49,8 +49,8 @@ from icevirt.repo.maintenance import garbage_collection, ops_log_trimming
 from icevirt.repo.maintenance.api import SAFE_AGE
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.repo.v1 import upgrade
-from icevirt.storage.below import Below
 from icevirt.storage.constructors import StorageLike, storage_of
+from icevirt.storage.protocol import Below
 from icevirt.tasks.upkeep.collect import (
     ChunkList,
     ChunksTask,

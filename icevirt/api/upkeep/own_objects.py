@@ -30,8 +30,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.repo.assets import Assets
 from icevirt.repo.layout import BUILDS, WORK
-from icevirt.storage.below import Below
-from icevirt.storage.protocol import ObjectInfo, Storage
+from icevirt.storage.protocol import Below, ObjectInfo, Storage
 from icevirt.versioning import lookup
 from icevirt.versioning.history.garbage_collection import is_old
 from icevirt.versioning.history.timestamps import moment

@@ -23,9 +23,8 @@ from icevirt.model import paths
 from icevirt.planning.growth.tail_runs import tails
 from icevirt.repo.authorization import Authorization
 from icevirt.repo.repository import Repository
-from icevirt.storage.below import Below
 from icevirt.storage.constructors import StorageLike, storage_of
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Below, Storage
 from icevirt.versioning import lookup
 from icevirt.versioning.history.timestamps import moment
 

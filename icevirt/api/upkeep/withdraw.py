@@ -34,9 +34,8 @@ from icevirt.model.repo_info import ExpirationRan, RepoInfo
 from icevirt.repo import layout
 from icevirt.repo.maintenance import ops_log_trimming
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
-from icevirt.storage.below import Below
 from icevirt.storage.constructors import StorageLike, storage_of
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Below, Storage
 from icevirt.versioning.history.garbage_collection import released
 
 
@@ -55,7 +54,7 @@ def withdraw(
     Each dataset that holds one is built without it, in one commit, from the scans of the others.
     Versions that hold references to it or copies of its values leave the history, with the tags
     that name them; their objects are deleted at once, and so are the scans and lists that name the
-    file, also lists of files that updates hold back. Later appends pass it over. Let no build run
+    file, also those of files that updates hold back. Later appends pass it over. Let no build run
     meanwhile. If the call is interrupted, call it again.
 
     Args:

@@ -19,6 +19,7 @@ from icevirt.errors import ConflictError, RefNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig, SplitRule
+from icevirt.model.config.settings import persistable
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ManifestFile, Snapshot
@@ -33,7 +34,6 @@ from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_onl
 from icevirt.repo.settings import as_json
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.versioning import diff, lookup, repo_updates
-from icevirt.versioning.config_merge import persistable
 from icevirt.versioning.history.timestamps import stamp
 from icevirt.versioning.merge import build_merge
 from icevirt.versioning.merge.build_merge import BuiltArray, BuiltArrays, documents

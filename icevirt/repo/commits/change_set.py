@@ -24,8 +24,7 @@ from icevirt.versioning.hierarchy import by_path
 
 if TYPE_CHECKING:
     from icevirt.model.transaction_log import TransactionLog
-    from icevirt.versioning.merge.conflict_detection import Ours
-    from icevirt.versioning.merge.rebase import Replayed
+    from icevirt.versioning.merge.rebase import Ours, Replayed
 
 
 class ChangeSet:
@@ -105,7 +104,7 @@ class ChangeSet:
 
     def ours(self) -> Ours:
         """Return the changes for conflict detection."""
-        from icevirt.versioning.merge.conflict_detection import Ours
+        from icevirt.versioning.merge.rebase import Ours
 
         return Ours(before=self.base, after=self.snapshot(), log=self.log(self.base.id))
 
@@ -172,9 +171,9 @@ class ChangeSet:
 
     def move(self, source: str, target: str) -> None:
         """Move a node and all below it; what comes back to its place is a change all the same."""
-        from icevirt.versioning import move_and_reindex
+        from icevirt.versioning import hierarchy
 
-        now = move_and_reindex.moved(self.nodes, source, target)
+        now = hierarchy.moved(self.nodes, source, target)
         self.nodes = {
             now.get(path, path): replace(node, path=now.get(path, path))
             for path, node in self.nodes.items()

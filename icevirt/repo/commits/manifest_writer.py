@@ -17,12 +17,11 @@ from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.indices import all_inside, inside
-from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Node, Snapshot
+from icevirt.model.snapshot import ArrayNode, Boxes, ManifestFile, ManifestRef, Node, Snapshot
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits.change_set import ChangeSet
 from icevirt.repo.reader import ArrayReader
 from icevirt.versioning import chunk_tables
-from icevirt.versioning.manifest_boxes import Boxes
 from icevirt.versioning.manifest_splitting import SplitGrid, grid_of
 
 

@@ -174,11 +174,11 @@ class RepositoryHistory:
             SnapshotNotFoundError: There is no such snapshot.
             SessionStateError: The feature ``create_tag`` is disabled.
         """
-        from icevirt.versioning import feature_flags, repo_updates
+        from icevirt.versioning import repo_updates
 
         checked("the name of a tag", tag, str)
         edit = repo_updates.create_tag(tag, layout.snapshot_id(snapshot_id))
-        self._head.update(feature_flags.guarded(feature_flags.CREATE_TAG, edit))
+        self._head.update(repo_updates.guarded(repo_updates.CREATE_TAG, edit))
 
     def delete_tag(self, tag: str) -> None:
         """Delete a tag; its name stays taken.
@@ -187,8 +187,8 @@ class RepositoryHistory:
             RefNotFoundError: There is no such tag.
             SessionStateError: The feature ``delete_tag`` is disabled.
         """
-        from icevirt.versioning import feature_flags, repo_updates
+        from icevirt.versioning import repo_updates
 
         self._head.update(
-            feature_flags.guarded(feature_flags.DELETE_TAG, repo_updates.delete_tag(tag))
+            repo_updates.guarded(repo_updates.DELETE_TAG, repo_updates.delete_tag(tag))
         )

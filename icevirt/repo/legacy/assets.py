@@ -25,7 +25,7 @@ from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
 from icevirt.repo.assets import CACHE_BYTES, Assets
 from icevirt.storage.protocol import ObjectInfo, Storage
-from icevirt.versioning.chunk_changes import changed
+from icevirt.versioning.chunk_tables import changed
 from icevirt.versioning.diff import log_of
 from icevirt.wire.legacy import decode
 from icevirt.wire.legacy.decode import OldLog, OldSnapshot

@@ -15,8 +15,7 @@ from icevirt.deferred_dataclass import dataclass
 from icevirt.model.chunks import ChunkType
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.repo.legacy.assets import OldAssets
-from icevirt.versioning.chunk_changes import same_bytes
-from icevirt.versioning.chunk_tables import RowFinder
+from icevirt.versioning.chunk_tables import RowFinder, same_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Read and write the lists of chunks that are named by their content, for `check`.
 
 The lists lie in a folder that other clients neither read nor delete. A list is written before the
-commit that refers to its chunks. Decision 0035 says why it is a list of ids.
+commit that refers to its chunks. Decision 0035 says why it is a list of ids: 12 bytes of magic,
+then ids of 12 bytes, ascending. It is named by its own digest, so a damaged list is noticed.
 """
 
 from __future__ import annotations
@@ -13,12 +14,44 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.errors import IcevirtError, ObjectNotFoundError
+from icevirt.errors import FormatError, IcevirtError, ObjectNotFoundError
+from icevirt.ids import ObjectId12
 from icevirt.repo import layout
 from icevirt.storage.protocol import ObjectInfo, Storage
 from icevirt.versioning.history.garbage_collection import is_old
 from icevirt.versioning.id_columns import ID, of_names, places
-from icevirt.wire.documents import content_names
+
+MAGIC = b"ICVT-NAMES-1"
+
+
+def encode(ids: NDArray[np.void]) -> tuple[ObjectId12, bytes]:
+    """Return the name and the bytes of the file that lists these ids, which ascend."""
+    raw = MAGIC + ids.tobytes()
+    return ObjectId12.of_content(raw), raw
+
+
+def decode(name: str, raw: bytes) -> NDArray[np.void]:
+    """Return the ids that a file lists.
+
+    Raises:
+        FormatError: The file is damaged, or of a newer icevirt.
+    """
+    if str(ObjectId12.of_content(raw)) != name or len(raw) % ID.itemsize:
+        raise FormatError(
+            "a list of chunk names is damaged, so damaged chunks of this list count as"
+            " unverifiable",
+            do="Restore the file. If there is no copy, delete it and run"
+            " `icevirt check REPO --chunks --record`.",
+            name=name,
+        )
+    if not raw.startswith(MAGIC):
+        raise FormatError(
+            "this icevirt does not support the format of a list of chunk names",
+            do="Upgrade icevirt.",
+            name=name,
+        )
+    return np.frombuffer(raw, ID, offset=len(MAGIC))
+
 
 _IDS = 1 << 20  # in one list
 _TRIES = 5
@@ -89,9 +122,9 @@ def _listed(storage: Storage) -> list[ObjectInfo]:
 def _files(ids: NDArray[np.void]) -> Iterator[tuple[str, bytes]]:
     distinct = np.unique(ids)
     for at in range(0, len(distinct), _IDS):
-        name, raw = content_names.encode(distinct[at : at + _IDS])
+        name, raw = encode(distinct[at : at + _IDS])
         yield layout.content_names(name), raw
 
 
 def _read(storage: Storage, path: str) -> NDArray[np.void]:
-    return content_names.decode(path.rpartition("/")[2], storage.get(path))
+    return decode(path.rpartition("/")[2], storage.get(path))

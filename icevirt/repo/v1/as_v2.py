@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError, ObjectNotFoundError
+from icevirt.model.config.settings import refuse_unconditional
 from icevirt.model.repo_info import (
     BranchCreated,
     BranchDeleted,
@@ -31,7 +32,6 @@ from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.v1.files import V1Files
 from icevirt.storage.protocol import Storage
-from icevirt.versioning.config_merge import refuse_unconditional
 from icevirt.versioning.repo_updates import MAIN, Edit
 from icevirt.versioning.v1_migration import refuse_update
 from icevirt.wire.documents.ref import Ref

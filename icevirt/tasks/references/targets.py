@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.snapshot import ArrayNode, Extents, ManifestRef
+from icevirt.model.snapshot import ArrayNode, Boxes, Extents, ManifestRef
 from icevirt.planning.schedule.manifest_units import MAX_REFERENCES, window_of
-from icevirt.versioning.manifest_boxes import Boxes
 from icevirt.versioning.manifest_splitting import SplitGrid, grid_of
 
 COLUMNS: dict[str, str] = {

@@ -1,6 +1,6 @@
 """Define the kinds of conflict and the solvers that decide who wins; names are icechunk's.
 
-`icevirt.versioning.merge.conflict_detection` finds them.
+`icevirt.versioning.merge.rebase` finds them.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ WRITING = frozenset(
         *("repo/repo_info_file.py", "repo/creation.py", "repo/commits/commit.py"),
         *("repo/commits/manifest_writer.py", "repo/maintenance/api.py"),
         *("repo/maintenance/content_names.py", "repo/maintenance/garbage_collection.py"),
-        *("repo/v1/files.py", "repo/v1/upgrade.py", "storage/sync_threads.py"),
+        *("repo/v1/files.py", "repo/v1/upgrade.py"),
     )
 )
 

@@ -22,9 +22,9 @@ from icevirt.catalog.scan_notes import ScanNotes
 from icevirt.errors import ScanError, ScanTimeoutError, StaleReferenceError
 from icevirt.model.attributes import Attributes
 from icevirt.storage import durable
-from icevirt.storage.below import Below
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
+from icevirt.storage.protocol import Below
 from planning.test_combine import data, file, time
 
 FILES = [file(n, lambda u: data(u, 1), time([float(n)])) for n in range(3)]

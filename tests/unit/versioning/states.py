@@ -9,7 +9,7 @@ from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.metadata import node_of
 from icevirt.model.snapshot import GroupNode, ManifestRef, Snapshot
 from icevirt.versioning.diff import log_of
-from icevirt.versioning.merge.conflict_detection import Ours
+from icevirt.versioning.merge.rebase import Ours
 
 
 def key(number):

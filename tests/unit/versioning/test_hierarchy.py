@@ -17,8 +17,7 @@ from icevirt.errors import (
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode
 from icevirt.versioning import hierarchy
-from icevirt.versioning.hierarchy import merged
-from icevirt.versioning.move_and_reindex import moved, reindexed, shifted
+from icevirt.versioning.hierarchy import merged, moved, reindexed, shifted
 from unit.versioning.states import array, group, key, table, zarr_json
 
 

@@ -11,10 +11,10 @@ from icevirt.errors import FormatError, InvalidInputError, SessionStateError
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import ConfigChanged, OpsLogEntry
 from icevirt.versioning import id_columns, repo_updates
-from icevirt.versioning.feature_flags import flags_of, guarded, refuse_disabled, set_flag
 from icevirt.versioning.history import garbage_collection as garbage
 from icevirt.versioning.history.ancestry_graph import graph, lanes
 from icevirt.versioning.history.ops_log import backups_of, trimmed
+from icevirt.versioning.repo_updates import flags_of, guarded, refuse_disabled, set_flag
 from unit.versioning.test_expiration import histories
 
 some_ids = st.sets(st.binary(min_size=12, max_size=12), max_size=8).map(

@@ -1,7 +1,6 @@
 """Configurations combine as the official client combines them, and concurrent edits both survive."""
 
-from icevirt.model.config.settings import merged
-from icevirt.versioning.config_merge import persistable, rebased
+from icevirt.model.config.settings import merged, persistable, rebased
 
 
 def test_what_is_given_wins_field_by_field():

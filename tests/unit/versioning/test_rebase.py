@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icevirt.versioning.merge.conflict_detection import find
 from icevirt.versioning.merge.conflicts import (
     AppendConflictSolver,
     BasicConflictSolver,
@@ -16,7 +15,7 @@ from icevirt.versioning.merge.conflicts import (
     ConflictType,
     VersionSelection,
 )
-from icevirt.versioning.merge.rebase import Refused, Replayed, step
+from icevirt.versioning.merge.rebase import Refused, Replayed, find_conflicts, step
 from unit.versioning.states import array, changes, group, key, snapshot, table
 
 A, B, G = array(1, "/a"), array(2, "/g/b"), group(3, "/g")
@@ -253,4 +252,4 @@ def test_a_conflict_is_shown_with_its_chunks():
     many = Conflicts(Conflict(conflict_type=T.DeleteOfUpdatedGroup, path=f"/{n}") for n in range(7))
     assert repr(many).endswith("<DeleteOfUpdatedGroup /4>, and 2 more")
     ours = changes(BASE, snapshot(A, G, B), a1=[0])
-    assert [*find(ours, changes(BASE, BASE).log, BASE)] == []
+    assert [*find_conflicts(ours, changes(BASE, BASE).log, BASE)] == []

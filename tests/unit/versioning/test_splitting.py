@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
-from icevirt.model.snapshot import ManifestRef
-from icevirt.versioning.manifest_boxes import Boxes
+from icevirt.model.snapshot import Boxes, ManifestRef
 from icevirt.versioning.manifest_splitting import SplitGrid, grid_of
 
 ANY = [{"condition": "Any", "num_chunks": 3}]

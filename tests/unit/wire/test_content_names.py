@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
+from icevirt.repo.maintenance import content_names
 from icevirt.versioning.id_columns import column
-from icevirt.wire.documents import content_names
 
 ids = st.sets(st.binary(min_size=12, max_size=12), max_size=6).map(lambda f: column(sorted(f)))
 

@@ -6,17 +6,17 @@ import pickle
 import numpy as np
 import pytest
 
-from icevirt.wire import reused_pages
-from icevirt.wire.reused_pages import empty_bytes
+from icevirt.wire import header
+from icevirt.wire.header import empty_bytes
 
 SIZE = 5 * 1024 * 1024
 
 
 @pytest.fixture(autouse=True)
 def no_spare():
-    reused_pages._spare.clear()
+    header._spare.clear()
     yield
-    reused_pages._spare.clear()
+    header._spare.clear()
 
 
 def place(data):
@@ -59,24 +59,24 @@ def test_what_something_refers_to_is_not_used_again(view):
     held = view(data)
     del data
     gc.collect()
-    assert not reused_pages._spare
+    assert not header._spare
     other = empty_bytes(SIZE)
     assert place(other) != at
     del held, other
-    assert len(reused_pages._spare) == 1
+    assert len(header._spare) == 1
 
 
-@pytest.mark.parametrize("size", [0, 1, reused_pages._LARGE - 1, reused_pages._MOST + 1])
+@pytest.mark.parametrize("size", [0, 1, header._LARGE - 1, header._MOST + 1])
 def test_small_and_huge_arrays_are_not_kept(size):
     assert len(empty_bytes(size)) == size
-    assert not reused_pages._spare
+    assert not header._spare
 
 
 def test_one_array_is_kept_and_serves_those_of_about_its_size():
     three = [empty_bytes(SIZE) for _ in range(3)]
     assert len({place(each) for each in three}) == 3
     three.clear()
-    assert len(reused_pages._spare) == 1
-    spare = place(reused_pages._spare[0])
+    assert len(header._spare) == 1
+    spare = place(header._spare[0])
     assert place(empty_bytes(4 * SIZE)) != spare
-    assert len(reused_pages._spare[0]) == 4 * SIZE  # the smaller one went
+    assert len(header._spare[0]) == 4 * SIZE  # the smaller one went

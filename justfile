@@ -96,7 +96,7 @@ neighbors:
 icechunk-suite path *args:
     uv run --with 'boto3-stubs[s3]' --with pytest-asyncio --with termcolor python .ci/icechunk_suite.py {{path}} {{args}}
 
-# Read a build by JavaScript and GDAL too, and write the table of docs/readers.md (needs Node)
+# Read a build by JavaScript and GDAL too, and write the table of docs/reading.md (needs Node)
 readers:
     uv run python tests/readers/javascript.py
     ICEVIRT_WRITE_PAGE=1 uv run --with rasterio pytest -n 0 --tier all tests/readers

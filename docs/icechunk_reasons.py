@@ -5,10 +5,8 @@ Keys are regular expressions over ``name`` or ``Class.attribute``; the first tha
 
 HEAD = """# icechunk's names in icevirt.icechunk
 
-Programs written for icechunk run with `import icevirt.icechunk as icechunk`
-([how, and what was measured](icechunk-programs.md)). This page compares every public name of
-icechunk {version}: parameters by their names, attributes of every class. It is made by
-`docs/make_api_table.py`, and a test fails when it is out of date.
+Every public name of icechunk {version} is compared: parameters by their names, attributes of every
+class. `docs/make_api_table.py` writes this part, and a test fails when it is out of date.
 
 {counts}. What is absent or differs stands here with the reason.
 """

@@ -1,9 +1,9 @@
 """Compare every public name of the installed icechunk wheel with icevirt's, and write two pages.
 
-``api-table.md`` compares `icevirt`, and ``icechunk-names.md`` compares `icevirt.icechunk`. Run it
-after a change of the public interface: ``python docs/make_api_table.py``. It refuses to write while
-a difference has no reason in ``api_reasons.py`` or ``icechunk_reasons.py``, or a reason has no
-difference.
+``api-table.md`` compares `icevirt`, and ``icechunk-programs.md`` below its mark
+`icevirt.icechunk`. Run it after a change of the public interface: ``python
+docs/make_api_table.py``. It refuses to write while a difference has no reason in
+``api_reasons.py`` or ``icechunk_reasons.py``, or a reason has no difference.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ import icechunk_reasons
 
 PAGES = {
     "api-table.md": (icevirt, api_reasons),
-    "icechunk-names.md": (icevirt.icechunk, icechunk_reasons),
+    "icechunk-programs.md": (icevirt.icechunk, icechunk_reasons),
 }
 MODULES = {"xarray": icechunk.xarray, "dask": icechunk.dask, "distributed": icechunk.distributed}
 BASES = (object, BaseException, KeyError, str, enum.Enum, enum.IntEnum, enum.StrEnum)
+MARK = "<!-- written by docs/make_api_table.py -->\n"
 ORDER = ("Repository", "Session", "ForkSession", "IcechunkStore", "RepositoryConfig")
 
 
@@ -261,8 +262,15 @@ def _is_module(what: Any) -> bool:
 # -- the page --------------------------------------------------------------------------------------
 
 
+def whole(name: str) -> str:
+    """Return the text of a page; what stands above its mark stays."""
+    above, mark, _ = (Path(__file__).parent / name).read_text().partition(MARK)
+    names = page(compare(name))
+    return above + mark + re.sub(r"^#", "##", names, flags=re.MULTILINE) if mark else names
+
+
 def page(found: Comparison) -> str:
-    """Return the page."""
+    """Return all names, as a page."""
     parts = [found.reasons.HEAD.format(version=icechunk.__version__, counts=_counts(found.rows))]
     tops = [row for row in found.rows if "." not in row.name]
     single = [row for row in tops if not _below(found.rows, row.name)]
@@ -316,13 +324,12 @@ def _counts(rows: list[Row]) -> str:
 
 def main() -> int:
     """Write the pages; return 1 where a reason is missing or stale."""
-    found = {name: compare(name) for name in PAGES}
-    problems = [problem for each in found.values() for problem in each.problems()]
+    problems = [problem for name in PAGES for problem in compare(name).problems()]
     if problems:
         sys.stderr.write("\n".join(problems) + "\n")
         return 1
-    for name, each in found.items():
-        (Path(__file__).parent / name).write_text(page(each))
+    for name in PAGES:
+        (Path(__file__).parent / name).write_text(whole(name))
     return 0
 
 

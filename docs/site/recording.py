@@ -1,7 +1,7 @@
 """Record a build that is killed and run again: ``python docs/site/recording.py [FILES]``.
 
 It writes an archive of small files, kills the build with SIGKILL in the scan and once more in the
-write, runs it a third time, and puts what the program printed into ``docs/kill-and-resume.md``.
+write, runs it a third time, and puts what the program printed into ``docs/scale.md``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import netCDF4
 import numpy as np
 
 DOCS = Path(__file__).parents[1]
-PAGE = DOCS / "kill-and-resume.md"
+PAGE = DOCS / "scale.md"
 STEPS, VARIABLES = 24, 4
 _LEFT_OUT = (
     "repo|build_id|level|logger|message|branch|group|per_second|references_per_second|seconds_left"

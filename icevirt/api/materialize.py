@@ -58,7 +58,9 @@ def materialize(
 
     Chunks that keep their shape and codecs are copied as they are. Other chunks are decoded, cut
     and encoded. Every source file has to be what was scanned, and each stored chunk is read again
-    and compared before the commit. Values do not change. Called again, it stores what is left.
+    and compared before the commit. Values do not change. Called again, it stores what is left. A
+    whole variable of a dataset stays stored, in its chunks and codecs, when the dataset grows or is
+    made anew.
 
     Args:
         repo: Path or URL of the repository.

@@ -236,26 +236,29 @@ def _columns(files: SourceFiles, chosen: Chosen, parts: Sequence[str]) -> FileCo
 
 
 class _GroupReader:
-    """Reads the groups of files on demand; files that are asked for in a row share one reading."""
+    """Reads the groups of files on demand; files that are asked for in a row share one reading.
+
+    Two parts are kept, as every plan compares the groups of the first file and of the last.
+    """
 
     def __init__(self, storage: Storage, files: FileColumns) -> None:
         self._storage = storage
         self._files = files
-        self._part = -1
-        self._texts: dict[int, str] = {}
+        self._texts: dict[int, dict[int, str]] = {}  # by part and row, the part used last at last
 
     def __call__(self, row: int, *, saying: str = "") -> tuple[ScannedGroup, ...]:
         part = int(self._files.part[row])
-        if part != self._part:
-            self._read(part)
-        if saying and json.dumps(saying) not in self._texts[int(self._files.row[row])]:
+        texts = self._texts.pop(part) if part in self._texts else self._read(part)
+        self._texts[part] = texts
+        text = texts[int(self._files.row[row])]
+        if saying and json.dumps(saying) not in text:
             return ()  # most files do not, and their histories are long
-        path = catalog.path_of("files", self._files.parts[part])
-        with telling_damage(path):
-            return tuple(map(group_of, json.loads(self._texts[int(self._files.row[row])])))
+        with telling_damage(catalog.path_of("files", self._files.parts[part])):
+            return tuple(map(group_of, json.loads(text)))
 
-    def _read(self, part: int) -> None:
+    def _read(self, part: int) -> dict[int, str]:
         path = catalog.path_of("files", self._files.parts[part])
+        if len(self._texts) > 1:
+            del self._texts[next(iter(self._texts))]
         table: Any = read_table(self._storage, path, ["row", "groups"])
-        rows = zip(table["row"].to_pylist(), table["groups"].to_pylist(), strict=True)
-        self._part, self._texts = part, dict(rows)
+        return dict(zip(table["row"].to_pylist(), table["groups"].to_pylist(), strict=True))

@@ -60,8 +60,8 @@ class _Marks:
     @classmethod
     def of(cls, attributes: Attributes, data_type: JSON) -> _Marks | None:
         """Divide the numbers; None where JSON has all of them."""
-        dtype = attributes.dtypes.get(MISSING, "")
-        if dtype[:1] not in ("f", "c") or MISSING not in attributes.values:
+        dtype, value = attributes.dtypes.get(MISSING, ""), attributes.values.get(MISSING)
+        if value is None or isinstance(value, int | float) or dtype[:1] not in ("f", "c"):
             return None
         given = restore(attributes.only(MISSING).values, attributes.dtypes)[MISSING]
         numbers = np.asarray(given).reshape(-1)

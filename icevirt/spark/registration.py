@@ -23,7 +23,7 @@ def register(spark: SparkSession) -> None:
     that setting.
 
     ``spark.readStream.format("icevirt-files").load(folder)`` is a stream of the files below a
-    folder or prefix, for `icevirt.spark.foreach_batch`: docs/watching.md.
+    folder or prefix, for `icevirt.spark.foreach_batch`: docs/living.md.
 
     Executors, and the driver of Spark Connect, import icevirt from their own installation.
 

@@ -149,7 +149,8 @@ class Pieces:
         return {info.path.rpartition("/")[2] for info in self._storage.list("found")}
 
     def _name(self, number: int) -> str:
-        return f"{number}-of-{self.part.of}-{__version__}"
+        # a dot would stand before the tables that it shares: see `catalog.tables_of`
+        return f"{number}-of-{self.part.of}-{__version__.replace('.', '_')}"
 
     def _tables(self) -> PartTables | None:
         """Return the rows of the part; None where the pieces do not make it."""

@@ -22,7 +22,7 @@ class Told(SparkExecutor):
     parallelism = 1
 
     def __init__(self):
-        super().__init__(None)
+        self.session, self.reached = None, set()  # no session
         self.jobs, self.looked = [], []
 
     def run(self, function, tasks, **given):

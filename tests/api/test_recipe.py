@@ -16,7 +16,7 @@ from icevirt import errors
 from icevirt.api.option_objects import BY_KEYWORD
 from icevirt.api.recipe import toml
 
-PAGE = Path(__file__).parents[2] / "docs" / "recipe.md"
+PAGE = Path(__file__).parents[2] / "docs" / "steps.md"
 
 
 pytestmark = pytest.mark.usefixtures("in_process")

@@ -144,6 +144,7 @@ def unsafe(text, *, colors=False):
     return {letter for letter in text if unicodedata.category(letter) in UNSEEN} - {"\n"}
 
 
+@pytest.mark.ci
 def test_every_command_shows_hostile_text_as_text(archive, repository, tmp_path, run):
     calls = lines(archive, repository, tmp_path)
     assert {call[0] for call in calls} >= _COMMANDS.keys() - SHOWS_NOTHING
@@ -197,6 +198,7 @@ def drawn_classes():
                     yield node.name
 
 
+@pytest.mark.ci
 def test_every_picture_shows_hostile_text_as_text(archive, repository, tmp_path):
     prefix = f"{archive.as_uri()}/"
     repo = icevirt.Repository.open(repository, authorize_virtual_chunk_access=[prefix])

@@ -28,6 +28,14 @@ def blocks(path: Path) -> list[tuple[str, str]]:
     return _BLOCK.findall(path.read_text())
 
 
+def section(page: str, title: str) -> str:
+    """Return a part of a page, from a heading to the next one of its level."""
+    (found,) = re.findall(
+        rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", page, re.MULTILINE | re.DOTALL
+    )
+    return found
+
+
 def lines(text: str) -> list[str]:
     """Return the commands of a block, without comments; a long one may go on in the next line."""
     joined = text.replace("\\\n", " ")

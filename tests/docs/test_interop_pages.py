@@ -13,21 +13,25 @@ from kerchunk.hdf import SingleHdf5ToZarr
 from typer.testing import CliRunner
 
 from builds.support import write_day
+from docs import shell
 from icevirt.cli.main import app
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def blocks(name):
-    return re.findall(r"^```(\w*)\n(.*?)^```", (DOCS / name).read_text(), re.MULTILINE | re.DOTALL)
+PAGE = (DOCS / "coming-from.md").read_text()
 
 
-def run(name):
-    """Run the blocks of a page in their order; return what they made and what they printed."""
+def blocks(title):
+    return re.findall(r"^```(\w*)\n(.*?)^```", shell.section(PAGE, title), re.MULTILINE | re.DOTALL)
+
+
+def run(title):
+    """Run the blocks of a part of the page in their order; return what they made and what they printed."""
     names, said = {}, []
-    for language, text in blocks(name):
+    for language, text in blocks(title):
         if language == "python":
-            exec(compile(text, f"docs/{name}", "exec"), names)
+            exec(compile(text, "docs/coming-from.md", "exec"), names)
         elif language == "bash":
             for line in text.splitlines():
                 ran = CliRunner().invoke(app, shlex.split(line)[1:])
@@ -47,7 +51,7 @@ def archive(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("in_process")
 def test_the_page_about_virtualizarr(archive, capsys):
-    names, _ = run("virtualizarr.md")
+    names, _ = run("VirtualiZarr's datasets, in and out")
     assert names["report"].files == 2
     ours = names["built"].sizes
     assert ours == names["planned"].sizes == names["vds"].sizes
@@ -76,7 +80,7 @@ def test_the_page_about_kerchunk(archive, monkeypatch):
     ]
     combined = MultiZarrToZarr(each, concat_dims=["time"]).translate()
     (archive / "combined.json").write_text(json.dumps(combined))
-    names, said = run("kerchunk.md")
+    names, said = run("kerchunk's references, in and out")
     assert names["report"].references > 0
     assert "references.parquet" in said[2]
     assert "2 arrays" in said[2]

@@ -14,7 +14,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "living.md").read_text()
 def test_the_code_of_the_page_runs_and_a_dry_run_looks_like_it_says(tmp_path, monkeypatch, run):
     monkeypatch.chdir(tmp_path)
     write_days(tmp_path / "archive", 3)
-    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    block = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0]
     exec(compile(block, "docs/living.md", "exec"), {})
     write_day(tmp_path / "archive" / "day4.nc", 4)
     write_day(tmp_path / "archive" / "odd.nc", 5, nx=9)

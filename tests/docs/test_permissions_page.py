@@ -17,7 +17,7 @@ from servers.serving import served
 
 pytestmark = pytest.mark.ci
 
-PAGE = Path(__file__).parents[2] / "docs" / "permissions.md"
+PAGE = Path(__file__).parents[2] / "docs" / "credentials.md"
 REPO, FILES = "s3://bucket/repo", "s3://bucket/files/"
 # by the name of a row: what runs for it, in this order; each takes the repository of those before
 COMMANDS = {

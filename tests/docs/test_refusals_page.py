@@ -6,7 +6,7 @@ from pathlib import Path
 
 from archives.refusals import absent, daily, field
 
-PAGE = Path(__file__).parents[2] / "docs" / "combining.md"
+PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 
 
 def test_the_refusal_on_the_page_is_what_the_command_prints(run, in_process, tmp_path, monkeypatch):

@@ -18,20 +18,20 @@ from docs import shell
 from icevirt.display.explanations import explanations
 from repo.legacy import old_repositories
 
-HERE = {"README.md", "combining.md", "errors.md", "recipe.md", "explanations.md"}
+HERE = {"README.md", "combining.md", "errors.md", "steps.md", "explanations.md"}
 """Pages whose blocks of ``bash`` run in this module."""
 
 ELSEWHERE = {
     "bucket-archive.md": "docs/test_tutorials.py",
-    "costs.md": "docs/test_tutorials.py",
-    "kerchunk.md": "docs/test_interop_pages.py",
+    "coming-from.md": "docs/test_interop_pages.py",
     "moving.md": "docs/test_moving_page.py",
     "operating.md": "docs/test_operating_page.py",
+    "performance.md": "docs/test_tutorials.py",
     "web-page.md": "readers/test_web_page.py",
 }
 """Tests that run the blocks of ``bash`` of other pages, among their Python."""
 
-IN_BUCKETS = {"credentials.md", "growing-archive.md", "living.md", "scale.md", "watching.md"}
+IN_BUCKETS = {"credentials.md", "growing-archive.md", "living.md", "scale.md"}
 """Pages whose blocks of ``bash`` run in this module, on a server with buckets of these names."""
 
 LANGUAGES = {"python", "py", "bash", "sh", "text", "json", "toml", "dockerfile", "javascript"}
@@ -123,16 +123,16 @@ def test_the_commands_of_the_readme_and_of_recipes_run(tmp_path, succeed):
         succeed(block)
     assert icevirt.open("repo").sizes["time"] == 8
     shutil.rmtree("repo")
-    page = shell.ROOT / "docs" / "recipe.md"
+    page = shell.ROOT / "docs" / "steps.md"
     Path("recipe.toml").write_text(shown(page, "toml")[0])
-    for block in commands(page):
-        succeed(block)
+    succeed(commands(page)[0])
     assert icevirt.open("repo", group="ocean")["tas"].long_name == "surface temperature"
 
 
 @pytest.mark.ci
 def test_the_commands_about_combining_run(tmp_path, succeed):
-    first, patterns, two, checked, later = commands(shell.ROOT / "docs" / "combining.md")
+    first, patterns, two = commands(shell.ROOT / "docs" / "combining.md")
+    _, checked, later = commands(shell.ROOT / "docs" / "steps.md")
     write_days(tmp_path / "archive", 2)
     for block in (first, checked):
         shutil.rmtree("repo", ignore_errors=True)
@@ -206,11 +206,14 @@ def buckets(s3_server, tmp_path, monkeypatch):
 @pytest.mark.ci
 @pytest.mark.usefixtures("buckets")
 def test_the_commands_on_buckets_run(succeed):
-    # the second page goes on with what the first one built
-    for pages in ("credentials", "growing-archive"), ("living",), ("scale",), ("watching",):
+    credentials, growing, living, scale = (
+        commands(shell.ROOT / "docs" / f"{page}.md")
+        for page in ("credentials", "growing-archive", "living", "scale")
+    )
+    # the second page goes on with what the first one built; appends begin anew
+    for blocks in [*credentials, *growing], living[:2], scale, living[2:]:
         mine = from_url("s3://mine/")
         mine.delete([each["path"] for found in mine.list() for each in found])
-        for page in pages:
-            for block in commands(shell.ROOT / "docs" / f"{page}.md"):
-                succeed(block)
-        assert icevirt.open("s3://mine/repo").sizes["time"] == 8
+        for block in blocks:
+            succeed(block)
+    assert icevirt.open("s3://mine/repo").sizes["time"] == 8

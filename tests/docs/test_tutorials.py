@@ -31,12 +31,12 @@ def tutorial(tmp_path, monkeypatch, run, in_process):
     monkeypatch.delitem(sys.modules, "make_archive", raising=False)
     Path("make_archive.py").write_text(MAKE)
     names = {"__name__": "__main__"}
-    return lambda page: follow(page, run, tmp_path, names)
+    return lambda page, *part: follow(page, run, tmp_path, names, *part)
 
 
 def costs_are_as_the_page_says(run):
-    page = (DOCS / "costs.md").read_text()
-    (block,) = (text for language, text in shell.blocks(DOCS / "costs.md") if language == "bash")
+    page = (DOCS / "performance.md").read_text()
+    (block,) = (t for language, t in shell.blocks(DOCS / "performance.md") if language == "bash")
     shown = "".join(run(*words)[1] for words in shell.calls(block))
     found = dict(re.findall(r"^  (one map|one series|reads|stores) +(.*)$", shown, re.MULTILINE))
     assert [found[name].partition(" of ")[0] for name in found] == [
@@ -55,17 +55,16 @@ def test_the_first_dataset_and_its_growth_are_as_the_pages_show(tutorial, run):
     tutorial("first-dataset.md")
     costs_are_as_the_page_says(run)
     shutil.copytree("repo", "as-built")
-    tutorial("sessions.md")
+    tutorial("sessions.md", "# Writing to a repository yourself", "## In asynchronous programs")
     shutil.rmtree("repo")
     Path("as-built").rename("repo")
-    tutorial("reading.md")
+    tutorial("reading.md", "# Reading", "## Which reader knows which encoding")
     tutorial("growing-archive.md")
-    tutorial("other-readers.md")
-    tutorial("coming-from.md")
+    tutorial("coming-from.md", "## From kerchunk", "## kerchunk's references, in and out")
 
 
 def test_status_metadata_and_flags_of_a_repository_are_as_the_page_shows(tutorial, tmp_path):
-    tutorial("repository-features.md")
+    tutorial("sessions.md", "## Status, metadata, feature flags")
     write_days(tmp_path / "archive", 1)
     repo = icevirt.Repository.create("closed")
     repo.set_status(icevirt.RepoStatus(availability=icevirt.RepoAvailability.read_only))
@@ -77,7 +76,7 @@ def test_status_metadata_and_flags_of_a_repository_are_as_the_page_shows(tutoria
 @pytest.mark.ci
 def test_asynchronous_programs_are_as_the_page_shows(tutorial, tmp_path):
     write_days(tmp_path / "archive", 3)
-    tutorial("async.md")
+    tutorial("sessions.md", "## In asynchronous programs", "## Status, metadata, feature flags")
 
     async def at_once():
         builds = (asyncio.to_thread(icevirt.build, "archive", f"at-once-{n}") for n in range(3))

@@ -1,14 +1,14 @@
 """The page on datasets that grow is true: its code runs, on the session that all tests share."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
+from docs import shell
 
-PAGE = (Path(__file__).parents[2] / "docs" / "watching.md").read_text()
+PAGE = shell.section((shell.ROOT / "docs" / "living.md").read_text(), "Appending, streams")
 
 
 @pytest.mark.ci
@@ -22,7 +22,7 @@ def test_the_code_runs_from_top_to_bottom(spark, tmp_path, monkeypatch):
     assert len(blocks) == 4
     for block in blocks:
         above = "\n" * PAGE[: block.start(1)].count("\n")  # for the lines of a traceback
-        exec(compile(above + block[1], "docs/watching.md", "exec"), names)
+        exec(compile(above + block[1], "docs/living.md", "exec"), names)
     for repo in ("repo", "streamed"):
         assert_same_dataset(opened(repo), expected_dataset(days, "time"))
     commits = list(icevirt.Repository.open("streamed").ancestry(branch="main"))

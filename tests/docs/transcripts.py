@@ -36,13 +36,24 @@ def same(text: str) -> str:
 
 
 def follow(
-    name: str, run: Callable[..., tuple[object, str, str]], here: Path, names: dict[str, object]
+    name: str,
+    run: Callable[..., tuple[object, str, str]],
+    here: Path,
+    names: dict[str, object],
+    begin: str = "# ",
+    end: str = "",
 ) -> None:
-    """Run the blocks of a page in the working directory; its paths are shown as ``/data``."""
+    """Run the blocks of a page in the working directory; its paths are shown as ``/data``.
+
+    Those between two headings, if they are given.
+    """
     path = DOCS / name
     page = path.read_text()
+    first, last = (
+        page.index(f"{line}\n" if line != "# " else line) for line in (begin, end or "# ")
+    )
     printed, out = "", []
-    for block in _BLOCK.finditer(page):
+    for block in _BLOCK.finditer(page, first, last if end else len(page)):
         language, text = block.groups()
         if language == "python":
             code = compile("\n" * page[: block.start(2)].count("\n") + text, str(path), "exec")

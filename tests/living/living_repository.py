@@ -227,14 +227,17 @@ class LivingRepository:
             assert not report.bad_files
             held = sorted(Path(each.url).name for each in report.held)
             assert held == sorted(p.name for p in before.place.iterdir() if not is_good(p))
-            counts = report.files_added, report.files_corrected, report.files_vanished
-            assert counts in {(len(new), len(other), len(gone)), (0, 0, 0)}
-            assert report.files_same_layout <= report.files_corrected
+            # files to which nothing refers are scanned again where they moved without their times
+            again = max(0, report.files_corrected - len(other))
+            assert again <= report.files_same_layout <= report.files_corrected
+            counts = report.files_added, report.files_corrected - again, report.files_vanished
+            assert counts in {(len(new), len(other), len(gone)), (0, 0, 0)}, (report, new, other)
             return report
 
         report = self.act(branch, call, expected)
         assert self.version(branch).is_current
-        assert report.already_built or self.killed or new or other or gone or report.held
+        is_more = new or other or gone or report.held or report.files_corrected
+        assert report.already_built or self.killed or is_more
 
     def append(self, branch):
         """Add a file by its name; no other one is looked at."""
@@ -265,6 +268,8 @@ class LivingRepository:
 
     def relocate_to(self, branch, new):
         """Move to a place, or be refused where the files there are others."""
+        if {"packed", "plain"} <= self.version(branch).stored:
+            return  # not tried: a dataset that refers to no file moves its list, and no container
         self._name_the_place(branch)
         before = self.version(branch)
         now = {name: (before.place / name, new / name) for name in before.files}
@@ -279,7 +284,8 @@ class LivingRepository:
             known, (old, to) = before.files[name], now[name]
             if written(to) is None or written(to) == known.written:
                 return written(to) is not None
-            return written(old) == known.written and taken(to).values.identical(known.values)
+            is_compared = written(old) == known.written and is_good(to)
+            return is_compared and taken(to).values.identical(known.values)
 
         if new == before.place or all(map(is_same, now)):
             self.act(branch, self._relocating(before.place, new, branch), expected, all_move=True)
@@ -363,7 +369,8 @@ class LivingRepository:
         """Make a variable anew from all files, which are scanned again for it."""
         self._name_the_place(branch)
         version = self.version(branch)
-        if version.is_current:
+        # files to which nothing refers are listed as they were before they moved, until an update
+        if version.is_current and not {"packed", "plain"} <= version.stored:
             self.scanned.clear()
             call = functools.partial(icevirt.update, self.repo, branch=branch, variables="plain")
             self.act(branch, call, version)
@@ -414,8 +421,11 @@ class LivingRepository:
         self.scanned.clear()  # scans that no list needs go, too
         if self.ages:
             call = functools.partial(icevirt.maintain, self.repo, keep_snapshots="10D")
+            tips = {each: self.version(each) for each in self.branches}
             self._killed(call)
             self._whole(call)
+            for each, version in tips.items():  # small manifests may be joined in a commit
+                self.versions.setdefault(self.tip(each), version)
         else:
             repo = official(self.repo) if self.random.random() < 0.5 else None
             repo = repo or icevirt.Repository.open(self.repo)

@@ -485,3 +485,10 @@ def test_a_function_may_name_what_some_of_its_files_lack(days, tmp_path):
     found = built(days, tmp_path, preprocess=lambda file: change)
     assert "extra" not in found
     assert found["mask"].attrs == {"a": "b"}
+
+
+def test_nan_is_a_number_in_any_attribute_that_is_set(days, tmp_path):
+    said = {"valid_min": float("nan"), "missing_value": -999}
+    found = built(days, tmp_path, attrs={"packed": said})["packed"]
+    assert np.isnan(found.attrs["valid_min"])
+    assert found.encoding["missing_value"].dtype == np.int16

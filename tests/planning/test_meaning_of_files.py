@@ -92,6 +92,7 @@ def test_the_refusal_names_the_variable_that_numbers(tmp_path, repo_path):
     assert caught.value.facts["file"].endswith("part0.nc")
 
 
+@pytest.mark.ci
 def test_files_of_many_parts_and_times_are_a_group_for_each_part(tmp_path, repo_path):
     """More parts than files may have other grids without being taken for swaths."""
     files = [

@@ -1,4 +1,4 @@
-"""Other readers see what h5py sees in the file of a build, or docs/readers.md says why not.
+"""Other readers see what h5py sees in the file of a build, or docs/reading.md says why not.
 
 A build references the file over HTTP, and each reader opens its repository. The official client is
 in every environment. JavaScript runs where `just readers` has installed its packages; GDAL where
@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Dataset has no geotransform"),
 ]
 
-PAGE = Path(__file__).parents[2] / "docs" / "readers.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reading.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
 EQUAL = "equal"
 
@@ -190,8 +190,9 @@ def test_the_official_client_reads_no_reference_with_an_etag_over_http(built, tm
 
 
 def blocks(language):
-    """Return the code of a language on the page."""
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    """Return the code of a language below the table of the page."""
+    below = PAGE.read_text().partition(END)[2]
+    return re.findall(rf"^```{language}\n(.*?)^```", below, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.skipif(not javascript.installed(), reason="just readers")

@@ -139,7 +139,7 @@ def test_executors_with_another_icevirt_read_no_partition(spark, archive, monkey
 
 def test_an_older_spark_is_reported_what_to_use_instead():
     class Session:
-        version = "3.5.9"
+        version, createDataFrame = "3.5.9", None
 
     with pytest.raises(UnsupportedError, match=r"icevirt\.spark\.table"):
         icevirt.spark.register(Session())

@@ -54,7 +54,7 @@ def withdraw(
     Each dataset that holds one is built without it, in one commit, from the scans of the others.
     Versions that hold references to it or copies of its values leave the history, with the tags
     that name them; their objects are deleted at once, and so are the scans and lists that name the
-    file, also those of files that updates hold back. Later appends pass it over. Let no build run
+    file, also lists of files that updates hold back. Later appends pass it over. Let no build run
     meanwhile. If the call is interrupted, call it again.
 
     Args:

@@ -178,8 +178,8 @@ class BuildReport:
         tree.
 
         Only url prefixes of files that the call named, or an earlier one of this user, are
-        authorized: those of `containers` that lie there. They are read with the credentials that
-        the call was given; where the report was pickled, with those of the environment.
+        authorized, as far as they are in `containers`. They are read with the credentials that
+        the call was given; where the report was pickled, with what the environment has.
 
         Args:
             options: Arguments of ``xarray.open_dataset`` with ``engine="icevirt"`` in place of

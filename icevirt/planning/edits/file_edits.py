@@ -16,7 +16,8 @@ from icevirt.archive.edits import FileChanges, FileFacts, VariableFacts
 from icevirt.archive.facts import CatalogFacts
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
-from icevirt.model.attributes import Attributes
+from icevirt.model.attributes import FILL, Attributes
+from icevirt.model.missing_values import MISSING
 from icevirt.model.paths import problem
 
 
@@ -103,9 +104,13 @@ def _check_names(rename: Mapping[str, str]) -> None:
 
 
 def _json(variable: str, name: str, value: Any) -> str:
-    plain = Attributes.of({name: value})
+    # what means "missing" gets the type of its variable, unless numpy gave it one
+    is_plain = name in (FILL, MISSING) and not isinstance(value, np.generic | np.ndarray)
+    key = "" if is_plain else name
+    plain = Attributes.of({key: value})
+    dtype = None if is_plain else plain.dtypes.get(key)
     try:
-        return json.dumps([plain.values[name], plain.dtypes.get(name)], allow_nan=False)
+        return json.dumps([plain.values[key], dtype], allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
             "not a valid value for an attribute",

@@ -381,7 +381,7 @@ def test_nothing_is_lost_of_v1_writers_that_race_with_an_upgrade(both, s3):
 
 
 def test_the_example_of_the_page_runs(tmp_path, monkeypatch, capsys):
-    page = (Path(__file__).parents[3] / "docs" / "v1.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "formats.md").read_text()
     code = page.partition("```python\n")[2].partition("```")[0]
     written(tmp_path / "repo")
     monkeypatch.chdir(tmp_path)

@@ -62,7 +62,7 @@ lowest:
 
 # Attack all readers with damaged files, zarr.json, config.yaml and containers, for an hour each
 fuzz seconds="3600":
-    ICEVIRT_FUZZ_SECONDS={{seconds}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/unit/wire/test_hostile.py tests/unit/wire/test_hostile_legacy.py tests/unit/wire/test_hostile_config.py tests/access/hostile/test_hostile_documents.py tests/access/hostile/test_credentials.py
+    ICEVIRT_FUZZ_SECONDS={{seconds}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/unit/wire/test_hostile.py tests/legacy/test_hostile_legacy.py tests/unit/wire/test_hostile_config.py tests/access/hostile/test_hostile_documents.py tests/access/hostile/test_credentials.py
 
 # Let 8 writers race with 100 commits each on every storage (the tests have 4)
 races commits="100":

@@ -24,7 +24,7 @@ LAYERS = (
     ("planning",),
     ("wire", "storage", "objects"),
     ("repo", "catalog"),
-    ("access", "scan"),
+    ("access", "scan", "legacy"),
     ("tasks",),
     ("execution", "display", "testing"),
     ("api", "dask", "xarray"),
@@ -165,6 +165,39 @@ def test_the_rule_passes_on_imports_from_above(tmp_path):
         "import numpy\nfrom icevirt.errors import A\nimport icevirt.wire.b\nfrom icevirt.repo import c"
     )
     assert complaints(tmp_path) == []
+
+
+def of_a_room(root: Path, room: str) -> list[str]:
+    """Return the modules outside of a room of icevirt that import it, or name it in a text."""
+    name = f"icevirt.{room}"
+    return [
+        str(path.relative_to(root))
+        for top in ("icevirt", "scanners")
+        for path in sorted((root / top).rglob("*.py"))
+        if not path.is_relative_to(root / "icevirt" / room)
+        and (name in path.read_text() or any(each == name for _, each in imports(path)))
+    ]
+
+
+def test_nothing_imports_the_formats_before_v1():
+    """An entry point names them: the core is read, tested and changed without them."""
+    assert of_a_room(ROOT, "legacy") == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from icevirt.legacy.refs import RefPaths",
+        "def f():\n    import icevirt.legacy.refs",
+        "from icevirt import legacy",
+        "from importlib import import_module\nimport_module('icevirt.legacy.refs')",
+    ],
+)
+def test_the_rule_of_rooms_fails_on(source, tmp_path):
+    (tmp_path / "icevirt/legacy").mkdir(parents=True)
+    (tmp_path / "icevirt/legacy/inside.py").write_text("from icevirt.legacy import refs")
+    (tmp_path / "icevirt/api.py").write_text(source)
+    assert of_a_room(tmp_path, "legacy") == ["icevirt/api.py"]
 
 
 def module_graph() -> dict[str, set[str]]:

@@ -13,8 +13,7 @@ from icevirt.repo.summary import summary
 from icevirt.storage.constructors import StorageLike, storage_of
 
 if TYPE_CHECKING:
-    from icevirt.archive.reports.upgrade import UpgradeCopyReport
-    from icevirt.repo.legacy.copying import Chunks
+    from icevirt.archive.reports.upgrade import Chunks, UpgradeCopyReport
 
 
 def info(
@@ -81,11 +80,10 @@ def upgrade(
             do='Pass chunks="copy" or chunks="reference".',
             chunks=chunks,
         )
-    from icevirt.repo.legacy import upgrade as copying_upgrade
+    from icevirt.repo.formats import before_v1
 
-    return copying_upgrade.upgrade(
-        storage_of(source), storage_of(target), chunks=chunks, dry_run=dry_run, progress=progress
-    )
+    old, new = storage_of(source), storage_of(target)
+    return before_v1()(old).upgrade(new, chunks=chunks, dry_run=dry_run, progress=progress)
 
 
 def upgrade_icechunk_repository(

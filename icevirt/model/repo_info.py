@@ -240,6 +240,11 @@ class RepoInfo:
     newer_tables: tuple[str, ...] = ()  # tables with fields that this icevirt cannot write again
     old: OldFormat | None = None  # of a repository from before V1: its spec version is 0
 
+    @property
+    def generation(self) -> str:
+        """What a repository from before V1 is, and what to do; "" for others."""
+        return "" if self.old is None else self.old.description
+
 
 IDS = ("previous_snap_id", "new_snap_id")
 NO_ID = ObjectId12(bytes(ObjectId12.SIZE))

@@ -27,7 +27,7 @@ from icevirt.wire.repo_info import file
 
 if TYPE_CHECKING:  # what reads other formats is imported where there is no `repo`
     from icevirt.repo.assets import HeldObjects
-    from icevirt.repo.legacy.as_v2 import Finder, OldRepoState
+    from icevirt.repo.formats import OldFormats, OldRepository
     from icevirt.repo.v1.as_v2 import V1RepoState
     from icevirt.versioning.repo_updates import Edit
 
@@ -47,7 +47,17 @@ class RepoObject:
     version: Version
 
 
-type RepoState = RepoObject | V1RepoState | OldRepoState
+type RepoState = RepoObject | V1RepoState | OldRepository
+
+
+def old_of(current: RepoState) -> OldRepository | None:
+    """Return a repository of a format before V1 as such; None for others."""
+    if current.info.old is None:
+        return None
+    from icevirt.repo.formats import OldRepository
+
+    assert isinstance(current, OldRepository)
+    return current
 
 
 class RepoInfoFile:
@@ -62,10 +72,10 @@ class RepoInfoFile:
         self.watch = ClockCheck()
         self._last: RepoObject | None = None
         self._snapshots: dict[ObjectId12, SnapshotSummary] = {}  # of a V1 repository
-        self._finder: Finder | None = None
+        self._before_v1: OldFormats | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RepoInfoFile, (self.storage, self.now), {"_finder": self._finder}
+        return RepoInfoFile, (self.storage, self.now), {"_before_v1": self._before_v1}
 
     def find(self) -> RepoState | None:
         """Read it; None where there is no repository.
@@ -76,9 +86,8 @@ class RepoInfoFile:
         # an upgrade may end between the first and the second look
         return self._repo_object() or self._older() or self._repo_object()
 
-    def _older(self) -> V1RepoState | OldRepoState | None:
+    def _older(self) -> V1RepoState | OldRepository | None:
         """Read a repository that has references in place of `repo`."""
-        from icevirt.repo.legacy.as_v2 import Finder
         from icevirt.repo.v1 import as_v2
         from icevirt.repo.v1.files import V1Files
 
@@ -86,8 +95,15 @@ class RepoInfoFile:
             files = V1Files(self.storage, self._snapshots)
         except NotListableError:  # on a web server; references are found by listing them
             return None
-        self._finder = self._finder or Finder(self.storage)
-        return as_v2.state_of(files, self.storage) or self._finder.find(files.paths)
+        return as_v2.state_of(files, self.storage) or self._oldest(files.paths)
+
+    def _oldest(self, listed: Collection[str]) -> OldRepository | None:
+        """Read a repository of a format before V1; what is known of it is kept."""
+        if self._before_v1 is None:
+            from icevirt.repo.formats import before_v1
+
+            self._before_v1 = before_v1()(self.storage)
+        return self._before_v1.find(listed)
 
     def read(self) -> RepoState:
         """Read it.

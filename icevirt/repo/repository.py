@@ -16,7 +16,7 @@ from icevirt.objects.staleness import OnStale
 from icevirt.repo.assets import Assets
 from icevirt.repo.history.api import RepositoryHistory
 from icevirt.repo.maintenance.api import Maintenance
-from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
+from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, old_of
 from icevirt.repo.session import Sessions
 from icevirt.repo.settings import Settings
 from icevirt.repo.view import DEFAULT, RepositoryOptions
@@ -165,15 +165,14 @@ class Repository(Sessions, RepositoryHistory, Settings, Maintenance):
         info = current.info
         persisted = dict(info.config or {})
         document = copy.deepcopy(merged(persisted, given))
-        if info.old is not None and credentials:  # its own ones cover whole schemes
-            from icevirt.repo.legacy.containers import authorized_containers
-
-            document["virtual_chunk_containers"] = authorized_containers(document, credentials)
+        if (old := old_of(current)) and credentials:  # its own ones cover whole schemes
+            containers = old.authorized_containers(document, credentials)
+            document["virtual_chunk_containers"] = containers
         options = RepositoryOptions(
             on_stale=on_stale, content_addressed_chunks=content_addressed_chunks
         )
         effective = RepositoryConfig.from_document(document)
-        if credentials and info.old is None:
+        if credentials and old is None:
             from icevirt.repo.authorization import refuse_unmatched
 
             refuse_unmatched(credentials, effective.virtual_chunk_containers)
@@ -290,11 +289,8 @@ def _assets(
     current: RepoState, root: Storage, config: RepositoryConfig, options: RepositoryOptions
 ) -> Assets:
     """Return what reads the files, which is the one thing that depends on their format."""
-    if current.info.old is not None:
-        from icevirt.repo.legacy.as_v2 import OldRepoState
-
-        assert isinstance(current, OldRepoState)
-        return current.assets
+    if (old := old_of(current)) is not None:
+        return old.assets
     return Assets(
         root,
         level=config.compression_level,

@@ -18,6 +18,7 @@ from icevirt.model.snapshot import ArrayNode, GroupNode
 from icevirt.planning.reader_support import readers_of_document
 from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks
+from icevirt.repo.repo_info_file import old_of
 from icevirt.repo.repository import Repository
 from icevirt.versioning import lookup
 from icevirt.versioning.history.timestamps import shown
@@ -41,16 +42,15 @@ def summary(
     """
     if branch is None and tag is None and snapshot_id is None:
         branch = "main"
-    info = repo.head.read().info
+    current = repo.head.read()
+    info = current.info
     key = walks.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
     snapshot = repo.assets.snapshot(key)
     config = RepositoryConfig.from_document(info.config)
     containers = list(config.virtual_chunk_containers.values())
-    if info.old is not None:  # its configuration covers whole schemes
-        from icevirt.repo.legacy.containers import containers_in_use
-
+    if (old := old_of(current)) is not None:  # its configuration covers whole schemes
         urls = repo.readonly_session(snapshot_id=str(key)).all_virtual_chunk_locations()
-        containers, _ = containers_in_use(info.config or {}, urls)
+        containers = old.containers_in_use(urls)
     used: set[str] = set()
 
     def look(places: Strings) -> None:
@@ -77,7 +77,7 @@ def summary(
             if isinstance(node, GroupNode)
         ),
         arrays=arrays,
-        generation="" if info.old is None else info.old.description,
+        generation=info.generation,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from icevirt.errors import FormatError, RefNotFoundError, SnapshotNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
@@ -81,6 +81,21 @@ def ancestry(info: RepoInfo, tip: ObjectId12) -> Iterator[SnapshotSummary]:
         found = known(info, at)
         yield found
         at = found.parent_id
+
+
+def reachable(
+    tips: Iterable[ObjectId12 | None], fetch: Callable[[ObjectId12], SnapshotSummary | None]
+) -> Iterator[SnapshotSummary]:
+    """Yield every snapshot that is there and that tips lead to, each once; cycles end."""
+    seen: set[ObjectId12] = set()
+    for tip in tips:
+        at = tip
+        while at is not None and at not in seen:
+            seen.add(at)
+            if (found := fetch(at)) is None:
+                break
+            yield found
+            at = found.parent_id
 
 
 def _ref(refs: Mapping[str, ObjectId12], name: str, kind: str) -> ObjectId12:

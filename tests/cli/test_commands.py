@@ -15,7 +15,7 @@ import pytest
 import zarr
 
 import icevirt
-from repo.legacy.old_repositories import files, on_disk
+from legacy.old_repositories import files, on_disk
 
 ICEVIRT = Path(sys.executable).parent / "icevirt"
 

@@ -16,7 +16,7 @@ import icevirt
 from builds.support import write_days
 from docs import shell
 from icevirt.display.explanations import explanations
-from repo.legacy import old_repositories
+from legacy import old_repositories
 
 HERE = {"README.md", "combining.md", "errors.md", "steps.md", "explanations.md"}
 """Pages whose blocks of ``bash`` run in this module."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from icevirt.archive.reports.card import plural
 from icevirt.deferred_dataclass import dataclass
 from icevirt.escaping import escape_line
+
+type Chunks = Literal["copy", "reference"]
+"""What becomes of the chunks that the old repository stores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,11 +20,9 @@ from icevirt.model.snapshot import ArrayNode, ManifestRef, Snapshot
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks
-from icevirt.repo.legacy.as_v2 import OldRepoState
-from icevirt.repo.legacy.check import OldCheck
 from icevirt.repo.maintenance.chunk_bytes import ChunkBytes, ChunksReport
 from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
-from icevirt.repo.repo_info_file import RepoInfoFile
+from icevirt.repo.repo_info_file import RepoInfoFile, old_of, refuse_read_only
 from icevirt.repo.v1 import files
 from icevirt.repo.v1.upgrade import left_behind
 from icevirt.storage.constructors import StorageLike, storage_of
@@ -96,9 +94,12 @@ class _Check:
         head = RepoInfoFile(self._storage)
         with without_old_format_warning():
             current = head.read()
-        if isinstance(current, OldRepoState):
-            return self._old(current)
         read = current.info
+        if (old := old_of(current)) is not None:  # names of its chunks say nothing of their bytes
+            if self._record:
+                refuse_read_only(read)
+            counted, self._references, self._problems = old.check(time.time_ns() // 1000)
+            return replace(self._report(counted), generation=read.generation)
         info = self._try("snapshots", lambda: _whole(read))
         if info is None:
             return self._report(0)
@@ -123,15 +124,6 @@ class _Check:
                 listed.parent_id, snapshot, exact=exact and not self._is_expired_v1(info, listed)
             )
         return self._report(len(info.snapshots), self._compared())
-
-    def _old(self, current: OldRepoState) -> CheckReport:
-        """Check a repository from before V1; names of its chunks say nothing of their bytes."""
-        if self._record:
-            current.assets.old.refuse()
-        walk = OldCheck(current.assets)
-        walk.run(current, time.time_ns() // 1000)
-        self._problems, self._references = walk.problems, walk.references
-        return replace(self._report(walk.snapshots), generation=current.assets.old.description)
 
     def _listed_chunks(self) -> Iterator[ObjectInfo]:
         """List the root: yield the chunks, which may be millions, and keep sizes of other files."""

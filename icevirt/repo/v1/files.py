@@ -16,6 +16,7 @@ from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.repo.assets import Assets
 from icevirt.storage.protocol import LostRace, Storage, Version, Written
+from icevirt.versioning import lookup
 from icevirt.versioning.repo_updates import MAIN
 from icevirt.wire.documents import config_yaml, ref
 from icevirt.wire.documents.ref import Ref
@@ -99,16 +100,9 @@ class V1Files:
 
     def reachable(self) -> Iterator[ObjectId12]:
         """Yield every snapshot that branches and tags lead to, each once."""
-        seen: set[ObjectId12] = set()
         tips = [self.branch(name) for name in self.branches]
-        for tip in (*tips, *(self.tag(name) for name in self.tags)):
-            at = tip
-            while at is not None and at not in seen:
-                seen.add(at)
-                found = self.snapshot(at)
-                if found is not None:
-                    yield at
-                at = None if found is None else found.parent_id
+        tips += [self.tag(name) for name in self.tags]
+        return (found.id for found in lookup.reachable(tips, self.snapshot))
 
     def config(self) -> dict[str, Any]:
         """Return the persisted configuration."""

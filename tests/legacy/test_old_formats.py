@@ -15,6 +15,7 @@ import zarr
 
 import icevirt
 from icevirt.errors import (
+    FormatError,
     InvalidInputError,
     NotFoundError,
     ReadOnlyError,
@@ -22,10 +23,11 @@ from icevirt.errors import (
 )
 from icevirt.ids import ObjectId12
 from icevirt.model.generation import OldFormatWarning, without_old_format_warning
+from icevirt.repo import formats
 from icevirt.tasks.tables.query import TableQuery
 from icevirt.tasks.tables.rows import rows_of
 from icevirt.tasks.tables.shares import planned
-from repo.legacy.old_repositories import (
+from legacy.old_repositories import (
     MAIN,
     MINE,
     REAL,
@@ -147,6 +149,27 @@ def test_a_repository_reads_as_it_was_written_and_so_does_its_upgrade(name, targ
 
 def _id(seen, message):
     return next(key for key, found in seen.items() if found == message)
+
+
+def test_without_its_entry_points_icevirt_reads_the_formats_of_today(tmp_path, monkeypatch):
+    """As in a bundle without metadata; a repository from before V1 is not called missing."""
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    monkeypatch.setattr(formats, "before_v1", formats.before_v1.__wrapped__)
+    for version in (1, 2):
+        place = str(tmp_path / str(version))
+        assert not icevirt.Repository.exists(place)
+        icevirt.Repository.create(place, spec_version=version)
+        assert icevirt.Repository.open(place).spec_version == version
+    old = in_memory(files("E6"))
+    for use in (
+        lambda: icevirt.Repository.open(old),
+        lambda: icevirt.check(old),
+        lambda: icevirt.Repository.create(old),
+        lambda: icevirt.upgrade(old, str(tmp_path / "new")),
+    ):
+        with pytest.raises(FormatError, match="the formats before V1 is not installed") as raised:
+            use()
+        assert raised.value.facts["repo"] == old.url
 
 
 @pytest.mark.parametrize("name", ["E1", "E6"])

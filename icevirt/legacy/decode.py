@@ -18,17 +18,8 @@ from numpy.typing import NDArray
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model import paths
-from icevirt.model.chunks import ChunkTable
-from icevirt.model.json import JSON, loads
-from icevirt.model.metadata import node_of
-from icevirt.model.snapshot import ArrayNode, Extents, ManifestFile, ManifestRef, Node, Snapshot
-from icevirt.wire import header
-from icevirt.wire.documents.metadata import as_json, unique_keys
-from icevirt.wire.flatbuffer.reader import Damage, reading
-from icevirt.wire.header import FileKind
-from icevirt.wire.legacy import zarr_metadata
-from icevirt.wire.legacy.encoding import (
+from icevirt.legacy import zarr_metadata
+from icevirt.legacy.encoding import (
     META,
     NODE,
     NODE_SETS,
@@ -42,8 +33,17 @@ from icevirt.wire.legacy.encoding import (
     sequence,
     text,
 )
-from icevirt.wire.legacy.message_pack import MessagePackFile
-from icevirt.wire.legacy.references import MOST_DIMENSIONS, OldReferences
+from icevirt.legacy.message_pack import MessagePackFile
+from icevirt.legacy.references import MOST_DIMENSIONS, OldReferences
+from icevirt.model import paths
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.json import JSON, loads
+from icevirt.model.metadata import node_of
+from icevirt.model.snapshot import ArrayNode, Extents, ManifestFile, ManifestRef, Node, Snapshot
+from icevirt.wire import header
+from icevirt.wire.documents.metadata import as_json, unique_keys
+from icevirt.wire.flatbuffer.reader import Damage, reading
+from icevirt.wire.header import FileKind
 
 _ZSTD = bytes.fromhex("28b52ffd")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -16,7 +16,7 @@ import zstandard
 from icevirt.ids import base32, unbase32
 from icevirt.storage.memory import MemoryStorage
 
-FIXTURES = Path(__file__).parents[3] / "fixtures" / "legacy"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "legacy"
 REAL = {"E1": "E1", "E3": "E3", "E4": "E4", "E5": "E5", "E5b": "E5", "E6": "E6"}
 """Generations of real repositories, by the name of the file."""
 

@@ -18,13 +18,13 @@ from icevirt.errors import (
     SnapshotNotFoundError,
 )
 from icevirt.ids import ObjectId12
-from icevirt.repo.legacy.upgrade import upgrade
+from icevirt.legacy.encoding import FIELDS
+from icevirt.legacy.generations import ENCODINGS
+from icevirt.legacy.upgrade import upgrade
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.storage.memory import MemoryStorage
-from icevirt.wire.legacy.encoding import FIELDS
-from icevirt.wire.legacy.recognition import ENCODINGS
+from legacy.old_repositories import MINE, as_e0, files, in_memory, on_disk, unpacked
 from repo.faults.faulty import VERBS, Faulty, deaths
-from repo.legacy.old_repositories import MINE, as_e0, files, in_memory, on_disk, unpacked
 from repo.v1.clients import FIXTURES as OTHERS
 
 

@@ -7,8 +7,8 @@ import pytest
 
 import icevirt
 from icevirt.errors import StorageError
-from repo.legacy.old_repositories import files
-from repo.legacy.test_old_formats import everything, opened
+from legacy.old_repositories import files
+from legacy.test_old_formats import everything, opened
 from servers import azurite
 from servers.faults import Rules, refused
 from servers.proxy import passing_on

@@ -12,9 +12,9 @@ from urllib.parse import unquote
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
+from icevirt.legacy.encoding import Encoding
 from icevirt.model.json import loads
 from icevirt.wire.flatbuffer.reader import Damage
-from icevirt.wire.legacy.encoding import Encoding
 
 FOLDER, SHORT_FOLDER = "refs", "r"
 

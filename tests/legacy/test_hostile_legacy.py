@@ -15,11 +15,11 @@ import zstandard
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
+from icevirt.legacy import decode, refs
+from icevirt.legacy.generations import ENCODINGS, recognized
 from icevirt.wire import header
 from icevirt.wire.header import FileKind
-from icevirt.wire.legacy import decode, refs
-from icevirt.wire.legacy.recognition import ENCODINGS, recognized
-from repo.legacy.old_repositories import REAL, files, synthetic, unpacked
+from legacy.old_repositories import REAL, files, synthetic, unpacked
 from unit.wire.test_hostile import changed
 
 SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "4"))

@@ -14,20 +14,20 @@ from shlex import quote
 from typing import Any
 
 from icevirt.archive.reports.build import Progress
-from icevirt.archive.reports.upgrade import UpgradeCopyReport
+from icevirt.archive.reports.upgrade import Chunks, UpgradeCopyReport
 from icevirt.connect.urls import local_path
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import ObjectId12
+from icevirt.legacy.containers import containers_in_use
+from icevirt.legacy.copying import MOST_LINES, Findings, SnapshotCopier
+from icevirt.legacy.repository import OldRepoState
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.generation import without_old_format_warning
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.objects.authorize import entry_of
 from icevirt.repo import creation
 from icevirt.repo.assets import Assets
-from icevirt.repo.legacy.as_v2 import OldRepoState
-from icevirt.repo.legacy.containers import containers_in_use
-from icevirt.repo.legacy.copying import MOST_LINES, Chunks, Findings, SnapshotCopier
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.repo.v1.as_v2 import V1RepoState
 from icevirt.storage.object_store import ObjectReading

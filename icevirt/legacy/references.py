@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 
 from icevirt.ids import ObjectId12
-from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.model.strings import Strings
-from icevirt.wire.flatbuffer.reader import Damage
-from icevirt.wire.legacy.encoding import (
+from icevirt.legacy.encoding import (
     CHUNK,
     VIRTUAL,
     ReadId,
@@ -21,6 +18,9 @@ from icevirt.wire.legacy.encoding import (
     sequence,
     text,
 )
+from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.strings import Strings
+from icevirt.wire.flatbuffer.reader import Damage
 
 _MOST = (1 << 32) - 1
 MOST_DIMENSIONS = 64

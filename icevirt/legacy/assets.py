@@ -17,6 +17,10 @@ from numpy.typing import NDArray
 
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.legacy import decode
+from icevirt.legacy.decode import OldLog, OldSnapshot
+from icevirt.legacy.encoding import Encoding
+from icevirt.legacy.generations import ENCODINGS, renamed_id
 from icevirt.model.chunks import ChunkTable, Manifest
 from icevirt.model.generation import OldFormat
 from icevirt.model.snapshot import ArrayNode, Snapshot
@@ -27,11 +31,6 @@ from icevirt.repo.assets import CACHE_BYTES, Assets
 from icevirt.storage.protocol import ObjectInfo, Storage
 from icevirt.versioning.chunk_tables import changed
 from icevirt.versioning.diff import log_of
-from icevirt.wire.legacy import decode
-from icevirt.wire.legacy.decode import OldLog, OldSnapshot
-from icevirt.wire.legacy.e0 import renamed_id
-from icevirt.wire.legacy.encoding import Encoding
-from icevirt.wire.legacy.recognition import ENCODINGS
 
 _SHORT = {layout.SNAPSHOTS: "s", layout.MANIFESTS: "m", layout.CHUNKS: "c"}
 _SUFFIXES = (".msgpack", ".json")

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, fields, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from icevirt.archive.reports.upgrade import Chunks
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.legacy.assets import OldAssets
+from icevirt.legacy.check import mixed_arrays
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Node, Snapshot
@@ -19,14 +22,10 @@ from icevirt.model.strings import Strings
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.legacy.assets import OldAssets
-from icevirt.repo.legacy.mixed import mixed_arrays
 from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
 from icevirt.versioning import invariants
 from icevirt.versioning.chunk_tables import compact
 from icevirt.versioning.id_columns import id_at, of_rows
-
-type Chunks = Literal["copy", "reference"]
 
 MOST_LINES = 1000  # of a report
 _AT_ONCE = 16  # chunks that are copied side by side

@@ -8,7 +8,20 @@ would run tags. Whatever is shown goes through here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
+
+
+class Pictured:
+    """A value that notebooks show as HTML: as `icevirt.display` draws it, which is above all these.
+
+    Like `View.store`, this reference points up, and is resolved by name on first use.
+    """
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return str(import_module("icevirt.display.picture").picture(self))
 
 
 def escape_line(value: object) -> str:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import Fix, IcevirtError
-from icevirt.escaping import escape_line
+from icevirt.escaping import Pictured, escape_line
 
 type EraRule = Literal["refuse", "group"]
 """How to build an archive with several eras: refuse it, or make a group for each."""
@@ -101,7 +101,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Eras:
+class Eras(Pictured):
     """All eras of an archive, the first ones in full."""
 
     dimension: str

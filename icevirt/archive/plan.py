@@ -20,20 +20,19 @@ from icevirt.archive.facts import Coded, FileColumns
 from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.joining import Form
 from icevirt.archive.reports.build import BadFile, ReferenceCounts
-from icevirt.archive.reports.card import card, listing, plural, volume
+from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.plan import AxisSummary, PlanCost, PlanDifference
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError
-from icevirt.escaping import escape_line
+from icevirt.escaping import Pictured, escape_line
 from icevirt.ids import ObjectId8
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig, SplitRule
 from icevirt.model.metadata import Extent
 from icevirt.model.snapshot import Extents
 
-_SHOWN = 20  # arrays and notes in a picture
 _INLINE = RepositoryConfig().inline_threshold  # bytes of a chunk that lies in a manifest
 
 
@@ -164,7 +163,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class BuildPlan:
+class BuildPlan(Pictured):
     """Everything a build will do, with files in the order of the dataset.
 
     Files that hold different arrays of the same box are adjacent.
@@ -199,22 +198,6 @@ class BuildPlan:
             f"<BuildPlan {plural(len(self.files), 'file')}{along}{bad}"
             f"  {plural(len(self.arrays), 'array')}"
             f"  {plural(sum(array.expected for array in self.arrays), 'reference')}{notes}>"
-        )
-
-    def _repr_html_(self) -> str:
-        counts = sum((array.written for array in self.arrays), ReferenceCounts())
-        return card(
-            repr(self),
-            {
-                "group": self.group,
-                **{f"along {each.dimension}": str(each) for each in self.dimensions},
-                "arrays": listing([array.path for array in self.arrays], _SHOWN),
-                "stays in the files": volume(counts.bytes_referenced),
-                "to be stored": volume(counts.bytes_stored),
-                "eras": None if self.eras is None else self.eras.count,
-            },
-            lines=self.notes[:_SHOWN],
-            step=["report = plan.write(repo)", "plan.changes(repo)", "print(plan)"],
         )
 
 

@@ -13,17 +13,15 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from icevirt.archive.reports.card import card, plural, table, volume
+from icevirt.archive.reports.card import plural
 from icevirt.archive.shares import Share
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import IcevirtError
-from icevirt.escaping import escape_line
+from icevirt.escaping import Pictured, escape_line
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import JSON
-
-_SHOWN = 20  # arrays and findings in a picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +174,7 @@ class NodeWriter(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScannedFile:
+class ScannedFile(Pictured):
     """Everything a scanner found in one file. Groups and arrays are in the order of the file."""
 
     source: SourceFile
@@ -194,29 +192,6 @@ class ScannedFile:
         references = sum(len(array.references) for array in self.arrays)
         counted = f"{plural(len(self.arrays), 'array')}, {plural(references, 'reference')}"
         return f"<icevirt.ScannedFile {escape_line(self.source.url)} {counted}>"
-
-    def _repr_html_(self) -> str:
-        rows = (
-            (
-                array.path,
-                json.dumps(array.data_type).strip('"'),
-                " × ".join(map(str, array.shape)),
-                " × ".join(map(str, array.chunk_shape)),
-                f"{len(array.references):,}",
-            )
-            for array in self.arrays[:_SHOWN]
-        )
-        shown = card(
-            repr(self),
-            {
-                "size": volume(self.source.size),
-                "read by": f"{self.scanner} {self.scanner_version}",
-            },
-            lines=(f"{found.path}: {found.message}" for found in self.findings[:_SHOWN]),
-            step=[f"scanned.array({self.arrays[0].path!r})"] if self.arrays else [],
-        )
-        names = ("array", "type", "shape", "chunks of", "references")
-        return shown.replace("<pre>", table(names, rows) + "<pre>", 1)
 
     def array(self, path: str) -> ScannedArray:
         """Return the array at ``path``. Raises ``KeyError``."""

@@ -18,13 +18,13 @@ class Facts:
     """A line for each fact: what it is, in grey, and its value; long values keep their column."""
 
     def __init__(self, rows: Mapping[str, str | Text]) -> None:
-        self._rows = rows
+        self.rows = rows
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines."""
-        wide = max(map(len, self._rows), default=0)
+        wide = max(map(len, self.rows), default=0)
         room = max(options.max_width - wide - 4, 20)
-        for name, value in self._rows.items():
+        for name, value in self.rows.items():
             text = words(value) if isinstance(value, str) else value
             head = f"  {name:<{wide}}  "
             for line in text.wrap(console, room) or [Text()]:
@@ -33,17 +33,30 @@ class Facts:
                 head = " " * len(head)
 
 
-class _Item:
-    """A line of a list, indented; where it is too long, all of it is."""
+class Listed:
+    """A title and lines below it, indented; where one is too long, all of it is."""
 
-    def __init__(self, line: str) -> None:
-        self._line = words(line)
+    def __init__(self, title: str, lines: Sequence[str], style: str) -> None:
+        self.title, self.lines, self.style = title, lines, style
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines."""
-        for line in self._line.wrap(console, max(options.max_width - 2, 20)):
-            line.rstrip()
-            yield Text.assemble("  ", line)
+        yield words(self.title, self.style)
+        for each in self.lines:
+            for line in words(each).wrap(console, max(options.max_width - 2, 20)):
+                line.rstrip()
+                yield Text.assemble("  ", line)
+
+
+class Pasted:
+    """Lines that people copy: a terminal may wrap them, and no line break is put in."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.lines = lines
+
+    def __rich_console__(self, _console: Console, _options: ConsoleOptions) -> RenderResult:
+        """Yield the lines."""
+        yield from map(pasted_line, self.lines)
 
 
 class TableOrCards(Table):
@@ -79,14 +92,14 @@ def _packed(parts: Sequence[str], width: int) -> Iterator[str]:
     yield line
 
 
-def facts(rows: Mapping[str, str]) -> Facts:
-    """Return a line for each row: what it is, in grey, and its value."""
-    return Facts(rows)
+def pasted_line(line: str) -> Text:
+    """Return a line as `Pasted` has it."""
+    return Text(escape_line(line), no_wrap=True, overflow="ignore")
 
 
-def pasted(lines: Iterable[str]) -> list[Text]:
-    """Return lines that people copy: a terminal may wrap them, and no line break is put in."""
-    return [Text(escape_line(line), no_wrap=True, overflow="ignore") for line in lines]
+def pasted(title: str, lines: str) -> list[RenderableType]:
+    """Return lines to copy under a title."""
+    return [Text(), Text(title, "bold"), Pasted(lines.split("\n"))]
 
 
 def table_of(headings: Sequence[str], *, right: Collection[str]) -> TableOrCards:
@@ -100,8 +113,8 @@ def table_of(headings: Sequence[str], *, right: Collection[str]) -> TableOrCards
 
 def listed(title: str, lines: Iterable[str], style: str = "bold") -> list[RenderableType]:
     """Return lines under a title, nothing if there are none."""
-    drawn = [_Item(line) for line in lines]
-    return [Text(), words(title, style), *drawn] if drawn else []
+    found = [*lines]
+    return [Text(), Listed(title, found, style)] if found else []
 
 
 def notes(lines: Iterable[str]) -> list[RenderableType]:

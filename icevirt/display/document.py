@@ -6,7 +6,7 @@ Field names are those of the Python values; derived numbers that the text shows 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -37,13 +37,22 @@ _COMPUTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 _NEVER = ("opening",)  # they may hold credentials
 
 
+def of_class[T](value: object, known: Mapping[str, T]) -> T | None:
+    """Return what is known of the class of a value, or of the nearest class above it, by name."""
+    return next((known[each.__name__] for each in _classes(value) if each.__name__ in known), None)
+
+
+def _classes(value: object) -> Iterator[type]:
+    """Yield the classes of this package that a value is of, the nearest first."""
+    return (each for each in type(value).__mro__ if each.__module__.startswith("icevirt."))
+
+
 def document(value: Any) -> JSON:
     """Return ``value`` as JSON: dataclasses by field, sequences as lists, the rest as it is."""
-    kinds = [each for each in type(value).__mro__ if each.__module__.startswith("icevirt.")]
-    if own := next((_OWN[each.__name__] for each in kinds if each.__name__ in _OWN), None):
+    if own := of_class(value, _OWN):
         return own(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        shown = next((each for each in kinds if each.__name__ in _COMPUTED), type(value))
+        shown = next((each for each in _classes(value) if each.__name__ in _COMPUTED), type(value))
         first, last = _COMPUTED.get(shown.__name__, ((), ()))
         fields = (field.name for field in dataclasses.fields(shown) if field.name not in _NEVER)
         return {name: document(getattr(value, name)) for name in (*first, *fields, *last)}

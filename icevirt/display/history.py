@@ -25,7 +25,7 @@ from icevirt.archive.reports.history import (
     when,
 )
 from icevirt.archive.reports.value_source import ChunkOrigin, ValueSource, WrittenBy
-from icevirt.display.blocks import facts, listed, notes, pasted, table_of
+from icevirt.display.blocks import Facts, listed, notes, pasted_line, table_of
 from icevirt.display.fixes import quoted
 from icevirt.display.text import count, shortened, words
 
@@ -58,7 +58,7 @@ def _command(text: str) -> Text:
 
 
 def _to_paste(what: str, command: str) -> Text:
-    return Text.assemble((what, "dim"), *pasted([command]), no_wrap=True, overflow="ignore")
+    return Text.assemble((what, "dim"), pasted_line(command), no_wrap=True, overflow="ignore")
 
 
 # -- differences -------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def _to_paste(what: str, command: str) -> Text:
 def version_diff(diff: VersionDiff) -> RenderableType:
     """Return what differs for a terminal."""
     parts: list[RenderableType] = [
-        facts(
+        Facts(
             {
                 "from": _one(diff.before),
                 "to": _one(diff.after),
@@ -162,7 +162,7 @@ def branch_move(move: BranchMove) -> RenderableType:
     stay = held or "stay readable by id until garbage is collected"
     return Group(
         Text.assemble((verbs[move.action], "bold green"), " ", words(move.branch, "bold")),
-        facts(rows),
+        Facts(rows),
         *listed(f"No longer in its history ({stay})" if lines else "", lines),
         Text(),
         _to_paste("back: ", back),
@@ -206,10 +206,10 @@ def value_source(source: ValueSource) -> RenderableType:
     index = ", ".join(f"{name}={at}" for name, at in source.index.items())
     parts: list[RenderableType] = [
         words(source.variable, "bold"),
-        facts({"at": labels or "everywhere", **({"index": index} if index else {})}),
+        Facts({"at": labels or "everywhere", **({"index": index} if index else {})}),
     ]
     for each in source.chunks:
-        parts += [Text(), facts(_origin(each))]
+        parts += [Text(), Facts(_origin(each))]
     if not source.chunks:
         parts.append(words("  the array has no values"))
     return Group(*parts)

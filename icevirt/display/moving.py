@@ -7,7 +7,7 @@ from rich.text import Text
 
 from icevirt.archive.reports.copying import ExportReport, MaterializeReport
 from icevirt.archive.reports.relocation import MovedDataset, RelocateReport
-from icevirt.display.blocks import facts
+from icevirt.display.blocks import Facts
 from icevirt.display.text import box, count, durations, size, words
 
 
@@ -32,7 +32,7 @@ def relocate_report(report: RelocateReport) -> RenderableType:
         rows["executor"] = report.executor
     if took := durations(report.seconds):
         rows["took"] = took
-    return Group(words(report.repo, "bold"), facts(rows), _state(report))
+    return Group(words(report.repo, "bold"), Facts(rows), _state(report))
 
 
 def _dataset(moved: MovedDataset) -> str:
@@ -104,7 +104,7 @@ def materialize_report(report: MaterializeReport) -> RenderableType:
         state = "stored; every chunk was compared"
     else:
         state = "nothing to do: all of it is stored already"
-    return Group(words(report.repo, "bold"), facts(rows), words(f"  {state}", "bold green"))
+    return Group(words(report.repo, "bold"), Facts(rows), words(f"  {state}", "bold green"))
 
 
 def export_report(report: ExportReport) -> RenderableType:
@@ -119,4 +119,4 @@ def export_report(report: ExportReport) -> RenderableType:
         rows["embedded"] = (
             f"{count(report.chunks_embedded, 'chunk')}, {size(report.bytes_embedded)}"
         )
-    return Group(words(report.path, "bold"), facts(rows), Text("  checksums are not exported"))
+    return Group(words(report.path, "bold"), Facts(rows), Text("  checksums are not exported"))

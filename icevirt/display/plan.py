@@ -13,7 +13,7 @@ from icevirt.archive.eras import REFUSED, Choice, Era, Eras, Run
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ArraySummary
 from icevirt.archive.reports.plan import ArrayCost, PlanDifference, ReadCost
-from icevirt.display.blocks import facts, listed, table_of
+from icevirt.display.blocks import Facts, listed, table_of
 from icevirt.display.report import array_table, bad_file
 from icevirt.display.text import bytes_of, count, entry, size, some, words
 from icevirt.objects.authorize import entry_of
@@ -50,7 +50,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
     }
     return Group(
         words(f"Plan {plan.build_id}", "bold"),
-        facts(rows),
+        Facts(rows),
         Text(),
         array_table(map(array_of, plan.arrays)),
         *([] if plan.eras is None else [Text(), eras(plan.eras)]),

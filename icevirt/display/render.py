@@ -7,17 +7,19 @@ from io import StringIO
 from typing import cast
 
 from rich.console import Console, Group, RenderableType
-from rich.text import Text
 
 from icevirt.display.blocks import pasted
+from icevirt.display.document import of_class
 from icevirt.display.text import words
 
-_FORMATS = {  # by the name of the class: what formats one kind of value is imported for it
+FORMATS = {  # by the name of the class: what formats one kind of value is imported for it
     "BranchMove": "history:branch_move",
     "CommitLog": "history:commit_log",
     "NameChange": "history:name_change",
     "NamedVersions": "history:named_versions",
     "OperationLog": "history:operation_log",
+    "BadFiles": "report:bad_files",
+    "CatalogView": "scan:catalog_view",
     "ValueSource": "history:value_source",
     "VersionDiff": "history:version_diff",
     "ExportReport": "moving:export_report",
@@ -45,17 +47,16 @@ _FORMATS = {  # by the name of the class: what formats one kind of value is impo
 
 def render(value: object) -> RenderableType:
     """Return ``value`` for a terminal; values with ``__rich__`` draw themselves."""
-    for each in type(value).__mro__:
-        if each.__name__ in _FORMATS and each.__module__.startswith("icevirt."):
-            module, _, function = _FORMATS[each.__name__].partition(":")
-            found = importlib.import_module(f"icevirt.display.{module}")
-            return cast("RenderableType", getattr(found, function)(value))
-    return value if hasattr(value, "__rich__") else words(value)
+    if (form := of_class(value, FORMATS)) is None:
+        return value if hasattr(value, "__rich__") else words(value)
+    module, _, function = form.partition(":")
+    found = importlib.import_module(f"icevirt.display.{module}")
+    return cast("RenderableType", getattr(found, function)(value))
 
 
 def next_step(command: str) -> RenderableType:
     """Return a command to go on with, for a terminal."""
-    return Group(Text(), Text("Build it", "bold"), *pasted([command]))
+    return Group(*pasted("Build it", command))
 
 
 def as_text(value: object, *, width: int = 100) -> str:

@@ -11,11 +11,12 @@ from icevirt.archive.reports.build import (
     AppendReport,
     ArraySummary,
     BadFile,
+    BadFiles,
     BuildReport,
     RepositorySummary,
     reason_of,
 )
-from icevirt.display.blocks import TableOrCards, facts, listed, notes, pasted, table_of
+from icevirt.display.blocks import Facts, TableOrCards, listed, notes, pasted, table_of
 from icevirt.display.text import box, bytes_of, count, durations, place, references, size, words
 from icevirt.planning.reader_support import RECTILINEAR
 from icevirt.remedy_notation import shown
@@ -41,21 +42,19 @@ def append_report(report: AppendReport) -> RenderableType:
         return _drawn(report, "Appended to", {**counts, **_facts(report)})
     done = Text.assemble(("Nothing to append to", "bold green"), " ", words(report.repo, "bold"))
     snapshot = {"snapshot": f"{report.snapshot_id} on {report.branch}"}
-    rows = facts({**(snapshot if report.snapshot_id else {}), **counts})
+    rows = Facts({**(snapshot if report.snapshot_id else {}), **counts})
     return Group(done, rows, *notes(report.findings))
 
 
 def _drawn(report: BuildReport, verb: str, rows: dict[str, str]) -> RenderableType:
     parts: list[RenderableType] = [
         Text.assemble((verb, "bold green"), " ", words(report.repo, "bold")),
-        facts(rows),
+        Facts(rows),
         Text(),
         array_table(report.arrays),
         *notes(report.findings),
         *listed("Left out", map(bad_file, report.bad_files), "bold red"),
-        Text(),
-        Text("Open it", "bold"),
-        *pasted(opening(report).split("\n")),
+        *pasted("Open it", opening(report)),
     ]
     return Group(*parts)
 
@@ -134,6 +133,14 @@ def _facts(report: BuildReport) -> dict[str, str]:
 def bad_file(file: BadFile) -> str:
     """Return a bad file and what is wrong with it, on one line."""
     return f"{place(file.url)}: {shown(reason_of(file.error, file.url))} [{file.code}]"
+
+
+def bad_files(files: BadFiles) -> RenderableType:
+    """Return a row for each file, for a terminal."""
+    table = table_of(("url", "code", "error", "remedy"), right=())
+    for row in files.rows():
+        table.add_row(*map(shown, row))
+    return table
 
 
 def array_table(arrays: Iterable[ArraySummary]) -> TableOrCards:

@@ -13,7 +13,7 @@ from rich.tree import Tree
 from icevirt.archive.reports.build import ArraySummary, GroupSummary, RepositorySummary
 from icevirt.archive.reports.history import when
 from icevirt.archive.reports.verification import Checked, Difference, VerifyReport
-from icevirt.display.blocks import facts, pasted
+from icevirt.display.blocks import Facts, pasted
 from icevirt.display.report import opening_of
 from icevirt.display.text import (
     box,
@@ -40,14 +40,13 @@ def repository_summary(summary: RepositorySummary) -> RenderableType:
     """Return the summary for a terminal."""
     shown: list[RenderableType] = [
         words(summary.repo, "bold"),
-        facts(_facts(summary)),
+        Facts(_facts(summary)),
         Text(),
         _tree(summary),
     ]
     if not summary.arrays or not summary.spec_version:
         return Group(*shown)
-    snippet = pasted(opening_of(summary).split("\n"))
-    return Group(*shown, Text(), Text("Open it", "bold"), *snippet)
+    return Group(*shown, *pasted("Open it", opening_of(summary)))
 
 
 def _facts(summary: RepositorySummary) -> dict[str, str]:
@@ -203,7 +202,7 @@ def upgrade_copy_report(report: UpgradeCopyReport) -> RenderableType:
     end = f"{done}, without what is listed" if report.lost else done
     return Group(
         words(report.repo, "bold"),
-        facts({name: value for name, value in rows.items() if value}),
+        Facts({name: value for name, value in rows.items() if value}),
         *lines,
         words(f"  {end}", "bold red" if report.lost else "bold green"),
     )

@@ -12,9 +12,9 @@ from rich.text import Text
 from icevirt.archive.reports.build import ArraySummary
 from icevirt.archive.reports.scan import CatalogSummary, PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedArray, ScannedFile
-from icevirt.display.blocks import facts, listed, notes, table_of
+from icevirt.display.blocks import Facts, listed, notes, table_of
 from icevirt.display.report import array_table, bad_file
-from icevirt.display.text import bytes_of, durations, references, size, words
+from icevirt.display.text import bytes_of, durations, references, size, some, words
 from icevirt.planning.reader_support import named, readers_of
 from icevirt.remedy_notation import shown
 from icevirt.repo.summary import reference_counts
@@ -25,7 +25,7 @@ def scan_report(report: ScanReport) -> RenderableType:
     verb, style = ("Scanned", "bold green") if report.ok else ("Too many bad files", "bold red")
     return Group(
         Text.assemble((verb, style), " ", words(report.catalog, "bold")),
-        facts(_facts(report)),
+        Facts(_facts(report)),
         Text(),
         _table(report.arrays),
         *notes(report.findings),
@@ -54,10 +54,15 @@ def catalog_summary(summary: CatalogSummary) -> RenderableType:
     scans = (f"{key}: {_described(scan)}" for key, scan in summary.scans.items())
     return Group(
         words(summary.catalog, "bold"),
-        facts(rows),
+        Facts(rows),
         *listed("Scans", scans),
         *listed("Bad", map(bad_file, summary.bad_files), "bold red"),
     )
+
+
+def catalog_view(view: Any) -> RenderableType:
+    """Return which scans a catalog holds, for a terminal."""
+    return Facts({"scans": some([*view.scans], 20)})
 
 
 def _described(scan: Mapping[str, Any]) -> str:
@@ -105,7 +110,7 @@ def scanned_file(scanned: ScannedFile) -> RenderableType:
     """Return the description of a file for a terminal."""
     parts: list[RenderableType] = [
         words(scanned.source.url, "bold"),
-        facts(
+        Facts(
             {
                 "size": size(scanned.source.size),
                 "read by": f"{scanned.scanner} {scanned.scanner_version}",

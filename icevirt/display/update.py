@@ -9,7 +9,7 @@ from rich.text import Text
 
 from icevirt.archive.reports.build import reason_of
 from icevirt.archive.reports.update import FileHeldBack, UpdateReport
-from icevirt.display.blocks import facts, listed, notes, pasted
+from icevirt.display.blocks import Facts, listed, notes, pasted
 from icevirt.display.fixes import quoted
 from icevirt.display.plan import build_plan
 from icevirt.display.report import opening
@@ -38,14 +38,14 @@ def update_report(report: UpdateReport) -> RenderableType:
     parts: list[RenderableType] = [
         Text.assemble((verb, color), " ", words(report.repo, "bold")),
         *(words(f"  {line}") for line in _changed(report)),
-        facts(rows),
+        Facts(rows),
         *notes(report.findings),
         *listed("Held back", _held(report.held), "bold red"),
     ]
     if report.plan is not None:
         parts += [Text(), build_plan(report.plan)]
     elif not report.already_built:
-        parts += [Text(), Text("Open it", "bold"), *pasted(opening(report).split("\n"))]
+        parts += pasted("Open it", opening(report))
     return Group(*parts)
 
 

@@ -18,7 +18,7 @@ from icevirt.archive.reports.upkeep import (
     WindowChange,
     WithdrawReport,
 )
-from icevirt.display.blocks import facts, listed, notes
+from icevirt.display.blocks import Facts, listed, notes
 from icevirt.display.text import count, durations, place, size, words
 from icevirt.remedy_notation import shown
 
@@ -48,7 +48,7 @@ def maintenance_report(report: MaintenanceReport) -> RenderableType:
         rows["took"] = took
     return Group(
         words(report.repo, "bold"),
-        facts(rows),
+        Facts(rows),
         *listed("Kept by name, though older", map(_named, report.kept_by_name)),
         *listed("Expire; readers of these cannot read on", _expired(report)),
         *listed("Unfinished builds; younger objects stay", map(_running, report.unfinished)),
@@ -90,7 +90,7 @@ def withdraw_report(report: WithdrawReport) -> RenderableType:
     state = "nothing was changed: a plan" if report.is_plan else "withdrawn"
     return Group(
         words(report.repo, "bold"),
-        facts(rows),
+        Facts(rows),
         *listed("Versions; readers of these cannot read on", map(_version, report.snapshots)),
         *listed("What remains", report.remains),
         Text(),
@@ -131,7 +131,7 @@ def repository_status(status: RepositoryStatus) -> RenderableType:
     rows["last commit"] = f"{when(status.last_commit)}, {count(status.snapshots, 'snapshot')}"
     return Group(
         words(f"{status.repo} {status.branch} {status.group}", "bold"),
-        facts(rows),
+        Facts(rows),
         *listed("Unfinished builds", map(_running, status.unfinished)),
         *listed("Left out", status.bad_files[:_FILES]),
         *listed("Held back", _held(status)),

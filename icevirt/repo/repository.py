@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from icevirt.errors import RepositoryNotFoundError
-from icevirt.escaping import escape_line
+from icevirt.escaping import Pictured, escape_line
 from icevirt.model.arguments import checked
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.config.settings import merged
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from icevirt.wire.manifests.encoding import ManifestEncoding
 
 
-class Repository(Sessions, RepositoryHistory, Settings, Maintenance):
+class Repository(Sessions, RepositoryHistory, Settings, Maintenance, Pictured):
     """An Icechunk repository. Get one from `create`, `open` or `open_or_create`.
 
     Examples:
@@ -59,15 +59,6 @@ class Repository(Sessions, RepositoryHistory, Settings, Maintenance):
 
     def __repr__(self) -> str:
         return escape_line(f"<icevirt.Repository {self._storage.url}>")
-
-    def _repr_html_(self) -> str:
-        from icevirt.archive.reports.card import card
-
-        return card(
-            repr(self),
-            {"repository": self._storage.url},
-            step=['session = repo.readonly_session("main")', f"icevirt.log({self._storage.url!r})"],
-        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         make = partial(

@@ -14,7 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from icevirt.errors import ConflictError, NotPickledError, SessionStateError
-from icevirt.escaping import escape_line
+from icevirt.escaping import Pictured, escape_line
 from icevirt.model import paths
 from icevirt.model.arguments import checked
 from icevirt.model.snapshot import Snapshot
@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # a reader commits nothing
 __all__ = ["Context", "ForkSession", "Session", "SessionMode"]
 
 
-class Session(Editing):
+class Session(Editing, Pictured):
     """One version of a repository, from `Repository.readonly_session` or `writable_session`.
 
     Examples:
@@ -52,17 +52,6 @@ class Session(Editing):
         changed = "with" if self.has_uncommitted_changes else "no"
         at = escape_line(f"{self._branch}@{self.snapshot_id}")
         return f"<icevirt.Session {at} {changed} uncommitted changes>"
-
-    def _repr_html_(self) -> str:
-        from icevirt.archive.reports.card import card
-
-        reading = "xr.open_zarr(session.store, consolidated=False)"
-        writing = ["session.status()", 'session.commit("...")']
-        return card(
-            repr(self),
-            {"branch": self._branch or "", "snapshot": self.snapshot_id},
-            step=[reading] if self.read_only else [reading, *writing],
-        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.read_only:

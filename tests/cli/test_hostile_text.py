@@ -200,7 +200,7 @@ def drawn_classes():
 
 @pytest.mark.ci
 def test_every_picture_shows_hostile_text_as_text(archive, repository, tmp_path):
-    prefix = f"{archive.as_uri()}/"
+    prefix = f"{tmp_path.as_uri()}/"
     repo = icevirt.Repository.open(repository, authorize_virtual_chunk_access=[prefix])
     theirs = names_of_icechunk.Repository.open(
         names_of_icechunk.local_filesystem_storage(str(repository))

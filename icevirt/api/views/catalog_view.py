@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 
 from icevirt.archive.catalog_view import TABLES
 from icevirt.archive.reports.build import BadFile, ReferenceCounts
-from icevirt.archive.reports.card import card, listing, plural
+from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.scan import CatalogSummary
 from icevirt.catalog.parts import check_mark
 from icevirt.catalog.scan_notes import described_scans
 from icevirt.catalog.view import PartView, ddl, newest, schema
 from icevirt.connect.urls import as_local_path
 from icevirt.errors import InvalidInputError, StorageError
-from icevirt.escaping import escape_line
+from icevirt.escaping import Pictured, escape_line
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.model import paths
 from icevirt.storage.constructors import StorageLike, storage_of
@@ -59,7 +59,7 @@ def catalog_view(catalog: StorageLike, *, scan: str | None = None) -> CatalogVie
     return CatalogView(storage.url, newest(storage, scan), described_scans(storage), scan)
 
 
-class CatalogView:
+class CatalogView(Pictured):
     """A catalog as it was when the view was made. Made by `catalog_view`.
 
     Its tables are Arrow streams: a part of the catalog, at most 256 files, is in memory at a time.
@@ -93,13 +93,6 @@ class CatalogView:
         files = sum(len(part.rows) for part in self._parts)
         counted = f"{plural(files, 'file')}, {plural(len(self.scans), 'scan')}"
         return f"<icevirt.CatalogView {escape_line(self._url)} {counted}>"
-
-    def _repr_html_(self) -> str:
-        return card(
-            repr(self),
-            {"scans": listing([*self.scans], 20)},
-            step=["view.files().read_pandas()", "view.summary()"],
-        )
 
     def files(self) -> pa.RecordBatchReader:
         """Return a row for each file: what it was, and how scanning it went."""

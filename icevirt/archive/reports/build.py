@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
-from icevirt.archive.reports.card import card, listing, plural, table, volume
+from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.opening import Opening, holds_groups_only, opened
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import Fix
-from icevirt.escaping import escape_line
+from icevirt.escaping import Pictured, escape_line
 from icevirt.model.json import JSON
 from icevirt.model.metadata import Extent
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xarray import Dataset, DataTree
 
 
-_SHOWN = 20  # files, arrays and findings in a picture
+_SHOWN = 20  # files in a text
 
 GDAL = "GDAL 3.14"
 """The release that `Readers` speaks of: the first one with a driver for Icechunk."""
@@ -87,7 +87,7 @@ _REMEDIES = {
 }
 
 
-class BadFiles(tuple[BadFile, ...]):
+class BadFiles(Pictured, tuple[BadFile, ...]):
     """Files that could not be scanned, as a table."""
 
     __slots__ = ()
@@ -101,9 +101,6 @@ class BadFiles(tuple[BadFile, ...]):
         shown = ["  ".join(map(escape_line, row)) for row in self.rows()[:_SHOWN]]
         more = [f"and {len(self) - _SHOWN:,} more"] if len(self) > _SHOWN else []
         return "\n".join([f"<{plural(len(self), 'bad file')}>", *shown, *more])
-
-    def _repr_html_(self) -> str:
-        return table(("url", "code", "error", "remedy"), self.rows()[:_SHOWN])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +139,7 @@ class ArraySummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class BuildReport:
+class BuildReport(Pictured):
     """The outcome of `icevirt.build`."""
 
     repo: str  # URL
@@ -218,22 +215,6 @@ class BuildReport:
             f"  {plural(self.references.total, 'reference')}{notes}>"
         )
 
-    def _repr_html_(self) -> str:
-        counts = self.references
-        return card(
-            repr(self),
-            {
-                "repository": self.repo,
-                "group": self.group,
-                "arrays": listing([array.path for array in self.arrays], _SHOWN),
-                "stays in the files": volume(counts.bytes_referenced),
-                "stored": volume(counts.bytes_stored),
-                "already built": "yes" if self.already_built else "",
-            },
-            lines=self.findings[:_SHOWN],
-            step=["ds = report.open()"],
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AppendReport(BuildReport):
@@ -270,7 +251,7 @@ class GroupSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RepositorySummary:
+class RepositorySummary(Pictured):
     """The contents of one snapshot, as ``icevirt info`` shows them."""
 
     repo: str  # URL
@@ -295,26 +276,6 @@ class RepositorySummary:
             f"  {plural(len(self.arrays), 'array')}  {plural(total, 'reference')}"
             f"  {plural(self.snapshots, 'snapshot')}>"
         )
-
-    def _repr_html_(self) -> str:
-        rows = (
-            (
-                array.path,
-                array.data_type,
-                " × ".join(map(str, array.shape)),
-                f"{array.references.total:,}",
-                volume(array.references.bytes_referenced),
-                volume(array.references.bytes_stored),
-            )
-            for array in self.arrays[:_SHOWN]
-        )
-        names = ("array", "type", "shape", "references", "in files", "stored")
-        shown = card(
-            repr(self),
-            {"message": self.message, "written": self.written_at},
-            step=[f"icevirt.to_html({self.repo!r}, 'page.html')"],
-        )
-        return shown.replace("<pre>", table(names, rows) + "<pre>", 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

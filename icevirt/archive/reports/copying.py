@@ -6,11 +6,11 @@ from dataclasses import field
 
 from icevirt.archive.reports.card import plural, volume
 from icevirt.deferred_dataclass import dataclass
-from icevirt.escaping import escape_line
+from icevirt.escaping import Pictured, escape_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaterializeReport:
+class MaterializeReport(Pictured):
     """The outcome of `icevirt.materialize`, or its plan."""
 
     repo: str  # URL
@@ -39,7 +39,7 @@ class MaterializeReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportReport:
+class ExportReport(Pictured):
     """The outcome of `icevirt.export`."""
 
     repo: str = ""  # URL; empty where a session was written

@@ -9,12 +9,10 @@ from shlex import quote
 from typing import Literal
 from urllib.parse import unquote
 
-from icevirt.archive.reports.card import card, plural, table
+from icevirt.archive.reports.card import plural
 from icevirt.deferred_dataclass import dataclass
-from icevirt.escaping import escape_line
+from icevirt.escaping import Pictured, escape_line
 from icevirt.model.json import JSON
-
-_SHOWN = 50  # rows in a picture
 
 
 def place(url: str) -> str:
@@ -86,7 +84,7 @@ class LoggedCommit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class CommitLog:
+class CommitLog(Pictured):
     """A page of the history of one version, newest first."""
 
     repo: str  # URL
@@ -110,23 +108,6 @@ class CommitLog:
         more = "  and older ones" if self.next else ""
         shown = f"{escape_line(self.version)}  {plural(len(self.commits), 'commit')}"
         return f"<CommitLog {shown}{newest}{more}>"
-
-    def _repr_html_(self) -> str:
-        rows = (
-            (
-                each.snapshot_id,
-                when(each.written_at),
-                f"{each.title} {each.names}".strip(),
-                each.build.text if each.build else "",
-            )
-            for each in self.commits[:_SHOWN]
-        )
-        names = ("snapshot", "time (UTC)", "message", "build")
-        more = f', snapshot_id="{self.next}"' if self.next else ""
-        step = (
-            [f"icevirt.log({self.repo!r}{more})"] if more else [f"icevirt.diff({self.repo!r}, a)"]
-        )
-        return card(repr(self), {}, step=step).replace("<pre>", table(names, rows) + "<pre>", 1)
 
 
 # -- differences ---------------------------------------------------------------------------------
@@ -186,7 +167,7 @@ class FilesDifference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class VersionDiff:
+class VersionDiff(Pictured):
     """What differs between two versions of a repository."""
 
     repo: str
@@ -227,30 +208,6 @@ class VersionDiff:
         what = ", ".join([*said, *chunks]) or "nothing differs"
         return f"<VersionDiff {self.before.snapshot_id[:6]}..{self.after.snapshot_id[:6]}  {what}>"
 
-    def _repr_html_(self) -> str:
-        names = ("path", "kind", "change", "shape", "metadata", "chunks written")
-        rows = (
-            (
-                each.path,
-                each.kind,
-                each.change,
-                shapes(each),
-                ", ".join(part.name for part in each.metadata),
-                "" if each.chunks_written is None else f"{each.chunks_written:,}",
-            )
-            for each in self.nodes[:_SHOWN]
-        )
-        facts = {
-            "from": f"{self.before.snapshot_id} {self.before.title}",
-            "to": f"{self.after.snapshot_id} {self.after.title}",
-            "steps": ", ".join(
-                f"{each.dimension}: {each.before:,} to {each.after:,}" for each in self.steps
-            ),
-        }
-        step = [f"icevirt.log({self.repo!r}, snapshot_id={self.after.snapshot_id!r})"]
-        drawn = card(repr(self), facts, lines=self.notes, step=step)
-        return drawn.replace("<pre>", table(names, rows) + "<pre>", 1)
-
 
 def _has_files(files: FilesDifference) -> bool:
     return files.before != files.after or bool(files.added or files.gone or files.changed)
@@ -276,7 +233,7 @@ def shapes(node: NodeChange) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class BranchMove:
+class BranchMove(Pictured):
     """A branch that points at another snapshot now."""
 
     repo: str
@@ -297,18 +254,6 @@ class BranchMove:
             f"  {plural(len(self.dropped) + self.more, 'commit')} dropped>"
         )
 
-    def _repr_html_(self) -> str:
-        back = f"branch={self.branch!r}, expect={self.after.snapshot_id!r}"
-        return card(
-            repr(self),
-            {
-                "was": f"{self.before.snapshot_id} {self.before.title}",
-                "is": f"{self.after.snapshot_id} {self.after.title}",
-            },
-            lines=[f"{each.snapshot_id} {each.title}" for each in self.dropped[:_SHOWN]],
-            step=[f"icevirt.reset({self.repo!r}, {self.before.snapshot_id!r}, {back})"],
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedVersion:
@@ -321,7 +266,7 @@ class NamedVersion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class NamedVersions:
+class NamedVersions(Pictured):
     """All branches, or all tags, of a repository."""
 
     repo: str
@@ -341,16 +286,9 @@ class NamedVersions:
         more = f" and {len(self.names) - 10:,} more" if len(self.names) > 10 else ""
         return f"<NamedVersions {self.kind}: {shown or 'none'}{more}>"
 
-    def _repr_html_(self) -> str:
-        rows = (
-            (each.name, each.snapshot_id, when(each.written_at), each.message)
-            for each in self.names[:_SHOWN]
-        )
-        return table((self.kind, "snapshot", "time (UTC)", "message"), rows)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NameChange:
+class NameChange(Pictured):
     """A branch or tag that was created, deleted or renamed."""
 
     repo: str
@@ -374,7 +312,7 @@ class LoggedOperation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class OperationLog:
+class OperationLog(Pictured):
     """The newest operations on a repository, newest first."""
 
     repo: str
@@ -391,12 +329,6 @@ class OperationLog:
         """Return how many it shows, in one line."""
         more = "  and older ones" if self.has_more else ""
         return f"<OperationLog {plural(len(self.operations), 'operation')}{more}>"
-
-    def _repr_html_(self) -> str:
-        rows = (
-            (when(each.at), each.operation, detailed(each)) for each in self.operations[:_SHOWN]
-        )
-        return table(("time (UTC)", "operation", "details"), rows)
 
 
 def detailed(operation: LoggedOperation) -> str:

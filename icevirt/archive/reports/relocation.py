@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.verification import MOST_SHOWN, Difference
 from icevirt.deferred_dataclass import dataclass
-from icevirt.escaping import escape_line
+from icevirt.escaping import Pictured, escape_line
 
 type FileHashes = NDArray[np.uint64]
 """Numbers of distinct files or arrays, shape (n,)."""
@@ -88,7 +88,7 @@ class MovedDataset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RelocateReport:
+class RelocateReport(Pictured):
     """The outcome of `icevirt.relocate`, or its plan."""
 
     repo: str  # URL

@@ -7,10 +7,9 @@ from dataclasses import field
 from typing import Any
 
 from icevirt.archive.reports.build import BadFile, BadFiles, Readers, ReferenceCounts
-from icevirt.archive.reports.card import card, listing, plural, volume
+from icevirt.archive.reports.card import plural, volume
 from icevirt.deferred_dataclass import dataclass
-
-_SHOWN = 20  # arrays, findings and files in a picture
+from icevirt.escaping import Pictured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +25,7 @@ class PathSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ScanReport:
+class ScanReport(Pictured):
     """The outcome of `icevirt.scan_files`."""
 
     catalog: str  # URL
@@ -59,26 +58,9 @@ class ScanReport:
             f"  {plural(len(self.arrays), 'array')}  {volume(self.bytes)}>"
         )
 
-    def _repr_html_(self) -> str:
-        return card(
-            repr(self),
-            {
-                "catalog": self.catalog,
-                "arrays": listing([array.path for array in self.arrays], _SHOWN),
-            },
-            lines=(
-                *self.findings[:_SHOWN],
-                *(f"{bad.url}: {bad.error}" for bad in self.bad_files[:_SHOWN]),
-            ),
-            step=[
-                *(["archive.bad_files"] if self.bad_files else []),
-                'plan = archive.combine("time")  # along the dimension of your files',
-            ],
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogSummary:
+class CatalogSummary(Pictured):
     """What a catalog holds, files that were scanned with several options once for each."""
 
     catalog: str  # URL

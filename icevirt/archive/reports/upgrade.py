@@ -6,14 +6,14 @@ from typing import Literal
 
 from icevirt.archive.reports.card import plural
 from icevirt.deferred_dataclass import dataclass
-from icevirt.escaping import escape_line
+from icevirt.escaping import Pictured, escape_line
 
 type Chunks = Literal["copy", "reference"]
 """What becomes of the chunks that the old repository stores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpgradeCopyReport:
+class UpgradeCopyReport(Pictured):
     """The outcome of `icevirt.upgrade`, or of its dry run."""
 
     source: str  # URL

@@ -9,7 +9,7 @@ from icevirt.archive.reports.card import plural, volume
 from icevirt.archive.reports.history import NamedVersion, when
 from icevirt.archive.reports.update import FileHeldBack
 from icevirt.deferred_dataclass import dataclass
-from icevirt.escaping import escape_line
+from icevirt.escaping import Pictured, escape_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class WindowChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenanceReport:
+class MaintenanceReport(Pictured):
     """The outcome of `icevirt.maintain`, or its plan."""
 
     repo: str  # URL
@@ -89,7 +89,7 @@ class MaintenanceReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepositoryStatus:
+class RepositoryStatus(Pictured):
     """How a dataset is, from what its repository records."""
 
     repo: str  # URL
@@ -150,7 +150,7 @@ class RepositoryStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WithdrawReport:
+class WithdrawReport(Pictured):
     """The outcome of `icevirt.withdraw`, or its plan."""
 
     repo: str  # URL
@@ -178,7 +178,7 @@ class WithdrawReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExcludedFiles:
+class ExcludedFiles(Pictured):
     """Files that appends and updates leave out."""
 
     repo: str  # URL

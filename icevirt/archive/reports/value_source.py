@@ -7,12 +7,10 @@ from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
-from icevirt.archive.reports.card import plural, table
+from icevirt.archive.reports.card import plural
 from icevirt.deferred_dataclass import dataclass
-from icevirt.escaping import escape_html, escape_line
+from icevirt.escaping import Pictured, escape_line
 from icevirt.model.json import JSON
-
-_SHOWN = 20  # chunks in a picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,7 @@ class ChunkOrigin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ValueSource:
+class ValueSource(Pictured):
     """The chunks that some values of a variable are decoded from."""
 
     repo: str
@@ -77,19 +75,3 @@ class ValueSource:
         labels = ", ".join(escape_line(f"{name}={label}") for name, label in self.at.items())
         where = self.chunks[0].place if len(self.chunks) == 1 else f"{len(self.chunks):,} chunks"
         return f"<ValueSource {escape_line(self.variable)}[{labels}]  {escape_line(where)}>"
-
-    def _repr_html_(self) -> str:
-        rows = (
-            (
-                each.chunk,
-                each.kind,
-                each.location,
-                each.offset,
-                each.length,
-                each.etag,
-                each.written_by.snapshot_id if each.written_by else "",
-            )
-            for each in self.chunks[:_SHOWN]
-        )
-        names = ("chunk", "kind", "location", "offset", "length", "etag", "written by")
-        return f"<div><code>{escape_html(repr(self))}</code>{table(names, rows)}</div>"

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from icevirt.archive.reports.card import plural
 from icevirt.deferred_dataclass import dataclass
+from icevirt.escaping import Pictured
 
 MOST_SHOWN = 100
 """Differences that a task brings home; the others are counted."""
@@ -76,7 +77,7 @@ def total(parts: Iterable[Checked]) -> Checked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyReport:
+class VerifyReport(Pictured):
     """The outcome of `icevirt.verify`."""
 
     repo: str  # URL

@@ -11,6 +11,7 @@ import numpy as np
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import IcevirtError, InvalidInputError
+from icevirt.escaping import Pictured
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, Manifest
 from icevirt.model.config.document import RepositoryConfig
@@ -34,7 +35,7 @@ from icevirt.wire.manifests import manifest as manifest_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
+class CheckReport(Pictured):
     """What `check` examined, and what was wrong."""
 
     repo: str  # URL

@@ -15,6 +15,7 @@ from dataclasses import field
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ConflictError, IcevirtError, ObjectNotFoundError, StorageError
+from icevirt.escaping import Pictured
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import Lazy, RepoInfo, SnapshotSummary, UpdateKind
 from icevirt.repo.history import walks
@@ -38,7 +39,7 @@ _TRIES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpgradeReport:
+class UpgradeReport(Pictured):
     """The outcome of an upgrade, or of its dry run."""
 
     repo: str  # URL

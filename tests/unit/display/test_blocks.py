@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console, Group
 
-from icevirt.display.blocks import facts, listed, pasted, table_of
+from icevirt.display.blocks import Facts, listed, pasted, table_of
 
 
 def drawn(what, width):
@@ -37,7 +37,7 @@ def test_a_table_that_does_not_fit_becomes_cards():
 
 
 def test_long_facts_keep_their_column():
-    shown = drawn(facts({"memory": "about 2.5 KiB in a task, beside its process", "x": ""}), 34)
+    shown = drawn(Facts({"memory": "about 2.5 KiB in a task, beside its process", "x": ""}), 34)
     assert shown == ["  memory  about 2.5 KiB in a task,", "          beside its process", "  x"]
 
 
@@ -45,10 +45,13 @@ def test_lines_to_paste_are_never_broken_and_others_are_indented():
     long = f"    authorize_virtual_chunk_access=['file:///{'a' * 60}/'],"
     out = StringIO()
     Console(file=out, width=40, color_system=None).print(
-        Group(*pasted([long]), *listed("Notes", ["a note that is longer than the line it is on"])),
+        Group(
+            *pasted("Open it", long),
+            *listed("Notes", ["a note that is longer than the line it is on"]),
+        ),
         crop=False,
     )
-    assert out.getvalue().splitlines()[0] == long
+    assert out.getvalue().splitlines()[1:3] == ["Open it", long]
     assert [line for line in out.getvalue().splitlines() if "note" in line or "is on" in line] == [
         "  a note that is longer than the line it",
         "  is on",

@@ -355,8 +355,9 @@ class _RelocateWork:
                 f"{len(found.wrong):,} of {len(found.files):,} files are not at the new place as"
                 f" they were at the old one; the first: {first.what}",
                 do="Copy these files again, with their times (cp -p, rsync -t), and run the command"
-                " again; nothing was changed. If they changed on purpose, or the old files are"
-                " gone, build again from the new place.",
+                " again; nothing was changed. If they changed at the old place since they were"
+                " built, run `icevirt update` there first; if the old files are gone, build again"
+                " from the new place.",
                 file=first.file,
                 files=[*dict.fromkeys(each.file for each in found.differences)][:10],
             )

@@ -38,6 +38,11 @@ class Checksum:
         """Whether a change would be noticed: a weak etag may stay while bytes change."""
         return bool(self.etag and not is_weak(self.etag)) or bool(self.last_modified)
 
+    @property
+    def is_time(self) -> bool:
+        """Whether a time is all that was recorded: then an older object passes for this one."""
+        return not self.etag and bool(self.last_modified)
+
 
 UNCHECKED = Checksum()
 

@@ -32,6 +32,7 @@ class Looked:
     size: int  # bytes
     checksum: Checksum  # as a scan would record it
     change: StorageError | None  # from what a scan recorded
+    seconds: float | None  # since 1970, when it was modified
 
     @property
     def is_unchanged(self) -> bool:
@@ -141,7 +142,8 @@ def _local(grant: LocalGrant, checksum: Checksum) -> Looked | IcevirtError:
     except OSError as error:
         return answers.unreadable_file(grant.url, reason=error.strerror)
     seconds = SourceFile.of_status(grant.url, stat).last_modified_seconds
-    return Looked(size, Checksum(last_modified=seconds), fetch.changed(grant, checksum, stat))
+    change = fetch.changed(grant, checksum, stat)
+    return Looked(size, Checksum(last_modified=seconds), change, seconds)
 
 
 def _remote(copy: Copy) -> Looked | IcevirtError:
@@ -154,13 +156,13 @@ def _remote(copy: Copy) -> Looked | IcevirtError:
             return answers.unreadable(url, reason="the server does not say how long the file is")
         change = answers.changed(url, copy.checksum, meta)
         now = Checksum()
-        if change is not None:
+        if change is not None or copy.checksum.is_time:
             file = source_file(url, meta)
             seconds = 0 if file.etag else file.last_modified_seconds
             now = Checksum(etag=file.etag, last_modified=seconds)
     except IcevirtError as error:
         return error
-    return Looked(meta.size, now, change)
+    return Looked(meta.size, now, change, meta.last_modified)
 
 
 def _bear(_: StorageError) -> None:

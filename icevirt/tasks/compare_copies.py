@@ -22,12 +22,14 @@ from icevirt.archive.reports.verification import MOST_SHOWN, Difference, Differe
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.parquet import read_table
 from icevirt.catalog.references import RefsReader
-from icevirt.errors import IcevirtError
+from icevirt.errors import IcevirtError, StaleReferenceError
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkType
-from icevirt.objects.answers import Checksum
+from icevirt.objects.answers import GONE, Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.comparing import Copy, first_difference, pieces
+from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.objects.source_lists.listing import changed_since
 from icevirt.planning.relocation import Relocation
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.relocate import hash_of_file
@@ -53,10 +55,14 @@ def compare_copies(task: CopiesTask) -> Moved:
     old = Authorizer(task.relocation.before, task.access)
     new = Authorizer(task.relocation.after, task.access)
     size, differences, wrong = 0, list[Difference](), set[int]()
+    with granted(SourceAccess.of_containers(task.relocation.before, task.access)):
+        others = changed_since(before for before, _ in task.files)  # readers accept older ones
     for (before, now), (offset, length) in zip(task.files, _ranges(task), strict=True):
         one = Copy(old.grant(before.url), _checksum_of(before))
         other = Copy(new.grant(now.url), _checksum_of(now))
         try:
+            if (how := others.get(before.url)) not in (None, GONE):
+                raise StaleReferenceError(f"its old copy is no longer as listed: {how}")
             at = first_difference(one, other, *pieces(offset.astype("u8"), length.astype("u8")))
         except IcevirtError as error:
             kind, what = kind_of(error), error.what

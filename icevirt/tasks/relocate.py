@@ -308,7 +308,17 @@ class _Placed:
     @property
     def is_restamped(self) -> bool:
         """Whether references record another checksum at the new place."""
-        return self.problem is None and self.now is not None and not self.now.is_unchanged
+        if self.problem is not None or self.now is None:
+            return False
+        return not self.now.is_unchanged or self._has_another_time
+
+    @property
+    def _has_another_time(self) -> bool:
+        """Whether readers accept both copies, and the time says that one is another file."""
+        was, now = self.was, self.now
+        if was is None or now is None or not self.is_comparable:
+            return False
+        return self.old.checksum.is_time and was.seconds != now.seconds
 
     def stamp(self, recorded: Checksum) -> Checksum:
         """Return what references record."""

@@ -119,3 +119,60 @@ def test_gaps_are_what_ranges_leave_of_an_object(taken, left):
     offset, length = np.array(taken, np.int64).reshape(-1, 2).T
     begin, size = gaps(offset, length, 10)
     assert [*zip(begin.tolist(), size.tolist(), strict=True)] == left
+
+
+def rewrite(path, later, like):
+    """Write a file again, with other numbers in what is only referred to, so many seconds later."""
+    time = path.stat().st_mtime
+    with netCDF4.Dataset(path, "a") as file:
+        file["large"][:] = np.random.default_rng(like).normal(size=(1, LARGE))
+    os.utime(path, (time + later,) * 2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("is_named", [False, True], ids=["prefix", "named container"])
+def test_a_copy_that_is_older_than_the_file_is_compared(tmp_path, is_named, seed):
+    """Readers accept a file that is older than references record, which may be an earlier one."""
+    old, new, repo = tmp_path / "old", tmp_path / "new", str(tmp_path / "repo")
+    old.mkdir()
+    for day in range(1, 4):
+        write(old / f"day{day}.nc", day)
+        os.utime(old / f"day{day}.nc", (1.6e9 + day,) * 2)
+    shutil.copytree(old, new)
+    rewrite(old / "day2.nc", 100, 77)
+    options = {"containers": {"archive": str(old)}} if is_named else {}
+    icevirt.build(str(old), repo, concat_dim="time", commit_options=options)
+    prefixes = [file_url(old), file_url(new)]
+    with pytest.raises(VerificationError, match=r"1 of 3 files.*not at the new place") as caught:
+        icevirt.relocate(
+            repo, old, new, compare=1, seed=seed, authorize_virtual_chunk_access=prefixes
+        )
+    assert caught.value.facts["file"] == file_url(new / "day2.nc")
+
+
+@pytest.mark.parametrize("is_older", [True, False], ids=["both older", "as listed"])
+def test_a_file_that_is_not_as_listed_vouches_for_no_copy(tmp_path, is_older):
+    """An update of the place says what such a file is; until then it does not move."""
+    old, new, repo = tmp_path / "old", tmp_path / "new", str(tmp_path / "repo")
+    old.mkdir()
+    for day in range(1, 4):
+        write(old / f"day{day}.nc", day)
+        os.utime(old / f"day{day}.nc", (1.6e9 + day,) * 2)
+    icevirt.build(str(old), repo, concat_dim="time")
+    shutil.copytree(old, new)
+    if is_older:
+        for place in (old, new):
+            rewrite(place / "day2.nc", -100, 77)
+    prefixes = [file_url(old), file_url(new)]
+
+    def relocate():
+        return icevirt.relocate(repo, old, new, authorize_virtual_chunk_access=prefixes)
+
+    if is_older:
+        with pytest.raises(VerificationError, match="no longer as listed"):
+            relocate()
+        assert icevirt.update(repo).files_corrected == 1
+    relocate()
+    assert icevirt.update(repo).already_built
+    with netCDF4.Dataset(new / "day2.nc") as file:
+        assert (opened(repo).large.values[1] == file["large"][0]).all()

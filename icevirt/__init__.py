@@ -78,12 +78,10 @@ _EXPORTS = {
         "ObjectStoreConfig VirtualChunkContainer fsspec_store local_filesystem_store"
     ),
     "icevirt.model.config.document": "RepositoryConfig",
-    "icevirt.model.config.manifests": (
+    "icevirt.model.config.sections": (
         "ManifestConfig ManifestSplitCondition ManifestSplitDimCondition "
         "ManifestSplittingConfig ManifestVirtualChunkLocationCompressionConfig "
-        "ManifestPreloadCondition ManifestPreloadConfig"
-    ),
-    "icevirt.model.config.sections": (
+        "ManifestPreloadCondition ManifestPreloadConfig "
         "CachingConfig CompressionAlgorithm CompressionConfig RepoUpdateRetryConfig "
         "StorageConcurrencySettings StorageRetriesSettings StorageSettings "
         "StorageTimeoutSettings"

@@ -216,7 +216,10 @@ from icevirt.model.config.containers import (
 from icevirt.model.config.document import (
     RepositoryConfig,
 )
-from icevirt.model.config.manifests import (
+from icevirt.model.config.sections import (
+    CachingConfig,
+    CompressionAlgorithm,
+    CompressionConfig,
     ManifestConfig,
     ManifestPreloadCondition,
     ManifestPreloadConfig,
@@ -224,11 +227,6 @@ from icevirt.model.config.manifests import (
     ManifestSplitDimCondition,
     ManifestSplittingConfig,
     ManifestVirtualChunkLocationCompressionConfig,
-)
-from icevirt.model.config.sections import (
-    CachingConfig,
-    CompressionAlgorithm,
-    CompressionConfig,
     RepoUpdateRetryConfig,
     StorageConcurrencySettings,
     StorageRetriesSettings,

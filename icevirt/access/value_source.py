@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice, product
 from typing import Any
 
 import numpy as np
+import xarray as xr
+from zarr.abc.store import Store
 
 from icevirt.access.references import ChunkSource, chunk_of, source_of_chunk
 from icevirt.access.store.zarr_store import IcevirtStore
-from icevirt.access.xarray.labels import LabeledPlace, places_of
+from icevirt.access.xarray.datastore import dataset_of, of_all_eras
+from icevirt.access.xarray.eras import eras_around
 from icevirt.archive.reports.value_source import ChunkOrigin, ValueSource, WrittenBy
+from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import (
     InvalidInputError,
     ObjectNotFoundError,
@@ -21,14 +27,220 @@ from icevirt.errors import (
 )
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import paths
+from icevirt.model.json import JSON
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
-from icevirt.model.snapshot import ArrayNode
+from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo.commits.build_commit import BUILD_ID
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.session import Session
 from icevirt.versioning import lookup
 from icevirt.versioning.history.timestamps import moment
+
+_AROUND = 2  # labels on either side in a message
+_SHOWN = 5
+_DATE = re.compile(r"(\d{1,4})(?:-(\d\d?)(?:-(\d\d?)(?:[T ](\d\d?)(?::(\d\d?)(?::(\d\d?))?)?)?)?)?")
+_FIRST = (1, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabeledPlace:
+    """A place in an array, along the dimensions that were given a label."""
+
+    path: str  # of the array; with the era that holds the labels
+    dimensions: tuple[str, ...]  # all of the array's
+    index: dict[str, int]
+    labels: dict[str, JSON]  # as the coordinates have them
+
+
+def places_of(
+    store: Store, snapshot: Snapshot, path: str, at: Mapping[str, Any], *, nearest: bool
+) -> LabeledPlace:
+    """Return the place of labels.
+
+    Args:
+        store: Over the snapshot, to read its coordinates.
+        snapshot: That holds the array.
+        path: Of the array; in a group with eras without the era's name.
+        at: Labels by dimension; text is read as xarray's ``sel`` reads it, and as a number where
+            the coordinate holds numbers.
+        nearest: Take the nearest label where none is equal.
+
+    Raises:
+        NodeNotFoundError: There is no such array.
+        InvalidInputError: A label is not there, or not that of one place.
+    """
+    group, name = paths.parent(path), paths.name(path)
+    around = eras_around(snapshot, group)
+    if snapshot.find(path) is not None or around is None:
+        snapshot.node(path)
+        ds = dataset_of(store, snapshot, group, {})
+        return _placed(ds, path, at, nearest=nearest)
+    ds = of_all_eras(store, snapshot, group, {})
+    if name not in ds.variables:
+        snapshot.node(path)
+    shown = _placed(ds, path, at, nearest=nearest)
+    eras, inner = around
+    for era in eras.below(inner):
+        alone = dataset_of(store, snapshot, era, {})
+        index = {dim: _equal(alone, dim, ds, at_place) for dim, at_place in shown.index.items()}
+        if name in alone.variables and None not in index.values():
+            known = {dim: place for dim, place in index.items() if place is not None}
+            return replace(shown, path=paths.join(era, name), index=known)
+    raise InvalidInputError(
+        "no era holds these labels", do="Name the era's array.", variable=path, at=dict(at)
+    )
+
+
+def _equal(alone: xr.Dataset, dim: str, ds: xr.Dataset, at: int) -> int | None:
+    """Return the place in an era of what lies at a place of all eras; None if not there."""
+    if dim not in alone.variables:
+        return at if at < alone.sizes.get(dim, 0) else None
+    found = np.flatnonzero(alone[dim].values == ds[dim].values[at])
+    return int(found[0]) if len(found) else None
+
+
+def _placed(ds: xr.Dataset, path: str, at: Mapping[str, Any], *, nearest: bool) -> LabeledPlace:
+    dims = [str(dim) for dim in ds[paths.name(path)].dims]
+    if unknown := [name for name in at if name not in dims]:
+        raise InvalidInputError(
+            f"{path} has no dimension {unknown[0]!r}",
+            do=f"Its dimensions are {', '.join(dims) or 'none'}. Along one without a coordinate,"
+            " pass the index.",
+            variable=path,
+        )
+    index = {dim: _place(ds, dim, label, nearest=nearest) for dim, label in at.items()}
+    labels = {dim: _label(ds, dim, place) for dim, place in index.items()}
+    return LabeledPlace(path=path, dimensions=tuple(dims), index=index, labels=labels)
+
+
+def _label(ds: xr.Dataset, dim: str, place: int) -> JSON:
+    if dim not in ds.variables:
+        return place
+    value = ds[dim].values[place]
+    if isinstance(value, np.datetime64):
+        return str(np.datetime_as_string(value, unit="auto" if not np.isnat(value) else None))
+    if _calendar_of(value):
+        return _said(value)
+    if isinstance(value, np.floating):
+        return float(str(value))  # 0.1 of single precision is 0.1
+    found = value.item() if isinstance(value, np.generic) else value
+    return found if isinstance(found, int | float | str) else str(found)
+
+
+def _place(ds: xr.Dataset, dim: str, label: Any, *, nearest: bool) -> int:
+    if dim not in ds.variables:
+        return _counted(label, dim, ds.sizes[dim])
+    values = ds[dim].values
+    if isinstance(label, str) and values.dtype.kind in "iuf":
+        label = _number(label, dim)
+    places = xr.DataArray(np.arange(ds.sizes[dim]), coords={dim: values}, dims=dim)
+    try:
+        chosen = places.sel({dim: label}).values
+    except (KeyError, TypeError, ValueError) as error:
+        if nearest:
+            return _nearest(places, dim, label, error)
+        raise _absent(values, dim, label) from error
+    found = np.atleast_1d(chosen).ravel()
+    if not len(found) and nearest:
+        return _nearest(places, dim, label, None)
+    if not len(found):
+        raise _absent(values, dim, label)
+    if len(found) > 1:
+        raise InvalidInputError(
+            f"{len(found):,} places along {dim!r} have the label {str(label)!r}",
+            do="Write more of the label.",
+            first=[_said(values[at]) for at in found[:_SHOWN].tolist()],
+        )
+    return int(found[0])
+
+
+def _nearest(places: xr.DataArray, dim: str, label: Any, error: Exception | None) -> int:
+    if places[dim].dtype.kind == "M":
+        label = np.datetime64(label)
+    values = places[dim].values
+    if (date := _date_like(values, label)) is not label or _calendar_of(label):
+        return int(np.argmin(np.abs(values - date)))
+    try:
+        return int(places.sel({dim: label}, method="nearest").values)
+    except (KeyError, TypeError, ValueError):
+        raise _absent(places[dim].values, dim, label) from error
+
+
+def _counted(label: Any, dim: str, size: int) -> int:
+    try:
+        place = int(label)
+    except (TypeError, ValueError):
+        place = size
+    if not -size <= place < size:
+        raise InvalidInputError(
+            f"the dimension {dim!r} has no coordinate, so its label is an index",
+            do=f"Pass a number from 0 to {size - 1}.",
+            label=str(label),
+        )
+    return place % size
+
+
+def _number(label: str, dim: str) -> float:
+    try:
+        return float(label) if not label.lstrip("+-").isdecimal() else int(label)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"the coordinate {dim!r} holds numbers",
+            do="Pass a number.",
+            label=label,
+        ) from error
+
+
+def _absent(values: np.ndarray, dim: str, label: Any) -> InvalidInputError:
+    near = _near(values, label)
+    return InvalidInputError(
+        f"no value of {dim!r} is {str(label)!r}",
+        do="Pass one of these, or ask for the nearest one with nearest=True (--nearest)."
+        if near
+        else "Look at the coordinate.",
+        neighbors=near,
+        values=len(values),
+    )
+
+
+def _near(values: np.ndarray, label: Any) -> list[str]:
+    """Return the labels around one that is not there; the first ones where there is no order."""
+    try:
+        wanted = np.asarray(_date_like(values, label)).astype(values.dtype)
+        away = np.abs(values - wanted)
+        order = np.sort(np.argsort(away, kind="stable")[: 2 * _AROUND])
+    except (TypeError, ValueError):
+        order = np.arange(min(len(values), _SHOWN))
+    return [_said(values[at]) for at in order.tolist()]
+
+
+def _calendar_of(value: Any) -> str:
+    """Return the calendar of a date of cftime, "" of anything else."""
+    return str(getattr(value, "calendar", "")) if hasattr(value, "timetuple") else ""
+
+
+def _date_like(values: np.ndarray, label: Any) -> Any:
+    """Return a text as a date where a coordinate holds dates of cftime; else as it is."""
+    calendar = _calendar_of(values[0]) if values.dtype.kind == "O" and len(values) else ""
+    found = _DATE.fullmatch(label.strip()) if calendar and isinstance(label, str) else None
+    if found is None:
+        return label
+    import cftime
+
+    fields = (int(each or least) for each, least in zip(found.groups(), _FIRST, strict=True))
+    try:
+        return cftime.datetime(*fields, calendar=calendar)
+    except ValueError:  # the calendar has no such date
+        return label
+
+
+def _said(value: Any) -> str:
+    if _calendar_of(value):
+        return str(value.isoformat()).removesuffix("T00:00:00")
+    is_time = isinstance(value, np.datetime64) and not np.isnat(value)
+    return str(np.datetime_as_string(value, unit="auto") if is_time else value)
+
 
 _MOST = 1000  # chunks that are listed
 _SEARCHED = 500  # commits, newest first, whose logs are read for the one that wrote a chunk

@@ -24,8 +24,7 @@ from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.relocation import Moved, MovedDataset, RelocateReport, total
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.options import s3_store
-from icevirt.connect.spelling import is_url
-from icevirt.connect.urls import file_url, url_of_absolute
+from icevirt.connect.urls import file_url, is_url, url_of_absolute
 from icevirt.errors import InvalidInputError, VerificationError
 from icevirt.execution.executor import Executor
 from icevirt.execution.job_labels import described, job_tags

@@ -14,7 +14,7 @@ import numpy as np
 
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import ArraySchema
-from icevirt.connect.spelling import is_url
+from icevirt.connect.urls import is_url
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes, has_dtype
 

@@ -117,8 +117,7 @@ def _reached(repo: Any, *, anonymous: bool, region: str | None, endpoint: str | 
     """Return a storage for the URL of a bucket, and everything else as it is."""
     if not (anonymous or region or endpoint) or not isinstance(repo, str):
         return repo
-    from icevirt.connect.spelling import is_url, spelled
-    from icevirt.connect.urls import Address
+    from icevirt.connect.urls import Address, is_url, spelled
     from icevirt.storage.constructors import storage_of
 
     url = spelled(repo)

@@ -21,12 +21,12 @@ from icevirt.icechunk._shims.sections import (
 )
 from icevirt.icechunk._shims.shown import Shown
 from icevirt.model.config import containers, document
-from icevirt.model.config.manifests import (
+from icevirt.model.config.sections import CompressionAlgorithm as Algorithm
+from icevirt.model.config.sections import (
     ManifestPreloadCondition,
     ManifestSplitCondition,
     ManifestSplitDimCondition,
 )
-from icevirt.model.config.sections import CompressionAlgorithm as Algorithm
 from icevirt.versioning import repo_updates
 
 __all__ = [

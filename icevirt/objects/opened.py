@@ -1,12 +1,16 @@
-"""Define the interface of an opened source file: a context, a file, ranges of its bytes."""
+"""Define what an opened source file is, and what a build records about one of this machine."""
 
 from __future__ import annotations
 
+import os
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Self
 
 from icevirt.archive.scanned import SourceFile
+from icevirt.errors import InvalidInputError
+from icevirt.model.chunks import END_SECOND
 
 
 class OpenedSource(ABC):
@@ -43,3 +47,22 @@ class OpenedSource(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def local_file(url: str, path: str, status: os.stat_result) -> SourceFile:
+    """Return what is recorded about a file.
+
+    Raises:
+        InvalidInputError: A reference cannot carry its time: it is of 2106 or later.
+    """
+    file = SourceFile.of_status(url, status)
+    if file.last_modified_seconds >= END_SECOND:
+        raise InvalidInputError(
+            "the modification time of a source cannot be stored (only times before 2106 can), so "
+            "changes of the file would go unnoticed",
+            do=f"Set it to now: touch {shlex.quote(path)}. Where that cannot be written, build from"
+            " a copy.",
+            path=path,
+            seconds_since_1970=file.last_modified_seconds,
+        )
+    return file

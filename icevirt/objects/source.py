@@ -7,10 +7,9 @@ import stat
 import weakref
 
 from icevirt.connect import urls
-from icevirt.connect.spelling import is_url, spelled
+from icevirt.connect.urls import is_url, spelled
 from icevirt.errors import NotFoundError, ScanError, StaleReferenceError, StorageError
-from icevirt.objects.local_file import local_file
-from icevirt.objects.opened import OpenedSource
+from icevirt.objects.opened import OpenedSource, local_file
 from icevirt.objects.remote_source import RemoteSource
 
 _METADATA = ".zmetadata"

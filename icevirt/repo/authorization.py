@@ -12,8 +12,7 @@ from typing import Any
 from icevirt.connect import urls
 from icevirt.connect.credentials.common import Credentials
 from icevirt.connect.credentials.keywords import credentials_named
-from icevirt.connect.spelling import is_url, spelled
-from icevirt.connect.urls import PROVIDERS, plain
+from icevirt.connect.urls import PROVIDERS, is_url, plain, spelled
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig

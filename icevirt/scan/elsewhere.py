@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.spelling import is_url, spelled
-from icevirt.connect.urls import PROVIDERS, Address, file_url, local_path
+from icevirt.connect.urls import PROVIDERS, Address, file_url, is_url, local_path, spelled
 from icevirt.errors import (
     InvalidInputError,
     NotFoundError,
@@ -30,8 +29,7 @@ from icevirt.errors import (
 )
 from icevirt.model.chunks import Locations
 from icevirt.model.strings import Strings
-from icevirt.objects.local_file import local_file
-from icevirt.objects.opened import OpenedSource
+from icevirt.objects.opened import OpenedSource, local_file
 from icevirt.objects.remote_source import RemoteSource
 from icevirt.objects.source import LocalSource
 from icevirt.objects.source_lists.listing import changed_since

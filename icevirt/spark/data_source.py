@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from icevirt.connect.spelling import is_url
+from icevirt.connect.urls import is_url
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.execution.installation import SentBySpark
 from icevirt.spark.pushed_filters import Pushed

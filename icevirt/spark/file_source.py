@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.spelling import is_url
+from icevirt.connect.urls import is_url
 from icevirt.errors import InvalidInputError
 from icevirt.execution.installation import SentBySpark
 from icevirt.spark.file_stream import (

@@ -22,7 +22,7 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.containers import VirtualChunkContainer, prefixes_of
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef
-from icevirt.objects.source_lists.spark_frames import is_spark_frame
+from icevirt.objects.source_lists.rows import is_spark_frame
 from icevirt.planning.schedule.manifest_units import split_rules
 from icevirt.repo import layout
 from icevirt.repo.commits.build_commit import with_settings

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from icevirt.connect.spelling import is_url, spelled
+from icevirt.connect.urls import is_url, spelled
 from icevirt.errors import InvalidInputError
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import Storage

@@ -14,7 +14,7 @@ from typing import Self
 
 from icevirt.archive.scanned import ScannedFile, ScanOutcome, SourceFile
 from icevirt.archive.shares import Share
-from icevirt.connect.spelling import is_url
+from icevirt.connect.urls import is_url
 from icevirt.errors import IcevirtError, ScanError, ScanMemoryError, StaleReferenceError
 from icevirt.objects.answers import opaque
 from icevirt.objects.http.connections import HOSTS

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from icevirt.access.interop.export import INLINE_NATIVE
-from icevirt.access.interop.manifests import (
+from icevirt.access.interop.virtualizarr import (
     INLINED,
     distinct_names,
+    from_virtualizarr,
+    is_virtual,
     refuse_without_virtualizarr,
     scanned_group,
+    to_virtualizarr,
 )
-from icevirt.access.interop.virtualizarr import from_virtualizarr, is_virtual, to_virtualizarr
 from icevirt.api.arguments import checked_group
 from icevirt.api.plan import Plan
 from icevirt.archive.reports.opening import Opening, opened

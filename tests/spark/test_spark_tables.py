@@ -248,7 +248,7 @@ def test_data_frames_are_lists_of_sources(spark, archive, monkeypatch):
     from zoneinfo import ZoneInfo
 
     from icevirt.api.sources.inputs import Inputs
-    from icevirt.objects.source_lists.spark_frames import rows_of_spark
+    from icevirt.objects.source_lists.rows import rows_of_spark
 
     _, files, _ = archive
     looked = [Path(path).stat() for path in files]

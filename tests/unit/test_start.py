@@ -69,7 +69,6 @@ LATER = (  # what only the network, other formats, writers, and those who look a
     "icevirt.connect.retry",
     "icevirt.legacy",
     "icevirt.model.config.containers",
-    "icevirt.model.config.manifests",
     "icevirt.model.config.sections",
     "icevirt.model.folding_strings",
     "icevirt.model.transaction_log",

@@ -60,7 +60,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         """
         if not isinstance(filename_or_obj, str | os.PathLike):
             return False
-        from icevirt.connect.spelling import is_url, spelled
+        from icevirt.connect.urls import is_url, spelled
         from icevirt.storage.constructors import storage_of
         from icevirt.wire.header import MAGIC
 

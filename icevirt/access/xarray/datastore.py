@@ -59,7 +59,7 @@ def of_all_eras(store: Store, snapshot: Snapshot, group: str, decoders: dict[str
     eras, inner = around
     refuse_lacking(snapshot, eras, inner)
     datasets = [dataset_of(store, snapshot, path, decoders) for path in eras.below(inner)]
-    from icevirt.access.xarray.era_durations import with_durations
+    from icevirt.access.xarray.era_arrays import with_durations
 
     return concatenated(with_durations(datasets, decoders), eras, group=group)
 

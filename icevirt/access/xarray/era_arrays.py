@@ -4,6 +4,10 @@ Nothing is copied or kept: an index along the concatenated dimension is divided 
 hold its steps, and the decoded pieces are concatenated. Packing is kept in the encoding completely
 or not at all: writing the dataset with half of it (integers without their scale) would silently
 lose values.
+
+Durations that eras count or mark differently are decoded. xarray decodes what has a mark, as its
+own files have it, and shows the numbers of others; numbers of several units would mean different
+durations in one array.
 """
 
 from __future__ import annotations
@@ -14,13 +18,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from xarray import Variable
+from xarray import Dataset, Variable
 from xarray.backends import BackendArray
+from xarray.coders import CFTimedeltaCoder
 from xarray.core import indexing
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import CombineError
 from icevirt.planning.equality import same_values
+from icevirt.planning.times.units import duration_of
 
 _OUTER = indexing.IndexingSupport.OUTER
 _PACKING = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
@@ -287,3 +293,37 @@ def equal(one: Any, other: Any) -> bool:
         return bool(np.array_equal(one, other, equal_nan=True))
     except (TypeError, ValueError):
         return bool(one is other)
+
+
+_OPTIONS = ("decode_cf", "decode_times", "decode_timedelta")  # whose False says what to show
+
+
+def with_durations(datasets: Sequence[Dataset], decoders: Mapping[str, Any]) -> Sequence[Dataset]:
+    """Return datasets in which durations of one name are decoded in all or in none.
+
+    Args:
+        datasets: Of each era.
+        decoders: What the caller decodes.
+    """
+    if any(decoders.get(name) is False for name in _OPTIONS):
+        return datasets
+    found: dict[Hashable, set[str | None]] = {}
+    for dataset in datasets:
+        for name, variable in dataset.variables.items():
+            found.setdefault(name, set()).add(_shown_as(variable))
+    several = [name for name, each in found.items() if len(each) > 1 and None not in each]
+    return [_decoded(dataset, several) for dataset in datasets] if several else datasets
+
+
+def _shown_as(variable: Variable) -> str | None:
+    """Return the unit of numbers of durations, "" of decoded ones; None of all else."""
+    if variable.dtype.kind == "m":
+        return ""
+    units = duration_of(variable.attrs) if variable.dtype.kind in "iuf" else None
+    return None if units is None else units.unit
+
+
+def _decoded(dataset: Dataset, names: Sequence[Hashable]) -> Dataset:
+    coder = CFTimedeltaCoder(decode_via_units=True)
+    held = {name: dataset.variables[name] for name in names if name in dataset.variables}
+    return dataset.assign({name: coder.decode(each) for name, each in held.items()})

@@ -20,8 +20,7 @@ from typing import Any
 from icevirt.api.choices import Asked
 from icevirt.api.option_objects import BY_KEYWORD
 from icevirt.api.pipeline.recipe_text import VERSION, each_moved, inward, toml
-from icevirt.connect.spelling import is_url, spelled
-from icevirt.connect.urls import as_local_path
+from icevirt.connect.urls import as_local_path, is_url, spelled
 from icevirt.errors import FormatError, InvalidInputError, ObjectNotFoundError
 from icevirt.objects.source_lists.globs import is_pattern
 from icevirt.objects.source_lists.listing import SUFFIXES

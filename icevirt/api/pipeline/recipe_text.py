@@ -12,7 +12,7 @@ import numpy as np
 import tomli_w
 
 from icevirt.api.option_objects import BY_KEYWORD
-from icevirt.connect.spelling import is_url, spelled
+from icevirt.connect.urls import is_url, spelled
 from icevirt.errors import InvalidInputError
 
 VERSION = 2

@@ -20,16 +20,14 @@ from typing import Any, Protocol, cast
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
-from icevirt.connect.spelling import is_url
-from icevirt.connect.urls import Address
+from icevirt.connect.urls import Address, is_url
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.objects.answers import opaque
 from icevirt.objects.authorize import object_key
 from icevirt.objects.source_access import carrying
 from icevirt.objects.source_lists.formats import rows_of, rows_of_arrow
 from icevirt.objects.source_lists.listing import changed_since, list_sources
-from icevirt.objects.source_lists.rows import Row, bad_row
-from icevirt.objects.source_lists.spark_frames import is_spark_frame, rows_of_spark
+from icevirt.objects.source_lists.rows import Row, bad_row, is_spark_frame, rows_of_spark
 from icevirt.planning.containers import directories_of
 
 _SECOND = 1_000_000_000

@@ -21,8 +21,7 @@ import numpy as np
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.spelling import is_url, spelled
-from icevirt.connect.urls import Address, as_local_path, file_url, local_path
+from icevirt.connect.urls import Address, as_local_path, file_url, is_url, local_path, spelled
 from icevirt.errors import BuildError, InvalidInputError, NotFoundError
 from icevirt.model.strings import Strings
 from icevirt.objects.source_access import carrying, in_force

@@ -21,8 +21,15 @@ from icevirt.archive.reports.build import BuildReport
 from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.opening import Opening
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.spelling import is_url, spelled
-from icevirt.connect.urls import Address, as_local_path, file_url, local_path, url_of_absolute
+from icevirt.connect.urls import (
+    Address,
+    as_local_path,
+    file_url,
+    is_url,
+    local_path,
+    spelled,
+    url_of_absolute,
+)
 from icevirt.errors import Fix, FormatError, InvalidInputError
 from icevirt.model.strings import Strings
 from icevirt.objects.authorize import Prefix, object_key

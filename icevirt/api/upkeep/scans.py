@@ -14,8 +14,7 @@ from icevirt.catalog.lookup import forget, parts_with, rows_forgotten
 from icevirt.catalog.parquet import read_tables
 from icevirt.catalog.part_index import FOLDER as INDEXES
 from icevirt.catalog.parts import check_mark
-from icevirt.connect.spelling import is_url, spelled
-from icevirt.connect.urls import Address, as_local_path, file_url
+from icevirt.connect.urls import Address, as_local_path, file_url, is_url, spelled
 from icevirt.errors import InvalidInputError, NotFoundError
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Storage

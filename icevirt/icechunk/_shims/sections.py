@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from icevirt.icechunk._shims.shown import Shown
-from icevirt.model.config import manifests, sections
+from icevirt.model.config import sections
 from icevirt.model.config.sections import CompressionAlgorithm
 from icevirt.model.config.settings import OptionalSection
 
@@ -144,14 +144,14 @@ class RepoUpdateRetryConfig(Changeable, sections.RepoUpdateRetryConfig):
     }
 
 
-class ManifestPreloadConfig(Changeable, manifests.ManifestPreloadConfig):
+class ManifestPreloadConfig(Changeable, sections.ManifestPreloadConfig):
     """Which manifests are fetched early, and how many at most."""
 
     _home = "icechunk.config"
     _defaults: ClassVar[Mapping[str, Any]] = {"max_total_refs": 10_000, "max_arrays_to_scan": 50}
 
 
-class ManifestSplittingConfig(Changeable, manifests.ManifestSplittingConfig):
+class ManifestSplittingConfig(Changeable, sections.ManifestSplittingConfig):
     """Rules in order: of which arrays, how many chunks per manifest and axis."""
 
     _home = "icechunk.config"
@@ -162,14 +162,14 @@ class ManifestSplittingConfig(Changeable, manifests.ManifestSplittingConfig):
     @staticmethod
     def from_dict(split_sizes: Any) -> ManifestSplittingConfig:
         """Make rules; the first rule that selects an axis applies to it."""
-        return ManifestSplittingConfig.of(manifests.ManifestSplittingConfig.from_dict(split_sizes))
+        return ManifestSplittingConfig.of(sections.ManifestSplittingConfig.from_dict(split_sizes))
 
     def _check(self) -> None:
         object.__setattr__(self, "split_sizes", tuple(self.split_sizes or ()))
 
 
 class ManifestVirtualChunkLocationCompressionConfig(
-    Changeable, manifests.ManifestVirtualChunkLocationCompressionConfig
+    Changeable, sections.ManifestVirtualChunkLocationCompressionConfig
 ):
     """When and how the locations of virtual chunks are compressed; None is the default."""
 
@@ -182,7 +182,7 @@ class ManifestVirtualChunkLocationCompressionConfig(
     }
 
 
-class ManifestConfig(Changeable, manifests.ManifestConfig):
+class ManifestConfig(Changeable, sections.ManifestConfig):
     """The settings of manifests; None is the default. icevirt does not use ``preload`` itself."""
 
     _home = "icechunk.config"

@@ -17,10 +17,10 @@ from icevirt.redaction import redacted
 
 if TYPE_CHECKING:
     from icevirt.model.config.containers import VirtualChunkContainer
-    from icevirt.model.config.manifests import ManifestConfig
     from icevirt.model.config.sections import (
         CachingConfig,
         CompressionConfig,
+        ManifestConfig,
         RepoUpdateRetryConfig,
         StorageSettings,
     )
@@ -79,7 +79,7 @@ class RepositoryConfig:
         _SECTIONS + "RepoUpdateRetryConfig", "How often clients retry an update of the repo info."
     )
     manifest: OptionalSection[ManifestConfig] = OptionalSection(
-        "icevirt.model.config.manifests.ManifestConfig",
+        "icevirt.model.config.sections.ManifestConfig",
         "How manifests are split, compressed and fetched.",
     )
 

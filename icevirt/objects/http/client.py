@@ -20,12 +20,13 @@ from icevirt.connect.retry import SERVERS, Server, jitter
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError
 from icevirt.objects import answers
-from icevirt.objects.answers import Check, Meta, ObjectBytes
-from icevirt.objects.http.connections import CONNECTIONS, HOSTS, Origin
-from icevirt.objects.http.heads import (
+from icevirt.objects.answers import (
     AGAIN,
-    GONE,
+    GONE_STATUSES,
+    Check,
     Fields,
+    Meta,
+    ObjectBytes,
     fields_of,
     is_encoded,
     meta_of,
@@ -33,9 +34,10 @@ from icevirt.objects.http.heads import (
     reason_of,
     retry_after,
 )
-from icevirt.objects.http.loop_exchange import LoopExchange
+from icevirt.objects.http.connections import CONNECTIONS, HOSTS, Origin
 from icevirt.objects.http.request import (
     FileRequest,
+    LoopExchange,
     RefusedError,
     RetryPolicy,
     TryAgainError,
@@ -248,7 +250,7 @@ class _Asked(FileRequest):
             if meta.etag:
                 self._check(meta)
             return ObjectBytes(meta=meta, begin=self._begin, body=b"")
-        if status in GONE:
+        if status in GONE_STATUSES:
             raise answers.gone(self.url, reason=reason)
         if status in (401, 403, 407):
             raise self.denied(reason)

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
 
-from icevirt.objects.http.heads import refuse_unclear_framing
+from icevirt.objects.answers import refuse_unclear_framing
 
 _IDLE = 30.0  # seconds after which servers may have hung up
 _TARGET = re.compile(r"[!-~]+")

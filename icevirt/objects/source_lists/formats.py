@@ -19,8 +19,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icevirt.connect.spelling import is_url, spelled
-from icevirt.connect.urls import as_local_path
+from icevirt.connect.urls import as_local_path, is_url, spelled
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
 from icevirt.model.json import loads
 from icevirt.objects.opened import OpenedSource

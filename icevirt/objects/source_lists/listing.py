@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from itertools import islice, takewhile
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.spelling import is_url, spelled
-from icevirt.connect.urls import as_local_path, file_url
+from icevirt.connect.urls import as_local_path, file_url, is_url, spelled
 from icevirt.errors import InvalidInputError, NotFoundError, NothingListedError, StorageError
 from icevirt.objects.answers import change
-from icevirt.objects.local_file import local_file
+from icevirt.objects.opened import local_file
 from icevirt.objects.source import metadata_of
 from icevirt.objects.source_lists.globs import files_below, files_matching, is_pattern, natural
 from icevirt.objects.source_lists.remote_listing import changed_remotely, remote_files

@@ -1,18 +1,22 @@
-"""Read one row of a list of source files: fields in all their spellings, or a STAC item."""
+"""Read one row of a list of source files: fields in all their spellings, or a STAC item.
+
+A list may also be a data frame of Spark; a table of Delta Lake, Iceberg or Hive that Spark reads is
+one. Only the columns that lists have are computed, and the driver holds one partition at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
-from icevirt.connect.spelling import is_url, spelled
-from icevirt.connect.urls import as_local_path, file_url
-from icevirt.errors import InvalidInputError
+from icevirt.connect.urls import as_local_path, file_url, is_url, spelled
+from icevirt.errors import IcevirtError, InvalidInputError, StorageError
 from icevirt.model.chunks import END_SECOND
+from icevirt.redaction import without_secrets
 
 URL = ("url", "path", "href")
 """Names of the column with the path or URL of the file; the first that is there counts."""
@@ -232,3 +236,46 @@ def _joined(base: str, href: str) -> str:
     if scheme in ("http", "https", "file"):
         return urljoin(base, href)
     return f"{scheme}://" + urljoin(f"https://{rest}", href).removeprefix("https://")
+
+
+def is_spark_frame(source: object) -> bool:
+    """Say whether this is a data frame of Spark, classic or Connect, without importing Spark."""
+    return hasattr(source, "sparkSession") and hasattr(source, "toLocalIterator")
+
+
+def rows_of_spark(frame: Any) -> Iterator[Row]:
+    """Yield the files of a data frame.
+
+    Raises:
+        InvalidInputError: It has no column of URLs, or a row is wrong.
+        StorageError: Spark cannot compute it.
+    """
+    name = type(frame).__name__
+    there = [*frame.columns]
+    columns = [column_of(names, there) for names in (URL, ("size",), ("etag",), MODIFIED)]
+    if columns[0] is None:
+        raise no_urls(name, there)
+    used = [column for column in columns if column is not None]
+    zoned = {each.name for each in frame.schema.fields if each.dataType.typeName() == "timestamp"}
+    wanted = frame.select(*(frame[column] for column in used))
+    try:
+        for line, found in enumerate(wanted.toLocalIterator(prefetchPartitions=True), 1):
+            values = dict(zip(used, found, strict=True))
+            yield row(_values(values, columns, zoned), name, line)
+    except IcevirtError:
+        raise
+    except Exception as error:  # of Spark, in each version another tree
+        raise StorageError(
+            "Spark cannot compute a list of sources",
+            do="Look at the cause; `df.count()` has to work first.",
+            list=name,
+            cause=without_secrets(str(error))[:500],
+        ) from error
+
+
+def _values(values: Mapping[str, Any], columns: list[str | None], zoned: set[str]) -> Iterator[Any]:
+    for column in columns:
+        value = None if column is None else values[column]
+        if column in zoned and isinstance(value, datetime):
+            value = value.astimezone(UTC)  # Spark gives a moment in the time of this machine
+        yield value

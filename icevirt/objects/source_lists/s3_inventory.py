@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from icevirt.connect.spelling import is_url
-from icevirt.connect.urls import as_local_path
+from icevirt.connect.urls import as_local_path, is_url
 from icevirt.errors import InvalidInputError, NotFoundError
 from icevirt.objects.source import open_source
 from icevirt.objects.source_lists.listing import SUFFIXES

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from icevirt.api.recipe import dump_recipe, load_recipe
 from icevirt.api.sources.reader_urls import prefix_url
-from icevirt.connect.spelling import is_url, spelled
-from icevirt.connect.urls import PROVIDERS, Address, as_local_path
+from icevirt.connect.urls import PROVIDERS, Address, as_local_path, is_url, spelled
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.model.config.containers import SCHEMES, ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects.source import open_source

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.model import distinct_strings, strings
-from icevirt.model.distinct_strings import surely_differ
+from icevirt.access import virtual_refs
+from icevirt.access.virtual_refs import surely_differ
+from icevirt.model import strings
 from icevirt.model.strings import Strings, StringsWithin
 
 texts = st.lists(st.text(st.sampled_from("ab/é🧊"), max_size=5), max_size=12)
@@ -64,7 +65,7 @@ def test_strings_that_are_shown_to_differ_do(values, head, ending):
 def test_names_that_count_are_shown_to_differ(numbers, rows):
     """In any order, of any lengths and over any blocks, unless one comes twice."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distinct_strings, "_ROWS_AT_ONCE", rows)
+        patch.setattr(virtual_refs, "_ROWS_AT_ONCE", rows)
         column = Strings.of(f"s3://bucket/directory/file-{number}.nc" for number in numbers)
         assert surely_differ(column) == (len(set(numbers)) == len(numbers))
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from icevirt.errors import StorageError
-from icevirt.objects.http import heads
+from icevirt.objects import answers
 from icevirt.objects.source import LocalSource
 from icevirt.objects.source_lists.formats import rows_of
 
@@ -23,19 +23,19 @@ NUMBERS = ("", "x", "-1", "\xb2", "\u0663", "1.5", "9" * 20, "9" * 5000, "1e5")
 
 @pytest.mark.parametrize("date", DATES)
 def test_a_date_that_is_none_is_unknown(date):
-    found = heads._seconds(date)
+    found = answers._seconds(date)
     assert found is None or isinstance(found, float)
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_number_that_is_none_is_unknown(number):
-    assert heads.retry_after(number) is None
-    assert heads.meta_of({"etag": '"a"'}, number).size is None
+    assert answers.retry_after(number) is None
+    assert answers.meta_of({"etag": '"a"'}, number).size is None
 
 
 @pytest.mark.parametrize("output", ["bytes 0-\u0663/9", f"bytes 0-{'9' * 5000}/*", "bytes -1-2/3"])
 def test_a_range_that_is_none_is_no_range(output):
-    assert heads.range_of(SimpleNamespace(status=206), {"content-range": output}) is None
+    assert answers.range_of(SimpleNamespace(status=206), {"content-range": output}) is None
 
 
 MEMORY = "/proc/self/mem"  # whose first page nobody has: the kernel answers EIO

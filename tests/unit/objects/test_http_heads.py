@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from icevirt.objects.http.heads import fields_of, is_encoded, range_of, refuse_unclear_framing
+from icevirt.objects.answers import fields_of, is_encoded, range_of, refuse_unclear_framing
 
 
 def parsed(*lines, first="HTTP/1.1 206 Partial Content"):

@@ -82,7 +82,7 @@ PATHS = {
     "file:/a/b c%20.nc": "/a/b c%20.nc",  # as Hadoop writes paths: not encoded
     "file:///a/b%20c.nc": "/a/b c.nc",
     "/a/b.nc": "/a/b.nc",
-    "dbfs:/mnt/a.nc": "dbfs:/mnt/a.nc",  # as `icevirt.connect.spelling` translates it
+    "dbfs:/mnt/a.nc": "dbfs:/mnt/a.nc",  # as `icevirt.connect.urls` translates it
     "s3a://b/k.nc": "s3a://b/k.nc",
     "abfss://c@a.dfs.core.windows.net/k.nc": "abfss://c@a.dfs.core.windows.net/k.nc",
 }

@@ -104,7 +104,7 @@ UNSAYABLE = {
 
 
 REFUSED = (
-    "not a valid name for a node|concat_dim is not|not a valid new name|this is not a valid "
+    "not a valid name for a node|holds half a letter|concat_dim is not|not a valid new name|this is not a valid "
     "node path"
 )
 

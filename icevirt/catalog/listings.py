@@ -14,8 +14,10 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import batched
+from operator import eq
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,7 +27,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.known_files import index_of, index_path
 from icevirt.catalog.parquet import REQUESTED, damaged, opened, table_of, telling_damage
-from icevirt.errors import ObjectNotFoundError
+from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.storage.protocol import Storage
 
 _FOLDER = "listings"
@@ -50,7 +52,10 @@ class FileListing:
 def write_listing(
     storage: Storage, name: str, files: Sequence[SourceFile], *, grown: FileListing | None = None
 ) -> tuple[tuple[str, int], ...]:
-    """Write the list of a dataset's files, and return its pieces.
+    """Write the list of a dataset's files, unless it is there, and return its pieces.
+
+    Lists of the same files may be cut otherwise. One that is there stays as it is: others count on
+    what its pieces hold.
 
     Args:
         storage: The folder of icevirt in a repository.
@@ -58,6 +63,10 @@ def write_listing(
         files: All of them, in their order.
         grown: The list that these files begin with.
     """
+    with suppress(ObjectNotFoundError, FormatError):  # what is damaged is written again
+        there = read_listing(storage, name)
+        if len(there.files) == len(files) and all(map(eq, there.files, files)):
+            return there.pieces
     pieces = [] if grown is None else [*grown.pieces]
     begin = 0 if grown is None else len(grown.files)
     while pieces and begin - pieces[-1][1] <= _WORTH * (len(files) - begin):

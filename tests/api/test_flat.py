@@ -384,6 +384,22 @@ def test_a_list_that_grows_unread_is_read_and_verified_as_a_whole():
         read_listing(storage, pieces[-1][0])
 
 
+@pytest.mark.parametrize("is_whole", [True, False], ids=["whole first", "grown first"])
+def test_a_list_that_is_there_stays_as_it_was_cut(is_whole):
+    """A list that is written again is the same list: who named its pieces goes on to read them."""
+    storage, name, held = MemoryStorage(), "b" * 20, files(40)
+    write_listing(storage, "a" * 20, held[:38])
+    grown = read_listing(storage, "a" * 20)
+    both = [None, grown] if is_whole else [grown, None]
+    first = write_listing(storage, name, held, grown=both[0])
+    there = {info.path: storage.get(info.path) for info in storage.list()}
+    assert write_listing(storage, name, held, grown=both[1]) == first
+    assert {info.path: storage.get(info.path) for info in storage.list()} == there
+    storage.put(f"listings/{name}.parquet", b"damaged")
+    write_listing(storage, name, held)
+    assert [*read_listing(storage, name).files] == held
+
+
 def test_parts_of_the_catalog_are_joined_and_scans_stay(days, repo):
     """A plan of all files afterwards scans nothing and makes the same."""
     icevirt.append(days[:1], repo, concat_dim="time")

@@ -16,7 +16,7 @@ from icevirt.display.document import of_class
 from icevirt.display.render import FORMATS, render
 from icevirt.escaping import escape_html
 
-_SHOWN = 100  # rows of a table, lines of a list
+_SHOWN = 100
 _AS_IS = 'style="white-space:pre-wrap;text-align:left"'
 
 
@@ -59,7 +59,7 @@ _STEPS: dict[str, Callable[[Any], list[str]]] = {
 def picture(value: object) -> str:
     """Return HTML of a value: its one line, what terminals are shown of it, and the next step."""
     form, steps = of_class(value, FORMATS), of_class(value, _STEPS)
-    parts = "" if form is None else _html(render(value))
+    parts = "" if form is None else html(render(value))
     code = "" if steps is None else _code(steps(value))
     title = repr(value).partition("\n")[0]
     if not title.startswith("<"):  # a call with all that the value holds
@@ -67,29 +67,40 @@ def picture(value: object) -> str:
     return f"<div><code>{escape_html(title)}</code>{parts}{code}</div>"
 
 
-def _html(part: object) -> str:
+def html(part: object, most: int = _SHOWN) -> str:
+    """Return parts of a text as HTML, "" for tables without rows.
+
+    Args:
+        part: What terminals would print.
+        most: Rows of a table, and lines of a list, that are shown.
+    """
     made = ""
     match part:
         case Group():
             runs = groupby(part.renderables, key=lambda each: isinstance(each, Text))
-            made = "".join(_lines(run) if text else "".join(map(_html, run)) for text, run in runs)
+            made = "".join(_lines(run) if text else _parts(run, most) for text, run in runs)
         case Facts():
-            made = _table(_cell(name, "th") + _cell(value) for name, value in part.rows.items())
+            rows = part.rows.items()
+            made = _table([_cell(name, "th") + _cell(value) for name, value in rows], most)
         case Listed():
             lines = [f"<li {_AS_IS}>{escape_html(each)}</li>" for each in part.lines]
-            made = f"<div>{escape_html(part.title)}</div><ul>{_some(lines, 'li')}</ul>"
+            made = f"<div>{escape_html(part.title)}</div><ul>{_some(lines, 'li', most)}</ul>"
         case Pasted():
             made = _code(part.lines)
         case TableOrCards():
             columns = [[_cell(cell, "td", of.justify) for cell in of.cells] for of in part.columns]
             head = "".join(_cell(of.header, "th", of.justify) for of in part.columns)
-            made = _table(map("".join, zip(*columns, strict=True)), head=f"<tr>{head}</tr>")
+            made = _table([*map("".join, zip(*columns, strict=True))], most, head)
         case Tree():
-            inner = "".join(f"<li>{_html(each)}</li>" for each in part.children)
+            inner = "".join(f"<li>{html(each, most)}</li>" for each in part.children)
             made = f"<div>{escape_html(part.label)}</div>{f'<ul>{inner}</ul>' * bool(inner)}"
         case _:
             made = _lines([part])
     return made
+
+
+def _parts(run: Iterable[object], most: int) -> str:
+    return "".join(html(each, most) for each in run)
 
 
 def _lines(run: Iterable[object]) -> str:
@@ -102,15 +113,16 @@ def _code(lines: Iterable[str]) -> str:
     return f"<pre><code>{'\n'.join(map(escape_html, lines))}</code></pre>"
 
 
-def _table(rows: Iterable[str], *, head: str = "") -> str:
-    return f"<table>{head}{_some([f'<tr>{row}</tr>' for row in rows], 'tr')}</table>"
+def _table(rows: Sequence[str], most: int, head: str = "") -> str:
+    made = _some([f"<tr>{row}</tr>" for row in rows], "tr", most)
+    return f"<table>{f'<tr>{head}</tr>' * bool(head)}{made}</table>" if rows else ""
 
 
-def _some(rows: Sequence[str], tag: str) -> str:
+def _some(rows: Sequence[str], tag: str, most: int) -> str:
     """Return the first rows or items, and how many more there are."""
-    more = len(rows) - _SHOWN
+    more = len(rows) - most
     rest = "" if more <= 0 else f"<{tag}>{_cell(f'and {more:,} more')}</{tag}>"
-    return "".join(rows[:_SHOWN]) + rest
+    return "".join(rows[:most]) + rest
 
 
 def _cell(value: object, tag: str = "td", side: str = "left") -> str:

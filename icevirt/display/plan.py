@@ -12,7 +12,7 @@ from rich.text import Text
 from icevirt.archive.eras import REFUSED, Choice, Era, Eras, Run
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ArraySummary
-from icevirt.archive.reports.plan import ArrayCost, PlanDifference, ReadCost
+from icevirt.archive.reports.plan import ArrayCost, PlanCost, PlanDifference, ReadCost
 from icevirt.display.blocks import Facts, listed, table_of
 from icevirt.display.report import array_table, bad_file
 from icevirt.display.text import bytes_of, count, entry, size, some, words
@@ -31,34 +31,44 @@ SHOWN = 20
 def build_plan(plan: BuildPlan) -> RenderableType:
     """Return the plan for a terminal."""
     cost = plan.cost or costs_of(plan)
-    counts = cost.references
-    rows = {
-        "files": f"{len(plan.files):,}, {_along(plan)}{_left_out(plan)}",
-        **{f"along {each.dimension}": str(each) for each in plan.dimensions},
-        "arrays": f"{len(plan.arrays)} in {plan.group}",
-        "references": bytes_of(counts, "to be stored"),
-        "manifests": f"{cost.write_tasks:,}, for {count(cost.windows, 'window')} of arrays",
-        "tasks": f"{cost.scan_tasks:,} to scan, at most {cost.write_tasks:,} to write",
-        **({"executor": plan.executor} if plan.executor else {}),
-        "route": cost.route_description,
-        "memory": f"about {size(cost.task_memory)} for a task, {size(cost.driver_memory)} for the"
-        " driver, and what Python takes",
-        **_reading("one map", cost.map, None if cost.map is None else cost.map.map),
-        **_reading("one series", cost.series, None if cost.series is None else cost.series.series),
-        "eras": _eras(plan),
-        "authorize": ", ".join(entry(entry_of(container)) for container in plan.containers),
-    }
     return Group(
         words(f"Plan {plan.build_id}", "bold"),
-        Facts(rows),
+        plan_facts(plan, cost),
         Text(),
         array_table(map(array_of, plan.arrays)),
         *([] if plan.eras is None else [Text(), eras(plan.eras)]),
-        *_differing(plan.difference),
-        *(words(f"note: {shown(note)}", "dim") for note in plan.notes),
-        *(words(f"warning: {shown(warning)}", "yellow") for warning in cost.warnings),
+        *differing(plan.difference),
+        *remarks(plan, cost),
         *listed("Left out", map(bad_file, plan.bad_files), "bold red"),
     )
+
+
+def plan_facts(plan: BuildPlan, cost: PlanCost) -> Facts:
+    """Return what a plan is, and what it costs."""
+    return Facts(
+        {
+            "files": f"{len(plan.files):,}, {_along(plan)}{_left_out(plan)}",
+            **{f"along {each.dimension}": str(each) for each in plan.dimensions},
+            "arrays": f"{len(plan.arrays)} in {plan.group}",
+            "references": bytes_of(cost.references, "to be stored"),
+            "manifests": f"{cost.write_tasks:,}, for {count(cost.windows, 'window')} of arrays",
+            "tasks": f"{cost.scan_tasks:,} to scan, at most {cost.write_tasks:,} to write",
+            **({"executor": plan.executor} if plan.executor else {}),
+            "route": cost.route_description,
+            "memory": f"about {size(cost.task_memory)} for a task, {size(cost.driver_memory)} for"
+            " the driver, and what Python takes",
+            **_reading("one map", cost.map, cost.map.map if cost.map else None),
+            **_reading("one series", cost.series, cost.series.series if cost.series else None),
+            "eras": _eras(plan),
+            "authorize": ", ".join(entry(entry_of(each)) for each in plan.containers),
+        }
+    )
+
+
+def remarks(plan: BuildPlan, cost: PlanCost) -> Iterator[Text]:
+    """Yield decisions of a plan, and what it warns of."""
+    yield from (words(f"note: {shown(note)}", "dim") for note in plan.notes)
+    yield from (words(f"warning: {shown(warning)}", "yellow") for warning in cost.warnings)
 
 
 def _along(plan: BuildPlan) -> str:
@@ -104,7 +114,8 @@ def array_of(array: PlannedArray) -> ArraySummary:
     )
 
 
-def _differing(found: PlanDifference | None) -> Iterator[Text]:
+def differing(found: PlanDifference | None) -> Iterator[Text]:
+    """Yield what a build would change of the dataset that is there."""
     if found is None:
         return
     if not found.changes and found.snapshot_id:

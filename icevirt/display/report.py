@@ -27,7 +27,7 @@ _HEADINGS = ("array", "type", "shape", "chunks of", "references", "in files", "s
 
 def build_report(report: BuildReport) -> RenderableType:
     """Return the report for a terminal."""
-    return _drawn(report, "Already built" if report.already_built else "Built", _facts(report))
+    return _drawn(report, "Already built" if report.already_built else "Built", build_facts(report))
 
 
 def append_report(report: AppendReport) -> RenderableType:
@@ -39,7 +39,7 @@ def append_report(report: AppendReport) -> RenderableType:
         **({"excluded": count(report.files_excluded, "file")} if report.files_excluded else {}),
     }
     if not report.already_built:
-        return _drawn(report, "Appended to", {**counts, **_facts(report)})
+        return _drawn(report, "Appended to", {**counts, **build_facts(report)})
     done = Text.assemble(("Nothing to append to", "bold green"), " ", words(report.repo, "bold"))
     snapshot = {"snapshot": f"{report.snapshot_id} on {report.branch}"}
     rows = Facts({**(snapshot if report.snapshot_id else {}), **counts})
@@ -115,7 +115,8 @@ def _settings(arrays: Iterable[ArraySummary]) -> list[str]:
     )
 
 
-def _facts(report: BuildReport) -> dict[str, str]:
+def build_facts(report: BuildReport) -> dict[str, str]:
+    """Return what a build made."""
     counts = report.references
     reused = f", {report.files_reused:,} reused from an earlier run" if report.files_reused else ""
     bad = f", {len(report.bad_files):,} left out" if report.bad_files else ""

@@ -40,7 +40,7 @@ def repository_summary(summary: RepositorySummary) -> RenderableType:
     """Return the summary for a terminal."""
     shown: list[RenderableType] = [
         words(summary.repo, "bold"),
-        Facts(_facts(summary)),
+        Facts(summary_facts(summary)),
         Text(),
         _tree(summary),
     ]
@@ -49,7 +49,8 @@ def repository_summary(summary: RepositorySummary) -> RenderableType:
     return Group(*shown, *pasted("Open it", opening_of(summary)))
 
 
-def _facts(summary: RepositorySummary) -> dict[str, str]:
+def summary_facts(summary: RepositorySummary) -> dict[str, str]:
+    """Return what a version of a repository is; empty facts are left out."""
     written = when(datetime.fromisoformat(summary.written_at))
     rows = {
         "snapshot": f"{summary.snapshot_id}, {written}: {summary.message}",

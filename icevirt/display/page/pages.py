@@ -1,32 +1,37 @@
-"""Choose what a page about a plan, a build or a repository shows."""
+"""Choose what a page about a plan, a build or a repository shows: the parts of their texts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
-from icevirt.archive.eras import Eras
+from rich.console import Group
+
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import (
-    ArraySummary,
     BadFile,
+    BadFiles,
     BuildReport,
     ReferenceCounts,
     RepositorySummary,
 )
 from icevirt.archive.reports.coverage import Coverage
 from icevirt.archive.reports.history import CommitLog, when
-from icevirt.archive.reports.plan import ArrayCost, PlanDifference
-from icevirt.display.page.skeleton import code, facts, folded, lines, page, table
+from icevirt.archive.reports.plan import ArrayCost
+from icevirt.display import picture
+from icevirt.display.blocks import Facts, Pasted, TableOrCards, notes, table_of
+from icevirt.display.history import commit_log
+from icevirt.display.page.skeleton import folded, page
 from icevirt.display.page.timeline import timeline
-from icevirt.display.plan import array_of
-from icevirt.display.text import box, bytes_of, count, durations, entry, references, size
-from icevirt.objects.authorize import entry_of
+from icevirt.display.plan import array_of, differing, eras, plan_facts, remarks
+from icevirt.display.report import array_table, bad_files, build_facts
+from icevirt.display.repository import summary_facts
+from icevirt.display.text import bytes_of, count, size
 from icevirt.planning.coverage import coverage_of
 from icevirt.planning.schedule.cost_estimate import costs_of
-from icevirt.remedy_notation import shown
 
-_FILES = 500  # rows of a table
+_ROWS = 500  # files and attributes of a table
+_ARRAYS = 1_000_000
 
 
 def plan_page(plan: BuildPlan) -> str:
@@ -34,29 +39,18 @@ def plan_page(plan: BuildPlan) -> str:
     cost = plan.cost or costs_of(plan)
     along = f" along {', '.join(plan.concat_dim)}" if plan.concat_dim else ""
     lead = f"{count(len(plan.files), 'file')}{along} become {count(len(plan.arrays), 'array')}."
-    rows = [
-        ("group", plan.group),
-        *((f"along {each.dimension}", str(each)) for each in plan.dimensions),
-        ("references", bytes_of(cost.references, "to be stored")),
-        ("manifests", f"{cost.write_tasks:,}, for {count(cost.windows, 'window')} of arrays"),
-        ("executor", plan.executor),
-        (
-            "memory",
-            f"{size(cost.task_memory)} for a task, {size(cost.driver_memory)} for the driver",
-        ),
-        ("authorize", ", ".join(entry(entry_of(each)) for each in plan.containers)),
-    ]
+    changes = Group(*differing(plan.difference))
     return page(
         f"Plan {plan.build_id}",
         lead,
         [
-            ("What it makes", facts(rows)),
+            ("What it makes", _html(plan_facts(plan, cost))),
             ("Steps", timeline(coverage_of(plan))),
-            ("Arrays", _arrays([array_of(each) for each in plan.arrays])),
+            ("Arrays", _html(array_table(map(array_of, plan.arrays)), _ARRAYS)),
             ("Cost of reading", _costs(cost.of_arrays)),
-            ("Eras", _eras(plan.eras)),
-            ("What changes in the repository", _difference(plan.difference)),
-            ("Findings", lines(map(shown, plan.notes)) + lines(map(shown, cost.warnings), "warn")),
+            ("Eras", "" if plan.eras is None else _html(eras(plan.eras))),
+            ("What changes in the repository", _html(changes)),
+            ("Findings", _html(Group(*remarks(plan, cost)))),
             ("Files left out", _bad_files(plan.bad_files) + _left_out(plan)),
         ],
     )
@@ -81,69 +75,32 @@ def repository_page(
     """
     counts = sum((each.references for each in summary.arrays), ReferenceCounts())
     written = when(datetime.fromisoformat(summary.written_at))
-    lead = f"Version {summary.snapshot_id} of {written}: {summary.message}"
-    rows = [
-        ("branches", ", ".join(summary.branches)),
-        ("tags", ", ".join(summary.tags)),
-        ("history", f"{count(summary.snapshots, 'snapshot')}, format {summary.spec_version}"),
-        ("arrays", f"{len(summary.arrays):,} in {count(len(summary.groups), 'group')}"),
-        ("references", bytes_of(counts, "stored here")),
-        ("authorize", ", ".join(entry(each) for each in summary.containers)),
-        ("format", summary.generation),
-    ]
+    rows = summary_facts(summary) | {"references": bytes_of(counts, "stored here")}
+    rows["arrays"] = f"{len(summary.arrays):,} in {count(len(summary.groups), 'group')}"
     return page(
         summary.repo,
-        lead,
+        f"Version {summary.snapshot_id} of {written}: {summary.message}",
         [
-            ("What it holds", facts(rows)),
+            ("What it holds", _html(Facts(rows))),
             ("Steps", timeline(coverage)),
-            ("Open it", code(snippet) if snippet else ""),
+            ("Open it", _html(Pasted(snippet.split("\n"))) if snippet else ""),
             ("The build", _build(report)),
-            ("Arrays", _arrays(summary.arrays)),
-            ("History", _history(history)),
+            ("Arrays", _html(array_table(summary.arrays), _ARRAYS)),
+            ("History", _html(commit_log(history))),
             ("Attributes", "".join(_attributes(summary))),
         ],
     )
 
 
+def _html(part: object, most: int = _ROWS) -> str:
+    return picture.html(part, most)
+
+
 def _build(report: BuildReport | None) -> str:
     if report is None:
         return ""
-    reused = f", {report.files_reused:,} reused" if report.files_reused else ""
-    rows = [
-        ("files", f"{report.files_scanned:,} scanned{reused}"),
-        ("manifests", f"{report.manifests:,}, {size(report.manifest_bytes)}"),
-        ("executor", report.executor),
-        ("time", durations(report.seconds)),
-    ]
-    return facts(rows) + lines(map(shown, report.findings)) + _bad_files(report.bad_files)
-
-
-def _arrays(arrays: Sequence[ArraySummary]) -> str:
-    headings = (
-        "array",
-        "type",
-        "shape",
-        "chunks of",
-        "references",
-        "in files",
-        "stored",
-        "read by",
-    )
-    rows = (
-        (
-            each.path,
-            each.data_type,
-            box(each.shape),
-            box(each.chunk_shape),
-            references(each.references),
-            size(each.references.bytes_referenced) if each.references.bytes_referenced else "",
-            size(each.references.bytes_stored) if each.references.bytes_stored else "",
-            each.readers.text,
-        )
-        for each in arrays
-    )
-    return table(headings, rows, numbers=("in files", "stored"))
+    made = Group(Facts(build_facts(report)), *notes(report.findings))
+    return _html(made) + _bad_files(report.bad_files)
 
 
 def _costs(costs: Sequence[ArrayCost]) -> str:
@@ -160,71 +117,33 @@ def _costs(costs: Sequence[ArrayCost]) -> str:
         for each in costs
         if each.map or each.series
     )
-    made = table(headings, rows, numbers=headings[1:])
+    made = _html(_table(headings, rows, right=headings[1:]), _ARRAYS)
     hint = '<p class="soft">A map is one step of all points, a series one point of all steps. '
     return f"{hint}Numbers of requests are upper bounds.</p>{made}" if made else ""
 
 
-def _eras(eras: Eras | None) -> str:
-    if eras is None:
-        return ""
-    headings = ("era", "files", "from", "to", "what differs from the era before")
-    rows = (
-        (
-            each.name,
-            f"{each.files:,}",
-            each.first_label or each.first.rsplit("/", 1)[-1],
-            each.last_label or each.last.rsplit("/", 1)[-1],
-            "; ".join(map(str, each.changes)),
-        )
-        for each in eras.eras
-    )
-    lead = f"<p>{eras.count:,} eras: groups of files that decode equally.</p>"
-    choices = lines(shown(f"{each.option}: {each.does}") for each in eras.choices)
-    return lead + table(headings, rows, numbers=("files",)) + choices
-
-
-def _difference(difference: PlanDifference | None) -> str:
-    if difference is None:
-        return ""
-    stops = lines((each.what for each in difference.changes if each.stops), "bad")
-    others = lines(each.what for each in difference.changes if not each.stops)
-    rows = [
-        ("kept", ", ".join(difference.kept)),
-        ("made anew", ", ".join(difference.replaced)),
-        ("deleted", ", ".join(difference.deleted)),
-    ]
-    return stops + others + facts(rows)
-
-
 def _bad_files(files: Sequence[BadFile]) -> str:
-    rows = ((each.url, each.code, shown(each.error), shown(each.remedy)) for each in files[:_FILES])
-    made = table(("file", "code", "what is wrong", "what to do"), rows)
+    made = _html(bad_files(BadFiles(files)))
     return folded(f"{count(len(files), 'bad file')}", made, is_open=len(files) <= 20)
 
 
 def _left_out(plan: BuildPlan) -> str:
-    rows = ((each.url, each.kept) for each in plan.left_out[:_FILES])
-    made = table(("file", "the file with the same steps that is used"), rows)
+    headings = ("file", "the file with the same steps that is used")
+    made = _html(_table(headings, ((each.url, each.kept) for each in plan.left_out)))
     return folded(f"{count(len(plan.left_out), 'file')} of steps that others hold", made)
-
-
-def _history(history: CommitLog) -> str:
-    rows = (
-        (
-            each.snapshot_id,
-            when(each.written_at),
-            f"{each.title} {each.names}".strip(),
-            each.build.text if each.build else "",
-        )
-        for each in history.commits
-    )
-    more = '<p class="soft">Older commits are not shown.</p>' if history.next else ""
-    return table(("snapshot", "time", "message", "build"), rows) + more
 
 
 def _attributes(summary: RepositorySummary) -> Iterator[str]:
     for each in summary.groups:
-        rows = sorted(each.attributes.items())
-        made = table(("attribute", "value"), ((name, str(value)[:300]) for name, value in rows))
+        rows = ((name, str(value)[:300]) for name, value in sorted(each.attributes.items()))
+        made = _html(_table(("attribute", "value"), rows))
         yield folded(each.path, made, is_open=each.path == "/")
+
+
+def _table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()
+) -> TableOrCards:
+    table = table_of(headings, right=right)
+    for row in rows:
+        table.add_row(*row)
+    return table

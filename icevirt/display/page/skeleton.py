@@ -6,17 +6,17 @@ parts that fold are `details`), and repeats in words what its pictures show.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from icevirt.escaping import escape_html
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --back: #ffffff;
   --line: #d9dee5; --panel: #f5f7fa; --virtual: #2f6fb3; --native: #d9822b; --inline: #3a9b6f;
-  --none: #eceff3; --bad: #b3261e; --warn: #8a5a00; }
+  --none: #eceff3; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6eaf0; --soft: #9aa6b5; --back: #14181e;
   --line: #303844; --panel: #1c222b; --virtual: #6aa9e9; --native: #f0a860; --inline: #6ccb9d;
-  --none: #2a313b; --bad: #ff8a80; --warn: #f0c060; } }
+  --none: #2a313b; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1.5rem; max-width: 72rem; background: var(--back);
   color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
@@ -24,13 +24,11 @@ h1 { font-size: 1.4rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; border-bottom: 1px solid var(--line); }
 p { margin: .25rem 0 .75rem; }
 .soft, figcaption, th { color: var(--soft); font-weight: normal; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: 0; }
-dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
-.wide { overflow-x: auto; }
+section { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; }
 th, td { text-align: left; padding: .2rem .9rem .2rem 0; vertical-align: top;
   border-bottom: 1px solid var(--line); }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+td { font-variant-numeric: tabular-nums; }
 code, pre, .name { font-family: ui-monospace, monospace; font-size: .88rem; }
 pre { background: var(--panel); padding: .75rem; overflow-x: auto; border-radius: 6px; }
 figure { margin: 0; }
@@ -46,7 +44,6 @@ figure { margin: 0; }
 .native { fill: var(--native); background: var(--native); }
 .inline { fill: var(--inline); background: var(--inline); }
 .none { fill: var(--none); background: var(--none); }
-.bad { color: var(--bad); } .warn { color: var(--warn); }
 details { margin: .35rem 0; } summary { cursor: pointer; }
 summary:focus-visible, a:focus-visible { outline: 2px solid var(--virtual); outline-offset: 2px; }
 a { color: var(--virtual); }
@@ -85,53 +82,9 @@ def page(title: str, lead: str, sections: Iterable[tuple[str, str]]) -> str:
     )
 
 
-def facts(rows: Iterable[tuple[str, object]]) -> str:
-    """Return facts by name; empty ones are left out."""
-    made = "".join(
-        f"<dt>{escape_html(name)}</dt><dd>{escape_html(value)}</dd>"
-        for name, value in rows
-        if value != ""
-    )
-    return f"<dl>{made}</dl>" if made else ""
-
-
-def table(
-    headings: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Sequence[str] = ()
-) -> str:
-    """Return a table, "" without rows; columns of numbers stand at the right."""
-    kinds = [' class="number"' if name in numbers else "" for name in headings]
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td{kind}>{escape_html(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)
-        )
-        + "</tr>\n"
-        for row in rows
-    )
-    if not body:
-        return ""
-    head = "".join(
-        f'<th scope="col"{kind}>{escape_html(name)}</th>'
-        for kind, name in zip(kinds, headings, strict=True)
-    )
-    return f'<div class="wide"><table>\n<tr>{head}</tr>\n{body}</table></div>'
-
-
-def lines(made: Iterable[str], style: str = "") -> str:
-    """Return sentences as a list, "" without any."""
-    kind = f' class="{style}"' if style else ""
-    items = "".join(f"<li{kind}>{escape_html(each)}</li>" for each in made)
-    return f"<ul>{items}</ul>" if items else ""
-
-
 def folded(title: str, html: str, *, is_open: bool = False) -> str:
     """Return a part that opens by a click or a key."""
     shown = " open" if is_open else ""
     return (
         f"<details{shown}><summary>{escape_html(title)}</summary>\n{html}</details>" if html else ""
     )
-
-
-def code(made: str) -> str:
-    """Return code to copy."""
-    return f"<pre>{'\n'.join(escape_html(line) for line in made.split('\n'))}</pre>"

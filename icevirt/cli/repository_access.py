@@ -108,7 +108,7 @@ def _refuse_file(repo: Any, parameters: list[str]) -> None:
 def _use_profile(name: str | None) -> None:
     """Prefer a profile to what the environment says, as the AWS CLI does."""
     if name is not None:
-        from icevirt.connect.credentials.aws_profile import choose
+        from icevirt.connect.credentials.object_stores import choose
 
         choose(name)
 

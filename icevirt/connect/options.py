@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from icevirt.connect.credentials.aws_profile import profile_region
 from icevirt.connect.credentials.common import Secret
+from icevirt.connect.credentials.object_stores import profile_region
 from icevirt.connect.urls import Address, destination
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError

@@ -15,7 +15,6 @@ from dataclasses import field, replace
 from datetime import timedelta
 from typing import Any
 
-from icevirt.connect.credentials.aws_profile import PROFILE, from_profile
 from icevirt.connect.credentials.common import (
     Anonymous,
     Credentials,
@@ -24,6 +23,7 @@ from icevirt.connect.credentials.common import (
     Refreshable,
     Secret,
 )
+from icevirt.connect.credentials.object_stores import PROFILE, from_profile
 from icevirt.connect.library import obstore, opened
 from icevirt.connect.options import StoreOptions, options_of
 from icevirt.connect.urls import Address, destination

@@ -17,7 +17,7 @@ from icevirt.objects.answers import UNCHECKED, Body, Checksum
 from icevirt.objects.authorize import Grant, LocalGrant
 from icevirt.objects.fetch import FILES
 from icevirt.objects.http.connections import HOSTS
-from icevirt.objects.remote_source import source_file
+from icevirt.objects.source import source_file
 from icevirt.objects.staleness import refuse
 
 PIECE = 1 << 22

@@ -20,8 +20,7 @@ from icevirt.errors import StorageError
 from icevirt.objects import answers
 from icevirt.objects.answers import Body, Checksum, Meta, ObjectBytes
 from icevirt.objects.authorize import RemoteGrant
-from icevirt.objects.backends import Backend, reach_for_grant
-from icevirt.objects.buckets import BucketReach
+from icevirt.objects.backends import Backend, BucketReach, reach_for_grant
 from icevirt.objects.http.client import Site
 from icevirt.objects.http.connections import HOSTS
 

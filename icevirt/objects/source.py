@@ -5,12 +5,258 @@ from __future__ import annotations
 import os
 import stat
 import weakref
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
 
+from icevirt.archive.scanned import SourceFile
 from icevirt.connect import urls
-from icevirt.connect.urls import is_url, spelled
-from icevirt.errors import NotFoundError, ScanError, StaleReferenceError, StorageError
+from icevirt.connect.urls import Address, is_url, spelled
+from icevirt.errors import (
+    NotFoundError,
+    ObjectNotFoundError,
+    ScanError,
+    StaleReferenceError,
+    StorageError,
+)
+from icevirt.objects import answers
+from icevirt.objects.answers import Body, Meta, ObjectBytes, as_text
+from icevirt.objects.authorize import object_key
+from icevirt.objects.backends import Backend, bucket_reach
+from icevirt.objects.http.connections import HOSTS
 from icevirt.objects.opened import OpenedSource, local_file
-from icevirt.objects.remote_source import RemoteSource
+from icevirt.objects.source_access import in_force
+
+_BLOCK = 64 * 1024
+_FIRST = 8 * _BLOCK
+_MOST = 4 * 1024 * 1024  # bytes of one request
+_KEPT = 512  # blocks
+_SMALL = 32 * 1024 * 1024  # bytes of a file that may be taken whole
+_MISSES = 4  # after which it is
+_WORTH = 1024 * 1024  # bytes that take as long as a request
+_GAP = 2  # blocks between two that are wanted which are fetched with them
+_AHEAD = 8  # blocks of a page that are read ahead
+_ANNOUNCED = _KEPT // 2  # blocks that are fetched ahead at a time, at most
+
+
+class RemoteSource(OpenedSource):
+    """A file on a server, in memory by blocks.
+
+    Raises:
+        InvalidInputError: The URL is not the plain URL of an object.
+        NotFoundError: There is no such file.
+        ScanError: The server sends nothing by which a change of the file could be noticed.
+        StorageError: It cannot be read.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._reach, self._key, url = reach_for(url)
+        self._url = url
+        self._meta: Meta | None = None
+        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._misses = 0
+        self._change: StaleReferenceError | None = None
+        try:
+            answer = self._get(0, _FIRST)
+        except ObjectNotFoundError as error:
+            raise NotFoundError("no such file", do="Check the URL.", file=url) from error
+        self._meta = answer.meta
+        self.requests, self.bytes_fetched = 1, len(answer.body)
+        self._keep(0, bytes(answer.body))
+        self.file = source_file(url, answer.meta)
+
+    @property
+    def local_path(self) -> None:
+        """None: it is not on this machine."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes at ``offset``, fewer only at the end of the file.
+
+        Raises:
+            StaleReferenceError: The file changed since it was opened.
+            StorageError: It cannot be read.
+        """
+        end = min(offset + length, self.file.size)
+        if offset >= end:
+            return b""
+        if end - offset > _MOST:
+            return self._large(offset, end)
+        first, last = offset // _BLOCK, (end - 1) // _BLOCK
+        missing = [block for block in range(first, last + 1) if block not in self._blocks]
+        if missing:
+            self._fetch(missing[0], missing[-1])
+        blocks = [self._blocks[block] for block in range(first, last + 1)]
+        for block in range(first, last + 1):
+            self._blocks.move_to_end(block)
+        while len(self._blocks) > _KEPT:
+            self._blocks.popitem(last=False)
+        return b"".join(blocks)[offset - first * _BLOCK : end - first * _BLOCK]
+
+    def check_unchanged(self) -> None:
+        """Report a change that an answer showed. Raises ``StaleReferenceError``.
+
+        Every answer was compared with the file that was opened, and readers of references compare
+        again.
+        """
+        if self._change is not None:
+            raise self._change
+
+    def prefetch(self, ranges: Sequence[tuple[int, int]], *, page: int = 0) -> None:
+        """Fetch the blocks that ranges need and that are not there, side by side.
+
+        What follows them in a page of the file is read ahead: such files keep what describes them
+        together.
+
+        Raises:
+            StaleReferenceError: The file changed since it was opened.
+            StorageError: It cannot be read.
+        """
+        wanted: set[int] = set()
+        for begin, end in ranges:
+            first, last = begin // _BLOCK, (min(end, self.file.size) - 1) // _BLOCK
+            wanted.update(range(first, min(last, first + _ANNOUNCED) + 1))
+            if len(wanted) > _ANNOUNCED:
+                break
+        missing = sorted(wanted.difference(self._blocks))[:_ANNOUNCED]
+        if not missing:
+            return
+        runs = _runs(sorted({*missing, *self._behind(missing, page // _BLOCK)}))
+        if self.file.size <= min(max(_MOST, len(runs) * _WORTH), _SMALL):
+            runs = [(0, -(-self.file.size // _BLOCK))]
+        self._fetch_runs(runs)
+
+    def _behind(self, missing: list[int], page: int) -> Iterator[int]:
+        """Yield blocks that are not there and follow others in their page."""
+        last = -(-self.file.size // _BLOCK)
+        for block in missing if page else ():
+            stop = min((block // page + 1) * page, block + _AHEAD, last)
+            yield from (each for each in range(block, stop) if each not in self._blocks)
+
+    def close(self) -> None:
+        """Forget what was read."""
+        self._blocks.clear()
+
+    def _fetch(self, first: int, last: int) -> None:
+        """Fetch blocks, and more behind them the more often something was missing."""
+        self._misses += 1
+        count = -(-self.file.size // _BLOCK)
+        small = self.file.size <= _MOST  # one request takes all that there is
+        if small or (self._misses > _MISSES and self.file.size <= _SMALL):
+            first, stop = 0, count
+        else:
+            ahead = 1 << min(self._misses - 1, 5)
+            stop = min(max(last + 1, first + ahead), count)
+        missing = [block for block in range(first, stop) if block not in self._blocks]
+        # what is there already between them comes again: a request costs more than some blocks
+        self._fetch_runs([(missing[0], missing[-1] + 1)])
+
+    def _fetch_runs(self, runs: list[tuple[int, int]]) -> None:
+        """Fetch runs of blocks and keep them."""
+        most = _MOST // _BLOCK
+        cut = [
+            (at, min(at + most, stop)) for first, stop in runs for at in range(first, stop, most)
+        ]
+        ranges = [(at * _BLOCK, min(stop * _BLOCK, self.file.size)) for at, stop in cut]
+        for (at, _), body in zip(cut, self._bodies(ranges), strict=True):
+            self._keep(at, bytes(body))
+
+    def _bodies(self, ranges: Sequence[tuple[int, int]]) -> list[Body]:
+        """Return the bytes of ranges, fetched side by side."""
+        if len(ranges) == 1:
+            found = [self._get(*ranges[0])]
+        else:
+            parts = [HOSTS.submit(self._reach.host, partial(self._get, *each)) for each in ranges]
+            found = [part.result() for part in parts]
+        self.requests += len(found)
+        self.bytes_fetched += sum(len(answer.body) for answer in found)
+        return [answer.body for answer in found]
+
+    def _keep(self, first: int, body: bytes) -> None:
+        for at in range(0, len(body), _BLOCK):
+            self._blocks[first + at // _BLOCK] = body[at : at + _BLOCK]
+
+    def _large(self, begin: int, end: int) -> bytes:
+        """Read many bytes in parts, side by side, if they are not all there."""
+        first, stop = begin // _BLOCK, -(-end // _BLOCK)
+        if all(block in self._blocks for block in range(first, stop)):
+            held = b"".join(self._blocks[block] for block in range(first, stop))
+            return held[begin - first * _BLOCK : end - first * _BLOCK]
+        cuts = [*range(begin, end, _MOST), end]
+        return b"".join(self._bodies(list(pairwise(cuts))))
+
+    def _get(self, begin: int, end: int) -> ObjectBytes:
+        answer = self._reach.get(self._key, begin, end, self._check)
+        if self._meta is not None and len(answer.body) != end - begin:
+            raise self._changed(answer.meta)
+        return answer
+
+    def _check(self, meta: Meta) -> None:
+        if self._meta is not None and meta != self._meta:
+            raise self._changed(meta)
+
+    def _changed(self, meta: Meta) -> StaleReferenceError:
+        self._change = StaleReferenceError(
+            "the file changed during the scan",
+            do="Scan it again when it no longer changes.",
+            file=self._url,
+            opened=_facts(self._meta) if self._meta else {},
+            found=_facts(meta),
+        )
+        return self._change
+
+
+def _facts(meta: Meta) -> dict[str, int | str | None]:
+    modified = as_text(meta.last_modified)
+    return {"size": meta.size, "etag": meta.etag, "last_modified": modified}
+
+
+def _runs(blocks: list[int]) -> list[tuple[int, int]]:
+    """Return runs of blocks, which are in order, small gaps between them included."""
+    runs: list[tuple[int, int]] = []
+    for block in blocks:
+        if runs and block - runs[-1][1] <= _GAP:
+            runs[-1] = (runs[-1][0], block + 1)
+        else:
+            runs.append((block, block + 1))
+    return runs
+
+
+def reach_for(url: str) -> tuple[Backend, str, str]:
+    """Return the way to an object as `access` or the environment says, its key, and its URL.
+
+    Raises:
+        InvalidInputError: It is not the plain URL of an object on a server.
+    """
+    access = in_force()
+    if (way := access.way_to(url)) is not None:
+        return *way, url
+    key = object_key(url, has_bucket=True)
+    address = Address.parse(url)
+    directory = url.rpartition("/")[0] + "/"
+    if address.provider == "http":
+        return access.site(directory), key, address.url
+    return bucket_reach(access.bucket(url), directory), key, address.url
+
+
+def source_file(url: str, meta: Meta) -> SourceFile:
+    """Return what a scan records about a file. Raises ``ScanError``."""
+    seconds = meta.last_modified or 0.0
+    has_checksum = seconds or (meta.etag and not answers.is_weak(meta.etag))
+    if meta.size is None or (in_force().keeps_checksums and not has_checksum):
+        raise ScanError(
+            "the server sends neither a strong etag nor a modification time, so changes of the "
+            "file would go unnoticed",
+            do="Copy the files to a server that does, or to local disk.",
+            file=url,
+        )
+    return SourceFile(
+        url=url,
+        size=meta.size,
+        etag="" if answers.is_weak(meta.etag) else meta.etag,
+        last_modified=int(seconds) * 1_000_000_000,  # answers tell whole seconds, listings more
+    )
+
 
 _METADATA = ".zmetadata"
 _BEGIN = 32 * 1024  # bytes of a file that are read once: in them are most headers of a small one

@@ -19,8 +19,7 @@ from icevirt.errors import IcevirtError, ScanError, ScanMemoryError, StaleRefere
 from icevirt.objects.answers import opaque
 from icevirt.objects.http.connections import HOSTS
 from icevirt.objects.opened import OpenedSource
-from icevirt.objects.remote_source import reach_for
-from icevirt.objects.source import open_source
+from icevirt.objects.source import open_source, reach_for
 from icevirt.objects.source_access import carrying
 from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.registry import record, scan_share

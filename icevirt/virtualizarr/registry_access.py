@@ -18,8 +18,7 @@ from icevirt.objects import answers
 from icevirt.objects.answers import Check, Meta, ObjectBytes
 from icevirt.objects.backends import Backend
 from icevirt.objects.opened import OpenedSource
-from icevirt.objects.remote_source import RemoteSource
-from icevirt.objects.source import LocalSource
+from icevirt.objects.source import LocalSource, RemoteSource
 from icevirt.objects.source_access import SourceAccess
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from icevirt.connect import retry
 from icevirt.errors import StorageError
-from icevirt.objects.buckets import BucketReach
+from icevirt.objects.backends import BucketReach
 from servers.faults import ANSWER_LOST, DROPPED, Rules, refused, truncated
 from servers.haste import hasten
 from servers.proxy import passing_on

@@ -28,7 +28,7 @@ from icevirt.errors import (
 )
 from icevirt.objects.answers import Meta, change
 from icevirt.objects.http.connections import HOSTS
-from icevirt.objects.remote_source import reach_for, source_file
+from icevirt.objects.source import reach_for, source_file
 from icevirt.objects.source_access import carrying, in_force
 from icevirt.objects.source_lists.globs import is_pattern, natural
 

@@ -57,7 +57,7 @@ def test_a_scan_of_a_file_takes_no_secret_along_a_redirect(listeners, kind):
     good.redirect = f"{evil.url}/data/a.bin"
     store = ObjectStoreConfig(kind, reaching(kind, SPELLINGS[kind][0], good.url))
     access = SourceAccess.of({PREFIXES[kind]: (store, CREDENTIALS[kind])})
-    from icevirt.objects.remote_source import RemoteSource
+    from icevirt.objects.source import RemoteSource
     from icevirt.objects.source_access import granted
 
     with granted(access), pytest.raises(UnauthorizedError, match="redirects to"):

@@ -7,8 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from icevirt.objects.remote_source import RemoteSource
-from icevirt.objects.source import open_source
+from icevirt.objects.source import RemoteSource, open_source
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import scan
 from icevirt_scanners.hdf5.raw.space import Pages

@@ -10,7 +10,7 @@ from icevirt.cli import main
 from icevirt.cli.commands import FUNCTIONS
 from icevirt.cli.help.panels import COMMANDS, EXAMPLES, OPTIONS
 from icevirt.cli.repository_access import with_storage
-from icevirt.connect.credentials import aws_profile
+from icevirt.connect.credentials import object_stores
 from icevirt.connect.credentials.common import Secret
 from icevirt.errors import InvalidInputError
 
@@ -158,8 +158,8 @@ def test_a_profile_is_preferred_to_the_environment(tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
     with pytest.raises(InvalidInputError, match="no such AWS profile"):
-        aws_profile.choose("nobody")
-    assert aws_profile.from_profile() is None  # the environment still counts
+        object_stores.choose("nobody")
+    assert object_stores.from_profile() is None  # the environment still counts
     show(repo="s3://bucket/repo", **(NOTHING | {"profile": "mine"}))
-    found = aws_profile.from_profile()
-    assert (found.access_key_id, aws_profile.profile_region()) == (Secret("A"), "eu-north-1")
+    found = object_stores.from_profile()
+    assert (found.access_key_id, object_stores.profile_region()) == (Secret("A"), "eu-north-1")

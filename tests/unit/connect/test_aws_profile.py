@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import icevirt
-from icevirt.connect.credentials import aws_profile
-from icevirt.connect.credentials.aws_profile import PROFILE, from_profile
+from icevirt.connect.credentials import object_stores
 from icevirt.connect.credentials.common import Refresher
+from icevirt.connect.credentials.object_stores import PROFILE, from_profile
 from icevirt.errors import InvalidInputError, StorageError
 
 PROGRAM = """
@@ -22,7 +22,7 @@ print(json.dumps({answer!r}))
 @pytest.fixture(autouse=True)
 def home(monkeypatch, tmp_path):
     """A home with an empty folder for Amazon's tools, and an environment without them."""
-    for name in aws_profile._ENOUGH:
+    for name in object_stores._ENOUGH:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AWS_PROFILE", "work")
@@ -86,7 +86,7 @@ def test_single_sign_on_that_has_not_happened_says_what_to_run(home):
 @pytest.fixture
 def no_boto3(monkeypatch):
     """Where boto3 is not installed."""
-    monkeypatch.setattr(aws_profile, "find_spec", lambda name: None)
+    monkeypatch.setattr(object_stores, "find_spec", lambda name: None)
 
 
 def test_without_boto3_a_profile_that_needs_it_names_it(home, no_boto3):
@@ -115,4 +115,4 @@ def test_keys_that_are_written_out_are_read_again_when_tools_replace_them(home):
 def test_a_profile_that_says_nothing_about_keys_leaves_them_to_the_machine(home):
     config(home, "region = eu-west-1")
     assert from_profile() is None
-    assert aws_profile.profile_region() == "eu-west-1"
+    assert object_stores.profile_region() == "eu-west-1"

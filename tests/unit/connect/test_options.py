@@ -93,7 +93,7 @@ def test_the_files_of_amazons_tools_give_keys_and_region(monkeypatch, tmp_path):
         "[work]\naws_access_key_id = B\naws_secret_access_key = CANARY%%\n"
     )
     (tmp_path / ".aws/config").write_text("[profile work]\nregion = ap-east-1\n")
-    from icevirt.connect.credentials.aws_profile import from_profile
+    from icevirt.connect.credentials.object_stores import from_profile
 
     assert options("s3://bucket/p")["region"] == "us-east-1"
     assert from_profile() == icevirt.S3StaticCredentials("A", "CANARY")

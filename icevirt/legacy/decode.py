@@ -41,9 +41,9 @@ from icevirt.model.json import JSON, loads
 from icevirt.model.metadata import node_of
 from icevirt.model.snapshot import ArrayNode, Extents, ManifestFile, ManifestRef, Node, Snapshot
 from icevirt.wire import header
-from icevirt.wire.documents.metadata import as_json, unique_keys
 from icevirt.wire.flatbuffer.reader import Damage, reading
 from icevirt.wire.header import FileKind
+from icevirt.wire.metadata import as_json, unique_keys
 
 _ZSTD = bytes.fromhex("28b52ffd")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

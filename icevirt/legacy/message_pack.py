@@ -10,8 +10,8 @@ from typing import Any
 
 import msgpack
 
-from icevirt.wire.documents.metadata import check_counts, unique_keys
 from icevirt.wire.flatbuffer.reader import Damage
+from icevirt.wire.metadata import check_counts, unique_keys
 
 MOST_CONTAINERS = 2_000_000
 _FREE_CONTAINERS = 10_000

@@ -21,7 +21,7 @@ from icevirt.model.repo_info import (
 from icevirt.repo.formats import OldRepository
 from icevirt.versioning import lookup
 from icevirt.versioning.repo_updates import Edit
-from icevirt.wire.documents import config_yaml
+from icevirt.wire import config_yaml
 
 if TYPE_CHECKING:
     from icevirt.model.config.containers import VirtualChunkContainer

@@ -9,8 +9,8 @@ from typing import Any
 
 from icevirt.legacy.encoding import ARRAY, NAMED, choice, fields, number, sequence, text
 from icevirt.model.json import JSON
-from icevirt.wire.documents.metadata import as_json
 from icevirt.wire.flatbuffer.reader import Damage
+from icevirt.wire.metadata import as_json
 
 _NUMCODECS = "https://zarr.dev/numcodecs/"  # of names that numcodecs itself uses no more
 _DATA_TYPES = {"bytes": "variable_length_bytes"}

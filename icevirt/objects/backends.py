@@ -1,4 +1,12 @@
-"""Choose how to reach the objects of a container, from its authorization."""
+"""Choose how to reach the objects of a container, from its authorization, and reach buckets.
+
+obstore reads objects in buckets, except where a redirect could leak a secret. It follows redirects
+by itself. It removes ``authorization`` from requests to another server, but repeats two secrets
+that travel elsewhere: the session token of S3, which is a header, and the shared access signature
+of Azure, which ``referer`` quotes. The servers of a provider redirect only among themselves. Any
+other server gets a signed URL through the client for web servers, which follows no redirect out of
+the folder.
+"""
 
 from __future__ import annotations
 

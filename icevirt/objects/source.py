@@ -1,4 +1,11 @@
-"""Open a source file for scanners once, capturing its size and time while opening it."""
+"""Open a source file for scanners once, capturing its size and time while opening it.
+
+Scanners read small pieces here and there. On a server, the first request fetches the beginning.
+Ranges that a scanner announces are fetched in parallel; where it announces none, each further miss
+fetches more than the one before. A file that fits one request is fetched completely at the first
+miss, and another small file when that is cheaper than the ranges. All answers must describe the
+same file as the first one, so no final check is needed.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.v1.files import V1Files
 from icevirt.storage.protocol import Storage
 from icevirt.versioning import repo_updates
-from icevirt.wire.documents.ref import Ref
+from icevirt.wire.ref import Ref
 
 
 def create(storage: Storage, config: JSONObject | None, spec_version: int = 2) -> None:

@@ -61,7 +61,7 @@ def encode(snapshot: Snapshot, *, level: int = 3, spec_version: int = header.SPE
 
 def decode(raw: bytes) -> Snapshot:
     """Read a snapshot file. Raises ``FormatError``."""
-    from icevirt.wire.documents import metadata
+    from icevirt.wire import metadata
 
     spec_version, payload = header.unpack(raw, FileKind.snapshot)
     with reading(FileKind.snapshot.name):
@@ -86,7 +86,7 @@ def decode(raw: bytes) -> Snapshot:
 def decode_summary(raw: bytes) -> SnapshotSummary:
     """Read id, parent, time, message and metadata of a V1 snapshot. Raises ``FormatError``."""
     from icevirt.model.repo_info import SnapshotSummary
-    from icevirt.wire.documents import metadata
+    from icevirt.wire import metadata
 
     spec_version, payload = header.unpack(raw, FileKind.snapshot)
     with reading(FileKind.snapshot.name):
@@ -104,7 +104,7 @@ def decode_summary(raw: bytes) -> SnapshotSummary:
 
 
 def _values(snapshot: Snapshot, spec_version: int) -> Values:
-    from icevirt.wire.documents import metadata
+    from icevirt.wire import metadata
 
     files = snapshot.manifest_files
     values = {

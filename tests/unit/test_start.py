@@ -88,7 +88,7 @@ LATER = (  # what only the network, other formats, writers, and those who look a
     "icevirt.versioning.merge",
     "icevirt.versioning.repo_updates",
     "icevirt.versioning.v1_migration",
-    "icevirt.wire.documents.flexbuffers",
+    "icevirt.wire.flexbuffers",
     "icevirt.wire.flatbuffer.builder",
     "icevirt.wire.flatbuffer.columns_write",
     "icevirt.wire.manifests.index_search",

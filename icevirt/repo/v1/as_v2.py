@@ -34,7 +34,7 @@ from icevirt.repo.v1.files import V1Files
 from icevirt.storage.protocol import Storage
 from icevirt.versioning.repo_updates import MAIN, Edit
 from icevirt.versioning.v1_migration import refuse_update
-from icevirt.wire.documents.ref import Ref
+from icevirt.wire.ref import Ref
 
 
 @dataclass(frozen=True, slots=True)

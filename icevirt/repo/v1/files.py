@@ -18,8 +18,8 @@ from icevirt.repo.assets import Assets
 from icevirt.storage.protocol import LostRace, Storage, Version, Written
 from icevirt.versioning import lookup
 from icevirt.versioning.repo_updates import MAIN
-from icevirt.wire.documents import config_yaml, ref
-from icevirt.wire.documents.ref import Ref
+from icevirt.wire import config_yaml, ref
+from icevirt.wire.ref import Ref
 
 FOLDER = "refs"
 CONFIG = "config.yaml"

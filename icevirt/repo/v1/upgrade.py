@@ -31,7 +31,7 @@ from icevirt.versioning.v1_migration import (
     migrated,
     refuse_incomplete,
 )
-from icevirt.wire.documents.ref import Ref
+from icevirt.wire.ref import Ref
 
 PREFETCH = 64
 """Snapshots that are read side by side."""

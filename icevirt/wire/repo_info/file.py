@@ -298,7 +298,7 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
             the newest entry of the ops log has a backup already, or the value comes from a newer
             client's file and would lose something.
     """
-    from icevirt.wire.documents import flexbuffers, metadata
+    from icevirt.wire import flexbuffers, metadata
     from icevirt.wire.flatbuffer.builder import Builder
     from icevirt.wire.flatbuffer.columns_write import Tail
     from icevirt.wire.repo_info import snapshot_records
@@ -333,7 +333,7 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
 
 def decode(raw: bytes) -> RepoInfo:
     """Read the ``repo`` object. Raises ``FormatError``."""
-    from icevirt.wire.documents import metadata
+    from icevirt.wire import metadata
 
     spec_version, payload = header.unpack(raw, FileKind.repo_info)
     with reading(FileKind.repo_info.name):
@@ -409,7 +409,7 @@ def _refs(values: list[Values], listed: SnapshotInfos) -> dict[str, ObjectId12]:
 def _config(raw: bytes | None) -> JSONObject | None:
     if raw is None:
         return None
-    from icevirt.wire.documents import flexbuffers
+    from icevirt.wire import flexbuffers
 
     try:
         document: Any = flexbuffers.loads(raw)

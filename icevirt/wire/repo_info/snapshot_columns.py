@@ -72,7 +72,7 @@ class SnapshotColumns:
     @classmethod
     def of(cls, infos: Sequence[SnapshotSummary]) -> SnapshotColumns:
         """Make the columns of values, parents not yet known."""
-        from icevirt.wire.documents import metadata
+        from icevirt.wire import metadata
 
         metadata_of = [metadata.to_items(info.metadata) for info in infos]
         items = [item for each in metadata_of for item in each]

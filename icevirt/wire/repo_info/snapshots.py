@@ -193,7 +193,7 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
         )
 
     def _metadata(self, low: int, high: int) -> dict[str, Any]:
-        from icevirt.wire.documents import metadata
+        from icevirt.wire import metadata
 
         if low == high:
             return {}

@@ -8,7 +8,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository
 from icevirt.storage.memory import MemoryStorage
 from icevirt.versioning.history.timestamps import moment
-from icevirt.wire.documents import config_yaml
+from icevirt.wire import config_yaml
 from repo.faults.faulty import deaths
 from repo.support import array_json, sound
 from repo.v1.clients import commit, in_memory, one, v1_client

@@ -35,7 +35,7 @@ from icevirt.versioning.merge.conflicts import (
     ConflictDetector,
     VersionSelection,
 )
-from icevirt.wire.documents import config_yaml
+from icevirt.wire import config_yaml
 from repo.faults.faulty import deaths
 from repo.support import array_json, group_json
 from repo.v1.clients import NAMES, commit, in_memory, official, one, unpacked

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.errors import InvalidInputError
-from icevirt.wire.documents import flexbuffers as flex
+from icevirt.wire import flexbuffers as flex
 from icevirt.wire.flatbuffer.reader import Damage
 from unit.wire.wire_values import json_values
 

@@ -8,7 +8,7 @@ import pytest
 
 from icevirt.errors import FormatError, IcevirtError
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.wire.documents import config_yaml
+from icevirt.wire import config_yaml
 from icevirt.wire.header import FileKind
 
 SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "4")) / len(FileKind)

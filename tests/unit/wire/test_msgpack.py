@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.wire.documents import metadata
+from icevirt.wire import metadata
 from icevirt.wire.flatbuffer.reader import Damage
 
 CASES = {

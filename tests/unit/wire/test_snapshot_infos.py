@@ -18,7 +18,7 @@ from icevirt.model.repo_info import (
     minus,
     plus,
 )
-from icevirt.wire.documents import flexbuffers
+from icevirt.wire import flexbuffers
 from icevirt.wire.repo_info import file, snapshots
 from unit.wire.wire_values import ids12, repo_infos
 from unit.wire.wire_values import snapshot_infos as drawn_infos

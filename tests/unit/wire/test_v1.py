@@ -13,12 +13,11 @@ from icevirt.errors import FormatError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.model.metadata import node_of
 from icevirt.model.snapshot import Snapshot
-from icevirt.wire import snapshot
+from icevirt.wire import config_yaml, metadata, ref, snapshot
 from icevirt.wire import transaction_log as log_file
-from icevirt.wire.documents import config_yaml, metadata, ref
-from icevirt.wire.documents.ref import Ref
 from icevirt.wire.header import FIELDS
 from icevirt.wire.manifests import manifest
+from icevirt.wire.ref import Ref
 from repo.support import array_json
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "icechunk"

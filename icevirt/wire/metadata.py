@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def to_items(metadata: JSONObject, spec_version: int = 2) -> list[Values]:
     """Return the items of a file of this spec version, ascending by the bytes of their names."""
-    from icevirt.wire.documents import flexbuffers
+    from icevirt.wire import flexbuffers
 
     dumps = write_message_pack if spec_version == 1 else flexbuffers.dumps
     names = sorted(metadata, key=lambda name: name.encode())
@@ -46,7 +46,7 @@ def from_items(items: list[Values], spec_version: int) -> dict[str, JSON]:
 def _loads(spec_version: int) -> Callable[[bytes], JSON]:
     if spec_version == 1:
         return read_message_pack
-    from icevirt.wire.documents import flexbuffers
+    from icevirt.wire import flexbuffers
 
     return flexbuffers.loads
 

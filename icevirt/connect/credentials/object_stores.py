@@ -1,8 +1,8 @@
 """Define credentials for S3, Google Cloud Storage and Azure, under icechunk's names.
 
-obstore reads the environment and queries the cloud's instance metadata, but not ``~/.aws``. Keys and
-region are read from there if the environment has none: only keys written out in it; single sign-on
-and roles need `s3_refreshable_credentials`.
+obstore reads the environment and queries the cloud's instance metadata, but not ``~/.aws``. Keys
+and region are read from there if the environment has none: only keys written out in it; single
+sign-on and roles need `s3_refreshable_credentials`.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class SparkExecutor:
         ending: Called with the session when the executor is closed.
 
     Raises:
-        InvalidInputError: It is no session.
+        InvalidInputError: It is not a session.
     """
 
     name = "spark"

@@ -28,7 +28,7 @@ def register(spark: SparkSession) -> None:
     Executors, and the driver of Spark Connect, import icevirt from their own installation.
 
     Raises:
-        InvalidInputError: This is no session.
+        InvalidInputError: This is not a session.
         UnsupportedError: This Spark has no Python Data Source API, which came with 4.0.
     """
     from icevirt.execution.spark_session import check_session

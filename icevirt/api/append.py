@@ -173,7 +173,7 @@ def append(
         report = replace(report, opening=opening_of(report, storage, reach, below))
         if call.commit.verify is not None and not report.already_built:
             with clock.phase("verify"):
-                refuse_differences(
+                report = refuse_differences(
                     storage, report, values=call.commit.verify, executor=starter.choice
                 )
     if call.commit.promote is not None and report.snapshot_id:

@@ -169,7 +169,9 @@ def built(
         tell_committed(report)
         if commit.verify is not None:
             with clock.phase("verify"):
-                refuse_differences(storage, report, values=commit.verify, executor=starter.choice)
+                report = refuse_differences(
+                    storage, report, values=commit.verify, executor=starter.choice
+                )
     if commit.promote is not None:
         promoted(storage, report, commit.promote)
     return replace(report, seconds=clock.seconds)

@@ -272,6 +272,19 @@ def test_files_of_the_dataset_are_read_where_the_caller_says(days, repo, tmp_pat
     assert opened(repo).sizes["time"] == 16
 
 
+def test_what_may_not_be_read_is_not_verified_and_the_report_says_so(days, repo, tmp_path):
+    elsewhere = write_days(tmp_path / "elsewhere", 2)
+    icevirt.append(elsewhere[1], repo, concat_dim="time")
+    verify = {"commit_options": {"verify": 5}}
+    report = icevirt.append(days[2], repo, **verify)
+    assert report.snapshot_id == icevirt.Repository.open(repo).lookup_branch("main")
+    (note,) = [each for each in report.findings if each.startswith("not verified")]
+    assert f"--authorize file://{tmp_path}/elsewhere/" in note
+    place = f"file://{tmp_path}/elsewhere/"
+    report = icevirt.append(days[3], repo, authorize=[place], **verify)
+    assert not [each for each in report.findings if each.startswith("not verified")]
+
+
 def recorded(repo):
     info = RepoInfoFile(LocalStorage(repo)).read().info
     return next(iter(lookup.ancestry(info, info.branches["main"]))).metadata[METADATA]

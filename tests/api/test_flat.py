@@ -18,6 +18,7 @@ from builds.support import (
     write_days,
 )
 from icevirt import errors
+from icevirt.api.growth import fold as folding
 from icevirt.api.growth import stored_tail
 from icevirt.api.growth.fold import fold
 from icevirt.api.pipeline import commit
@@ -217,6 +218,33 @@ def test_the_official_client_reads_and_commits_between_appends(days, repo):
     assert (found.sizes["time"], found.attrs["note"]) == (20, "official")
     xr.testing.assert_equal(found.packed[0].drop_vars("time"), found.packed[1].drop_vars("time"))
     xr.testing.assert_equal(found.packed[1:16].drop_attrs(), expected.packed[1:16].drop_attrs())
+
+
+@pytest.mark.ci
+def test_manifests_are_joined_once_however_often_others_commit_beside(tmp_path, repo, monkeypatch):
+    monkeypatch.setattr(stored_tail, "HOT_REFERENCES", 12)
+    days = write_days(tmp_path / "days", 8)
+    icevirt.append(days[:1], repo, concat_dim="time")
+    for day in days[1:8]:
+        flat(day, repo)
+    before, joins, others = opened(repo).load(), [], [*range(12)]
+    join, publish = folding._written, folding.publish
+    monkeypatch.setattr(folding, "_written", lambda *args: joins.append(1) or join(*args))
+
+    def second(*args, **kwargs):
+        if others:
+            session = official(repo).writable_session("main")
+            zarr.open_group(session.store, mode="a").require_group(f"notes/n{others.pop()}")
+            session.commit("theirs")
+        return publish(*args, **kwargs)
+
+    monkeypatch.setattr(folding, "publish", second)
+    assert fold(repo).joined > 0
+    assert (len(joins), others) == (1, [])
+    xr.testing.assert_identical(opened(repo).load(), before)
+    store = official(repo).readonly_session("main").store
+    assert len([*zarr.open_group(store, mode="r")["notes"]]) == 12
+    assert icevirt.check(repo).ok
 
 
 @pytest.mark.ci

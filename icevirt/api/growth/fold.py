@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from icevirt.api.pipeline.carried import Carried
 from icevirt.api.pipeline.target import Target
@@ -22,7 +23,7 @@ from icevirt.planning.schedule.manifest_units import SHARED_REFERENCES
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits.manifest_writer import by_cell
 from icevirt.repo.commits.rewrite_commit import Rewrite, publish
-from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, pause, refuse_read_only
+from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only, until_first
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.versioning import lookup
 from icevirt.versioning.chunk_tables import compact
@@ -32,8 +33,6 @@ from icevirt.wire.manifests.encoding import ManifestEncoding
 
 FEWEST = 4
 """Manifests at the end of an array that are worth a commit."""
-
-_TRIES = 10  # while others commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +51,8 @@ def fold(
 ) -> FoldReport:
     """Join the manifests at the end of arrays into windows of their own, in one commit.
 
-    Appends go on behind it as before. If others commit meanwhile, it begins again on what they
-    committed, and gives up, without an error, if they never stop.
+    Appends go on behind it as before. What others commit to other arrays meanwhile is taken
+    in; if they append to these, it begins again.
 
     Args:
         storage: Of the repository.
@@ -65,57 +64,69 @@ def fold(
         RefNotFoundError: There is no such branch.
         ReadOnlyError: The repository is read-only.
         FormatError: A manifest is damaged, or a newer client stored what would be lost.
+        StorageError: Others changed the repository before every attempt.
     """
-    head = RepoInfoFile(storage_of(storage))
-    for attempt in range(_TRIES):
-        current = head.read_v2("folding manifests")
+    work = _Folding(head=RepoInfoFile(storage_of(storage)), branch=branch, fewest=fewest)
+    attempt = partial(work.attempt, dry_run=dry_run)
+    return until_first(attempt, do="Do the same again when fewer processes write.")
+
+
+type _Written = tuple[Mapping[ObjectId12, ManifestFile], Mapping[str, list[ManifestRef]]]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Folding:
+    """A commit that joins manifests, one attempt after another until it is in."""
+
+    head: RepoInfoFile
+    branch: str
+    fewest: int
+    joined: object = None  # the arrays of which it was done, and the configuration
+    done: _Written = ({}, {})
+
+    def attempt(self, *, dry_run: bool) -> FoldReport | None:
+        current = self.head.read_v2("folding manifests")
         refuse_read_only(current.info)
         config = RepositoryConfig.from_document(current.info.config)
         encoding = ManifestEncoding.of_config(config.document)
-        assets = Assets(head.storage, manifests=encoding, compares=True)
-        tip = assets.snapshot(lookup.branch_tip(current.info, branch))
-        runs = {node.path: run for node in tip.arrays() if (run := tail_run(node, fewest))}
-        if not runs:
-            break
-        if dry_run:
-            there = {ref.object_id for run in runs.values() for ref in run}
+        assets = Assets(self.head.storage, manifests=encoding, compares=True)
+        tip = assets.snapshot(lookup.branch_tip(current.info, self.branch))
+        runs = {node.path: run for node in tip.arrays() if (run := tail_run(node, self.fewest))}
+        there = {ref.object_id for run in runs.values() for ref in run}
+        if not runs or dry_run:
+            count = len(there)
             return FoldReport(
-                snapshot_id="", arrays=len(runs), joined=len(there), written=0, references=0
+                snapshot_id="", arrays=len(runs), joined=count, written=0, references=0
             )
-        written, refs = _written(assets, config, tip, runs)
+        joined = {path: tip.find(path) for path in runs}, current.info.config
+        if joined != self.joined:  # else others committed beside them
+            self.joined, self.done = joined, _written(assets, config, tip, runs)
+        written, refs = self.done
         nodes = tuple(
             _folded(node, runs[node.path], refs[node.path])
             if isinstance(node, ArrayNode) and node.path in runs
             else node
             for node in tip.nodes
         )
-        _keep_records(head, current, branch, runs, nodes)
-        count = sum(info.num_chunk_refs for info in written.values())
+        _keep_records(self.head, current, self.branch, runs, nodes)
         rewrite = Rewrite(
             base=tip,
-            branch=branch,
+            branch=self.branch,
             message=f"Join manifests of {plural(len(runs), 'array')}",
             nodes=nodes,
             written=written,
         )
-        made = publish(head, assets, current, rewrite=rewrite)
-        if made is not None:
-            used = {
-                ref.object_id
-                for node in nodes
-                if isinstance(node, ArrayNode)
-                for ref in node.manifests
-            }
-            gone = {ref.object_id for run in runs.values() for ref in run} - used
-            return FoldReport(
-                snapshot_id=made,
-                arrays=len(runs),
-                joined=len(gone),
-                written=len(written),
-                references=count,
-            )
-        pause(attempt)
-    return FoldReport(snapshot_id="", arrays=0, joined=0, written=0, references=0)
+        made = publish(self.head, assets, current, rewrite=rewrite)
+        if made is None:
+            return None
+        arrays = (node for node in nodes if isinstance(node, ArrayNode))
+        return FoldReport(
+            snapshot_id=made,
+            arrays=len(runs),
+            joined=len(there - {ref.object_id for node in arrays for ref in node.manifests}),
+            written=len(written),
+            references=sum(info.num_chunk_refs for info in written.values()),
+        )
 
 
 def _keep_records(

@@ -248,7 +248,9 @@ def _attempt(
         verify = work.request.commit.verify
         if verify is not None and not (report.already_built or call.dry_run):
             with clock.phase("verify"):
-                refuse_differences(call.storage, report, values=verify, executor=starter.choice)
+                report = refuse_differences(
+                    call.storage, report, values=verify, executor=starter.choice
+                )
     if (how.is_own or how.is_trusted) and not call.dry_run and not report.already_built:
         remember(call.storage.url, how.recipe.digest)
         remember_places(call.storage.url, how.named)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice, takewhile
+from shlex import quote
 from typing import Any
 
 from icevirt.api.pipeline.build_records import keep_record
@@ -23,6 +25,7 @@ from icevirt.errors import (
     BuildError,
     ConflictError,
     SourcesChangedError,
+    UnauthorizedError,
     VerificationError,
 )
 from icevirt.execution.selection import ExecutorChoice
@@ -229,28 +232,38 @@ def prepare(storage: Storage, branch: str, promote: str) -> None:
         repo.create_branch(branch, tip)
 
 
-def refuse_differences(
+def refuse_differences[Report: BuildReport](
     storage: Storage,
-    report: BuildReport,
+    report: Report,
     *,
     values: int,
     executor: ExecutorChoice,
-) -> None:
-    """Hold the new snapshot against its files, as far as its report may open them.
+) -> Report:
+    """Hold the new snapshot against its files, if its report may open them; else say so in it.
 
     Raises:
         VerificationError: Something differs; the snapshot stays on its branch, to be looked at.
     """
     from icevirt.api.verify import verify  # and zarr with it, which no other build should wait for
 
-    found = verify(
-        storage,
-        snapshot_id=report.snapshot_id,
-        references=True,
-        values=values,
-        authorize_virtual_chunk_access=report.opening.authorization,
-        executor=executor,
-    )
+    try:
+        found = verify(
+            storage,
+            snapshot_id=report.snapshot_id,
+            references=True,
+            values=values,
+            authorize_virtual_chunk_access=report.opening.authorization,
+            executor=executor,
+        )
+    except UnauthorizedError as error:  # the dataset has files elsewhere than the call names
+        places = error.facts.get("containers", ())
+        flags = "".join(f" --authorize {quote(each)}" for each in places)
+        note = (
+            f"not verified: the dataset also refers to files below {', '.join(places)}, which this"
+            f" call did not name; if you trust them: icevirt verify {quote(storage.url)}"
+            f" --snapshot-id {report.snapshot_id}{flags}, with the places of your own files"
+        )
+        return replace(report, findings=(*report.findings, note))
     if not found.ok:
         first = found.checked.differences[0]
         raise VerificationError(
@@ -263,6 +276,7 @@ def refuse_differences(
             file=first.file,
             variable=first.array,
         )
+    return report
 
 
 def promoted(storage: Storage, report: BuildReport, promote: str) -> None:

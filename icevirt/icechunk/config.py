@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from icevirt.icechunk._shims import logs
-from icevirt.icechunk._shims.containers import ObjectStoreConfig, S3Options, VirtualChunkContainer
-from icevirt.icechunk._shims.kinds import kind
-from icevirt.icechunk._shims.sections import (
+from icevirt.icechunk._shims.classes import kind
+from icevirt.icechunk._shims.configuration import (
     CachingConfig,
     ChangeableSection,
     CompressionConfig,
@@ -16,8 +15,11 @@ from icevirt.icechunk._shims.sections import (
     ManifestPreloadConfig,
     ManifestSplittingConfig,
     ManifestVirtualChunkLocationCompressionConfig,
+    ObjectStoreConfig,
     RepoUpdateRetryConfig,
+    S3Options,
     StorageSettings,
+    VirtualChunkContainer,
 )
 from icevirt.icechunk._shims.shown import Shown
 from icevirt.model.config import containers, document

@@ -22,8 +22,7 @@ from icevirt.connect.credentials.object_stores import (
     GcsBearerCredential,
     S3StaticCredentials,
 )
-from icevirt.icechunk._shims.guard import guarded
-from icevirt.icechunk._shims.kinds import MadeKind, kind
+from icevirt.icechunk._shims.classes import MadeKind, guarded, kind
 
 __all__ = [
     "AnyAzureCredential",

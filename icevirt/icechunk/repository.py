@@ -12,19 +12,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from icevirt.errors import InvalidInputError
 from icevirt.escaping import escape_lines
 from icevirt.icechunk._shims import logs
-from icevirt.icechunk._shims.guard import guarded, raises_icechunks
+from icevirt.icechunk._shims.classes import AsyncTwin, each, guarded, raises_icechunks
 from icevirt.icechunk._shims.shown import as_html
-from icevirt.icechunk._shims.twins import AsyncTwin, each
 from icevirt.icechunk.session import Session
 from icevirt.model.repo_info import RepoAvailability
 from icevirt.repo import repository as engine
 from icevirt.storage.constructors import StorageLike
 
 if TYPE_CHECKING:
-    from icevirt.icechunk._shims.facts import ChunkStorageStats, RepoStatus
     from icevirt.icechunk.config import FeatureFlag, RepositoryConfig
     from icevirt.icechunk.ops import GCSummary, Update
-    from icevirt.icechunk.snapshots import Diff, ManifestFileInfo, SnapshotInfo
+    from icevirt.icechunk.snapshots import (
+        ChunkStorageStats,
+        Diff,
+        ManifestFileInfo,
+        RepoStatus,
+        SnapshotInfo,
+    )
 
 __all__ = [
     "RepoAvailability",
@@ -220,7 +224,7 @@ class Repository(engine.Repository):
 
     def get_status(self) -> RepoStatus:
         """Return whether the repository is writable."""
-        from icevirt.icechunk._shims.facts import RepoStatus
+        from icevirt.icechunk.snapshots import RepoStatus
 
         return RepoStatus.of(super().get_status())
 
@@ -301,7 +305,7 @@ class Repository(engine.Repository):
 
     def chunk_storage_stats(self, **limits: Any) -> ChunkStorageStats:
         """Return what chunks take; memory and concurrency are bounded already."""
-        from icevirt.icechunk._shims.facts import ChunkStorageStats
+        from icevirt.icechunk.snapshots import ChunkStorageStats
 
         del limits
         return ChunkStorageStats.of(super().chunk_storage_stats())
@@ -370,7 +374,7 @@ def upgrade_icechunk_repository(
 def __getattr__(name: str) -> Any:
     """Return what stands elsewhere, where icechunk has it here."""
     if name == "RepoStatus":
-        from icevirt.icechunk._shims.facts import RepoStatus
+        from icevirt.icechunk.snapshots import RepoStatus
 
         return RepoStatus
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

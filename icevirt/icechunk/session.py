@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from icevirt.errors import InvalidInputError, ReadOnlyError
 from icevirt.escaping import escape_line
 from icevirt.icechunk._shims import logs
-from icevirt.icechunk._shims.guard import raises_icechunks
+from icevirt.icechunk._shims.classes import AsyncTwin, raises_icechunks
 from icevirt.icechunk._shims.shown import as_html
-from icevirt.icechunk._shims.twins import AsyncTwin
 from icevirt.icechunk.store import IcechunkStore
 from icevirt.repo import session as engine
 from icevirt.repo.session import SessionMode

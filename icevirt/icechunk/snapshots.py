@@ -1,10 +1,14 @@
-"""icechunk's names of the history."""
+"""icechunk's names of the history, and of the facts about a repository."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from icevirt.escaping import escape_line
 from icevirt.icechunk._shims.shown import Shown, as_html
 from icevirt.repo.history import types
+from icevirt.repo.maintenance import chunk_sizes
 from icevirt.versioning import diff as engine
 from icevirt.versioning.history.ancestry_graph import AncestryGraph
 
@@ -88,3 +92,19 @@ def _chunk_lines(chunks: dict[str, list[list[int]]]) -> list[str]:
         more = len(indices) - _MOST
         lines += [f"        ... {more} more"] if more > 0 else []
     return lines
+
+
+class RepoStatus(Shown, types.RepoStatus):
+    """Whether the repository is writable, since when, and why."""
+
+    _home = "icechunk.repository"
+
+    def _shown(self) -> Mapping[str, Any]:
+        names = {"online": "Online", "read_only": "ReadOnly"}
+        return {**super()._shown(), "availability": names.get(self.availability.name, "Offline")}
+
+
+class ChunkStorageStats(Shown, chunk_sizes.ChunkStorageStats):
+    """Bytes of chunks, by storage kind."""
+
+    _home = "icechunk.stats"

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from functools import wraps
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 from urllib.error import HTTPError
 from urllib.parse import parse_qs, urljoin, urlsplit
 from urllib.request import HTTPRedirectHandler, build_opener
 
+from icevirt.connect.credentials.common import Anonymous, Credentials, FromEnv
+from icevirt.connect.options import TIGRIS, TIGRIS_HEADERS
 from icevirt.errors import InvalidInputError, StorageError
-from icevirt.icechunk._shims import new_storage
-from icevirt.icechunk._shims.containers import (
+from icevirt.icechunk._shims.classes import guarded
+from icevirt.icechunk._shims.configuration import (
     ObjectStoreConfig,
     S3Options,
+    StorageConcurrencySettings,
+    StorageRetriesSettings,
+    StorageSettings,
+    StorageTimeoutSettings,
     azure_store,
     gcs_store,
     http_store,
     local_filesystem_store,
     s3_store,
-)
-from icevirt.icechunk._shims.guard import guarded
-from icevirt.icechunk._shims.sections import (
-    StorageConcurrencySettings,
-    StorageRetriesSettings,
-    StorageSettings,
-    StorageTimeoutSettings,
 )
 from icevirt.icechunk._shims.storages import NamedStorage, OnDisk, local_filesystem_storage, named
 from icevirt.model.chunks import ChunkType
@@ -76,9 +75,75 @@ class ChecksumAlgorithm(Enum):
     Sha256 = "sha256"
 
 
+type Options = Mapping[str, Any]
+
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _MOST_REDIRECTS = 10
 _PATIENCE = 60  # seconds
+
+
+def _headed(make: Any) -> Any:
+    """Return a function that makes icevirt's storage, with icechunk's arguments."""
+
+    @wraps(make)
+    def storage(
+        *args: Any,
+        headers: Mapping[str, str] | None = None,
+        read_headers: Mapping[str, str] | None = None,
+        write_headers: Mapping[str, str] | None = None,
+        legacy_rooted_keys: bool | None = None,
+        **given: Any,
+    ) -> Storage:
+        if legacy_rooted_keys:
+            raise InvalidInputError(
+                "legacy_rooted_keys is for repositories with an empty prefix, which are not read",
+                do="Use the official icechunk client for them.",
+                prefix=given.get("prefix"),
+            )
+        if isinstance(checksum := given.get("checksum_algorithm"), ChecksumAlgorithm):
+            given["checksum_algorithm"] = checksum.value
+        reading = _checked({**(headers or {}), **(read_headers or {})})
+        writing = _checked({**(headers or {}), **(write_headers or {})})
+        made = make(*args, **given)
+        named = _named(made.with_headers(reading) if reading else made)
+        if isinstance(named, _InBucket) and reading != writing:
+            named.writer = made.with_headers(writing)
+        return named
+
+    own = inspect.signature(storage, follow_wrapped=False).parameters
+    known = inspect.signature(make).parameters
+    arguments = {name: own[name] for name in own if name not in ("args", "given")} | dict(known)
+    ordered = sorted(arguments.values(), key=lambda each: each.kind)
+    vars(storage)["__signature__"] = inspect.Signature(ordered)
+    return guarded(storage)
+
+
+def _checked(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    for name, value in headers.items():
+        if not _HEADER.fullmatch(name) or not value.isprintable():
+            raise InvalidInputError(
+                f"invalid HTTP header {name!r}", do="A name has letters, digits and -."
+            )
+    return tuple(headers.items())
+
+
+def _in_s3(
+    config: Options,
+    bucket: str,
+    prefix: str | None,
+    credentials: Credentials | None,
+    endpoint: str | None = None,
+) -> object_store.ObjectStorage:
+    """Return a storage, at an endpoint unless the options name another."""
+    options = {name: value for name, value in config.items() if value is not None}
+    if endpoint is not None:
+        options["endpoint_url"] = options.get("endpoint_url") or endpoint
+        options["region"] = options.get("region") or "auto"
+    if isinstance(checksum := options.get("checksum_algorithm"), Enum):
+        options["checksum_algorithm"] = checksum.value
+    if credentials is None:
+        credentials = Anonymous("s3") if options.get("anonymous") else FromEnv("s3")
+    return constructors.in_bucket("s3", bucket, options, credentials, prefix)
 
 
 class _Kind(type):
@@ -93,14 +158,84 @@ class _Kind(type):
 class Storage(NamedStorage, metaclass=_Kind):
     """The root of a repository; functions make one."""
 
-    # by options and credentials, see below
-    new_s3: ClassVar[Callable[..., Storage]]
-    new_s3_object_store: ClassVar[Callable[..., Storage]]
-    new_tigris: ClassVar[Callable[..., Storage]]
-    new_r2: ClassVar[Callable[..., Storage]]
-    new_hf: ClassVar[Callable[..., Storage]]
-    new_gcs: ClassVar[Callable[..., Storage]]
-    new_azure_blob: ClassVar[Callable[..., Storage]]
+    @staticmethod
+    @_headed
+    def new_s3(
+        config: Options, bucket: str, prefix: str | None, credentials: Credentials | None = None
+    ) -> object_store.ObjectStorage:
+        """Return a storage in S3 or a compatible store, by `S3Options` and credentials."""
+        return _in_s3(config, bucket, prefix, credentials)
+
+    new_s3_object_store = new_s3
+
+    @staticmethod
+    @_headed
+    def new_tigris(
+        config: Options,
+        bucket: str,
+        prefix: str | None,
+        use_weak_consistency: bool,
+        credentials: Credentials | None = None,
+    ) -> object_store.ObjectStorage:
+        """Return a storage in Tigris."""
+        made = _in_s3(config, bucket, prefix, credentials, TIGRIS)
+        return made if use_weak_consistency else made.with_headers(TIGRIS_HEADERS)
+
+    @staticmethod
+    @_headed
+    def new_r2(
+        config: Options,
+        bucket: str | None = None,
+        prefix: str | None = None,
+        account_id: str | None = None,
+        credentials: Credentials | None = None,
+    ) -> object_store.ObjectStorage:
+        """Return a storage in Cloudflare R2; the prefix may begin with the bucket."""
+        if bucket is None:
+            bucket, _, prefix = (prefix or "").strip("/").partition("/")
+        endpoint = constructors.r2_endpoint(account_id)
+        return _in_s3(config, bucket, prefix, credentials, endpoint)
+
+    @staticmethod
+    @_headed
+    def new_hf(
+        config: Options,
+        bucket: str,
+        prefix: str | None,
+        namespace: str,
+        credentials: Credentials | None = None,
+    ) -> object_store.ObjectStorage:
+        """Return a storage in a bucket of Hugging Face."""
+        options = {**config, "force_path_style": True}
+        endpoint = f"{constructors.HUGGING_FACE}/{namespace}"
+        return _in_s3(options, bucket, prefix, credentials, endpoint)
+
+    @staticmethod
+    @_headed
+    def new_gcs(
+        bucket: str,
+        prefix: str | None,
+        credentials: Credentials | None = None,
+        *,
+        config: Options | None = None,
+    ) -> object_store.ObjectStorage:
+        """Return a storage in Google Cloud Storage."""
+        known = credentials or FromEnv("gcs")
+        return constructors.in_bucket("gcs", bucket, config or {}, known, prefix)
+
+    @staticmethod
+    @_headed
+    def new_azure_blob(
+        account: str,
+        container: str,
+        prefix: str,
+        credentials: Credentials | None = None,
+        *,
+        config: Options | None = None,
+    ) -> object_store.ObjectStorage:
+        """Return a storage in Azure Blob Storage."""
+        options, known = {"account": account, **(config or {})}, credentials or FromEnv("azure")
+        return constructors.in_bucket("azure", container, options, known, prefix)
 
     @staticmethod
     def new_redirect(base_url: str) -> Storage:
@@ -187,51 +322,6 @@ def http_storage(
     return _named(http.http_storage(base_url, opts, headers))
 
 
-def _headed(make: Any) -> Any:
-    """Return a function that makes icevirt's storage, with icechunk's arguments."""
-
-    @wraps(make)
-    def storage(
-        *args: Any,
-        headers: Mapping[str, str] | None = None,
-        read_headers: Mapping[str, str] | None = None,
-        write_headers: Mapping[str, str] | None = None,
-        legacy_rooted_keys: bool | None = None,
-        **given: Any,
-    ) -> Storage:
-        if legacy_rooted_keys:
-            raise InvalidInputError(
-                "legacy_rooted_keys is for repositories with an empty prefix, which are not read",
-                do="Use the official icechunk client for them.",
-                prefix=given.get("prefix"),
-            )
-        if isinstance(checksum := given.get("checksum_algorithm"), ChecksumAlgorithm):
-            given["checksum_algorithm"] = checksum.value
-        reading = _checked({**(headers or {}), **(read_headers or {})})
-        writing = _checked({**(headers or {}), **(write_headers or {})})
-        made = make(*args, **given)
-        named = _named(made.with_headers(reading) if reading else made)
-        if isinstance(named, _InBucket) and reading != writing:
-            named.writer = made.with_headers(writing)
-        return named
-
-    own = inspect.signature(storage, follow_wrapped=False).parameters
-    known = inspect.signature(make).parameters
-    arguments = {name: own[name] for name in own if name not in ("args", "given")} | dict(known)
-    ordered = sorted(arguments.values(), key=lambda each: each.kind)
-    vars(storage)["__signature__"] = inspect.Signature(ordered)
-    return guarded(storage)
-
-
-def _checked(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    for name, value in headers.items():
-        if not _HEADER.fullmatch(name) or not value.isprintable():
-            raise InvalidInputError(
-                f"invalid HTTP header {name!r}", do="A name has letters, digits and -."
-            )
-    return tuple(headers.items())
-
-
 s3_storage = _headed(constructors.s3_storage)
 s3_object_store_storage = s3_storage
 r2_storage = _headed(constructors.r2_storage)
@@ -239,18 +329,6 @@ tigris_storage = _headed(constructors.tigris_storage)
 gcs_storage = _headed(constructors.gcs_storage)
 azure_storage = _headed(constructors.azure_storage)
 hf_storage = _headed(constructors.hf_storage)
-
-
-for _name, _make in {
-    "new_s3": new_storage.new_s3,
-    "new_s3_object_store": new_storage.new_s3,
-    "new_tigris": new_storage.new_tigris,
-    "new_r2": new_storage.new_r2,
-    "new_hf": new_storage.new_hf,
-    "new_gcs": new_storage.new_gcs,
-    "new_azure_blob": new_storage.new_azure_blob,
-}.items():
-    setattr(Storage, _name, staticmethod(_headed(_make)))
 
 
 @guarded

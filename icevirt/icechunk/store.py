@@ -16,9 +16,8 @@ from zarr.core.buffer import default_buffer_prototype
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.errors import InvalidInputError
 from icevirt.escaping import escape_line
-from icevirt.icechunk._shims.guard import raises_icechunks
+from icevirt.icechunk._shims.classes import AsyncTwin, raises_icechunks
 from icevirt.icechunk._shims.shown import as_html
-from icevirt.icechunk._shims.twins import AsyncTwin
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.snapshot import ArrayNode
 

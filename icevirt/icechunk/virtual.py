@@ -1,6 +1,6 @@
 """icechunk's names of virtual chunks."""
 
 from icevirt.access.virtual_refs import VirtualChunkSpec
-from icevirt.icechunk._shims.containers import VirtualChunkContainer
+from icevirt.icechunk._shims.configuration import VirtualChunkContainer
 
 __all__ = ["VirtualChunkContainer", "VirtualChunkSpec"]

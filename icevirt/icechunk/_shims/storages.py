@@ -11,7 +11,7 @@ from icevirt.storage import local
 from icevirt.storage.protocol import ObjectInfo
 
 if TYPE_CHECKING:
-    from icevirt.icechunk._shims.sections import StorageSettings
+    from icevirt.icechunk._shims.configuration import StorageSettings
 
 
 class NamedStorage(Shown):
@@ -44,7 +44,7 @@ class NamedStorage(Shown):
 
     def default_settings(self) -> StorageSettings:
         """Return icechunk's settings of such a storage, to change and put into a configuration."""
-        from icevirt.icechunk._shims.sections import StorageSettings
+        from icevirt.icechunk._shims.configuration import StorageSettings
 
         return StorageSettings()
 
@@ -70,13 +70,13 @@ class OnDisk(NamedStorage, local.LocalStorage):
 
     def default_settings(self) -> StorageSettings:
         """Return icechunk's settings of such a storage, to change and put into a configuration."""
-        from icevirt.icechunk._shims import sections
+        from icevirt.icechunk._shims import configuration
 
-        return sections.StorageSettings(
+        return configuration.StorageSettings(
             unsafe_use_conditional_update=False,
             unsafe_use_metadata=False,
-            concurrency=sections.StorageConcurrencySettings(5, 4096),
-            retries=sections.StorageRetriesSettings(1, 0, 0),
+            concurrency=configuration.StorageConcurrencySettings(5, 4096),
+            retries=configuration.StorageRetriesSettings(1, 0, 0),
         )
 
 

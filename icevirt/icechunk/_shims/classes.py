@@ -1,9 +1,13 @@
-"""Let the methods of a class raise icechunk's errors."""
+"""Give classes and functions what icechunk's have: its errors, ``_async`` twins, a class by kind.
+
+A twin is the method, in a thread. Classes by kind of value stand where icevirt has functions.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from types import FunctionType
@@ -92,3 +96,60 @@ def guarded(function: Callable[..., Any], *, reading: bool = False) -> Callable[
 def _each(values: Iterator[Any], *, reading: bool) -> Iterator[Any]:
     with icechunks_errors(reading=reading):
         yield from values
+
+
+class AsyncTwin:
+    """The twin of a method of the same class: awaited, it runs the method in a thread.
+
+    Args:
+        name: Of the method; it may be a class method or a static one.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> Callable[..., Awaitable[Any]]:
+        """Return the function that takes the method's arguments."""
+        method = getattr(owner if instance is None else instance, self._name)
+
+        async def twin(*args: Any, **kwargs: Any) -> Any:
+            return await asyncio.to_thread(method, *args, **kwargs)
+
+        return twin
+
+
+async def each[T](make: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
+    """Yield what an iterator yields, which a thread makes and exhausts."""
+    for value in await asyncio.to_thread(lambda: list(make())):
+        yield value
+
+
+class MadeKind(type):
+    """The type of such a class: a call makes icevirt's value, and that is an instance of it."""
+
+    _make: Callable[..., Any]
+    _is: Callable[[Any], bool]
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Return icevirt's value."""
+        return cls._make(*args, **kwargs)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        """Say whether a value is of this kind."""
+        return cls._is(instance)
+
+
+def kind(
+    name: str, make: Callable[..., Any], is_one: Callable[[Any], bool], **attributes: Any
+) -> MadeKind:
+    """Return a class of this name.
+
+    Args:
+        name: As icechunk has it.
+        make: Returns the value.
+        is_one: Says whether a value is of this kind.
+        **attributes: Of the class.
+    """
+    doc = (make.__doc__ or "").partition("\n")[0] or f"icechunk's {name}."
+    body = {"_make": staticmethod(make), "_is": staticmethod(is_one), "__doc__": doc, **attributes}
+    return MadeKind(name, (), body)

@@ -70,25 +70,16 @@ class Fix:
         return f"{' and '.join(filter(None, (first, less, change)))}: {self.price}"
 
 
-_PLURALS = {  # in Python, of options that a command repeats
-    "--attr": "attrs",
-    "--drop-variable": "drop_variables",
-    "--float-variable": "float_variables",
-    "--variable": "variables",
-}
-
-
 def _argument(option: str) -> str:
     """Return an option as Python has it, or as a command has it."""
     from shlex import quote
 
-    from icevirt.remedy_notation import COMMAND
+    from icevirt.remedy_notation import COMMAND, name_of
 
     flag, _, name = option.partition("=")
     if COMMAND.get() is not None:
         return f"{flag} {quote(name)}" if name else flag
-    called = _PLURALS.get(flag, flag.removeprefix("--").replace("-", "_"))
-    return f"{name!r} of {called}" if name else called
+    return f"{name!r} of {name_of(flag)}" if name else name_of(flag)
 
 
 class IcevirtError(Exception):

@@ -33,6 +33,26 @@ COMMAND: ContextVar[Mapping[str, str] | None] = ContextVar("command", default=No
 """The flags of the command that runs, by the names of their parameters; None in Python."""
 
 
+_SINGULAR = {  # options that a command repeats
+    "attrs": "--attr",
+    "containers": "--container",
+    "drop_variables": "--drop-variable",
+    "float_variables": "--float-variable",
+    "variables": "--variable",
+}
+_PLURAL = {flag: name for name, flag in _SINGULAR.items()}
+
+
+def flag_of(name: str) -> str:
+    """Return what a command calls an option of Python."""
+    return _SINGULAR.get(name, f"--{name.replace('_', '-')}")
+
+
+def name_of(flag: str) -> str:
+    """Return what Python calls an option of a command."""
+    return _PLURAL.get(flag, flag.removeprefix("--").replace("-", "_"))
+
+
 def shown(text: str) -> str:
     """Return a remedy in the notation of whoever reads it: of a command, or of Python."""
     flags = COMMAND.get()

@@ -87,7 +87,6 @@ class CommitOptions(Options):
             " written relative to the name (vcc://name/path), so that the files can be moved"
             " together by changing the container. Other references are absolute URLs.",
             _containers,
-            flag="--container",
         ),
     ] = None
 

@@ -28,6 +28,7 @@ from typing import (
 
 from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
+from icevirt.remedy_notation import flag_of
 
 type Names = str | Iterable[str]
 """One name, or several."""
@@ -46,9 +47,6 @@ class Option:
     check: Check | None = None
     """By default the check that the type implies."""
 
-    flag: str = ""
-    """The name on the command line where it is another one: repeated options are singular."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredOption:
@@ -62,7 +60,7 @@ class DeclaredOption:
     @property
     def flag(self) -> str:
         """The name on the command line."""
-        return self.option.flag or "--" + self.name.replace("_", "-")
+        return flag_of(self.name)
 
     @property
     def check(self) -> Check:

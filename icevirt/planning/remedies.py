@@ -17,6 +17,7 @@ from icevirt.archive.plan import WindowTask
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix
 from icevirt.model import paths
+from icevirt.remedy_notation import flag_of
 
 _NAMED = 5  # variables in a price
 
@@ -25,14 +26,6 @@ EVERY = "*"
 
 _OF_VARIABLES = frozenset({"attrs", "data_vars", "float_variables", "tolerance"})
 """Options that name variables, or map them to what is said of them."""
-
-_OTHERS = {  # whose flags are not their names
-    "attrs": "--attr",
-    "containers": "--container",
-    "drop_variables": "--drop-variable",
-    "float_variables": "--float-variable",
-    "variables": "--variable",
-}
 
 
 def fix(price: str, *, first: str = "", concat_dim: Sequence[str] = (), **options: Any) -> Fix:
@@ -66,7 +59,7 @@ def build_fix(
         arguments: Of `icevirt.build`, options as mappings; empty ones are left out.
     """
     gone = tuple(
-        f"{_flag(name)}={held}" if held else _flag(name) for name, held in (without or {}).items()
+        "=".join(filter(None, (flag_of(name), held))) for name, held in (without or {}).items()
     )
     return of_arguments(arguments, price, first=first, without=gone)
 
@@ -218,7 +211,7 @@ def instead(
         value = [other] if says is None else {other: says}
         arguments = {of: {option: value}}
         made.append(
-            of_arguments(arguments, f"{other} is there", without=(f"{_flag(option)}={name}",))
+            of_arguments(arguments, f"{other} is there", without=(f"{flag_of(option)}={name}",))
         )
     return [*made, build_fix(f"nothing is called {name}", without={option: name})]
 
@@ -259,13 +252,9 @@ def _flags_of(options: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(chain.from_iterable(_flags(name, value) for name, value in options.items()))
 
 
-def _flag(name: str) -> str:
-    return _OTHERS.get(name, "--" + name.replace("_", "-"))
-
-
 def _flags(name: str, value: Any) -> Iterator[str]:
     """Yield the words by which a command takes the value of an option."""
-    flag = _flag(name)
+    flag = flag_of(name)
     if isinstance(value, bool):
         yield flag if value else f"--no-{flag[2:]}"
         return

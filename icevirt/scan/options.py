@@ -107,12 +107,11 @@ class ScanOptions(Options):
         Names,
         Option(
             "Take only these variables, by name or absolute path, coordinates included.",
-            flag="--variable",
         ),
     ] = ()
     drop_variables: Annotated[
         Names,
-        Option("Leave these variables out, by name or absolute path.", flag="--drop-variable"),
+        Option("Leave these variables out, by name or absolute path."),
     ] = ()
     variable_policy: Annotated[
         PolicyLike,

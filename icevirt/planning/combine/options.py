@@ -246,7 +246,6 @@ class CombineOptions(Options):
             " None removes one. Attributes that decode values are corrected: the stored numbers"
             " stay, and files that differ in them are refused.",
             _attrs,
-            flag="--attr",
         ),
     ] = None
     preprocess: Annotated[
@@ -270,7 +269,6 @@ class CombineOptions(Options):
         Names,
         Option(
             "Packed variables, by name or absolute path, to store as decoded floats.",
-            flag="--float-variable",
         ),
     ] = ()
     chunk_grid: Annotated[

@@ -21,6 +21,7 @@ from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.combine.hints import is_named
 from icevirt.planning.combine.options import CombineOptions, CombineSpec, tolerance_of
 from icevirt.planning.remedies import together
+from icevirt.remedy_notation import name_of
 
 _REPAIR = (
     "Repair the files that differ (preprocess corrects names and attributes of single files), leave"
@@ -39,12 +40,7 @@ _TRIED = frozenset({
 })  # fmt: skip
 """Options of combining that need no other facts of files than those that the scan took."""
 
-_LEFT_OUT = {
-    "--float-variable": "float_variables",
-    "--pad": "pad",
-    "--spacing": "spacing",
-    "--tolerance": "tolerance",
-}
+_LEFT_OUT = ("float_variables", "pad", "spacing", "tolerance")
 _FILES = 1_000_000  # that all trials together plan: with more files, there are fewer trials
 _TRIALS = 24
 _TOGETHER = 4  # fixes
@@ -138,8 +134,8 @@ def _applied(
 def _gone(option: str, chosen: dict[str, Any], spacing: dict[str, Any]) -> bool:
     """Leave out what an option says of a name; say whether that is known here."""
     flag, _, name = option.partition("=")
-    called = _LEFT_OUT.get(flag)
-    if called is None:
+    called = name_of(flag)
+    if called not in _LEFT_OUT:
         return False
     if called == "spacing":
         chosen.pop(called, None)

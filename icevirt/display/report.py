@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -16,12 +16,14 @@ from icevirt.archive.reports.build import (
     RepositorySummary,
     reason_of,
 )
+from icevirt.archive.reports.update import FileHeldBack
 from icevirt.display.blocks import Facts, TableOrCards, listed, notes, pasted, table_of
 from icevirt.display.text import box, bytes_of, count, durations, place, references, size, words
 from icevirt.planning.reader_support import RECTILINEAR
 from icevirt.remedy_notation import shown
 
 _NAMED = 5  # groups in a line
+_HELD = 20  # files that are shown
 _HEADINGS = ("array", "type", "shape", "chunks of", "references", "in files", "stored", "read by")
 
 
@@ -129,6 +131,14 @@ def build_facts(report: BuildReport) -> dict[str, str]:
         **({"executor": report.executor} if report.executor else {}),
         "time": durations(report.seconds),
     }
+
+
+def held_files(files: Sequence[FileHeldBack]) -> Iterator[str]:
+    """Yield files that an update left out, and why, on one line each."""
+    for each in files[:_HELD]:
+        yield f"{place(each.url)}: {shown(reason_of(each.error, each.url))}"
+    if len(files) > _HELD:
+        yield f"and {len(files) - _HELD:,} more"
 
 
 def bad_file(file: BadFile) -> str:

@@ -7,16 +7,13 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from icevirt.archive.reports.build import reason_of
-from icevirt.archive.reports.update import FileHeldBack, UpdateReport
+from icevirt.archive.reports.update import UpdateReport
 from icevirt.display.blocks import Facts, listed, notes, pasted
 from icevirt.display.fixes import quoted
 from icevirt.display.plan import build_plan
-from icevirt.display.report import opening
+from icevirt.display.report import held_files, opening
 from icevirt.display.text import count, place, words
-from icevirt.remedy_notation import COMMAND, REPOSITORY, shown
-
-_SHOWN = 20  # files that are held back
+from icevirt.remedy_notation import COMMAND, REPOSITORY
 
 
 def update_report(report: UpdateReport) -> RenderableType:
@@ -40,7 +37,7 @@ def update_report(report: UpdateReport) -> RenderableType:
         *(words(f"  {line}") for line in _changed(report)),
         Facts(rows),
         *notes(report.findings),
-        *listed("Held back", _held(report.held), "bold red"),
+        *listed("Held back", held_files(report.held), "bold red"),
     ]
     if report.plan is not None:
         parts += [Text(), build_plan(report.plan)]
@@ -116,10 +113,3 @@ def _next(report: UpdateReport) -> Iterator[str]:
         yield f"icevirt exclude {repo} {file} leaves {which} out for good"
     if not (report.is_dry_run or report.already_built):
         yield f"icevirt undo {repo}{branch} takes the update back"
-
-
-def _held(files: tuple[FileHeldBack, ...]) -> Iterator[str]:
-    for each in files[:_SHOWN]:
-        yield f"{place(each.url)}: {shown(reason_of(each.error, each.url))}"
-    if len(files) > _SHOWN:
-        yield f"and {len(files) - _SHOWN:,} more"

@@ -8,7 +8,6 @@ from datetime import timedelta
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from icevirt.archive.reports.build import reason_of
 from icevirt.archive.reports.history import NamedVersion, when
 from icevirt.archive.reports.upkeep import (
     ExcludedFiles,
@@ -19,8 +18,8 @@ from icevirt.archive.reports.upkeep import (
     WithdrawReport,
 )
 from icevirt.display.blocks import Facts, listed, notes
-from icevirt.display.text import count, durations, place, size, words
-from icevirt.remedy_notation import shown
+from icevirt.display.report import held_files
+from icevirt.display.text import count, durations, size, words
 
 _FILES = 20  # that are shown
 _YEAR = 24 * 365.25  # hours
@@ -134,16 +133,9 @@ def repository_status(status: RepositoryStatus) -> RenderableType:
         Facts(rows),
         *listed("Unfinished builds", map(_running, status.unfinished)),
         *listed("Left out", status.bad_files[:_FILES]),
-        *listed("Held back", _held(status)),
+        *listed("Held back", held_files(status.held_files)),
         *notes(status.notes),
     )
-
-
-def _held(status: RepositoryStatus) -> Iterator[str]:
-    for each in status.held_files[:_FILES]:
-        yield f"{place(each.url)}: {shown(reason_of(each.error, each.url))}"
-    if len(status.held_files) > _FILES:
-        yield f"and {len(status.held_files) - _FILES:,} more"
 
 
 def _step(status: RepositoryStatus) -> str:

@@ -253,7 +253,7 @@ def _with_tip(info: RepoInfo, branch: str, snapshot: SnapshotSummary) -> RepoInf
 
 
 MOVE_NODE, CREATE_TAG, DELETE_TAG = "move_node", "create_tag", "delete_tag"
-IDS = {MOVE_NODE: 3, CREATE_TAG: 4, DELETE_TAG: 5}
+FEATURE_IDS = {MOVE_NODE: 3, CREATE_TAG: 4, DELETE_TAG: 5}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +274,8 @@ class FeatureFlag:
 def flags_of(info: RepoInfo) -> list[FeatureFlag]:
     """Return all features that are known."""
     return [
-        FeatureFlag(id=key, name=name, setting=_setting(info, key)) for name, key in IDS.items()
+        FeatureFlag(id=key, name=name, setting=_setting(info, key))
+        for name, key in FEATURE_IDS.items()
     ]
 
 
@@ -284,7 +285,7 @@ def refuse_disabled(info: RepoInfo, name: str) -> None:
     Raises:
         SessionStateError: It was switched off.
     """
-    if _setting(info, IDS[name]) is False:
+    if _setting(info, FEATURE_IDS[name]) is False:
         raise SessionStateError(
             f"{name} is disabled in this repository",
             do=f"Its owner can enable it: repo.set_feature_flag({name!r}, True).",
@@ -307,8 +308,10 @@ def set_flag(name: str, setting: bool | None) -> Edit:
     Raises:
         InvalidInputError: Unknown feature.
     """
-    if (key := IDS.get(name)) is None:
-        raise InvalidInputError("unknown feature", do=f"Use one of {sorted(IDS)}.", name=name)
+    if (key := FEATURE_IDS.get(name)) is None:
+        raise InvalidInputError(
+            "unknown feature", do=f"Use one of {sorted(FEATURE_IDS)}.", name=name
+        )
 
     def edit(info: RepoInfo) -> tuple[RepoInfo, FeatureFlagChanged]:
         enabled = {*(info.enabled_feature_flags or ())} - {key}

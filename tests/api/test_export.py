@@ -122,9 +122,9 @@ def test_references_of_programs_go_round(program, folder, expected, tmp_path):
         # and in again
         again = tmp_path / f"again {name}"
         options = {"allow_references_to": str(folder)}
-        icevirt.build(tmp_path / name, again, scan_options=options, executor="in-process")
+        built = icevirt.build(tmp_path / name, again, scan_options=options, executor="in-process")
         session = icevirt.Repository.open(
-            again, authorize_virtual_chunk_access=[f"file://{folder}/"]
+            again, authorize_virtual_chunk_access=built.containers
         ).readonly_session("main")
         store = session.store
         assert_equal(xr.open_dataset(store, engine="zarr", consolidated=False).load(), expected)

@@ -55,7 +55,9 @@ def _flags(named: Mapping[str, JSON], dtype: np.dtype[Any]) -> Attributes:
 
 def enumeration_of(attributes: Attributes) -> Mapping[str, JSON] | None:
     """Return what `with_enumeration` was given, None where that was nothing."""
-    named, _ = attributes.replaced.get(ENUMERATION, (None, None))
+    if ENUMERATION not in attributes.replaced:
+        return None
+    named, _ = attributes.replaced[ENUMERATION]
     return named if isinstance(named, Mapping) else None
 
 
@@ -74,5 +76,7 @@ def dtype_metadata(document: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def is_derived(attributes: Attributes, name: str) -> bool:
     """Say whether an attribute is not the file's, but shows the members to other readers."""
+    if name not in FLAGS or ENUMERATION not in attributes.replaced:
+        return False
     was, _ = attributes.replaced.get(name, ("", None))
-    return name in FLAGS and was is None and ENUMERATION in attributes.replaced
+    return was is None

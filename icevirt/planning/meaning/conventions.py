@@ -8,11 +8,9 @@ names it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.scanned import ScannedGroup
@@ -23,6 +21,7 @@ from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.remedies import choose, fix, listed
 
 type _Said = Mapping[str, Any]  # attributes
+type _Held = defaultdict[str, dict[str, _Said]]  # by path, and by their text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,42 +123,42 @@ def describe_conventions(facts: CatalogFacts, policy: CombineAttrs) -> list[str]
 
 
 def _of_arrays(facts: CatalogFacts) -> Iterator[_Unlike]:
-    held: dict[str, list[_Said]] = defaultdict(list)
+    held: _Held = defaultdict(dict)
     for path, schema in variables_of(facts):
-        held[path].append(schema.attributes.values)
-    for path, said in held.items():
-        if len(said) > 1:
-            yield from _differing(path, said, of_group=False)
+        _keep(held[path], schema.attributes.values, but=DECODING)  # compared elsewhere
+    return _differing(held, of_group=False)
 
 
 def _of_groups(facts: CatalogFacts, ours: _Convention | None) -> Iterator[_Unlike]:
     """Compare groups: of all files where a convention has them, else of the first and the last."""
     last = len(facts.files) - 1
     rows: Iterable[int] = range(last + 1) if ours is not None and ours.has_groups else (0, last)
-    held: dict[str, list[_Said]] = defaultdict(list)
+    held: _Held = defaultdict(dict)
     for row in rows:
         for group in facts.groups_of(row):
-            said = {k: v for k, v in group.attributes.values.items() if k.lower() in _SCALING}
-            if said not in held[group.path]:
-                held[group.path].append(said)
-    for path, found in held.items():
-        if len(found) > 1:
-            yield from _differing(path, found, of_group=True)
+            _keep(held[group.path], group.attributes.values)
+    return _differing(held, of_group=True)
 
 
-def _differing(path: str, said: Sequence[_Said], *, of_group: bool) -> Iterator[_Unlike]:
-    names = dict.fromkeys(name for each in said for name in each if name.lower() in _SCALING)
-    for name in names:
-        if name in DECODING and not of_group:
-            continue  # they are compared where arrays are
-        first = said[0].get(name)
-        other = next((each.get(name) for each in said if _unlike(each.get(name), first)), first)
-        if _unlike(first, other):
-            yield _Unlike(path=path, name=name, first=first, other=other, of_group=of_group)
+def _keep(held: dict[str, _Said], attributes: _Said, *, but: Collection[str] = ()) -> None:
+    """Keep the attributes that may scale values, equal ones once."""
+    said = {
+        name: value
+        for name, value in attributes.items()
+        if name.lower() in _SCALING and name not in but
+    }
+    held.setdefault(repr(said), said)
 
 
-def _unlike(one: Any, other: Any) -> bool:
-    return not np.array_equal(np.asarray(one, object), np.asarray(other, object))
+def _differing(held: _Held, *, of_group: bool) -> Iterator[_Unlike]:
+    for path, by_text in held.items():
+        said = [*by_text.values()]
+        for name in dict.fromkeys(name for each in said for name in each):
+            first = said[0].get(name)
+            for each in said:
+                if (other := each.get(name)) != first:
+                    yield _Unlike(path=path, name=name, first=first, other=other, of_group=of_group)
+                    break
 
 
 def _refusal(ours: _Convention, found: _Unlike, paths: Sequence[str]) -> CombineError:

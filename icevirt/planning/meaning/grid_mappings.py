@@ -49,6 +49,9 @@ class UnlikeMapping:
 def unlike_mappings(facts: CatalogFacts) -> list[UnlikeMapping]:
     """Return the grid mappings whose files contradict one another, and data that name such."""
     arrays = facts.arrays
+    names = [f'"{name}"' for name in (_NAMING, *_SAYING)]
+    if not any(name in text for text in arrays.schema.values for name in names):
+        return []  # schemas of many files take time to read
     held: dict[str, dict[int, _Attributes]] = defaultdict(dict)
     for path, code in zip(
         *(e.tolist() for e in distinct((arrays.path, arrays.schema))), strict=True

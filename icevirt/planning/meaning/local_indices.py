@@ -26,6 +26,7 @@ from icevirt.planning.remedies import listed, scan_fix
 from icevirt.planning.times.units import units_of
 
 _CONNECTIVITY = "_connectivity"
+_NUMBERING = (f'{_CONNECTIVITY}"', '"instance_dimension"', '"compress"', '"start_index"')  # as JSON
 _NAMED = 3  # variables in a price
 
 type _Names = Mapping[str, Collection[str]]  # paths by name
@@ -55,6 +56,9 @@ def local_indices(
 
 
 def _variables(facts: CatalogFacts, given: Mapping[str, Sequence[str]]) -> Iterator[_Variable]:
+    texts = facts.arrays.schema.values
+    if not any(name in text for text in texts for name in _NUMBERING):
+        return  # nearly always, and schemas of many files take time to read
     for path, schema in variables_of(facts):
         gone = {None, *given.get(path, ())}
         own = tuple(str(each) for each in schema.dimension_names if each not in gone)

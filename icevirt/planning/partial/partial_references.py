@@ -129,13 +129,14 @@ class _ArrayFiles:
     ) -> None:
         self.facts, self.rows, self.member, self.place = facts, rows, member, place
         self.schemas, self.own, self.options = schemas, own, options
-        self.by_values = Coded.of([signature(each, stored=False) for each in schemas]).codes
+        values = [signature(each, stored=False) for each in schemas]
+        self.by_values = Coded.of(values).codes
         self.by_storage = Coded.of(
             [signature(s, stored=True, but=self.free) for s in schemas]
         ).codes
         self.whole = np.array([each.whole for each in schemas])[own]
         home = signature(member.schema, stored=False)
-        self.home = np.array([signature(each, stored=False) == home for each in schemas])
+        self.home = np.array([each == home for each in values])
 
     @property
     def free(self) -> int | None:

@@ -16,7 +16,7 @@ from icevirt.legacy.encoding import Encoding
 from icevirt.model.json import loads
 from icevirt.wire.flatbuffer.reader import Damage
 
-FOLDER, SHORT_FOLDER = "refs", "r"
+SHORT_FOLDER = "r"
 
 _NAMED = re.compile(r"(?:refs|r)/(?P<kind>branch|tag)[.:](?P<name>.+)/(?P<file>[^/]+)")
 _BARE = re.compile(r"r/(?P<name>[^/]+)/(?P<file>[^/]+)")  # as the first specification has it

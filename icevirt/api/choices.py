@@ -28,9 +28,8 @@ from icevirt.objects.source_access import is_word
 from icevirt.planning.axes.new_dimensions import Labels, variable_of
 from icevirt.planning.combine.data_vars import DataVars, data_vars_of, refuse_unknown_dimensions
 from icevirt.planning.combine.options import CombineOptions, CombineSpec, tolerance_of
-from icevirt.scan.contract import ScannerOptions
+from icevirt.scan.contract import ScannerOptions, rules_of
 from icevirt.scan.options import ScanOptions
-from icevirt.scan.policy import rules_of
 from icevirt.storage.constructors import StorageLike, storage_of
 
 type ScanOptionsLike = ScanOptions | Mapping[str, Any] | None

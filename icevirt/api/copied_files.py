@@ -22,7 +22,7 @@ from icevirt.objects.authorize import GrantedAccess
 from icevirt.objects.source_access import SourceAccess
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
-from icevirt.tasks.verify.copied import CopiedTask, check_copied
+from icevirt.tasks.verify.references import CopiedTask, check_copied
 
 _PER_TASK = 4096  # files
 

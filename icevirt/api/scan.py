@@ -40,7 +40,7 @@ from icevirt.scan import registry
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import ScanOptions, bad_files_allowed
 from icevirt.storage.constructors import StorageLike
-from icevirt.tasks.scan_subprocess import Containment
+from icevirt.tasks.scan_file import Containment
 
 _ROWS = 1 << 16  # arrays of files that are summed up together
 

@@ -34,8 +34,8 @@ from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.storage.constructors import StorageLike, storage_of
+from icevirt.tasks.verify.comparison import compare_values
 from icevirt.tasks.verify.references import VerifyTask, check_references, prefixes_used
-from icevirt.tasks.verify.values import compare_values
 from icevirt.versioning import lookup
 from icevirt.versioning.manifest_splitting import along_arrays
 

@@ -25,11 +25,10 @@ import pyarrow as pa
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import ExecutorError, IcevirtError, StorageError
 from icevirt.execution import installed
-from icevirt.execution.causes import reaching
 from icevirt.execution.executor import Executor
 from icevirt.execution.installation import Batches, by_value, expected_of, needed, of_driver
-from icevirt.execution.remedies import installing, remedy_of, requirements_of
 from icevirt.execution.spark_executor import SparkExecutor
+from icevirt.execution.spark_failures import installing, reaching, remedy_of, requirements_of
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted, in_force
 from icevirt.storage.protocol import Storage

@@ -1,20 +1,190 @@
-"""Turn what Spark says of a failed job into one error that names the executor and what to do."""
+"""Turn what Spark says of a failed job into one error that names the executor and what to do.
+
+What executors lack is said ready to paste, for every kind of cluster. Causes outside icevirt
+(networks, credentials, memory, disks, Java) are known by words of the library, store or system that
+failed. What is not known gets advice that covers all of them.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from icevirt.errors import ExecutorError, SparkJobError
-from icevirt.execution.causes import RESOURCES, STOPPED
 from icevirt.execution.installation import NEEDED, RAISED_ON, REFUSED, of_driver
-from icevirt.execution.remedies import installing, remedy_of
+from icevirt.version import __version__
 
 _HOST = re.compile(rf"\(TID \d+\) \((\S+) executor (?!driver)\S+?\)|{RAISED_ON} (\S+)")
 _TASKS = 1000  # of a stage that are looked at
 _BRINGS = {**NEEDED, "distutils": "setuptools"}  # which Spark 3.5 needs since Python 3.12
 _AGAIN = "run the build again to continue where it stopped."
+
+
+_PACKED = "or send a packed environment with spark.archives (docs/clusters.md)"
+_SHIP = "call icevirt.spark.ship(spark) before the first build"
+
+
+def installing(requirements: Sequence[str] = (), *, python: str = "") -> str:
+    """Return how to install packages for executors.
+
+    Args:
+        requirements: What to install; by default all that executors need.
+        python: The path of their Python, where it is known.
+    """
+    words = requirements or [f"icevirt[cluster,hdf5]=={__version__}"]
+    pip = f"{quote(python)} -m pip" if python else "pip"
+    where = "On every executor" if python else "In the Python of every executor"
+    return f"{where} run `{pip} install {' '.join(map(quote, words))}`; {_PACKED}."
+
+
+def remedy_of(
+    kind: str, driver: Mapping[str, Any], *, python: str = "", wrong: Sequence[str] = ()
+) -> str:
+    """Return what to do about a difference that `installed.compare` found.
+
+    Args:
+        kind: Of the difference.
+        driver: What the driver has installed.
+        python: The path of the executor's Python, where it is known.
+        wrong: Requirements that are not met there either; these cannot be sent.
+    """
+    install = installing(python=python)
+    match kind:
+        case "python":
+            version = driver["python"]
+            return (
+                f"Set spark.pyspark.python (or PYSPARK_PYTHON) to a Python {version} that is on all"
+                f" executors, or run the driver with their version; {_PACKED}."
+            )
+        case "scanners":
+            return (
+                "Install the same scanner packages on the driver and on all executors, and start a"
+                " new session."
+            )
+        case _ if wrong:
+            return f"It lacks {', '.join(wrong)} too. {install}"
+        case "missing":
+            return f"In your program {_SHIP}. Or: {install}"
+        case _:
+            return f"In a new session {_SHIP}, which sends the driver's icevirt. Or: {install}"
+
+
+def requirements_of(packages: Mapping[str, str | None]) -> list[str]:
+    """Return the requirements that installed packages do not meet.
+
+    Args:
+        packages: Versions by import name: None where one is missing, "" where it is unknown.
+    """
+    return [NEEDED[name] for name, has in packages.items() if not _meets(NEEDED[name], has)]
+
+
+def _meets(requirement: str, version: str | None) -> bool:
+    if not version:
+        return version is not None
+    for operator, bound in re.findall(r"(>=|<)([0-9.]+)", requirement):
+        is_older = _parts(version) < _parts(bound)
+        if is_older is (operator == ">="):
+            return False
+    return True
+
+
+def _parts(version: str) -> list[int]:
+    release = re.match(r"[0-9.]+", version)
+    found = [int(each) for each in (release.group() if release else "0").split(".") if each]
+    while found and not found[-1]:
+        found.pop()
+    return found
+
+
+_ROLE = (
+    "give the executors a role, or pass credentials with access (--access) and"
+    " icevirt.s3_storage(...) or its like, which travel with tasks, or set spark.executorEnv.NAME"
+    " for what the driver takes from its environment."
+)
+_NETWORK = (
+    "If executors have no network, as on serverless compute, use compute that has, or a storage"
+    " that they reach, like a mounted volume."
+)
+_EXPIRED = (
+    "The credentials of the executors have expired. Start a session with new ones, or use some that"
+    " are renewed: a role, or icevirt.s3_refreshable_credentials(...)."
+)
+_REGION = (
+    "The store is in another region than the one that executors ask for: set"
+    " spark.executorEnv.AWS_REGION to that of the bucket, or name it in access (--access) and"
+    " icevirt.s3_storage(region=...)."
+)
+_CLOCK = "The clock of the executor is wrong; have the cluster synchronize it (chrony, NTP)."
+_WAY = (
+    "The executor has no way to this host. Open one: routes, security groups, network policies, an"
+    " endpoint of the store in the cluster's network, or a proxy in spark.executorEnv.HTTPS_PROXY."
+    " If the driver has another endpoint, set spark.executorEnv.AWS_ENDPOINT_URL to that one."
+)
+
+_REACHING = (
+    (r"NoCredentials", f"Executors have no credentials: {_ROLE}"),
+    (r"ExpiredToken|TokenRefreshRequired|RequestExpired", _EXPIRED),
+    (r"AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint", _REGION),
+    (r"RequestTimeTooSkewed", _CLOCK),
+    (
+        r"AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|status=40[13]",
+        f"The store refuses the executors' credentials: {_ROLE}",
+    ),
+    (r"no answer in|sent=False|tried_for|[Nn]etwork is unreachable", f"{_WAY} {_NETWORK}"),
+)
+
+
+def reaching(cause: str) -> str:
+    """Return what to do where an executor does not reach what the driver reaches.
+
+    Args:
+        cause: What the storage or the library said.
+    """
+    found = (do for pattern, do in _REACHING if re.search(pattern, cause))
+    return next(found, f"If credentials are lacking there, {_ROLE} {_NETWORK}")
+
+
+_DISK = (
+    "Free space where Spark keeps its files there, or name a larger disk: spark.local.dir, or the"
+    " variable SPARK_LOCAL_DIRS of the machine; on Kubernetes a volume spark-local-dir-1, on YARN"
+    f" the directories of the NodeManager. Then {_AGAIN}"
+)
+_MEMORY = (
+    "Leave spark.executor.pyspark.memory unset, or set it to 2g for each core, and"
+    f" spark.executor.memoryOverhead to as much (docs/clusters.md has sizes). Then {_AGAIN}"
+)
+_NO_EXECUTORS = (
+    "The log of a worker, or of a failed executor, says why. Usual are a JAVA_HOME that is not"
+    " there, or a Java that this Spark does not run on, a spark.executor.memory larger than that of"
+    " a worker, a full disk, and a spark.driver.host that executors cannot reach."
+)
+
+STOPPED = (
+    "the Spark session has been stopped",
+    f"If your program did not stop it, the cluster did. {_NO_EXECUTORS}",
+)
+"""What happened, and what to do, where the context of a session is stopped."""
+
+RESOURCES = (
+    (r"No space left on device|Disk quota exceeded", "the disk of an executor is full", _DISK),
+    (
+        r"failed to map segment|\bMemoryError|Cannot allocate memory|std::bad_alloc|malloc of size",
+        "the Python of an executor has too little memory",
+        _MEMORY,
+    ),
+    (
+        r"Master removed our application|Max number of executor failures",
+        "the cluster could not start executors",
+        _NO_EXECUTORS,
+    ),
+    (
+        r"LiveListenerBus is stopped|SparkContext was shut down|stopped SparkContext",
+        *STOPPED,
+    ),
+)
+"""What befalls executors of any job: a pattern, what happened, and what to do."""
 
 
 def explained(text: str, host: str | None = None, *, is_stopped: bool = False) -> SparkJobError:

@@ -237,14 +237,15 @@ def private_places() -> dict[str, str]:
     # a configuration of Spark may name a disk that is large enough
     if not given and ("SPARK_CONF_DIR" in os.environ or "SPARK_HOME" in os.environ):
         return {}
-    return {_PLACES: ",".join(map(_private, given.split(",")))}
+    return {_PLACES: ",".join(map(private_folder, given.split(",")))}
 
 
 @cache
-def _private(place: str) -> str:
+def private_folder(place: str = "", prefix: str = "icevirt-spark-") -> str:
+    """Make a folder for this user alone, which is removed when this process ends."""
     if place:
         os.makedirs(place, exist_ok=True)
-    made = tempfile.mkdtemp(prefix="icevirt-spark-", dir=place or None)  # with mode 0700
+    made = tempfile.mkdtemp(prefix=prefix, dir=place or None)  # with mode 0700
     atexit.register(_remove, made, os.getpid())
     return made
 

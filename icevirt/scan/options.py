@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from icevirt.archive.options import Names, Option, Options, count
 from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.errors import InvalidInputError
-from icevirt.scan.policy import PolicyLike, rules_of
+from icevirt.scan.contract import PolicyLike, rules_of
 from icevirt.scan.registry import named
 
 MAX_NATIVE_BYTES = 256 * 1024 * 1024

@@ -14,16 +14,21 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from math import prod
 from typing import Any
 
-from icevirt.archive.scanned import ScannedFile
+import numpy as np
+
+from icevirt.archive.blocks.cutting import cut
+from icevirt.archive.blocks.packing import Block
+from icevirt.archive.joining import Fact, cut_along, itemsize_of
+from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile
 from icevirt.archive.shares import Share
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.model import paths
+from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.planning.schedule.balance_scans import share_of
-from icevirt.scan.combined import combined
-from icevirt.scan.contract import ByteSource, Divisible, Oracle, Scanner, ScannerOptions
-from icevirt.scan.policy import enforce
+from icevirt.scan.contract import ByteSource, Divisible, Oracle, Scanner, ScannerOptions, enforce
 from icevirt.scan.values import with_labels
 
 GROUP = "icevirt.scanners"
@@ -345,3 +350,65 @@ def _is_text(head: bytes) -> bool:
             return False
         text = head[: error.start].decode()
     return all(character.isprintable() or character in "\r\n\t\f" for character in text)
+
+
+def combined(scanned: ScannedFile, options: ScannerOptions) -> ScannedFile:
+    """Return the file with its arrays in the form that they have beside those of other files."""
+    return replace(scanned, arrays=tuple(_combined(array, options) for array in scanned.arrays))
+
+
+def _combined(array: ScannedArray, options: ScannerOptions) -> ScannedArray:
+    beside = array.beside or FactsBeside()
+    wanted = options.wanted_of(array, ())
+    labels = array if array.labels is not None else beside
+    has_labels = Fact.labels in wanted
+    digest = array.digest or beside.digest
+    if Fact.values in wanted and beside.values is not None:
+        array = beside.values
+    facts: dict[str, Any] = {
+        "digest": "" if array.whole and Fact.digest not in wanted else digest,
+        "labels": labels.labels if has_labels else None,
+        "labels_dtype": labels.labels_dtype if has_labels else "",
+        "beside": None,
+    }
+    if any(getattr(array, name) != value for name, value in facts.items()):
+        array = replace(array, **facts)
+    return _cut(array, options)
+
+
+def _cut(array: ScannedArray, options: ScannerOptions) -> ScannedArray:
+    if array.whole or not array.contiguous:
+        return array
+    size = itemsize_of(array.data_type)
+    axes = options.joined_axes(array.dimension_names)
+    edges = cut_along(array.chunk_shape, axes, size)
+    if edges == array.chunk_shape:
+        return array
+    table = array.references
+    if len(table):
+        table = _cut_table(table, prod(edges) * size, array.shape[0])
+    return replace(array, chunk_shape=edges, references=table)
+
+
+def _cut_table(table: ChunkTable, step: int, extent: int) -> ChunkTable:
+    block = Block(
+        file=np.zeros(len(table), np.int32),
+        index=table.index,
+        kind=table.kind,
+        offset=table.offset,
+        length=table.length,
+        data=table.inline,
+        source=table.source + np.uint32(1),
+        targets=table.locations if len(table.locations) else Locations.none(),
+    )
+    rows = np.arange(len(block))
+    found = cut(block, rows, step, np.full(len(rows), extent, np.int64))
+    return ChunkTable(
+        index=found.index,
+        kind=found.kind,
+        source=np.where(found.source > 0, found.source - 1, 0).astype(np.uint32),
+        offset=found.offset,
+        length=found.length,
+        locations=found.targets,
+        inline=found.data,
+    ).sorted()

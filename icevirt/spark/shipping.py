@@ -8,13 +8,10 @@ environment.
 
 from __future__ import annotations
 
-import atexit
 import importlib.metadata
 import importlib.util
 import os
-import shutil
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -91,7 +88,7 @@ def _hosts(found: Sequence[LookedAt]) -> tuple[str, ...]:
 def _refuse_lacking(found: Sequence[LookedAt]) -> None:
     """Refuse executors that would lack something with icevirt too."""
     from icevirt.execution import preflight
-    from icevirt.execution.remedies import installing, requirements_of
+    from icevirt.execution.spark_failures import installing, requirements_of
 
     preflight.refuse_unsuitable([each for each in found if each.differs_in("python")])
     for each in found:
@@ -135,18 +132,13 @@ def archive_of_icevirt() -> str:
     Raises:
         InvalidInputError: icevirt is not installed here, but only on the path.
     """
-    folder = tempfile.mkdtemp(prefix="icevirt-ship-")
-    atexit.register(_remove, folder, os.getpid())
-    path = os.path.join(folder, f"icevirt-{__version__}.zip")
+    from icevirt.execution.spark_session import private_folder
+
+    path = os.path.join(private_folder(prefix="icevirt-ship-"), f"icevirt-{__version__}.zip")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, content in sorted(_contents()):
             packed.writestr(zipfile.ZipInfo(name, _TIME), content, zipfile.ZIP_DEFLATED)
     return path
-
-
-def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:  # and not a child that was forked
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _contents() -> Iterator[tuple[str, bytes]]:

@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.storage.constructors import StorageLike, storage_of
-from icevirt.tasks.tables.query import ChunksLike, TableQuery
+from icevirt.tasks.tables.query import COUNTED, TABLES, ChunksLike, TableQuery, ddl
 from icevirt.tasks.tables.rows import rows_of
-from icevirt.tasks.tables.schemas import COUNTED, TABLES, ddl
 from icevirt.tasks.tables.shares import planned
 
 if TYPE_CHECKING:

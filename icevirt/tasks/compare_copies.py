@@ -20,6 +20,7 @@ from icevirt.archive.plan import FileRows
 from icevirt.archive.reports.relocation import Moved
 from icevirt.archive.reports.verification import MOST_SHOWN, Difference, DifferenceKind
 from icevirt.archive.scanned import SourceFile
+from icevirt.catalog.file_hashes import hash_of_url
 from icevirt.catalog.parquet import read_table
 from icevirt.catalog.references import RefsReader
 from icevirt.errors import IcevirtError, StaleReferenceError
@@ -32,7 +33,6 @@ from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.objects.source_lists.listing import changed_since
 from icevirt.planning.relocation import Relocation
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.relocate import hash_of_file
 from icevirt.tasks.verify.references import kind_of
 
 type _Ranges = tuple[NDArray[np.int64], NDArray[np.int64]]  # (offset, length)
@@ -73,7 +73,7 @@ def compare_copies(task: CopiesTask) -> Moved:
             kind = DifferenceKind.value
             what = f"byte {at:,}, to which nothing refers, is another one than at its old place"
         differences.append(Difference(kind=kind, file=now.url, what=what))
-        wrong.add(hash_of_file(before.url))
+        wrong.add(hash_of_url(before.url))
     return Moved(
         compared_bytes=size,
         differences=tuple(differences[:MOST_SHOWN]),

@@ -6,8 +6,7 @@ runs twice writes the same objects.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.reports.relocation import FileHashes, Moved, total
 from icevirt.archive.reports.verification import MOST_SHOWN, Difference, DifferenceKind
+from icevirt.catalog.file_hashes import hash_of_url
 from icevirt.errors import IcevirtError, UnauthorizedError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
@@ -91,7 +91,10 @@ class _Relocating:
         changed = {node: self._rewritten(tables[node], part) for node, part in parts.items()}
         moved += Moved(restamped=_hashes(file for file in met if self._files[file].is_restamped))
         if problems or all(changed[node] is tables[node] for node in changed):
-            return moved + Moved(differences=tuple(problems[:MOST_SHOWN]), wrong=_wrong(problems))
+            return moved + Moved(
+                differences=tuple(problems[:MOST_SHOWN]),
+                wrong=_hashes((problem.file, None) for problem in problems),
+            )
         found.refuse_loss()
         info = self._assets.put_manifest({**tables, **changed})
         row = (bytes(key), bytes(info.id), info.size_bytes, info.num_chunk_refs)
@@ -341,13 +344,9 @@ def _difference(kind: DifferenceKind, copy: Copy, what: str) -> Difference:
     return Difference(kind=kind, file=copy.grant.url, what=what)
 
 
-def _wrong(problems: Iterable[Difference]) -> FileHashes:
-    return _hashes((problem.file, None) for problem in problems)
-
-
 def _hashes(files: Any) -> FileHashes:
     """Return a number for each file, by which files of several tasks are counted once."""
-    return np.unique(np.array([hash_of_file(url) for url, _ in files], np.uint64))
+    return np.unique(np.array([hash_of_url(url) for url, _ in files], np.uint64))
 
 
 def _arrays(tables: Mapping[ObjectId8, ChunkTable], is_virtual: bool) -> FileHashes:
@@ -358,8 +357,3 @@ def _arrays(tables: Mapping[ObjectId8, ChunkTable], is_virtual: bool) -> FileHas
         if ((table.kind == ChunkType.virtual) == is_virtual).any()
     ]
     return np.array(sorted(found), np.uint64)
-
-
-def hash_of_file(url: str) -> int:
-    """Return the number of a file, by its URL at the old place."""
-    return int.from_bytes(hashlib.blake2b(url.encode(), digest_size=8).digest(), "little")

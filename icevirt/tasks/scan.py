@@ -37,9 +37,8 @@ from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.limit_enforcement import held_to, in_worker
-from icevirt.tasks.scan_file import Prefetcher, attempt
+from icevirt.tasks.scan_file import Apart, Containment, Prefetcher, attempt, attempt_as
 from icevirt.tasks.scan_pieces import Pieces
-from icevirt.tasks.scan_subprocess import Apart, Containment, attempt_as
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

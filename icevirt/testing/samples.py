@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from icevirt.archive.scanned import ScannedFile
 from icevirt.objects.source import open_source
-from icevirt.scan.combined import combined
 from icevirt.scan.contract import ByteSource, Scanner, ScannerOptions
+from icevirt.scan.registry import combined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

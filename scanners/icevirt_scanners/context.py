@@ -19,8 +19,7 @@ from icevirt.archive.scanned import (
 )
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import Locations
-from icevirt.scan.contract import ByteSource, Scanner, ScannerOptions
-from icevirt.scan.policy import Policy
+from icevirt.scan.contract import ByteSource, Policy, Scanner, ScannerOptions
 
 LEAVE_OUT = "Leave the variable out with drop_variables."
 

@@ -23,7 +23,7 @@ from icevirt.display.repository import verify_report
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.execution.selection import default_executor
 from icevirt.model.chunks import ChunkTable
-from icevirt.tasks.verify import matching, values
+from icevirt.tasks.verify import comparison, matching
 
 
 def made(place):
@@ -235,7 +235,7 @@ def test_real_files_have_no_difference(nemo_files, repo_path, in_process):
 
 DEADLY = """
 import os, signal
-from icevirt.tasks.verify.values import compare_file
+from icevirt.tasks.verify.comparison import compare_file
 
 def compare(place, url, wanted):
     if url.endswith("{name}"):
@@ -253,7 +253,7 @@ def test_a_file_that_crashes_its_library_is_reported_and_the_others_compared(
     (tmp_path / "deadly.py").write_text(DEADLY.format(name=name))
     monkeypatch.syspath_prepend(tmp_path)
     deadly = importlib.import_module("deadly")
-    monkeypatch.setattr(values, "compare_file", deadly.compare)
+    monkeypatch.setattr(comparison, "compare_file", deadly.compare)
     report = verify(built, full=True)
     (difference,) = report.checked.differences
     assert difference.file.endswith(name)

@@ -14,7 +14,8 @@ from icevirt.archive.joining import cut_along
 from icevirt.model.chunks import ChunkType
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.blocks import SPLIT, block_chunks, grid_of_block
-from icevirt_scanners.hdf5.values import digests, libhdf5_values
+from icevirt_scanners.hdf5.types import representation
+from icevirt_scanners.hdf5.values import libhdf5_values
 from icevirt_scanners.hdf5.values.chunked import stored_chunks
 from scanners.materialise import materialise
 
@@ -166,10 +167,10 @@ def static(path, *, data, level=4):
 
 
 def test_a_grid_that_lies_the_same_way_in_many_files_is_decoded_once(tmp_path, monkeypatch):
-    digests._known.clear()
+    representation._known.clear()
     decoded = []
-    decode = digests._decoded
-    monkeypatch.setattr(digests, "_decoded", lambda v: decoded.append(v.path) or decode(v))
+    decode = representation._decoded
+    monkeypatch.setattr(representation, "_decoded", lambda v: decoded.append(v.path) or decode(v))
     data = np.random.default_rng(3).random((100, 100))
     first = {static(tmp_path / f"{n}.h5", data=data) for n in range(3)}
     assert len(decoded) == 1
@@ -178,7 +179,7 @@ def test_a_grid_that_lies_the_same_way_in_many_files_is_decoded_once(tmp_path, m
     data[70, 70] += 1
     assert static(tmp_path / "4.h5", data=data) not in first
     assert len(decoded) == 3
-    assert len(digests._known) == 3
+    assert len(representation._known) == 3
 
 
 @given(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 99))), st.integers(1, 50))
@@ -187,18 +188,18 @@ def test_ranges_are_read_in_their_order_however_they_lie(ranges, piece):
     offset, length = np.array(ranges, np.int64).reshape(-1, 2).T
     for near in (0, 10**9):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(digests, "PIECE", piece)
-            patch.setattr(digests, "_NEAR", near)
-            pieces = digests._pieces(lambda at, n: raw[at : at + n], offset, length)
+            patch.setattr(representation, "PIECE", piece)
+            patch.setattr(representation, "_NEAR", near)
+            pieces = representation._pieces(lambda at, n: raw[at : at + n], offset, length)
             assert b"".join(pieces) == b"".join(raw[at : at + n] for at, n in ranges)
 
 
 def test_few_digests_are_remembered(tmp_path, monkeypatch):
-    monkeypatch.setattr(digests, "_REMEMBERED", 2)
-    digests._known.clear()
+    monkeypatch.setattr(representation, "_REMEMBERED", 2)
+    representation._known.clear()
     for n in range(4):
         static(tmp_path / f"{n}.h5", data=np.random.default_rng(n).random((100, 100)))
-    assert len(digests._known) == 2
+    assert len(representation._known) == 2
 
 
 class Dataset:

@@ -12,7 +12,7 @@ import icevirt
 import icevirt.spark
 from builds.support import opened, write_days
 from icevirt.errors import InvalidInputError, UnsupportedError
-from icevirt.tasks.tables.schemas import TABLES
+from icevirt.tasks.tables.query import TABLES
 
 pytestmark = pytest.mark.ci
 

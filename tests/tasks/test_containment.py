@@ -26,7 +26,7 @@ from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks import forkserver
 from icevirt.tasks.scan import ScanTask, run_scan
-from icevirt.tasks.scan_subprocess import Apart, Containment
+from icevirt.tasks.scan_file import Apart, Containment
 from tasks.stub_scanner import install
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
@@ -118,7 +118,7 @@ def wait_for(condition):
 def test_a_child_whose_parent_is_gone_does_not_outlive_a_hanging_file(tmp_path, monkeypatch):
     monkeypatch.setattr(forkserver.Connection, "poll", lambda self, seconds: True)
     alarmed = ScanTimeoutError("alarmed")
-    monkeypatch.setattr("icevirt.tasks.scan_subprocess.Containment._too_slow", lambda *_: alarmed)
+    monkeypatch.setattr("icevirt.tasks.scan_file.Containment._too_slow", lambda *_: alarmed)
     file = write(tmp_path / "a.stub", "hang")
     with Containment(
         ScannerOptions(), ScanLimits(seconds=-4.5)
@@ -139,7 +139,7 @@ def test_a_child_that_does_not_start_is_no_fault_of_the_file(tmp_path, monkeypat
 USER = """
     import os, sys, threading
     from icevirt.archive.shares import ScanLimits
-    from icevirt.tasks.scan_subprocess import Apart
+    from icevirt.tasks.scan_file import Apart
     import time
 
     def use(number, seconds):
@@ -193,7 +193,7 @@ def test_children_of_one_process_come_from_one_server():
     assert {_parent_of_a_child()} == parents  # which the end of the fork left alone
 
 
-@pytest.mark.parametrize("module", ["icevirt.tasks.verify.values", local_executors.__name__])
+@pytest.mark.parametrize("module", ["icevirt.tasks.verify.comparison", local_executors.__name__])
 def test_a_server_has_one_thread_when_it_forks(module):
     child = forkserver.Child(module)
     server = child.ask(None, os.getppid)

@@ -35,6 +35,7 @@ from icevirt.archive.catalog import path_of
 from icevirt.archive.reports.relocation import Moved, MovedDataset
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
+from icevirt.catalog.file_hashes import hash_of_url
 from icevirt.catalog.listings import FileListing, write_listing
 from icevirt.catalog.renaming import rename_files
 from icevirt.errors import FormatError, InvalidInputError
@@ -48,7 +49,6 @@ from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.repo.settings import as_json
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Below, Storage
-from icevirt.tasks.relocate import hash_of_file
 from icevirt.versioning import lookup
 
 _NAMING = ("bad_files", "left_out", "combine", "scan")  # parts of a record that name files
@@ -229,7 +229,7 @@ class MovingDatasets:
         left = {each.url for each in places.elsewhere(moved, repo=self.storage.url)}
         with granted(self.access):
             how = changed_since(each for each in moved if each.url not in left)
-            urls = np.array([hash_of_file(before[url].url) for url in how], np.uint64)
+            urls = np.array([hash_of_url(before[url].url) for url in how], np.uint64)
             proven = np.isin(urls, found.files)
             there = [
                 url

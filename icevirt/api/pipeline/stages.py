@@ -49,9 +49,8 @@ from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.write_tasks import Route, bundles, route_of, write_items
 from icevirt.planning.schedule.write_tasks import dealt as dealt_items
 from icevirt.repo.layout import chunk, manifest
-from icevirt.scan.contract import ScannerOptions
+from icevirt.scan.contract import Policy, ScannerOptions
 from icevirt.scan.elsewhere import prefixes_of
-from icevirt.scan.policy import Policy
 from icevirt.storage.protocol import Below, Storage
 from icevirt.tasks.recheck_targets import TargetTask, look_at_targets
 from icevirt.tasks.scan import FactsTask, ScanTask, WantedFacts, run_scan, run_take_facts

@@ -19,8 +19,7 @@ from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.repo.assets import Assets
 from icevirt.repo.reader import ArrayReader
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.references.incoming import opened, strings_of
-from icevirt.tasks.references.targets import TargetArray, WrittenCell
+from icevirt.tasks.references.incoming import TargetArray, WrittenCell, opened, strings_of
 from icevirt.versioning import chunk_tables
 from icevirt.wire.manifests.distinct_rows import first_uses
 from icevirt.wire.manifests.encoding import ManifestEncoding

@@ -26,8 +26,8 @@ from icevirt.planning.times.instants import InexactError
 from icevirt.planning.times.units import bounds_of, counted_units, counting_array, missing_of
 from icevirt.planning.times.values import recoded
 from icevirt.repo.session import Session
+from icevirt.tasks.verify.matching import SourceVariables
 from icevirt.tasks.verify.references import VerifyTask
-from icevirt.tasks.verify.variables import SourceVariables
 
 
 class Meaning:

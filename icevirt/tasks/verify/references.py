@@ -1,7 +1,8 @@
 """Check every referenced file: it exists, with the recorded length and time.
 
 The last referenced byte is read with the recorded checksum enforced, so the check is the same on
-every kind of storage, and is what a reader would meet.
+every kind of storage, and is what a reader would meet. No read asks a file of which everything was
+copied: it is looked at like a file before a build.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.reports.verification import MOST_SHOWN, Checked, Difference, DifferenceKind
+from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.file_hashes import hash_of_url
 from icevirt.errors import IcevirtError, NotFoundError, ObjectNotFoundError, StaleReferenceError
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.objects.answers import Checksum
+from icevirt.objects.answers import GONE, Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.fetch import read
+from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.objects.source_lists.listing import changed_since
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
@@ -154,3 +158,27 @@ def kind_of(error: IcevirtError) -> DifferenceKind:
     if "available" in error.facts:
         return DifferenceKind.truncated
     return DifferenceKind.unreadable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedTask:
+    """Some files, as they were when they were scanned."""
+
+    files: SourceFiles
+    access: SourceAccess
+
+
+def check_copied(task: CopiedTask) -> Checked:
+    """Look at each file."""
+    with granted(task.access):
+        changed = changed_since(task.files)
+    differences = tuple(
+        Difference(
+            kind=DifferenceKind.missing if how == GONE else DifferenceKind.changed,
+            file=url,
+            what=f"{how}, and what was copied of it is what it was. Run `icevirt update`.",
+        )
+        for url, how in islice(changed.items(), MOST_SHOWN)
+    )
+    more = len(changed) - len(differences)
+    return Checked(files=len(task.files), differences=differences, more=more)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from icevirt.archive.scanned import ScannedArray
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt_scanners.blocks import LARGE
-from icevirt_scanners.hdf5.index.btree1 import Leaf
+from icevirt_scanners.hdf5.index.btrees import Leaf
 from icevirt_scanners.hdf5.index.entries import ChunkEntries
 from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError

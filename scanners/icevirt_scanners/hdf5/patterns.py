@@ -27,7 +27,7 @@ from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, Walk
 from icevirt_scanners.hdf5.index.chunks import without_address
 from icevirt_scanners.hdf5.known_chunks import KnownChunks
 from icevirt_scanners.hdf5.raw.attributes import FixedStrings, References, in_heap, without_places
-from icevirt_scanners.hdf5.raw.dataset import placed
+from icevirt_scanners.hdf5.raw.file import placed
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, require
 from icevirt_scanners.hdf5.variable import HDF5Variable
 

@@ -21,9 +21,8 @@ from icevirt.archive.scanned import ScannedFile, ScannedGroup
 from icevirt.archive.shares import Weight
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
-from icevirt.scan.contract import ByteSource, ScannerOptions
+from icevirt.scan.contract import ByteSource, Policy, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere, refuse_changed
-from icevirt.scan.policy import Policy
 from icevirt_scanners.hdf5.files import FileContext, HeldFile, explained, held
 from icevirt_scanners.hdf5.hierarchy.dimensions import (
     Dimensions,
@@ -43,8 +42,7 @@ from icevirt_scanners.hdf5.index.chunks import layout_of
 from icevirt_scanners.hdf5.oracle import read_values
 from icevirt_scanners.hdf5.patterns import Recording, key_of, variables_like
 from icevirt_scanners.hdf5.raw.attributes import UNREAD, heaps_of
-from icevirt_scanners.hdf5.raw.dataset import placed
-from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
+from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile, placed
 from icevirt_scanners.hdf5.raw.header import DATATYPE, SharedMessages, only
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, Space
 from icevirt_scanners.hdf5.types.attributes import FoundAttributes, attributes_of

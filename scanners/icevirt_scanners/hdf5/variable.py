@@ -18,17 +18,16 @@ from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.enumerations import with_enumeration
 from icevirt.model.json import JSON
-from icevirt_scanners.cf import default_fill
+from icevirt_scanners.encoding import default_fill
 from icevirt_scanners.hdf5.files import FileContext, Handle, beside, check_elsewhere
 from icevirt_scanners.hdf5.hierarchy.dimensions import Dimensions, VariableAxis
 from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset
 from icevirt_scanners.hdf5.index.chunks import layout_of, without_address
 from icevirt_scanners.hdf5.known_chunks import KnownChunks
-from icevirt_scanners.hdf5.raw.dataset import StorageLayout
-from icevirt_scanners.hdf5.raw.dataset import fill_of as fill_in
-from icevirt_scanners.hdf5.raw.dataset import filters_of as filters_in
-from icevirt_scanners.hdf5.raw.dataset import placed as placed_by
-from icevirt_scanners.hdf5.raw.file import ObjectHeader
+from icevirt_scanners.hdf5.raw.file import ObjectHeader, StorageLayout
+from icevirt_scanners.hdf5.raw.file import fill_of as fill_in
+from icevirt_scanners.hdf5.raw.file import filters_of as filters_in
+from icevirt_scanners.hdf5.raw.file import placed as placed_by
 from icevirt_scanners.hdf5.raw.header import (
     DATASPACE,
     DATATYPE,

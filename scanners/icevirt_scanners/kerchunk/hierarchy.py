@@ -19,8 +19,8 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.model.paths import dimension_name, node_name
 from icevirt.model.zarr_v2 import NoEquivalentError, decoding_of, document_v2
-from icevirt_scanners.cf import with_fit_fill
 from icevirt_scanners.context import ScanContext
+from icevirt_scanners.encoding import with_fit_fill
 from icevirt_scanners.given import GivenArray, damaged
 from icevirt_scanners.kerchunk.document import json_value
 

@@ -17,9 +17,14 @@ from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.given import GivenArray, ReferenceColumns, completed, tell_unverifiable
-from icevirt_scanners.kerchunk.document import of_json, parse, references_of
+from icevirt_scanners.kerchunk.document import (
+    of_json,
+    of_parquet,
+    parse,
+    record_size,
+    references_of,
+)
 from icevirt_scanners.kerchunk.hierarchy import Described, array_of, described
-from icevirt_scanners.kerchunk.parquet import of_parquet, record_size
 
 # keys that references begin with; one of them stands in the first kilobytes
 _KEYS = (".zgroup", ".zattrs", ".zarray", ".zmetadata", "zarr.json", "refs", "templates")

@@ -16,7 +16,7 @@ import numpy as np
 from icevirt.model.attributes import FILL
 from icevirt.model.json import JSON
 from icevirt.scan.contract import ByteSource
-from icevirt_scanners.cf import default_fill
+from icevirt_scanners.encoding import default_fill
 
 MAGIC = b"CDF"
 VERSIONS = (1, 2, 5)  # classic, 64-bit offset, 64-bit data

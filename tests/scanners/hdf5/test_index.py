@@ -24,7 +24,7 @@ from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.hdf5.files import FileContext, HeldFile
-from icevirt_scanners.hdf5.index import btree2
+from icevirt_scanners.hdf5.index import btrees
 from icevirt_scanners.hdf5.index.chunks import found_chunks, layout_of
 from icevirt_scanners.hdf5.raw import header, space
 from icevirt_scanners.hdf5.raw import space as fields
@@ -312,7 +312,7 @@ def test_damage_anywhere_is_reported_and_never_another_error(name, random, seale
         damaged[begin + random.randrange(length)] = random.choice([0, 1, 127, 128, 254, 255])
     with pytest.MonkeyPatch.context() as patch:
         if not sealed:
-            for module in (fields, space, header, btree2):
+            for module in (fields, space, header, btrees):
                 patch.setattr(module, "check_sum", lambda block: None)
         with suppress(NotUnderstoodError):
             decode(bytes(damaged), *mutable[name, "facts"])

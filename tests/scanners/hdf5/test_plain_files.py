@@ -15,8 +15,8 @@ from icevirt.errors import IcevirtError
 from icevirt.objects.source import open_source
 from icevirt_scanners.hdf5 import scanner
 from icevirt_scanners.hdf5.hierarchy.walk import _links_of
-from icevirt_scanners.hdf5.raw import btree2, header, heaps, space
 from icevirt_scanners.hdf5.raw import file as superblock
+from icevirt_scanners.hdf5.raw import header, heaps, space
 from icevirt_scanners.hdf5.raw.attributes import listed
 from icevirt_scanners.hdf5.raw.file import RawFile
 from icevirt_scanners.hdf5.raw.links import HARD, links_of
@@ -148,7 +148,7 @@ def test_damaged_links_and_attributes_are_reported_or_left_to_libhdf5(
         raw = RawFile.of(source, base=0)
         wanted = links_of(raw.header(raw.root).messages, raw.space)
     if not sealed:
-        for module in (btree2, heaps, header, space, superblock):
+        for module in (heaps, header, space, superblock):
             monkeypatch.setattr(module, "check_sum", lambda block: None)
     data = path.read_bytes()
     dice, understood = random.Random(3), 0

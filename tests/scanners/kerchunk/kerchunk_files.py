@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from icevirt.objects.source import open_source
-from icevirt.scan.combined import combined
 from icevirt.scan.contract import ScannerOptions
+from icevirt.scan.registry import combined
 from icevirt_scanners.kerchunk.scanner import KerchunkScanner
 
 

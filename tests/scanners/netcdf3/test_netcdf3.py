@@ -14,8 +14,8 @@ from fixtures import netcdf3_cases as cases
 from icevirt.api.scan import scan_file
 from icevirt.model.attributes import restore
 from icevirt.objects.source import LocalSource, open_source
-from icevirt.scan.combined import combined
 from icevirt.scan.contract import Scanner, ScannerOptions
+from icevirt.scan.registry import combined
 from icevirt_scanners import encoding
 from icevirt_scanners.netcdf3 import header, represent
 from icevirt_scanners.netcdf3.scanner import NetCDF3Scanner

@@ -11,8 +11,8 @@ from fixtures.netcdf3_cases import classic, listed, name, variable, word
 from icevirt.errors import IcevirtError, ScanError, UnsupportedError
 from icevirt.objects.source import open_source
 from icevirt.scan import registry
-from icevirt.scan.combined import combined
 from icevirt.scan.contract import ScannerOptions
+from icevirt.scan.registry import combined
 from icevirt_scanners.netcdf3 import header
 from icevirt_scanners.netcdf3.scanner import NetCDF3Scanner
 from scanners.materialise import materialise

@@ -13,8 +13,8 @@ import icevirt
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.objects.source import open_source
 from icevirt.scan import registry
-from icevirt.scan.combined import combined
 from icevirt.scan.contract import ScannerOptions
+from icevirt.scan.registry import combined
 from icevirt_scanners.virtualizarr import parser
 from icevirt_scanners.virtualizarr.scanner import VirtualizarrScanner
 from scanners.materialise import materialise

@@ -13,8 +13,8 @@ from icevirt.errors import ScanError, StorageError, UnsupportedError
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.scan import values
-from icevirt.scan.combined import combined
 from icevirt.scan.contract import ScannerOptions
+from icevirt.scan.registry import combined
 from icevirt_scanners.virtualizarr.scanner import VirtualizarrScanner
 
 KEYS = icevirt.s3_credentials(access_key_id="who", secret_access_key="this-is-a-secret")

@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 
 import icevirt
 from icevirt.execution import installation, installed, preflight
-from icevirt.execution.remedies import requirements_of
+from icevirt.execution.spark_failures import requirements_of
 
 HERE = Path(icevirt.__file__).parent
 SCANNERS = HERE.parent / "scanners" / "icevirt_scanners"

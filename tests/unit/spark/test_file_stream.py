@@ -10,7 +10,7 @@ from pyspark import cloudpickle
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError, NotFoundError
-from icevirt.spark.file_stream import SHARES, as_offset, differing, listed_files, share_of, sums_of
+from icevirt.spark.file_source import SHARES, as_offset, differing, listed_files, share_of, sums_of
 from icevirt.spark.foreach_batch import exact_url, foreach_batch, source_of
 
 FILES = [SourceFile(url=f"s3://b/{at}.nc", size=at, etag=str(at)) for at in range(2000)]

@@ -13,11 +13,10 @@ from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
 from icevirt.model.config.document import RepositoryConfig, SplitRule
 from icevirt.model.strings import Strings
-from icevirt.spark.pushed_filters import Pushed
+from icevirt.spark.data_source import Pushed
 from icevirt.storage.constructors import storage_of
-from icevirt.tasks.tables.query import TableQuery
+from icevirt.tasks.tables.query import COUNTED, TableQuery, schema
 from icevirt.tasks.tables.rows import rows_of
-from icevirt.tasks.tables.schemas import COUNTED, schema
 from icevirt.tasks.tables.shares import narrowed, planned
 
 
@@ -312,8 +311,8 @@ def test_a_chunk_index_that_spark_has_no_type_for_is_refused(repo):
         storage_of(repo.storage.url), TableQuery.of("references", array="/native"), at_most=1
     )
     from icevirt.errors import UnsupportedError
-    from icevirt.tasks.tables import reference_rows
+    from icevirt.tasks.tables import rows
 
     far = ChunkTable.inlined(index=np.array([[1 << 31]]), chunks=[b"x"])
     with pytest.raises(UnsupportedError, match="too large"):
-        list(reference_rows._rows(replace(share, pieces=()), "/a", "", far))
+        list(rows._rows(replace(share, pieces=()), "/a", "", far))

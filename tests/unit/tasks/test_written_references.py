@@ -26,8 +26,7 @@ from icevirt.repo.commits.reference_commit import ReferenceCommit
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks.references import incoming as incoming_module
 from icevirt.tasks.references.cells import CellWriter, write_cells
-from icevirt.tasks.references.incoming import Incoming
-from icevirt.tasks.references.targets import TargetArray
+from icevirt.tasks.references.incoming import Incoming, TargetArray
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
 SHAPE, CHUNKS = (12, 4), (1, 2)

@@ -23,8 +23,7 @@ from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.paths import node_name
 from icevirt_scanners.hdf5.files import Handle, HeldFile, explained
-from icevirt_scanners.hdf5.raw.dataset import extent_of
-from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
+from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile, extent_of
 from icevirt_scanners.hdf5.raw.header import (
     DATASPACE,
     DATATYPE,

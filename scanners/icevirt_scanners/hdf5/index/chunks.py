@@ -8,16 +8,16 @@ from functools import lru_cache
 from math import prod
 from struct import unpack_from
 
-from icevirt_scanners.hdf5.index import btree1, btree2, extensible_array, fixed_array
+from icevirt_scanners.hdf5.index import arrays, btrees
 from icevirt_scanners.hdf5.index.entries import ChunkEntries, ChunkGrid
 from icevirt_scanners.hdf5.raw.space import Space, number, require
 
 _READERS: dict[str, Callable[[Space, int, ChunkGrid], ChunkEntries]] = {
-    "btree1": btree1.chunks,
-    "btree2": btree2.chunks,
-    "extensible": extensible_array.chunks,
-    "fixed": fixed_array.chunks,
-    "implicit": fixed_array.implicit_chunks,
+    "btree1": btrees.btree1_chunks,
+    "btree2": btrees.btree2_chunks,
+    "extensible": arrays.extensible_chunks,
+    "fixed": arrays.fixed_chunks,
+    "implicit": arrays.implicit_chunks,
 }
 _RUNS = ("btree1", "fixed")  # whose readers can read runs
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from h5py import h5t
 
-from icevirt_scanners.hdf5.raw import btree2
+from icevirt_scanners.hdf5.raw import heaps
 from icevirt_scanners.hdf5.raw.file import ObjectHeader
 from icevirt_scanners.hdf5.raw.header import (
     ATTRIBUTE,
@@ -266,7 +266,7 @@ def _dense(store: int, tree: int, heap: Heap, unread: Collection[bytes]) -> list
     space = heap.space.begin()
     objects = FractalHeap.at(space, store)
     found: list[_Attribute] = []
-    for record in btree2.records(space, tree, _BY_NAME):
+    for record in heaps.records(space, tree, _BY_NAME):
         identity, (flags, order, _) = record[: objects.id_length], _RECORD.unpack(record[-9:])
         require(not flags & SHARED, "a shared attribute")
         one = _attribute(objects.item(identity), space.length_width, unread, order=order)

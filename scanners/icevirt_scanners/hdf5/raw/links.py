@@ -7,7 +7,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
-from icevirt_scanners.hdf5.raw import btree2
+from icevirt_scanners.hdf5.raw import heaps
 from icevirt_scanners.hdf5.raw.header import LINK, LINK_INFO, SHARED, SYMBOL_TABLE, Message
 from icevirt_scanners.hdf5.raw.heaps import FractalHeap
 from icevirt_scanners.hdf5.raw.space import Space, number, require
@@ -89,7 +89,7 @@ def _link(data: bytes, address_width: int) -> Link:
 
 def _of_heap(heap_at: int, tree: int, space: Space) -> list[Link]:
     heap = FractalHeap.at(space, heap_at)
-    records = btree2.records(space, tree, _BY_NAME)
+    records = heaps.records(space, tree, _BY_NAME)
     wide = space.address_width
     return [_link(heap.item(record[_HASH:]), wide) for record in records]
 

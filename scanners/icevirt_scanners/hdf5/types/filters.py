@@ -15,7 +15,7 @@ from typing import Any
 from h5py import h5z
 
 from icevirt.model.json import JSON
-from icevirt_scanners.hdf5.raw.dataset import Filter
+from icevirt_scanners.hdf5.raw.file import Filter
 
 BUILT_IN = frozenset({h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32})
 """Filters that need no plugin."""

@@ -27,7 +27,7 @@ from icevirt.archive.scanned import ScannedArray
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.scan import values as values_by_zarr
-from icevirt.scan.policy import Policy
+from icevirt.scan.contract import Policy
 from icevirt_scanners.blocks import virtual
 from icevirt_scanners.hdf5.files import LACKS_FILTER, REMEDY, FileContext
 from icevirt_scanners.hdf5.index.entries import ChunkEntries

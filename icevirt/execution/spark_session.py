@@ -237,10 +237,9 @@ def private_places() -> dict[str, str]:
     # a configuration of Spark may name a disk that is large enough
     if not given and ("SPARK_CONF_DIR" in os.environ or "SPARK_HOME" in os.environ):
         return {}
-    return {_PLACES: ",".join(map(private_folder, given.split(",")))}
+    return {_PLACES: ",".join(map(_private, given.split(",")))}
 
 
-@cache
 def private_folder(place: str = "", prefix: str = "icevirt-spark-") -> str:
     """Make a folder for this user alone, which is removed when this process ends."""
     if place:
@@ -248,6 +247,9 @@ def private_folder(place: str = "", prefix: str = "icevirt-spark-") -> str:
     made = tempfile.mkdtemp(prefix=prefix, dir=place or None)  # with mode 0700
     atexit.register(_remove, made, os.getpid())
     return made
+
+
+_private = cache(private_folder)
 
 
 def _remove(folder: str, owner: int) -> None:

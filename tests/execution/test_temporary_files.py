@@ -52,9 +52,9 @@ def fresh(monkeypatch, tmp_path):
     for name in ("SPARK_LOCAL_DIRS", "SPARK_CONF_DIR", "SPARK_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(spark_session.tempfile, "tempdir", str(tmp_path))
-    spark_session.private_folder.cache_clear()
+    spark_session._private.cache_clear()
     yield tmp_path
-    spark_session.private_folder.cache_clear()
+    spark_session._private.cache_clear()
 
 
 def test_each_place_that_spark_uses_gets_a_private_folder(fresh, monkeypatch):

@@ -108,14 +108,17 @@ def odd_chunks(variable: HDF5Variable, found: ChunkEntries) -> np.ndarray[Any, n
 
 
 def may_leave_edges(variable: HDF5Variable) -> bool:
-    """Say whether there are partial edge chunks, which may lie there unfiltered.
+    """Say whether there are partial edge chunks, which may lie there unfiltered."""
+    edges = zip(variable.own_shape, variable.own_chunk, strict=True)
+    cut = any(n % edge for n, edge in edges)
+    return cut and bool(variable.pipeline.codecs) and _may_leave_edges(variable)
+
+
+def _may_leave_edges(variable: HDF5Variable) -> bool:
+    """Say whether partial edge chunks may lie there unfiltered.
 
     The layout message says so by a flag, which it has since version 4 (HDF5 1.10).
     """
-    edges = zip(variable.own_shape, variable.own_chunk, strict=True)
-    cut = any(n % edge for n, edge in edges)
-    if not cut or not variable.pipeline.codecs:
-        return False
     if variable.header is None:
         return True
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Literal
 
@@ -24,16 +24,16 @@ from icevirt.model.metadata import chunk_shape
 from icevirt.model.snapshot import ArrayNode
 from icevirt.planning.stored_form import StoredForm, stored_json
 from icevirt.repo import layout
-from icevirt.repo.assets import Assets
+from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.authorization import Authorization, authorized
-from icevirt.repo.commits.rewrite_commit import Rewrite, publish
-from icevirt.repo.commits.written_manifests import MAX_LISTED
-from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only, until_first
+from icevirt.repo.commits.pending_commit import MAX_LISTED, PendingCommit
+from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.tasks.copy_chunks import Copied, CopyTask
 from icevirt.versioning import lookup, repo_updates
+from icevirt.versioning.repo_updates import Edit
 from icevirt.versioning.v1_migration import refuse_v1
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
@@ -211,9 +211,9 @@ def _commit(
     files, index = files_of(stored), index_of(stored)
     chunks = {} if index is None else {made.id: index}
 
-    def attempt() -> str | None:
-        current = head.read()
-        refuse_read_only(current.info)
+    held = HeldObjects(assets.storage)
+
+    def decide(current: RepoState) -> tuple[str, Sequence[Edit]]:
         base = assets.snapshot(lookup.branch_tip(current.info, branch))
         if base.find(before.path) != before:
             raise ConflictError(
@@ -226,7 +226,7 @@ def _commit(
             )
         nodes = tuple(made if node.id == made.id else node for node in base.nodes)
         dataset = dataset_of(head, current, branch, before)
-        rewrite = Rewrite(
+        pending = PendingCommit(
             base=base,
             branch=branch,
             message=message,
@@ -236,6 +236,8 @@ def _commit(
             chunks=chunks,
             touched=frozenset() if chunks else frozenset({made.id}),
         )
-        return publish(head, assets, current, rewrite=rewrite)
+        snapshot, commit = pending.put(head, assets, held)
+        return str(snapshot.id), (commit,)
 
-    return until_first(attempt, do="Run the command again when fewer processes write.")
+    do = "Run the command again when fewer processes write."
+    return head.publish(decide, do=do, held=held)[0]

@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -35,21 +35,23 @@ from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkConta
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.config.settings import persistable
 from icevirt.model.json import JSONObject
-from icevirt.model.snapshot import ManifestFile, Snapshot
+from icevirt.model.snapshot import ArrayNode, ManifestFile, Node, Snapshot
 from icevirt.objects.authorize import GrantedAccess, entry_of, normalized
 from icevirt.objects.source_access import SourceAccess
 from icevirt.planning.relocation import Relocation, relocation, with_old_places
 from icevirt.planning.schedule.sampling import sample as drawn
 from icevirt.repo import layout
-from icevirt.repo.assets import Assets
+from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.authorization import Authorization, authorized
-from icevirt.repo.commits.rewrite_commit import Rewrite, publish, with_manifests
-from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only, until_first
+from icevirt.repo.commits.pending_commit import PendingCommit
+from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.relocate import RelocateTask
 from icevirt.tasks.relocate import relocate as run_relocate
-from icevirt.versioning import lookup
+from icevirt.versioning import lookup, repo_updates
+from icevirt.versioning.repo_updates import Edit
+from icevirt.versioning.v1_migration import refuse_v1
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
 SAMPLE = 1000
@@ -180,12 +182,22 @@ class _RelocateWork:
 
     def run(self) -> RelocateReport:
         do = "Run the command again when fewer processes write."
-        return until_first(partial(self._attempt, RepoInfoFile(self.storage)), do=do)
-
-    def _attempt(self, head: RepoInfoFile) -> RelocateReport | None:
-        current = head.read_v2("relocating files")
+        head, held = RepoInfoFile(self.storage), HeldObjects(self.storage)
+        decide = partial(self._attempt, head, held)
+        made, _ = head.publish(decide, do=do, held=held, even_read_only=self.dry_run)
+        snapshot_id, manifests, there, datasets = made
+        assert self.decided is not None
         if not self.dry_run:
-            refuse_read_only(current.info)
+            datasets.follow()
+            if remembered_containers(self.storage.url):  # the caller authorized both places
+                below = _read_below(self.decided)
+                remember_containers(self.storage.url, [entry_of(each) for each in below])
+        return self._report(self.decided, snapshot_id, manifests, there, datasets.reports)
+
+    def _attempt(
+        self, head: RepoInfoFile, held: HeldObjects, current: RepoState
+    ) -> tuple[tuple[str | None, int, int, MovingDatasets], Sequence[Edit]]:
+        refuse_v1(current.info, "relocating files")
         config = RepositoryConfig.from_document(dict(current.info.config or {}))
         encoding = ManifestEncoding.of_config(config.document)
         assets = Assets(self.storage, manifests=encoding)
@@ -206,12 +218,13 @@ class _RelocateWork:
             datasets.look(current, self.found, {key: str(i.id) for key, i in replaced.items()})
         self._compare_copies(base, datasets)
         self._refuse_nothing(datasets)
-        snapshot_id = None
+        snapshot_id, edits = None, []
         if not self.dry_run:
-            rewrite = None
+            datasets.exclude()
+            edits.append(repo_updates.set_config(self._config))
             if replaced or not datasets.is_nothing:
-                nodes = with_manifests(base.nodes, {key: i.id for key, i in replaced.items()})
-                rewrite = Rewrite(
+                nodes = _with_manifests(base.nodes, {key: i.id for key, i in replaced.items()})
+                pending = PendingCommit(
                     base=base,
                     branch=self.branch,
                     message=self.message or f"Relocate {decided.old} to {decided.new}",
@@ -219,16 +232,10 @@ class _RelocateWork:
                     written={info.id: info for info in replaced.values()},
                     metadata=datasets.metadata(nodes),
                 )
-            datasets.exclude()
-            made = publish(head, assets, current, rewrite=rewrite, config=self._config)
-            if made is None:
-                return None
-            snapshot_id = made or None
-            datasets.follow()
-            if remembered_containers(self.storage.url):  # the caller authorized both places
-                below = _read_below(decided)
-                remember_containers(self.storage.url, [entry_of(each) for each in below])
-        return self._report(decided, snapshot_id, len(replaced), len(used), datasets.reports)
+                snapshot, commit = pending.put(head, assets, held)
+                snapshot_id = str(snapshot.id)
+                edits.append(commit)
+        return (snapshot_id, len(replaced), len(used), datasets), edits
 
     def _datasets(self, head: RepoInfoFile, decided: Relocation) -> MovingDatasets:
         return MovingDatasets(
@@ -426,6 +433,24 @@ def _prefix(given: str | os.PathLike[str], containers: Mapping[str, Any]) -> str
     plain = normalized(url_of_absolute(os.path.abspath(text)))
     is_known = any(each.startswith(plain) or plain.startswith(each) for each in containers)
     return plain if is_known else normalized(file_url(text))
+
+
+def _with_manifests(
+    nodes: tuple[Node, ...], replaced: Mapping[ObjectId12, ObjectId12]
+) -> tuple[Node, ...]:
+    """Return nodes that refer to other manifests, in the same boxes of chunks."""
+    return tuple(
+        replace(
+            node,
+            manifests=tuple(
+                replace(ref, object_id=replaced.get(ref.object_id, ref.object_id))
+                for ref in node.manifests
+            ),
+        )
+        if isinstance(node, ArrayNode)
+        else node
+        for node in nodes
+    )
 
 
 def _read_below(decided: Relocation) -> Sequence[VirtualChunkContainer]:

@@ -8,7 +8,7 @@ Repositories of the V1 format have several such objects, and look the same from 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from icevirt.deferred_dataclass import dataclass
@@ -44,7 +44,7 @@ class RepoObject:
 
     info: RepoInfo
     raw: bytes
-    version: Version
+    version: Version | None  # None: it is not there yet
 
 
 type RepoState = RepoObject | V1RepoState | OldRepository
@@ -150,14 +150,53 @@ class RepoInfoFile:
             ReadOnlyError: The repository does not take writes.
             StorageError: Others were faster too often, or would overwrite this one.
         """
+        do = "Try again, or let fewer processes write to it at once."
+        return self.publish(
+            lambda _: (None, edits), do=do, held=held, even_read_only=even_read_only
+        )[1]
 
-        def attempt() -> RepoInfo | None:
-            current = self.read()
+    def publish[Result](
+        self,
+        decide: Callable[[RepoState], tuple[Result, Sequence[Edit]]],
+        *,
+        do: str,
+        held: HeldObjects | None = None,
+        known: RepoState | None = None,
+        create: Callable[[], RepoInfo] | None = None,
+        even_read_only: bool = False,
+    ) -> tuple[Result, RepoInfo]:
+        """Apply the edits that are right for what is there; return what was decided, and the end.
+
+        Args:
+            decide: Returns a result and the edits, which may be none. It is asked again where
+                another writer was faster.
+            do: What the caller can do where that was so every time.
+            held: Objects that the edits refer to, stored before them.
+            known: What was read already.
+            create: Returns what a new repository begins with, where there is none.
+            even_read_only: Also where the repository does not take writes.
+
+        Raises:
+            ReadOnlyError: The repository does not take writes.
+            RepositoryNotFoundError: There is none, and it is not to be created.
+            StorageError: Others were faster every time, or would overwrite this one.
+        """
+        for count in range(_TRIES):
+            current, known = known or (self.read() if create is None else self.find()), None
+            if current is None and create is not None:
+                current = _unborn(create())
+            assert current is not None
             if not even_read_only:
                 refuse_read_only(current.info)
-            return self.swap(current, *edits, held=held)
-
-        return until_first(attempt, do="Try again, or let fewer processes write to it at once.")
+            result, edits = decide(current)
+            if (after := self.swap(current, *edits, held=held)) is not None:
+                return result, after
+            pause(count)
+        raise StorageError(
+            "other writers changed the repository before every attempt of this one",
+            do=do,
+            tries=_TRIES,
+        )
 
     def swap(
         self, current: RepoState, *edits: Edit, held: HeldObjects | None = None
@@ -168,16 +207,13 @@ class RepoInfoFile:
                 self.storage.put(path, body)
             return current.swap(edits)
         after, backups = self._edited(current.info, current.raw, edits)
-        if not backups:
+        if not backups and current.version is not None:
             return after
         return after if self._publish(after, backups, current, held) else None
 
-    def create(
-        self, first: RepoInfo, *edits: Edit, held: HeldObjects | None = None
-    ) -> RepoInfo | None:
-        """Make the repository with edits done already; None if another writer made one."""
-        after, backups = self._edited(first, file.encode(first), edits)
-        return after if self._publish(after, backups, None, held) else None
+    def create(self, first: RepoInfo) -> RepoInfo | None:
+        """Make the repository; None if another writer made one."""
+        return self.swap(_unborn(first))
 
     def _edited(
         self, info: RepoInfo, raw: bytes, edits: tuple[Edit, ...]
@@ -203,7 +239,7 @@ class RepoInfoFile:
         self,
         after: RepoInfo,
         backups: dict[str, bytes],
-        was: RepoObject | None,
+        was: RepoObject,
         held: HeldObjects | None,
     ) -> bool:
         from icevirt.model.config.settings import refuse_unconditional
@@ -219,8 +255,7 @@ class RepoInfoFile:
             before = {}
         if held is not None:
             before |= held.taken()
-        version = was.version if was else None
-        outcome = self.storage.put_if(layout.REPO, body, was=version, after=before)
+        outcome = self.storage.put_if(layout.REPO, body, was=was.version, after=before)
         if isinstance(outcome, LostRace):
             if outcome.perhaps_first_written and self._was_built_upon(after, backups, was):
                 return True
@@ -230,9 +265,7 @@ class RepoInfoFile:
         self._last = RepoObject(after, body, outcome.version)
         return True
 
-    def _was_built_upon(
-        self, after: RepoInfo, backups: Collection[str], was: RepoObject | None
-    ) -> bool:
+    def _was_built_upon(self, after: RepoInfo, backups: Collection[str], was: RepoObject) -> bool:
         """Say whether a state that is there no more was there, by what others logged since."""
         from icevirt.versioning.history import ops_log
 
@@ -244,7 +277,7 @@ class RepoInfoFile:
             info = self.backup(info.repo_before_updates)  # a short log goes on there
         return True
 
-    def _newer_than(self, was: RepoObject | None) -> RepoInfo:
+    def _newer_than(self, was: RepoObject) -> RepoInfo:
         """Read what replaced a state, from a storage that just refused to replace that state.
 
         An older state is what a cache remembers, and says nothing about what took place.
@@ -257,7 +290,7 @@ class RepoInfoFile:
         for attempt in range(_STALE_READS):
             found = self._repo_object()
             if found is not None and (
-                was is None or ops_log.newest_at(found.info) > ops_log.newest_at(was.info)
+                was.version is None or ops_log.newest_at(found.info) > ops_log.newest_at(was.info)
             ):
                 return found.info
             pause(_IMMEDIATE + attempt)
@@ -331,21 +364,9 @@ def refuse_read_only(info: RepoInfo) -> None:
         )
 
 
-def until_first[Result](attempt: Callable[[], Result | None], *, do: str) -> Result:
-    """Repeat an attempt that returns None where another writer was faster; return its result.
-
-    Raises:
-        StorageError: Others were faster every time; ``do`` says what its caller can do.
-    """
-    for count in range(_TRIES):
-        if (done := attempt()) is not None:
-            return done
-        pause(count)
-    raise StorageError(
-        "other writers changed the repository before every attempt of this one",
-        do=do,
-        tries=_TRIES,
-    )
+def _unborn(first: RepoInfo) -> RepoObject:
+    """Return the state before a repository is there, which is replaced as any other."""
+    return RepoObject(first, file.encode(first), None)
 
 
 def pause(attempt: int) -> None:

@@ -28,7 +28,7 @@ from icevirt.versioning import lookup
 if TYPE_CHECKING:  # a reader commits nothing
     from icevirt.model.config.document import RepositoryConfig
     from icevirt.repo.commits.change_set import ChangeSet
-    from icevirt.repo.commits.commit import PendingCommit
+    from icevirt.repo.commits.commit import SessionCommit
     from icevirt.versioning.merge.conflicts import ConflictSolver
 
 __all__ = ["Context", "ForkSession", "Session", "SessionMode"]
@@ -204,7 +204,7 @@ class Session(Editing, Pictured):
 
         self._on_branch()
         with self._alone():
-            return self._end(commit.flush(self._draft(message, metadata)))
+            return self._end(commit.commit(self._draft(message, metadata), None))
 
     def rebase(self, solver: ConflictSolver) -> None:
         """Repeat the changes on top of commits that others made to the branch in the meantime.
@@ -242,8 +242,8 @@ class Session(Editing, Pictured):
         message: str,
         metadata: Mapping[str, Any] | None,
         own: Mapping[str, Any] | None = None,
-    ) -> PendingCommit:
-        from icevirt.repo.commits.commit import PendingCommit
+    ) -> SessionCommit:
+        from icevirt.repo.commits.commit import SessionCommit
         from icevirt.repo.settings import as_json
 
         checked("message", message, str)
@@ -251,7 +251,7 @@ class Session(Editing, Pictured):
         if own:
             given = merged.get("__icechunk")
             merged["__icechunk"] = {**(given if isinstance(given, Mapping) else {}), **own}
-        return PendingCommit(
+        return SessionCommit(
             assets=self.assets,
             head=self._context.head,
             staging=self._area(),

@@ -21,7 +21,6 @@ from icevirt import errors
 from icevirt.api.growth import fold as folding
 from icevirt.api.growth import stored_tail
 from icevirt.api.growth.fold import fold
-from icevirt.api.pipeline import commit
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.known_files import Known, index_of, look_up
 from icevirt.catalog.listings import grown_listing, read_listing, write_listing
@@ -29,6 +28,7 @@ from icevirt.catalog.part_folding import fold_parts
 from icevirt.catalog.parts import complete_parts
 from icevirt.planning.combine import plan_variable
 from icevirt.planning.growth import lengthened
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Below
@@ -228,7 +228,7 @@ def test_manifests_are_joined_once_however_often_others_commit_beside(tmp_path, 
     for day in days[1:8]:
         flat(day, repo)
     before, joins, others = opened(repo).load(), [], [*range(12)]
-    join, publish = folding._written, folding.publish
+    join, swap = folding._written, RepoInfoFile.swap
     monkeypatch.setattr(folding, "_written", lambda *args: joins.append(1) or join(*args))
 
     def second(*args, **kwargs):
@@ -236,9 +236,9 @@ def test_manifests_are_joined_once_however_often_others_commit_beside(tmp_path, 
             session = official(repo).writable_session("main")
             zarr.open_group(session.store, mode="a").require_group(f"notes/n{others.pop()}")
             session.commit("theirs")
-        return publish(*args, **kwargs)
+        return swap(*args, **kwargs)
 
-    monkeypatch.setattr(folding, "publish", second)
+    monkeypatch.setattr(RepoInfoFile, "swap", second)
     assert fold(repo).joined > 0
     assert (len(joins), others) == (1, [])
     xr.testing.assert_identical(opened(repo).load(), before)
@@ -282,7 +282,7 @@ def icevirt_now():
 @pytest.mark.parametrize("who", ["an append", "a user"])
 def test_an_append_that_is_overtaken_goes_on_top(who, days, repo, monkeypatch):
     icevirt.append(days[:2], repo, concat_dim="time")
-    publish, left = commit.publish_nodes, [1]
+    swap, left = RepoInfoFile.swap, [1]
 
     def overtaken(*args, **kwargs):
         if left:
@@ -293,9 +293,9 @@ def test_an_append_that_is_overtaken_goes_on_top(who, days, repo, monkeypatch):
                 session = icevirt.Repository.open(repo).writable_session("main")
                 zarr.open_group(session.store, mode="a").attrs["note"] = "theirs"
                 session.commit("somebody's")
-        return publish(*args, **kwargs)
+        return swap(*args, **kwargs)
 
-    monkeypatch.setattr(commit, "publish_nodes", overtaken)
+    monkeypatch.setattr(RepoInfoFile, "swap", overtaken)
     report = icevirt.append(days[2:4], repo)
     assert report.flat
     assert report.files_known == (1 if who == "an append" else 0)

@@ -20,7 +20,7 @@ from icevirt.model.config.document import SplitRule
 from icevirt.model.repo_info import RepoAvailability, RepoInitialized
 from icevirt.model.snapshot import ManifestRef
 from icevirt.repo.assets import Assets
-from icevirt.repo.commits import written_manifests
+from icevirt.repo.commits import pending_commit
 from icevirt.repo.commits.build_commit import BUILD_ID, find_build, publish
 from icevirt.repo.history.types import RepoStatus
 from icevirt.repo.repository import Repository
@@ -349,7 +349,7 @@ def test_a_race_lost_at_the_last_moment_is_run_again(storage, source):
 def test_a_large_build_lists_no_chunks_and_the_official_client_copes(
     repo_path, source, official, monkeypatch
 ):
-    monkeypatch.setattr(written_manifests, "MAX_LISTED", 3)
+    monkeypatch.setattr(pending_commit, "MAX_LISTED", 3)
     storage = LocalStorage(repo_path)
     snapshot = publish(storage, **built(storage, source))
     repo = Repository.open(repo_path)

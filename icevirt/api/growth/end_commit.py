@@ -31,7 +31,7 @@ from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
 from icevirt.objects.authorize import entry_of
 from icevirt.planning.growth.lengthened import Lengthened, OtherwiseError
 from icevirt.planning.reader_support import readers_of_json
-from icevirt.repo.commits.rewrite_commit import Rewrite
+from icevirt.repo.commits.pending_commit import PendingCommit
 from icevirt.repo.layout import WORK
 from icevirt.repo.settings import as_json
 from icevirt.storage.protocol import Below
@@ -207,7 +207,7 @@ def commit_tail(  # noqa: PLR0917 - what is committed
 
     commit = job.request.commit
     nodes = tuple(tail.nodes.get(node.path, node) for node in job.tip.nodes)
-    rewrite = Rewrite(
+    rewrite = PendingCommit(
         base=job.tip,
         branch=commit.branch,
         message=commit.message or f"Append {plural(len(job.new), 'file')}",

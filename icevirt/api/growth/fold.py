@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from icevirt.api.pipeline.carried import Carried
 from icevirt.api.pipeline.target import Target
@@ -20,15 +19,17 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Node, Snapshot
 from icevirt.planning.growth.tail_runs import tail_run
 from icevirt.planning.schedule.manifest_units import SHARED_REFERENCES
-from icevirt.repo.assets import Assets
+from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits.manifest_writer import by_cell
-from icevirt.repo.commits.rewrite_commit import Rewrite, publish
-from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only, until_first
+from icevirt.repo.commits.pending_commit import PendingCommit
+from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.versioning import lookup
 from icevirt.versioning.chunk_tables import compact
 from icevirt.versioning.manifest_splitting import grid_of
 from icevirt.versioning.merge.build_merge import array_of
+from icevirt.versioning.repo_updates import Edit
+from icevirt.versioning.v1_migration import refuse_v1
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
 FEWEST = 4
@@ -66,9 +67,11 @@ def fold(
         FormatError: A manifest is damaged, or a newer client stored what would be lost.
         StorageError: Others changed the repository before every attempt.
     """
-    work = _Folding(head=RepoInfoFile(storage_of(storage)), branch=branch, fewest=fewest)
-    attempt = partial(work.attempt, dry_run=dry_run)
-    return until_first(attempt, do="Do the same again when fewer processes write.")
+    head = RepoInfoFile(storage_of(storage))
+    held = HeldObjects(head.storage)
+    work = _Folding(head=head, held=held, branch=branch, fewest=fewest, dry_run=dry_run)
+    do = "Do the same again when fewer processes write."
+    return head.publish(work.decide, do=do, held=held)[0]
 
 
 type _Written = tuple[Mapping[ObjectId12, ManifestFile], Mapping[str, list[ManifestRef]]]
@@ -79,25 +82,26 @@ class _Folding:
     """A commit that joins manifests, one attempt after another until it is in."""
 
     head: RepoInfoFile
+    held: HeldObjects
     branch: str
     fewest: int
+    dry_run: bool
     joined: object = None  # the arrays of which it was done, and the configuration
     done: _Written = ({}, {})
 
-    def attempt(self, *, dry_run: bool) -> FoldReport | None:
-        current = self.head.read_v2("folding manifests")
-        refuse_read_only(current.info)
+    def decide(self, current: RepoState) -> tuple[FoldReport, Sequence[Edit]]:
+        refuse_v1(current.info, "folding manifests")
         config = RepositoryConfig.from_document(current.info.config)
         encoding = ManifestEncoding.of_config(config.document)
         assets = Assets(self.head.storage, manifests=encoding, compares=True)
         tip = assets.snapshot(lookup.branch_tip(current.info, self.branch))
         runs = {node.path: run for node in tip.arrays() if (run := tail_run(node, self.fewest))}
         there = {ref.object_id for run in runs.values() for ref in run}
-        if not runs or dry_run:
+        if not runs or self.dry_run:
             count = len(there)
             return FoldReport(
                 snapshot_id="", arrays=len(runs), joined=count, written=0, references=0
-            )
+            ), ()
         joined = {path: tip.find(path) for path in runs}, current.info.config
         if joined != self.joined:  # else others committed beside them
             self.joined, self.done = joined, _written(assets, config, tip, runs)
@@ -109,24 +113,22 @@ class _Folding:
             for node in tip.nodes
         )
         _keep_records(self.head, current, self.branch, runs, nodes)
-        rewrite = Rewrite(
+        pending = PendingCommit(
             base=tip,
             branch=self.branch,
             message=f"Join manifests of {plural(len(runs), 'array')}",
             nodes=nodes,
             written=written,
         )
-        made = publish(self.head, assets, current, rewrite=rewrite)
-        if made is None:
-            return None
-        arrays = (node for node in nodes if isinstance(node, ArrayNode))
-        return FoldReport(
-            snapshot_id=made,
+        snapshot, commit = pending.put(self.head, assets, self.held)
+        report = FoldReport(
+            snapshot_id=str(snapshot.id),
             arrays=len(runs),
-            joined=len(there - {ref.object_id for node in arrays for ref in node.manifests}),
+            joined=len(there - {info.id for info in snapshot.manifest_files}),
             written=len(written),
             references=sum(info.num_chunk_refs for info in written.values()),
         )
+        return report, (commit,)
 
 
 def _keep_records(

@@ -40,7 +40,7 @@ from icevirt.objects.source_lists.listing import changed_since
 from icevirt.planning.growth.decided import decided_of
 from icevirt.planning.remedies import build_fix
 from icevirt.repo.assets import Assets
-from icevirt.repo.commits.rewrite_commit import Rewrite
+from icevirt.repo.commits.pending_commit import PendingCommit
 from icevirt.repo.settings import as_json
 from icevirt.versioning.merge.build_merge import array_of
 
@@ -191,7 +191,7 @@ class VariablesWork:
         recorded = {**self.carried.record, **self._records(job, facts, whole, plan)}
         self.carried.keep(target.storage, recorded, nodes)
         message = work.call.message or f"Make anew: {', '.join(self.paths[:_SHOWN])}"
-        rewrite = Rewrite(
+        rewrite = PendingCommit(
             base=self.base,
             branch=target.branch,
             message=message,

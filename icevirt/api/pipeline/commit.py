@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice, takewhile
 from shlex import quote
 from typing import Any
@@ -35,14 +36,14 @@ from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ManifestFile, ManifestRef, Snapshot
 from icevirt.objects.source_lists.listing import changed_since
 from icevirt.planning.remedies import build_fix
-from icevirt.repo.assets import Assets
+from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits.build_commit import BuiltArray, publish, with_settings
-from icevirt.repo.commits.rewrite_commit import Rewrite, moved_onto
-from icevirt.repo.commits.rewrite_commit import publish as publish_nodes
-from icevirt.repo.repo_info_file import refuse_read_only, until_first
+from icevirt.repo.commits.pending_commit import PendingCommit
+from icevirt.repo.repo_info_file import RepoState
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
 from icevirt.versioning import lookup, repo_updates
+from icevirt.versioning.repo_updates import Edit
 
 _SHOWN = 10  # names in a message
 
@@ -157,7 +158,7 @@ def files_written(results: Iterable[WriteResult]) -> list[ManifestFile]:
 def publish_rewrite(
     target: Target,
     assets: Assets,
-    rewrite: Rewrite,
+    rewrite: PendingCommit,
     *,
     own: Collection[str],
     containers: Sequence[VirtualChunkContainer],
@@ -179,12 +180,10 @@ def publish_rewrite(
         ConflictError: Others changed the dataset.
         StorageError: Others changed the repository before every attempt.
     """
-    states = iter([target.state])  # what is known at first
+    held = HeldObjects(assets.storage)
 
-    def attempt() -> str | None:
+    def decide(current: RepoState) -> tuple[str, Sequence[Edit]]:
         nonlocal rewrite
-        current = next(states, None) or target.head.read()
-        refuse_read_only(current.info)
         tip = lookup.branch_tip(current.info, target.branch)
         if tip != rewrite.base.id:
             now = assets.snapshot(tip)
@@ -197,17 +196,14 @@ def publish_rewrite(
                     ours=rewrite.message,
                     theirs=repo_updates.line_of(now),
                 )
-            rewrite = moved_onto(rewrite, now)
-        return publish_nodes(
-            target.head,
-            assets,
-            current,
-            rewrite=rewrite,
-            config=lambda document: with_settings(document, containers, ()),
-            ready=ready,
-        )
+            rewrite = rewrite.moved_onto(now)
+        snapshot, commit = rewrite.put(target.head, assets, held)
+        ready()
+        settings = partial(with_settings, containers=containers, split_rules=())
+        return str(snapshot.id), (repo_updates.set_config(settings), commit)
 
-    return until_first(attempt, do="Do the same again when fewer processes write.")
+    do = "Do the same again when fewer processes write."
+    return target.head.publish(decide, do=do, held=held, known=target.state)[0]
 
 
 def _is_another(

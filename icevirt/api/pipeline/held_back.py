@@ -19,7 +19,7 @@ from icevirt.archive.reports.update import FileHeldBack
 from icevirt.errors import ObjectNotFoundError
 from icevirt.model.json import JSON, loads
 from icevirt.repo.assets import Assets
-from icevirt.repo.commits.rewrite_commit import Rewrite
+from icevirt.repo.commits.pending_commit import PendingCommit
 from icevirt.repo.layout import WORK
 from icevirt.storage.protocol import Storage
 from icevirt.versioning import lookup
@@ -125,7 +125,7 @@ def commit_held(target: Target, files: Sequence[FileHeldBack]) -> str:
         ConflictError: Others changed the dataset meanwhile.
     """
     base, held = target.snapshot(), keep_held(target.storage, files) if files else ""
-    rewrite = Rewrite(
+    rewrite = PendingCommit(
         base=base,
         branch=target.branch,
         message=f"Hold back {plural(len(files), 'file')}",

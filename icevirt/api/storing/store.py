@@ -14,7 +14,7 @@ from icevirt.execution.job_labels import described
 from icevirt.ids import ObjectId12
 from icevirt.model.metadata import node_of
 from icevirt.model.snapshot import ArrayNode, Extents, ManifestFile, ManifestRef
-from icevirt.repo.commits.written_manifests import in_order
+from icevirt.repo.commits.pending_commit import in_order
 from icevirt.tasks.copy_chunks import Copied, CopyTask, copy_chunks, encode_chunks
 
 _TASKS_PER_SLOT = 4

@@ -27,14 +27,16 @@ from icevirt.planning.containers import merged
 from icevirt.repo import creation, layout
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits import validation
-from icevirt.repo.commits.commit import info_of
-from icevirt.repo.commits.manifest_writer import manifest_files as manifest_files_of
-from icevirt.repo.commits.written_manifests import are_many, in_order, refuse_missing
-from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only, until_first
+from icevirt.repo.commits.pending_commit import (
+    PendingCommit,
+    are_many,
+    in_order,
+    refuse_missing,
+)
+from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.repo.settings import as_json
 from icevirt.storage.constructors import StorageLike, storage_of
-from icevirt.versioning import diff, lookup, repo_updates
-from icevirt.versioning.history.timestamps import stamp
+from icevirt.versioning import lookup, repo_updates
 from icevirt.versioning.merge import build_merge
 from icevirt.versioning.merge.build_merge import BuiltArray, BuiltArrays, documents
 from icevirt.versioning.merge.kept_nodes import Claim
@@ -152,7 +154,8 @@ class _Build:
     expected_parent: ObjectId12 | None
     head: RepoInfoFile = field(init=False)
     held: HeldObjects = field(init=False)
-    written: tuple[ObjectId12, Snapshot] | None = None  # (parent, snapshot)
+    first: RepoInfo | None = None  # where the build makes the repository
+    put: tuple[ObjectId12, Snapshot, Edit] | None = None  # the parent, and what is on it
 
     def __post_init__(self) -> None:
         self.head = RepoInfoFile(self.assets.storage)
@@ -166,15 +169,12 @@ class _Build:
         refuse_missing(self.assets, self.files, do=do)
 
     def publish(self) -> str:
-        def attempt() -> str | None:
-            current = self.head.find()
-            return self._create() if current is None else self._update(current)
-
         do = "Run the build again when fewer processes write: its work is kept."
-        return until_first(attempt, do=do)
+        made, _ = self.head.publish(self._decide, do=do, held=self.held, create=self._begin)
+        return made
 
-    def _create(self) -> str | None:
-        """Make the repository with the build in it."""
+    def _begin(self) -> RepoInfo:
+        """Return what the repository begins with, if the build may make it."""
         creation.refuse_foreign(self.assets.storage)
         if self.branch != repo_updates.MAIN:
             raise RefNotFoundError(
@@ -182,56 +182,43 @@ class _Build:
                 do="Build into 'main', or create the repository and the branch first.",
                 branch=self.branch,
             )
-        first = creation.prepare(self.assets, self.head.now(), self._config({}))
-        snapshot, edit = self._commit(first)
-        made = self.head.create(first, edit, held=self.held)
-        return None if made is None else str(snapshot.id)
+        self.first = creation.prepare(self.assets, self.head.now(), self._config({}))
+        return self.first
 
-    def _update(self, current: RepoState) -> str | None:
-        """Commit on top of what is there."""
+    def _decide(self, current: RepoState) -> tuple[str, Sequence[Edit]]:
+        """Commit on top of what is there, unless this was done."""
         info, build_id = current.info, self.metadata.get(BUILD_ID)
         refuse_v1(info, "a build")
-        refuse_read_only(info)
         if build_id is not None and (made := find_build(info, self.branch, str(build_id))):
-            return made
-        self._check_parent(info)
-        snapshot, commit = self._commit(info)
-        settings = repo_updates.set_config(self._config)
-        after = self.head.swap(current, settings, commit, held=self.held)
-        return None if after is None else str(snapshot.id)
+            return made, ()
+        if info is not self.first:
+            self._check_parent(info)
+        parent = lookup.branch_tip(info, self.branch)
+        if self.put is None or self.put[0] != parent:
+            pending = self._pending(self.assets.snapshot(parent))
+            self.put = parent, *pending.put(self.head, self.assets, self.held)
+        _, snapshot, commit = self.put
+        return str(snapshot.id), (repo_updates.set_config(self._config), commit)
 
     def _config(self, document: JSONObject) -> JSONObject:
         return with_settings(document, self.containers, self.split_rules)
 
-    def _commit(self, info: RepoInfo) -> tuple[Snapshot, Edit]:
-        """Write snapshot and transaction log for the branch as it is; return the last step."""
-        parent = lookup.branch_tip(info, self.branch)
-        if self.written is None or self.written[0] != parent:
-            self.written = (parent, self._write(self.assets.snapshot(parent)))
-        snapshot = self.written[1]
-        return snapshot, repo_updates.commit(self.branch, info_of(snapshot, parent))
-
-    def _write(self, base: Snapshot) -> Snapshot:
-        base.refuse_loss()
-        nodes = build_merge.grafted(
-            base,
-            groups=self.groups,
-            arrays=self.arrays,
-            claim=self.claim,
-            new_id=ObjectId8.random,
-        )
-        snapshot = Snapshot(
-            id=ObjectId12.random(),
-            nodes=nodes,
-            flushed_at=stamp(self.head.now(), parent=base.flushed_at),
+    def _pending(self, base: Snapshot) -> PendingCommit:
+        return PendingCommit(
+            base=base,
+            branch=self.branch,
             message=self.message,
+            nodes=build_merge.grafted(
+                base,
+                groups=self.groups,
+                arrays=self.arrays,
+                claim=self.claim,
+                new_id=ObjectId8.random,
+            ),
+            written={info.id: info for info in self.files},
+            chunks=self._listed_chunks(),
             metadata=self.metadata,
-            manifest_files=manifest_files_of(nodes, base, {info.id: info for info in self.files}),
         )
-        log = diff.log_of(snapshot.id, base.nodes, nodes, self._listed_chunks())
-        self.assets.put_transaction_log(log, self.held)
-        self.assets.put_snapshot(snapshot, self.held)
-        return snapshot
 
     def _check_parent(self, info: RepoInfo) -> None:
         tip = lookup.branch_tip(info, self.branch)

@@ -1,4 +1,4 @@
-"""Commit, amend, flush and rebase; referenced objects are written first.
+"""Commit, amend and rebase; referenced objects are written first.
 
 Manifests, transaction log, snapshot, repo info: no reader sees any of it before the last step, and
 a process killed earlier leaves garbage, not damage.
@@ -6,7 +6,7 @@ a process killed earlier leaves garbage, not damage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -17,21 +17,20 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import Snapshot
-from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits.change_set import ChangeSet
 from icevirt.repo.commits.manifest_writer import write_manifests
+from icevirt.repo.commits.pending_commit import PendingCommit, info_of
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.versioning import lookup, repo_updates
-from icevirt.versioning.history.timestamps import stamp
 
 if TYPE_CHECKING:
     from icevirt.versioning.merge.conflicts import ConflictSolver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PendingCommit:
-    """What is to become a snapshot, and where."""
+class SessionCommit:
+    """Staged changes that are to become a snapshot, and where."""
 
     assets: Assets
     head: RepoInfoFile
@@ -55,41 +54,36 @@ class PendingCommit:
             repo_updates.refuse_moved(info, branch, self.staging.base.id)
         return info
 
-    def write(
-        self,
-        held: HeldObjects,
-        log_of: Callable[[TransactionLog], TransactionLog] = lambda log: log,
-    ) -> Snapshot:
-        """Write manifests, transaction log and snapshot, or hold them."""
+    def pending(self, branch: str | None, held: HeldObjects) -> PendingCommit:
+        """Write manifests, or hold them."""
         self.assets.list_content_names()
-        nodes, files = write_manifests(
+        nodes, written = write_manifests(
             self.assets, self.staging, self.config, held=held, rewrite=self.rewrite
         )
-        snapshot = Snapshot(
-            id=ObjectId12.random(),
-            nodes=nodes,
-            flushed_at=stamp(self.head.now(), parent=self.staging.base.flushed_at),
+        return PendingCommit(
+            base=self.staging.base,
+            branch=branch,
             message=self.message,
+            nodes=nodes,
+            written=written,
+            chunks={node: table.index for node, table in self.staging.tables().items()},
             metadata=self.metadata,
-            manifest_files=files,
-            parent_id=self.staging.base.id,
         )
-        self.assets.put_transaction_log(log_of(self.staging.log(snapshot.id)), held)
-        self.assets.put_snapshot(snapshot, held)
-        return snapshot
 
 
-def commit(draft: PendingCommit, branch: str) -> Snapshot:
-    """Write the staged changes as a new tip of ``branch``; raises as `PendingCommit.info`."""
+def commit(draft: SessionCommit, branch: str | None) -> Snapshot:
+    """Write the staged changes as a new tip of ``branch``; raises as `SessionCommit.info`.
+
+    Without a branch, the snapshot is on none.
+    """
     draft.info(branch)
     held = HeldObjects(draft.assets.storage)
-    snapshot = draft.write(held)
-    edit = repo_updates.commit(branch, info_of(snapshot, draft.staging.base.id))
+    snapshot, edit = draft.pending(branch, held).put(draft.head, draft.assets, held)
     draft.head.update(edit, held=held)
     return snapshot
 
 
-def amend(draft: PendingCommit, branch: str) -> Snapshot:
+def amend(draft: SessionCommit, branch: str) -> Snapshot:
     """Write the tip of ``branch`` and the staged changes as one commit in its place.
 
     Raises:
@@ -113,33 +107,13 @@ def amend(draft: PendingCommit, branch: str) -> Snapshot:
     before = draft.assets.transaction_log(previous)
     before.refuse_loss()
     held = HeldObjects(draft.assets.storage)
-    snapshot = draft.write(held, lambda log: combined(before, log))
+    pending = draft.pending(branch, held)
+    snapshot = pending.write(draft.head, draft.assets, held, lambda log: combined(before, log))
     info = replace(
         info_of(snapshot, tip.parent_id), pruned_ancestor_tx_logs=tip.pruned_ancestor_tx_logs
     )
     draft.head.update(repo_updates.amend(branch, info, previous), held=held)
     return snapshot
-
-
-def flush(draft: PendingCommit) -> Snapshot:
-    """Write the staged changes as a snapshot that is on no branch."""
-    draft.info(None)
-    held = HeldObjects(draft.assets.storage)
-    snapshot = draft.write(held)
-    edit = repo_updates.detach(info_of(snapshot, draft.staging.base.id))
-    draft.head.update(edit, held=held)
-    return snapshot
-
-
-def info_of(snapshot: Snapshot, parent: ObjectId12) -> SnapshotSummary:
-    """Return what the repo info repeats of a snapshot."""
-    return SnapshotSummary(
-        id=snapshot.id,
-        parent_id=parent,
-        flushed_at=snapshot.flushed_at,
-        message=snapshot.message,
-        metadata=snapshot.metadata,
-    )
 
 
 def rebased(

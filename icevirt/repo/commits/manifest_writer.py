@@ -7,17 +7,15 @@ edge of a grid that shrank, are divided: a changed splitting applies lazily.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.indices import all_inside, inside
-from icevirt.model.snapshot import ArrayNode, Boxes, ManifestFile, ManifestRef, Node, Snapshot
+from icevirt.model.snapshot import ArrayNode, Boxes, ManifestFile, ManifestRef, Node
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits.change_set import ChangeSet
 from icevirt.repo.reader import ArrayReader
@@ -32,8 +30,8 @@ def write_manifests(
     *,
     held: HeldObjects | None = None,
     rewrite: bool = False,
-) -> tuple[tuple[Node, ...], tuple[ManifestFile, ...]]:
-    """Store the staged references; return the nodes of the new snapshot and its manifest files.
+) -> tuple[tuple[Node, ...], dict[ObjectId12, ManifestFile]]:
+    """Store the staged references; return the nodes of the new snapshot and what was written.
 
     With ``held``, manifests are held in it. With ``rewrite`` all manifests are written anew, those
     that nothing touches too.
@@ -57,32 +55,7 @@ def write_manifests(
                 )
                 written |= {info.id: info for info in infos}
         result.append(node)
-    return tuple(result), manifest_files(result, staging.base, written)
-
-
-def manifest_files(
-    nodes: Sequence[Node], base: Snapshot, written: Mapping[ObjectId12, ManifestFile]
-) -> tuple[ManifestFile, ...]:
-    """Return the facts about every manifest that nodes refer to, each once.
-
-    Raises:
-        FormatError: Neither the base nor what was written knows one of them.
-    """
-    used = {
-        ref.object_id for node in nodes if isinstance(node, ArrayNode) for ref in node.manifests
-    }
-    found = []
-    for key in sorted(used):
-        info = written.get(key) or base.manifest(key)
-        if info is None:
-            raise FormatError(
-                "the snapshot refers to a manifest that it does not list",
-                do="Restore the snapshot from a copy of the repository.",
-                manifest=str(key),
-                snapshot=str(base.id),
-            )
-        found.append(info)
-    return tuple(found)
+    return tuple(result), written
 
 
 def _rewritten(

@@ -8,7 +8,6 @@ there is no repository, the commit creates it in one step.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +18,22 @@ from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.model import paths
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
+from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ArrayNode, ManifestFile, Node, Snapshot
 from icevirt.repo import creation
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits.change_set import ChangeSet
-from icevirt.repo.commits.commit import info_of
-from icevirt.repo.commits.manifest_writer import manifest_files, write_manifests
-from icevirt.repo.commits.written_manifests import are_many, in_order, refuse_missing
-from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, refuse_read_only, until_first
-from icevirt.versioning import diff, lookup, repo_updates
+from icevirt.repo.commits.manifest_writer import write_manifests
+from icevirt.repo.commits.pending_commit import (
+    PendingCommit,
+    are_many,
+    in_order,
+    refuse_missing,
+)
+from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
+from icevirt.versioning import lookup, repo_updates
 from icevirt.versioning.hierarchy import by_path
-from icevirt.versioning.history.timestamps import stamp
+from icevirt.versioning.repo_updates import Edit
 from icevirt.versioning.v1_migration import refuse_v1
 
 
@@ -67,91 +71,52 @@ class ReferenceCommit:
         ours = {node.path: self.arrays.get(node.path, node) for node in nodes}
         before = by_path(self.staging.base.nodes)
         changed = {path: node for path, node in ours.items() if before.get(path) != node}
-        written = {info.id: info for info in (*staged, *self.files)}
+        written = staged | {info.id: info for info in self.files}
 
-        def attempt() -> str | None:
-            current = self.head.find()
-            if current is None:
-                found = self._create(changed, written, held)
-            else:
-                found = self._update(current, before, changed, written, held)
-            return None if found is None else str(found)
+        def decide(current: RepoState) -> tuple[str, Sequence[Edit]]:
+            refuse_v1(current.info, "writing references by tasks")
+            tip = lookup.branch_tip(current.info, self.branch)
+            if not changed:
+                return str(tip), ()
+            base = self.assets.snapshot(tip)
+            if tip != self.staging.base.id:
+                self._refuse_touched(before, base, changed)
+            pending = self._pending(base, changed, written)
+            snapshot, commit = pending.put(self.head, self.assets, held)
+            return str(snapshot.id), (repo_updates.set_config(self.settings), commit)
 
-        return until_first(
-            attempt,
-            do="Write the references again when fewer processes commit: the same manifests are"
-            " written.",
+        do = (
+            "Write the references again when fewer processes commit: the same manifests are"
+            " written."
         )
+        made, _ = self.head.publish(decide, do=do, held=held, create=self._begin)
+        return made
 
-    def _create(
-        self,
-        changed: Mapping[str, Node],
-        written: Mapping[ObjectId12, ManifestFile],
-        held: HeldObjects,
-    ) -> ObjectId12 | None:
-        """Make the repository with the references in it; None if another writer made one."""
+    def _begin(self) -> RepoInfo:
+        """Return what the repository begins with, if there was none before."""
         if self.staging.base.id != INITIAL_SNAPSHOT_ID:
             self.head.read()  # which raises
-        first = creation.prepare(self.assets, self.head.now(), self.settings({}))
-        initial = self.assets.snapshot(INITIAL_SNAPSHOT_ID)
-        snapshot = self._write(initial, changed, written, held)
-        commit = repo_updates.commit(self.branch, info_of(snapshot, INITIAL_SNAPSHOT_ID))
-        made = self.head.create(first, commit, held=held)
-        return None if made is None else snapshot.id
+        return creation.prepare(self.assets, self.head.now(), self.settings({}))
 
-    def _update(
-        self,
-        current: RepoState,
-        before: Mapping[str, Node],
-        changed: Mapping[str, Node],
-        written: Mapping[ObjectId12, ManifestFile],
-        held: HeldObjects,
-    ) -> ObjectId12 | None:
-        """Commit on top of what is there; None if another writer was first."""
-        info = current.info
-        refuse_v1(info, "writing references by tasks")
-        refuse_read_only(info)
-        tip = lookup.branch_tip(info, self.branch)
-        base = self.assets.snapshot(tip)
-        if not changed:
-            return tip
-        if tip != self.staging.base.id:
-            self._refuse_touched(before, base, changed)
-        snapshot = self._write(base, changed, written, held)
-        done = self.head.swap(
-            current,
-            repo_updates.set_config(self.settings),
-            repo_updates.commit(self.branch, info_of(snapshot, tip)),
-            held=held,
-        )
-        return None if done is None else snapshot.id
-
-    def _write(
+    def _pending(
         self,
         base: Snapshot,
         changed: Mapping[str, Node],
         written: Mapping[ObjectId12, ManifestFile],
-        held: HeldObjects,
-    ) -> Snapshot:
-        base.refuse_loss()
-        nodes = tuple({**by_path(base.nodes), **changed}.values())
-        snapshot = Snapshot(
-            id=ObjectId12.random(),
-            nodes=nodes,
-            flushed_at=stamp(self.head.now(), parent=base.flushed_at),
-            message=self.message,
-            metadata=self.metadata,
-            manifest_files=manifest_files(nodes, base, written),
-        )
+    ) -> PendingCommit:
         there = {node.id for node in base.nodes}
+        ids = {node.id for node in self.arrays.values() if node.path in changed}
         chunks = {key: table.index for key, table in self.staging.tables().items()}
-        log = diff.log_of(snapshot.id, base.nodes, nodes, chunks | self._listed())
-        if are_many(self.files):
-            ids = {node.id for node in self.arrays.values() if node.path in changed}
-            log = replace(log, updated_arrays=log.updated_arrays | (ids & there))
-        self.assets.put_transaction_log(log, held)
-        self.assets.put_snapshot(snapshot, held)
-        return snapshot
+        return PendingCommit(
+            base=base,
+            branch=self.branch,
+            message=self.message,
+            nodes=tuple({**by_path(base.nodes), **changed}.values()),
+            written=written,
+            chunks=chunks | self._listed(),
+            touched=frozenset(ids & there if are_many(self.files) else ()),
+            metadata=self.metadata,
+        )
 
     def _listed(self) -> dict[ObjectId8, NDArray[np.uint32]]:
         """Return the chunks in the written manifests, unless they are too many to list."""

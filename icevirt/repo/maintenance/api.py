@@ -168,7 +168,7 @@ class Maintenance:
         merged = {**self._commit_metadata, **as_json(metadata or {})}
         if (split := self._config.splitting_document) is not None:
             merged["__icechunk"] = as_json({"splitting_config": {"split_sizes": split}})
-        draft = commit.PendingCommit(
+        draft = commit.SessionCommit(
             assets=self._assets,
             head=self._head,
             staging=ChangeSet(self._assets.snapshot(tip)),

@@ -334,7 +334,7 @@ def test_the_same_rows_again_change_nothing():
 
 
 def test_the_transaction_log_says_which_chunks_were_written(monkeypatch):
-    from icevirt.repo.commits import written_manifests
+    from icevirt.repo.commits import pending_commit
 
     repo = repository(step=5)
     before = repo.lookup_branch("main")
@@ -342,7 +342,7 @@ def test_the_transaction_log_says_which_chunks_were_written(monkeypatch):
     found = repo.diff(from_snapshot_id=before, to_snapshot_id=after)
     assert found.updated_chunks["/a"].tolist() == [[3, 0], [8, 1]]
     assert not found.updated_arrays
-    monkeypatch.setattr(written_manifests, "MAX_LISTED", 1)
+    monkeypatch.setattr(pending_commit, "MAX_LISTED", 1)
     last = commit_rows(repo, [row((4, 0)), row((9, 1))])
     found = repo.diff(from_snapshot_id=after, to_snapshot_id=last)
     assert found.updated_arrays == {"/a"}

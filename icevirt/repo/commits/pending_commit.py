@@ -1,0 +1,157 @@
+"""Make a snapshot of nodes, the manifests written for them, and what its log lists.
+
+Sessions, builds, rewrites and references commit this way: transaction log and snapshot are held, or
+written, before `RepoInfoFile.publish` makes them visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.deferred_dataclass import dataclass
+from icevirt.errors import BuildError, FormatError
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.json import JSONObject
+from icevirt.model.repo_info import SnapshotSummary
+from icevirt.model.snapshot import ArrayNode, ManifestFile, Node, Snapshot
+from icevirt.model.transaction_log import TransactionLog
+from icevirt.repo import layout
+from icevirt.repo.assets import Assets, HeldObjects
+from icevirt.repo.repo_info_file import RepoInfoFile
+from icevirt.versioning import diff, repo_updates
+from icevirt.versioning.history.timestamps import stamp
+from icevirt.versioning.repo_updates import Edit
+
+MAX_LISTED = 100_000
+"""Chunks that a transaction log lists: a log of all chunks of a large commit could not be read.
+
+With more of them it lists none. Where the array is not new, it says that the array was updated, so
+that others who wrote chunks of it meanwhile look again.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingCommit:
+    """Nodes whose manifests are written, to be committed on top of one snapshot."""
+
+    base: Snapshot  # the tip of the branch when the work was done
+    branch: str | None  # None: on no branch
+    message: str
+    nodes: tuple[Node, ...]
+    written: Mapping[ObjectId12, ManifestFile]
+    chunks: Mapping[ObjectId8, NDArray[np.uint32]] = field(default_factory=dict)
+    """Indices of chunks that count as written; none where all references mean what they meant."""
+    touched: frozenset[ObjectId8] = frozenset()
+    """Arrays that count as changed, whose chunks are too many to be listed."""
+    metadata: JSONObject = field(default_factory=dict)
+
+    def put(self, head: RepoInfoFile, assets: Assets, held: HeldObjects) -> tuple[Snapshot, Edit]:
+        """Write log and snapshot, or hold them; return the edit that makes them visible.
+
+        Raises:
+            FormatError: The base holds what would be lost, or does not list a manifest.
+        """
+        snapshot = self.write(head, assets, held)
+        info = info_of(snapshot, self.base.id)
+        if self.branch is None:
+            return snapshot, repo_updates.detach(info)
+        return snapshot, repo_updates.commit(self.branch, info)
+
+    def write(
+        self,
+        head: RepoInfoFile,
+        assets: Assets,
+        held: HeldObjects,
+        log_of: Callable[[TransactionLog], TransactionLog] = lambda log: log,
+    ) -> Snapshot:
+        """Write log and snapshot, or hold them; raises as `put`."""
+        self.base.refuse_loss()
+        snapshot = Snapshot(
+            id=ObjectId12.random(),
+            nodes=self.nodes,
+            flushed_at=stamp(head.now(), parent=self.base.flushed_at),
+            message=self.message,
+            metadata=self.metadata,
+            manifest_files=_manifest_files(self.nodes, self.base, self.written),
+            parent_id=self.base.id,
+        )
+        log = diff.log_of(snapshot.id, self.base.nodes, self.nodes, self.chunks)
+        if self.touched:
+            log = replace(log, updated_arrays=log.updated_arrays | self.touched)
+        assets.put_transaction_log(log_of(log), held)
+        assets.put_snapshot(snapshot, held)
+        return snapshot
+
+    def moved_onto(self, tip: Snapshot) -> PendingCommit:
+        """Return it on top of another snapshot, which has the nodes that it replaces."""
+        new = {node.path: node for node in self.nodes if self.base.find(node.path) != node}
+        nodes = tuple(new.get(node.path, node) for node in tip.nodes)
+        return replace(self, base=tip, nodes=nodes)
+
+
+def info_of(snapshot: Snapshot, parent: ObjectId12) -> SnapshotSummary:
+    """Return what the repo info repeats of a snapshot."""
+    return SnapshotSummary(
+        id=snapshot.id,
+        parent_id=parent,
+        flushed_at=snapshot.flushed_at,
+        message=snapshot.message,
+        metadata=snapshot.metadata,
+    )
+
+
+def _manifest_files(
+    nodes: Sequence[Node], base: Snapshot, written: Mapping[ObjectId12, ManifestFile]
+) -> tuple[ManifestFile, ...]:
+    """Return the facts about every manifest that nodes refer to, each once.
+
+    Raises:
+        FormatError: Neither the base nor what was written knows one of them.
+    """
+    used = {
+        ref.object_id for node in nodes if isinstance(node, ArrayNode) for ref in node.manifests
+    }
+    found = []
+    for key in sorted(used):
+        info = written.get(key) or base.manifest(key)
+        if info is None:
+            raise FormatError(
+                "the snapshot refers to a manifest that it does not list",
+                do="Restore the snapshot from a copy of the repository.",
+                manifest=str(key),
+                snapshot=str(base.id),
+            )
+        found.append(info)
+    return tuple(found)
+
+
+def are_many(files: Sequence[ManifestFile]) -> bool:
+    """Say whether manifests hold more chunks than a transaction log lists."""
+    return sum(file.num_chunk_refs for file in files) > MAX_LISTED
+
+
+def in_order(parts: Sequence[NDArray[np.uint32]]) -> NDArray[np.uint32]:
+    """Join indices of chunks of one array, ``(n, ndim)`` each, in the order of a log."""
+    index = np.concatenate(parts)
+    return index[np.lexsort(index.T[::-1])] if index.shape[1] else index
+
+
+def refuse_missing(assets: Assets, files: Sequence[ManifestFile], *, do: str) -> None:
+    """Check that manifests lie in the repository, as they were written.
+
+    Raises:
+        BuildError: One does not.
+    """
+    listed = assets.storage.list("manifests") if files else ()
+    sizes = {info.path: info.size for info in listed}
+    for file in files:
+        if sizes.get(layout.manifest(file.id)) != file.size_bytes:
+            raise BuildError(
+                "a manifest that was just written is missing or damaged",
+                do=do,
+                manifest=str(file.id),
+            )

@@ -9,6 +9,7 @@ import zarr
 
 import icevirt
 from builds.support import official, opened
+from icevirt.errors import UnauthorizedError
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -74,9 +75,7 @@ def test_a_later_commit_of_others_hides_no_file(built):
 
 def test_nothing_below_other_places_is_looked_at(built, monkeypatch, tmp_path):
     archive, repo, is_referenced = built
-    if is_referenced:
-        return
-    write(archive / "day2.nc", 2, 7)
+    write(archive / "day2.nc", 2, 7, large=is_referenced)
     real, looked = os.stat, []
 
     def stat(path, *args, **how):
@@ -85,7 +84,8 @@ def test_nothing_below_other_places_is_looked_at(built, monkeypatch, tmp_path):
 
     monkeypatch.setattr(os, "stat", stat)
     (tmp_path / "elsewhere").mkdir()
-    assert differences(repo, str(tmp_path / "elsewhere")) == set()
+    with pytest.raises(UnauthorizedError, match="that of no virtual chunk container"):
+        differences(repo, str(tmp_path / "elsewhere"))
     assert not [each for each in looked if each.startswith(str(archive))]
 
 

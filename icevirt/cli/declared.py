@@ -95,7 +95,7 @@ def option_parameter(each: DeclaredOption) -> inspect.Parameter:
 
 def _typed(each: DeclaredOption) -> tuple[Any, Any, dict[str, Any]]:
     """Return the type that typer reads, the default, and further settings."""
-    if notation := NOTATIONS.get(each.name):
+    if (notation := NOTATIONS.get(each.name)) and notation.parser:
         more = {"parser": notation.parser, "metavar": notation.metavar}
         return (list[Any] | None, None, more) if notation.repeats else (Any, each.default, more)
     if each.kind is Names:

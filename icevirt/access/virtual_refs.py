@@ -66,7 +66,7 @@ def _common_ending(strings: Strings) -> int:
 
 
 def _all_ascend(strings: Strings, skipped: int, size: int) -> bool:
-    """Say whether the bytes of each string are larger than those of the one before."""
+    """Say for each string whether its bytes sort behind the bytes of the string before it."""
     last: tuple[_Word, ...] | None = None
     for words in _blocks(strings, skipped, size):
         if not _ascend(words) or (last is not None and not _ascend(_row_pair(last, words))):

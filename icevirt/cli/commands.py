@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from icevirt.cli.functions import FunctionCommand, pairs
+from icevirt.cli.functions import FunctionCommand
 from icevirt.cli.options import SOURCES, Notation
 from icevirt.cli.statuses import BEHIND, HELD
 from icevirt.display.fixes import quoted
@@ -62,7 +62,7 @@ def _replacement(given: object) -> tuple[str, str]:
 
 
 def _all_pairs(given: Iterable[Iterable[Any]]) -> dict[Any, Any]:
-    return pairs(pair for some in given for pair in some)
+    return dict(pair for some in given for pair in some)
 
 
 # -- statuses -------------------------------------------------------------------------------------
@@ -171,13 +171,13 @@ FUNCTIONS: dict[str, FunctionCommand] = {
             "chunks": Notation(
                 metavar="<DIM=LENGTH>",
                 parser=_length,
-                value=pairs,
+                value=dict,
                 doc="Cut the variable into other chunks, of so many elements.",
             ),
             "where": Notation(
                 metavar="<DIM=LABEL[:LAST]>",
                 parser=_region,
-                value=pairs,
+                value=dict,
                 doc="Only a region, by labels of coordinates, like time=2024 or time=2020:2024; it"
                 " is extended to whole chunks.",
             ),
@@ -195,7 +195,7 @@ FUNCTIONS: dict[str, FunctionCommand] = {
             "replaces": Notation(
                 metavar="<FINAL=PROVISIONAL>",
                 parser=_replacement,
-                value=pairs,
+                value=dict,
                 doc="Patterns of names of final files, and of the provisional files that they"
                 " replace, like 'era5_*.nc=era5t_*.nc'.",
             )

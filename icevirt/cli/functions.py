@@ -10,7 +10,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
@@ -313,8 +313,3 @@ def confirm(
     if not typer.confirm("Do this?"):
         return CommandResult(value=plan, output=output, quiet=True, status=REFUSED)
     return CommandResult(value=run(dry_run=False), output=output, quiet=quiet)
-
-
-def pairs(given: Iterable[Any]) -> dict[Any, Any]:
-    """Return the pairs that an option was given, as a mapping."""
-    return dict(given)

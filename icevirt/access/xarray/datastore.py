@@ -215,7 +215,7 @@ class LazyArray(BackendArray):
         try:
             with decoding(self._array):
                 value = indexing.explicit_indexing_adapter(key, self.shape, _ALL, read)
-        except IcevirtError as error:  # what zarr awaits to read a chunk, 30 frames, tells nobody
+        except IcevirtError as error:  # 30 frames of zarr's own say nothing about the cause
             raise error.with_traceback(None) from error.__cause__
         return self._shown(value)
 

@@ -1,8 +1,8 @@
 """Store what new files add to variables that are stored in the repository.
 
 Chunks that the files have are copied byte by byte. In other chunks or codecs, values are encoded
-from the first chunk that is not full: those of the dataset come from stored chunks alone, the new
-ones from the new files.
+from the first chunk that is not full: old values come from stored chunks alone, new values from
+the new files.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def list_again(
         asset: Of STAC items.
 
     Raises:
-        InvalidInputError: The sources name no file at all, or those of others lead elsewhere.
+        InvalidInputError: The sources name no file, or sources of others lead elsewhere.
         StorageError: Something cannot be listed.
     """
     found: dict[str, SourceFile] = {}

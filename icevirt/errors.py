@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.escaping import escape_lines
 from icevirt.redaction import CAUSE, CONTEXT, redacted, replaced, without_secrets
 

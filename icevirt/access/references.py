@@ -7,7 +7,7 @@ file, so it needs no authorization.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from zarr.abc.store import Store
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model import paths

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice, product
 from typing import Any
@@ -19,7 +19,6 @@ from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.access.xarray.datastore import dataset_of, of_all_eras
 from icevirt.access.xarray.eras import eras_around
 from icevirt.archive.reports.value_source import ChunkOrigin, ValueSource, WrittenBy
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import (
     InvalidInputError,
     ObjectNotFoundError,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -19,7 +20,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from icevirt.connect.urls import PROVIDERS, local_path
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import (
     END_SECOND,

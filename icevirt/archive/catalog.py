@@ -17,10 +17,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.deferred_dataclass import dataclass
 
 VERSION = 5
 """Of this schema."""

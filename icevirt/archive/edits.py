@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
-
-from icevirt.deferred_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

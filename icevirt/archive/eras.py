@@ -6,9 +6,9 @@ number, whatever the archive's size.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import Fix, IcevirtError
 from icevirt.escaping import Pictured, escape_line
 

@@ -9,7 +9,7 @@ driver.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from icevirt.archive.kinds import KindColumn, NumberColumn, RunColumn, counted, occurring, spread
 from icevirt.archive.scanned import ScannedGroup
-from icevirt.deferred_dataclass import dataclass
 from icevirt.model.indices import are_all
 from icevirt.model.strings import Strings, gather
 

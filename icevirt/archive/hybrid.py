@@ -7,13 +7,12 @@ files when the array is written, and stored beside them.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.schema import ArraySchema, differences
-from icevirt.deferred_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

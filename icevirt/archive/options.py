@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
 from numbers import Integral
 from types import NoneType
@@ -26,7 +26,6 @@ from typing import (
     get_type_hints,
 )
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.remedy_notation import flag_of
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
@@ -24,7 +24,6 @@ from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.plan import AxisSummary, PlanCost, PlanDifference
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import Recoding
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError
 from icevirt.escaping import Pictured, escape_line
 from icevirt.ids import ObjectId8

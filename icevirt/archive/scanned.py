@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
 from icevirt.archive.reports.card import plural
 from icevirt.archive.shares import Share
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import IcevirtError
 from icevirt.escaping import Pictured, escape_line
 from icevirt.model import paths

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Hashable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from icevirt.archive.scanned import ScannedArray
-from icevirt.deferred_dataclass import dataclass
 from icevirt.model.attributes import Attributes
 from icevirt.model.enumerations import is_derived, members_of
 from icevirt.model.json import JSON

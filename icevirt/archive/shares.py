@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-
-from icevirt.deferred_dataclass import dataclass
+from dataclasses import dataclass, field
 
 ATTEMPTS = 3
 """Attempts of a task before its job fails; Spark's own default in local mode is 1."""

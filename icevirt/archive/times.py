@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.schema import ArraySchema
-from icevirt.deferred_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

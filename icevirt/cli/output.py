@@ -11,12 +11,12 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from icevirt.cli.statuses import PLATFORM, REFUSED
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import (
     CombineError,
     IcevirtError,

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from icevirt.connect.credentials.common import Secret
 from icevirt.connect.credentials.object_stores import profile_region
 from icevirt.connect.urls import Address, destination
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.containers import ObjectStoreConfig
 

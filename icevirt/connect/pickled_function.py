@@ -10,12 +10,11 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType
 from typing import Any
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.import_path import is_trusted, working_directory
 
 

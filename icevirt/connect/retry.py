@@ -14,10 +14,10 @@ import os
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icevirt.connect.library import asked, is_refusal
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import StorageError
 
 if TYPE_CHECKING:

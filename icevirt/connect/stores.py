@@ -11,7 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -27,7 +27,6 @@ from icevirt.connect.credentials.object_stores import PROFILE, from_profile
 from icevirt.connect.library import obstore, opened
 from icevirt.connect.options import StoreOptions, options_of
 from icevirt.connect.urls import Address, destination
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.config.containers import ObjectStoreConfig
 

@@ -21,11 +21,10 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 
 _BEGINNING = r"([A-Za-z][A-Za-z0-9+._-]*):(/+)"  # not all of them are schemes

@@ -7,13 +7,12 @@ was overwritten, or was never there. Which of the two, is unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, combinations
 
 import numpy as np
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import IcevirtError
 from icevirt.ids import ObjectId12
 from icevirt.legacy.assets import OldAssets

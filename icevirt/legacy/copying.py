@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
 from icevirt.archive.reports.upgrade import Chunks
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.legacy.assets import OldAssets

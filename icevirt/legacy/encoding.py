@@ -7,10 +7,10 @@ of one generation differ in the number of fields, each length has its own line.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError
 from icevirt.ids import unbase32
 from icevirt.model.generation import FormatGeneration

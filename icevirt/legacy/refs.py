@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from urllib.parse import unquote
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
 from icevirt.legacy.encoding import Encoding

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ObjectNotFoundError
 from icevirt.ids import ObjectId12
 from icevirt.legacy import refs

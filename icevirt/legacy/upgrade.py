@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import Any
 
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.upgrade import Chunks, UpgradeCopyReport
 from icevirt.connect.urls import local_path
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.legacy.containers import containers_in_use

@@ -18,12 +18,11 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.model.json import JSON
 
 EXTENSION = "icevirt"

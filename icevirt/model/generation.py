@@ -8,11 +8,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import NoReturn
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ReadOnlyError
 from icevirt.redaction import without_secrets
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError, IcevirtError, InvalidInputError
 from icevirt.ids import ObjectId8
 from icevirt.model.json import loads

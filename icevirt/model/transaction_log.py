@@ -6,13 +6,12 @@ Spec: "Transaction Log Files".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 

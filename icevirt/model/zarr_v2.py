@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.model.json import JSON, JSONObject
 
 _NUMBERS = {

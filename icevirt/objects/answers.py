@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from email.errors import FirstHeaderLineIsContinuationDefect, MissingHeaderBodySeparatorDefect
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ObjectNotFoundError, StaleReferenceError, StorageError
 
 if TYPE_CHECKING:

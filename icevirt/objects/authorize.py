@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -23,7 +23,6 @@ from icevirt.connect.container import endpoint_of, without_server
 from icevirt.connect.options import azure_endpoint_of_environment
 from icevirt.connect.stores import bucket_of
 from icevirt.connect.urls import plain
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import Fix, InvalidInputError, UnauthorizedError
 from icevirt.model.config.containers import VirtualChunkContainer
 

@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
@@ -26,7 +27,6 @@ from icevirt.connect.credentials.http import FromNetrc, HttpCredentials
 from icevirt.connect.library import asked, is_refusal, obstore
 from icevirt.connect.retry import RetryState
 from icevirt.connect.stores import Bucket, bucket_of
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects import answers

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import IcevirtError, StorageError
 from icevirt.objects import answers, fetch, remote
 from icevirt.objects.answers import UNCHECKED, Body, Checksum

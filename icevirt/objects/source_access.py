@@ -10,14 +10,13 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from icevirt.connect.container import canonical, persistable
 from icevirt.connect.credentials.keywords import HOW, credentials_named, is_named
 from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.connect.urls import PROVIDERS, Address, plain
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects.authorize import GrantedAccess, Prefix, allowed_endpoints

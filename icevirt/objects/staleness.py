@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 from weakref import WeakSet
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, StorageError
 
 type OnStale = Literal["raise", "warn", "ignore"]

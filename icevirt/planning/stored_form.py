@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from icevirt.archive.joining import fixed_dtype
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model.json import JSON
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations, Manifest
 from icevirt.model.snapshot import ArrayNode, Boxes, ManifestRef, Node
 from icevirt.model.strings import gather

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import (
     NotListableError,
     ObjectNotFoundError,

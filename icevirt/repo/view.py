@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -18,7 +19,6 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8
 from icevirt.model import paths

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-
-from icevirt.deferred_dataclass import dataclass
+from dataclasses import dataclass
 
 _MOUNTS = "/proc/self/mountinfo"
 _OCTAL = r"\\([0-7]{3})"

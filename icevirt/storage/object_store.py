@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,7 +26,6 @@ from icevirt.connect.library import asked, obstore
 from icevirt.connect.options import config_of
 from icevirt.connect.retry import RetryState, jitter, patiently
 from icevirt.connect.stores import Bucket
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.model.config.containers import ObjectStoreConfig
 from icevirt.storage.protocol import (

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Protocol
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, StorageError
 
 NOTHING: Mapping[str, bytes] = MappingProxyType({})

@@ -7,12 +7,11 @@ deleted again leaves no trace, and nothing can be forgotten.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.escaping import escape_line
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.escaping import escape_line
 from icevirt.ids import ObjectId12

@@ -11,11 +11,10 @@ Unknown flags are kept unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import (
     AlreadyExistsError,
     ConflictError,

@@ -8,9 +8,8 @@ and on a branch of their own if V2 clients committed there.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ConflictError, FormatError
 from icevirt.ids import ObjectId12
 from icevirt.model.config.settings import persistable

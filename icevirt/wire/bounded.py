@@ -19,7 +19,7 @@ import lzma
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import IO, Any, Self
 
@@ -31,8 +31,6 @@ from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import StorePath
-
-from icevirt.deferred_dataclass import dataclass
 
 type Decode = Callable[[bytes, int, Mapping[str, Any]], bytes | None]
 """Takes encoded bytes, a limit and the codec's configuration.

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.model.json import JSON, MAX_DEPTH
 from icevirt.wire.flatbuffer.reader import MAX_SHARING, Damage

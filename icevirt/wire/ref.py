@@ -7,8 +7,8 @@ understands, so an open V1 session fails to commit instead of committing to an a
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
 from icevirt.model.json import loads

@@ -8,6 +8,7 @@ changed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from icevirt.access.references import absolute
 from icevirt.access.store.keys import chunk_keys
 from icevirt.access.store.zarr_store import IcevirtStore
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import UnsupportedError
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType

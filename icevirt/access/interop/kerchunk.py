@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,6 @@ from icevirt.access.interop.kerchunk_files import JsonWriter, ParquetWriter, Ref
 from icevirt.access.xarray.attributes import shown
 from icevirt.archive.reports.copying import ExportReport
 from icevirt.connect.urls import as_local_path
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import FILL

@@ -12,6 +12,7 @@ requested.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkType

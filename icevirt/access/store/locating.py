@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from icevirt.access.store.keys import FetchPlan
 from icevirt.connect import urls
-from icevirt.deferred_dataclass import dataclass
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.objects import fetch

@@ -18,11 +18,10 @@ from asyncio import Task, TimerHandle, get_running_loop
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from icevirt.access.store.loop_tasks import started
-from icevirt.deferred_dataclass import dataclass
 from icevirt.objects import remote
 from icevirt.objects.answers import Body, ObjectBytes
 from icevirt.objects.remote import RemoteRange

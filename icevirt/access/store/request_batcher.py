@@ -11,6 +11,7 @@ import asyncio
 import time
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import sub
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,6 @@ from icevirt.access.store.keys import GroupedRequests, Request, sort_out
 from icevirt.access.store.locating import InMemory, InObject, InRemote, InSource, Range
 from icevirt.access.store.loop_tasks import end_with_process, started
 from icevirt.access.store.reading import SessionReader
-from icevirt.deferred_dataclass import dataclass
 
 if TYPE_CHECKING:
     from icevirt.access.store.network_batcher import NetworkBatcher

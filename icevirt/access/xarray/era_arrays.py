@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from xarray.backends import BackendArray
 from xarray.coders import CFTimedeltaCoder
 from xarray.core import indexing
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import CombineError
 from icevirt.planning.equality import same_values
 from icevirt.planning.times.units import duration_of

@@ -9,6 +9,7 @@ coordinate, across eras.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from xarray import Dataset, Variable
 from xarray.core import indexing
 
 from icevirt.archive.eras import ERA, MARK
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import CombineError, FormatError
 from icevirt.model import paths
 from icevirt.model.metadata import document_of

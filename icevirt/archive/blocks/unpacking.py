@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.blocks.packing import Block, PackedBlock
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import Strings, gather

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.opening import Opening, holds_groups_only, opened
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import Fix
 from icevirt.escaping import Pictured, escape_line
 from icevirt.model.json import JSON

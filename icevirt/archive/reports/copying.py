@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from icevirt.archive.reports.card import plural, volume
-from icevirt.deferred_dataclass import dataclass
 from icevirt.escaping import Pictured, escape_line
 
 

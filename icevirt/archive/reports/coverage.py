@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-
-from icevirt.deferred_dataclass import dataclass
 
 KINDS = ("virtual", "native", "inline")
 """Where the bytes of chunks lie: in the files, in chunk objects, in manifests."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from shlex import quote
 from typing import Literal
 from urllib.parse import unquote
 
 from icevirt.archive.reports.card import plural
-from icevirt.deferred_dataclass import dataclass
 from icevirt.escaping import Pictured, escape_line
 from icevirt.model.json import JSON
 

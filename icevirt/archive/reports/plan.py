@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from operator import itemgetter
 
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.reports.card import counted
-from icevirt.deferred_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain, islice
 
 import numpy as np
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.verification import MOST_SHOWN, Difference
-from icevirt.deferred_dataclass import dataclass
 from icevirt.escaping import Pictured, escape_line
 
 type FileHashes = NDArray[np.uint64]

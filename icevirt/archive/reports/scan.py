@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from icevirt.archive.reports.build import BadFile, BadFiles, Readers, ReferenceCounts
 from icevirt.archive.reports.card import plural, volume
-from icevirt.deferred_dataclass import dataclass
 from icevirt.escaping import Pictured
 
 

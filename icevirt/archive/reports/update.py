@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from icevirt.archive.reports.build import BuildReport
 from icevirt.archive.reports.card import plural
-from icevirt.deferred_dataclass import dataclass
 from icevirt.escaping import escape_line
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from icevirt.archive.reports.card import plural
-from icevirt.deferred_dataclass import dataclass
 from icevirt.escaping import Pictured, escape_line
 
 type Chunks = Literal["copy", "reference"]

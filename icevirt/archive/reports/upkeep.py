@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from icevirt.archive.reports.card import plural, volume
 from icevirt.archive.reports.history import NamedVersion, when
 from icevirt.archive.reports.update import FileHeldBack
-from icevirt.deferred_dataclass import dataclass
 from icevirt.escaping import Pictured, escape_line
 
 

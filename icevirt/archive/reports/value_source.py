@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
 from icevirt.archive.reports.card import plural
-from icevirt.deferred_dataclass import dataclass
 from icevirt.escaping import Pictured, escape_line
 from icevirt.model.json import JSON
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from icevirt.archive.reports.card import plural
-from icevirt.deferred_dataclass import dataclass
 from icevirt.escaping import Pictured
 
 MOST_SHOWN = 100

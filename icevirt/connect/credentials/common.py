@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Never, Protocol, runtime_checkable
 
 from icevirt.connect.pickled_function import carried
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, StorageError
 
 _MARGIN = timedelta(minutes=1)  # a request that starts now should still end in time

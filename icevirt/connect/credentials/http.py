@@ -14,7 +14,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,7 +28,6 @@ from icevirt.connect.credentials.common import (
     refreshed,
     secret,
 )
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 
 _FILES = (".netrc", "_netrc")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from icevirt.connect.credentials.common import Anonymous, Credentials, FromEnv, Refreshable
@@ -18,7 +19,6 @@ from icevirt.connect.credentials.object_stores import (
     gcs_refreshable_credentials,
     s3_refreshable_credentials,
 )
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")

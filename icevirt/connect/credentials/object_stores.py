@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from configparser import ConfigParser, Error
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from importlib.util import find_spec
@@ -27,7 +27,6 @@ from icevirt.connect.credentials.common import (
     expiry,
     secret,
 )
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError, StorageError
 
 # -- S3, and stores that speak its protocol --------------------------------------------------------

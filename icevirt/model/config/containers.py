@@ -6,11 +6,11 @@ Spec: config, ``virtual_chunk_containers``. Spellings are the official client's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.redaction import without_secrets
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.model.arguments import checked
 from icevirt.model.config.settings import Number, OptionalSection, merged, unusable
 from icevirt.redaction import redacted

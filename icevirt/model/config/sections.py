@@ -10,12 +10,11 @@ clients, but fetches manifests when it needs them. Spec: `Repo.config`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, ClassVar, Self, get_args, get_type_hints
 from typing import Any as Anything
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.settings import refuse_other
 from icevirt.model.json import JSONObject
@@ -411,7 +410,7 @@ class ManifestPreloadCondition(ArrayCondition):
             case {"num_refs": {"from": low, "to": high}}:
                 return cls.num_refs(_bound(low, above=0), _bound(high, above=1))
             case _:
-                return super(ManifestPreloadCondition, cls).from_document(document)  # noqa: UP008
+                return super(ManifestPreloadCondition, cls).from_document(document)
 
 
 @dataclass(frozen=True, slots=True)

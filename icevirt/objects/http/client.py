@@ -12,12 +12,12 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.client import HTTPResponse
 from urllib.parse import quote, unquote, urlsplit
 
 from icevirt.connect.credentials.common import Refreshable
 from icevirt.connect.retry import SERVERS, Server, jitter
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError
 from icevirt.objects import answers
 from icevirt.objects.answers import (

@@ -20,14 +20,13 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from http.client import HTTPResponse
 from typing import Any, Literal
 from urllib.parse import urljoin, urlsplit
 
 from icevirt.connect.credentials.common import Refreshable
 from icevirt.connect.credentials.http import TOKENS, Token
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import StorageError, UnauthorizedError
 from icevirt.objects import answers
 from icevirt.objects.answers import ObjectBytes, reason_of

@@ -8,13 +8,12 @@ are one conditional update. A build that was committed before is found, not repe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ConflictError, RefNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.config.containers import VirtualChunkContainer

@@ -7,10 +7,9 @@ a process killed earlier leaves garbage, not damage.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ConflictError, RebaseFailedError, SessionStateError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.config.document import RepositoryConfig

@@ -7,12 +7,11 @@ written, before `RepoInfoFile.publish` makes them visible.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import BuildError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.json import JSONObject

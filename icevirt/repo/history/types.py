@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, cast
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.model import repo_info, snapshot
 from icevirt.model.arguments import checked
 from icevirt.model.repo_info import IDS

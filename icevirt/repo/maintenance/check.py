@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.escaping import Pictured
 from icevirt.ids import ObjectId8, ObjectId12

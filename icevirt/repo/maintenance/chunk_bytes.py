@@ -8,13 +8,13 @@ counts as unverifiable. References are columns, and chunks are read in pieces, s
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import batched, groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import IcevirtError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import batched
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.repo_info import RepoInfo

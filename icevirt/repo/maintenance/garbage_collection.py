@@ -10,14 +10,13 @@ folder of builds.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import batched
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ConflictError, FormatError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model.chunks import ChunkType

@@ -7,8 +7,8 @@ killed in between leaves backups that nothing leads to, and the next trimming de
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.model.repo_info import GCRan, RepoInfo
 from icevirt.repo import layout

@@ -7,9 +7,8 @@ between leaves the first.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.model.config.settings import refuse_unconditional
 from icevirt.model.repo_info import (

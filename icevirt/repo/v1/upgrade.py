@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import ConflictError, IcevirtError, ObjectNotFoundError, StorageError
 from icevirt.escaping import Pictured
 from icevirt.ids import ObjectId12

@@ -7,8 +7,8 @@ lane owns; `main` is the first, the others follow by name.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.escaping import escape_html, escape_line
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import RepoInfo

@@ -11,12 +11,11 @@ names of all transaction logs in between, so diffs and rebases across them still
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import (
     BranchDeleted,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.escaping import escape_line
 from icevirt.ids import ObjectId8
 

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.attributes import EXTENSION, recorded_dtypes

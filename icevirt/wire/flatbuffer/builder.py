@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from typing import Any
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.wire.flatbuffer.schema import (
     OFFSET,
     U8,

@@ -11,14 +11,13 @@ compressed: the file never exists uncompressed, and each block stays in the proc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.model.strings import Bytes, Places, Strings, copy_ranges
 from icevirt.wire.flatbuffer.builder import TableLayout, layout

@@ -10,9 +10,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import FormatError
 from icevirt.wire.flatbuffer.schema import (
     BYTES,

@@ -8,10 +8,9 @@ compares these tables with ``fixtures/icechunk.fbs``.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
-
-from icevirt.deferred_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ Spec: config, ``compression`` and ``manifest.virtual_chunk_location_compression`
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.model.config.document import MAX_LEVEL
 
 if TYPE_CHECKING:

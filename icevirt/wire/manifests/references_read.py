@@ -9,6 +9,7 @@ locations are complete zstd frames, which declare their size, made with a traine
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
@@ -16,7 +17,6 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.model.chunks import FARTHEST, ChunkTable, ChunkType, Locations
 from icevirt.model.indices import ascends
 from icevirt.model.strings import Bytes, Places, Strings, StringsWithin, gather

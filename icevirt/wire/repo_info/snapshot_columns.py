@@ -8,12 +8,12 @@ use.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import SnapshotSummary

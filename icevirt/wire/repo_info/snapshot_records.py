@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.deferred_dataclass import dataclass
 from icevirt.ids import ObjectId12
 from icevirt.model.strings import Bytes, Places, copy_ranges
 from icevirt.wire.flatbuffer.columns_write import (

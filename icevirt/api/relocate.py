@@ -14,7 +14,7 @@ import numpy as np
 
 from icevirt.api.authorizing import refuse_unauthorized
 from icevirt.api.moving.copies import compare_copies_of
-from icevirt.api.moving.datasets import MovingDatasets
+from icevirt.api.moving.datasets import Copies, MovingDatasets
 from icevirt.api.moving.renaming import Renaming
 from icevirt.api.pipeline.events import Clock, telling_tasks
 from icevirt.api.pipeline.interruption import long_running
@@ -23,6 +23,7 @@ from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.relocation import Moved, MovedDataset, RelocateReport, total
 from icevirt.archive.scanned import SourceFile
+from icevirt.catalog.file_hashes import hash_of_url
 from icevirt.connect.options import s3_store
 from icevirt.connect.urls import file_url, is_url, url_of_absolute
 from icevirt.errors import InvalidInputError, VerificationError
@@ -83,7 +84,8 @@ def relocate(
     there, as long as the old one, and longer than its references reach. Bytes of referenced ranges
     are compared. Files whose time or etag changed get a new checksum, after bytes of at least one
     reference to each, and all bytes to which nothing refers, were compared; if such a file cannot
-    be compared, because it is no longer at its old place, the call is refused.
+    be compared, because it is no longer at its old place, the call is refused. Where nothing
+    refers to the files of a dataset, because all of it is stored, such a file counts as changed.
 
     Containers with a name move in the configuration: that is not a commit, cannot be undone by
     going back to a snapshot, and concerns all snapshots. References with absolute URLs are changed
@@ -179,6 +181,8 @@ class _RelocateWork:
     found: Moved = field(default_factory=Moved)
     decided: Relocation | None = None
     compared: dict[SourceFile, SourceFile] = field(default_factory=dict)  # and what was copied
+    unlike: set[SourceFile] = field(default_factory=set)  # of these, files to which nothing refers
+    moves_files: bool = False  # references or lists of files name the old place
 
     def run(self) -> RelocateReport:
         do = "Run the command again when fewer processes write."
@@ -204,23 +208,24 @@ class _RelocateWork:
         base = assets.snapshot(lookup.branch_tip(current.info, self.branch))
         decided = self._decide(config)
         if decided != self.decided:
-            self.done, self.found, self.decided, self.compared = {}, Moved(), decided, {}
+            self.done, self.found, self.decided = {}, Moved(), decided
+            self.compared, self.unlike = {}, set()
         if not self.dry_run:
             needed = {each.url_prefix: each for each in _read_below(decided)}
             refuse_unauthorized(needed.values(), self.access, what="relocating")
         self._rewrite(base, encoding)
-        datasets = self._datasets(head, decided)
+        datasets = self._datasets(head, decided, base)
         self._refuse_wrong()
         written = {key: info for key, info in self.done.items() if info is not None}
         used = {ref.object_id for node in base.arrays() for ref in node.manifests}
         replaced = {key: info for key, info in written.items() if key in used}
         with self.clock.phase("records"):
-            datasets.look(current, self.found, {key: str(i.id) for key, i in replaced.items()})
-        self._compare_copies(base, datasets)
+            datasets.look(current, {key: str(i.id) for key, i in replaced.items()})
         self._refuse_nothing(datasets)
         snapshot_id, edits = None, []
         if not self.dry_run:
             datasets.exclude()
+            self.moves_files = bool(self.found.references or datasets.reports)
             edits.append(repo_updates.set_config(self._config))
             if replaced or not datasets.is_nothing:
                 nodes = _with_manifests(base.nodes, {key: i.id for key, i in replaced.items()})
@@ -237,13 +242,14 @@ class _RelocateWork:
                 edits.append(commit)
         return (snapshot_id, len(replaced), len(used), datasets), edits
 
-    def _datasets(self, head: RepoInfoFile, decided: Relocation) -> MovingDatasets:
+    def _datasets(self, head: RepoInfoFile, decided: Relocation, base: Snapshot) -> MovingDatasets:
         return MovingDatasets(
             storage=self.storage,
             head=head,
             branch=self.branch,
             names=Renaming.of(decided.old, decided.new, os.fspath(self.old)),
             access=SourceAccess.of_containers(decided.after, self.access),
+            compare=partial(self._compare_copies, base),
             trusted=self.trusted,
             is_plan=self.dry_run,
         )
@@ -280,21 +286,19 @@ class _RelocateWork:
         if not keys:
             return
         if self.running is None:
-            with self.clock.phase("executor"):
-                work = 0 if len(keys) <= _FEW else None
-                self.running = self.stack.enter_context(executor_of(self.executor, work=work))
             seen = (self.storage, layout.manifest(keys[0]))
             needs = (
                 ClusterNeeds(read=(seen,))
                 if self.dry_run
                 else ClusterNeeds(written=(self.storage,))
             )
-            check_before_first(self.running, needs)
+            check_before_first(self._executor(0 if len(keys) <= _FEW else None), needs)
+        running = self._executor()
         counts = np.array([_count(base, key) for key in keys], np.int64)
         samples = [-1] * len(keys)
         if self.compare != "all":
             samples = [len(rows) for rows in drawn(counts, self.compare, seed=self.seed)]
-        slots = self.running.parallelism
+        slots = running.parallelism
         size = -(-len(keys) // (slots * _TASKS_PER_SLOT if slots > 1 else 1))
         users = lookup.users_of(base.arrays(), keys)
         tasks = [
@@ -315,7 +319,7 @@ class _RelocateWork:
         stage = described(f"relocate: {plural(len(keys), 'manifest')}")
         with self.clock.phase(phase), stage:
             report = telling_tasks(self.clock.step, phase, len(tasks))
-            parts = self.running.run(run_relocate, tasks, progress=report)
+            parts = running.run(run_relocate, tasks, progress=report)
         self.found = total([self.found, *parts])
         self.done |= dict.fromkeys(keys)
         for old, new, bytes_, references in (row for part in parts for row in part.manifests):
@@ -326,19 +330,45 @@ class _RelocateWork:
             )
             self.done[ObjectId12(old)] = info
 
-    def _compare_copies(self, base: Snapshot, datasets: MovingDatasets) -> None:
-        """Compare what was copied of files with a new checksum, unless this was done before."""
-        new = {each: now for each, now in datasets.changed.items() if each not in self.compared}
-        if not new:
-            return
-        assert self.running is not None
+    def _executor(self, work: int | None = 0) -> Executor:
+        """Return what runs tasks; by default this process, where they are few."""
+        if self.running is None:
+            with self.clock.phase("executor"):
+                self.running = self.stack.enter_context(executor_of(self.executor, work=work))
+        return self.running
+
+    def _compare_copies(self, base: Snapshot, copies: Copies) -> frozenset[SourceFile]:
+        """Compare what was copied of files with a new checksum, unless this was done before.
+
+        Files to which references lead have to be the same. Others that differ, or that cannot be
+        compared, are returned: an update takes them as changed files.
+        """
         assert self.decided is not None
-        with self.clock.phase("compare"):
-            self.found += compare_copies_of(
-                self.running, self.storage, base, self.found, new, self.decided, self.access
-            )
+        new = {each: now for each, now in copies.items() if self.compared.get(each) != now}
+        self.unlike -= new.keys()
+        hashes = np.array([hash_of_url(each.url) for each in new], np.uint64)
+        leads_there = dict(zip(new, np.isin(hashes, self.found.files).tolist(), strict=True))
+        for is_referenced in (True, False):
+            some = {each: now for each, now in new.items() if leads_there[each] == is_referenced}
+            if not some:
+                continue
+            if not is_referenced and self.found.there:  # these have the checksum of before
+                self.unlike |= some.keys()
+                continue
+            known = self.found
+            with self.clock.phase("compare"):
+                seen = compare_copies_of(
+                    self._executor(), self.storage, base, known, some, self.decided, self.access
+                )
+            if is_referenced:
+                self.found += seen
+                self._refuse_wrong()
+            else:
+                self.found += replace(seen, differences=(), wrong=np.zeros(0, np.uint64))
+                wrong = {*seen.wrong.tolist()}
+                self.unlike |= {each for each in some if hash_of_url(each.url) in wrong}
         self.compared |= new
-        self._refuse_wrong()
+        return frozenset(self.unlike & copies.keys())
 
     def _refuse_nothing(self, datasets: MovingDatasets) -> None:
         decided, found = self.decided, self.found
@@ -376,7 +406,7 @@ class _RelocateWork:
         if self.found.absolute:
             after = with_old_places(self.decided)
         known = config.virtual_chunk_containers
-        if not self.found.references and not self.decided.renamed:
+        if not self.moves_files and not self.decided.renamed:
             return document
         for container in sorted(after.values(), key=lambda each: each.name is None):
             if known.get(container.url_prefix) != container:
@@ -393,7 +423,8 @@ class _RelocateWork:
     ) -> RelocateReport:
         found = self.found
         moved = {each.url_prefix for _, each in decided.renamed}
-        added = decided.after.keys() - decided.before.keys() - moved if found.references else set()
+        is_used = found.references or datasets
+        added = decided.after.keys() - decided.before.keys() - moved if is_used else set()
         return RelocateReport(
             repo=self.storage.url,
             branch=self.branch,

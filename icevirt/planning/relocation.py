@@ -37,6 +37,14 @@ class Relocation:
     after: Containers
     renamed: tuple[tuple[VirtualChunkContainer, VirtualChunkContainer], ...]  # by their name
 
+    @property
+    def readable_before(self) -> Containers:
+        """The containers before, and one for the old place where the one with a name moved."""
+        if any(self.old.startswith(each) or each.startswith(self.old) for each in self.before):
+            return self.before
+        left = VirtualChunkContainer(self.old, _store(self.old, None, None, None))
+        return {**self.before, self.old: left}
+
     def absolute(self, urls: Strings) -> Strings:
         """Return locations as absolute URLs of the old place."""
         return absolute(urls, named(self.before.values()))

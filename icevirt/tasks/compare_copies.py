@@ -52,15 +52,16 @@ class CopiesTask:
 
 def compare_copies(task: CopiesTask) -> Moved:
     """Compare the files; what is not the same is among the differences."""
-    old = Authorizer(task.relocation.before, task.access)
+    containers = task.relocation.readable_before
+    old = Authorizer(containers, task.access)
     new = Authorizer(task.relocation.after, task.access)
     size, differences, wrong = 0, list[Difference](), set[int]()
-    with granted(SourceAccess.of_containers(task.relocation.before, task.access)):
+    with granted(SourceAccess.of_containers(containers, task.access)):
         others = changed_since(before for before, _ in task.files)  # readers accept older ones
     for (before, now), (offset, length) in zip(task.files, _ranges(task), strict=True):
-        one = Copy(old.grant(before.url), _checksum_of(before))
-        other = Copy(new.grant(now.url), _checksum_of(now))
         try:
+            one = Copy(old.grant(before.url), _checksum_of(before))
+            other = Copy(new.grant(now.url), _checksum_of(now))
             if (how := others.get(before.url)) not in (None, GONE):
                 raise StaleReferenceError(f"its old copy is no longer as listed: {how}")
             at = first_difference(one, other, *pieces(offset.astype("u8"), length.astype("u8")))

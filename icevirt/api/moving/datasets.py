@@ -7,12 +7,10 @@ what they had.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from icevirt.api.arguments import listed
 from icevirt.api.growth.tail_state import TailState, tail_of, write_tail
@@ -32,10 +30,9 @@ from icevirt.api.trust.made_here import (
 )
 from icevirt.api.trust.readable_places import ReadablePlaces
 from icevirt.archive.catalog import path_of
-from icevirt.archive.reports.relocation import Moved, MovedDataset
+from icevirt.archive.reports.relocation import MovedDataset
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
-from icevirt.catalog.file_hashes import hash_of_url
 from icevirt.catalog.listings import FileListing, write_listing
 from icevirt.catalog.renaming import rename_files
 from icevirt.errors import FormatError, InvalidInputError
@@ -51,6 +48,9 @@ from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Below, Storage
 from icevirt.versioning import lookup
 
+type Copies = Mapping[SourceFile, SourceFile]
+"""Files as a dataset lists them, and as they are at their new place."""
+
 _NAMING = ("bad_files", "left_out", "combine", "scan")  # parts of a record that name files
 
 
@@ -63,18 +63,18 @@ class MovingDatasets:
     branch: str
     names: Renaming
     access: SourceAccess  # to the new place
+    compare: Callable[[Copies], frozenset[SourceFile]]  # returns those that are not the same
     trusted: str | None  # digest of a recipe
     is_plan: bool
     reports: list[MovedDataset] = field(default_factory=list)
-    changed: dict[SourceFile, SourceFile] = field(default_factory=dict)
+    changed: dict[SourceFile, SourceFile] = field(default_factory=dict)  # with another checksum now
     _made: list[tuple[dict[str, Any], Carried]] = field(default_factory=list)
 
-    def look(self, current: RepoState, found: Moved, manifests: Mapping[ObjectId12, str]) -> None:
+    def look(self, current: RepoState, manifests: Mapping[ObjectId12, str]) -> None:
         """Find the datasets, and write what is said of them; nothing names it yet.
 
         Args:
             current: The repository.
-            found: What tasks found of the files.
             manifests: The ids of manifests that were written, by those that they replace.
 
         Raises:
@@ -83,7 +83,7 @@ class MovingDatasets:
         self.reports, self.changed, self._made = [], {}, []
         for group in self._groups(current):
             target = Target.at(self.head, current, branch=self.branch, group=group)
-            self._one(target, found, manifests)
+            self._one(target, manifests)
 
     @property
     def is_nothing(self) -> bool:
@@ -137,7 +137,7 @@ class MovingDatasets:
         history = lookup.ancestry(current.info, tip)
         return sorted({str(each.get("group")) for one in history for each in records_in(one)})
 
-    def _one(self, target: Target, found: Moved, manifests: Mapping[ObjectId12, str]) -> None:
+    def _one(self, target: Target, manifests: Mapping[ObjectId12, str]) -> None:
         last = target.last_build()
         record = None if last is None else provenance_of(last, target.group)
         if last is None or record is None:
@@ -170,7 +170,7 @@ class MovingDatasets:
         carried = Carried.of(target)
         pieces: tuple[tuple[str, int], ...] = ()
         if listing is not None:
-            stamps = self._stamps(listing.files, found)
+            stamps = self._stamps(listing.files)
             self.changed |= stamps
             files = self._files(listing.files, stamps)
             name = digest_of(listed(files))
@@ -207,10 +207,10 @@ class MovingDatasets:
             notes.append(error.what)
             return None
 
-    def _files(self, files: SourceFiles, stamps: Mapping[SourceFile, SourceFile]) -> SourceFiles:
+    def _files(self, files: SourceFiles, stamps: Copies) -> SourceFiles:
         return SourceFiles(self._file(each, stamps) for each in files)
 
-    def _file(self, file: SourceFile, stamps: Mapping[SourceFile, SourceFile]) -> SourceFile:
+    def _file(self, file: SourceFile, stamps: Copies) -> SourceFile:
         return stamps.get(file) or self._renamed(file)
 
     def _renamed(self, file: SourceFile) -> SourceFile:
@@ -219,8 +219,8 @@ class MovingDatasets:
         is_new_disk = url.startswith("file://") and not file.url.startswith("file://")
         return replace(file, url=url, etag="" if is_new_disk else file.etag)
 
-    def _stamps(self, files: SourceFiles, found: Moved) -> dict[SourceFile, SourceFile]:
-        """Return the files with another time or etag now, of those whose bytes were compared."""
+    def _stamps(self, files: SourceFiles) -> Copies:
+        """Return the files with another time or etag now, of those that are the same files."""
         before = {
             self.names.url(file.url): file for file in files if file.url.startswith(self.names.old)
         }
@@ -229,19 +229,15 @@ class MovingDatasets:
         left = {each.url for each in places.elsewhere(moved, repo=self.storage.url)}
         with granted(self.access):
             how = changed_since(each for each in moved if each.url not in left)
-            urls = np.array([hash_of_url(before[url].url) for url in how], np.uint64)
-            proven = np.isin(urls, found.files)
-            there = [
-                url
-                for (url, what), is_known in zip(how.items(), proven.tolist(), strict=True)
-                if is_known and what != GONE
-            ]
-            return {before[each.url]: each for each in (list_sources(there) if there else ())}
+            there = [url for url, what in how.items() if what != GONE]
+            now = {before[each.url]: each for each in (list_sources(there) if there else ())}
+        others = self.compare(now)
+        return {file: each for file, each in now.items() if file not in others}
 
     def _tail(
         self,
         state: TailState,
-        stamps: Mapping[SourceFile, SourceFile],
+        stamps: Copies,
         pieces: tuple[tuple[str, int], ...],
         manifests: Mapping[ObjectId12, str],
     ) -> TailState:

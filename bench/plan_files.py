@@ -58,8 +58,7 @@ from icevirt.planning.combine.hints import CombineHints
 from icevirt.planning.combine.needs import resolved
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule.manifest_units import drafts
-from icevirt.planning.schedule.write_tasks import bundles, dealt
+from icevirt.planning.schedule.write_tasks import bundles, dealt, drafts
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks.write_manifests import PackedTasks
 

@@ -15,10 +15,10 @@ from icevirt.errors import Fix, FormatError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.model.paths import problem
-from icevirt.planning.axes.date_labels import is_date
-from icevirt.planning.axes.name_patterns import NamePattern, is_pattern
+from icevirt.planning.axes.dates import is_date
+from icevirt.planning.axes.file_labels import NamePattern, is_pattern
 from icevirt.planning.axes.new_dimensions import Labels
-from icevirt.planning.axes.regular_axes import spacing_of
+from icevirt.planning.axes.placement import spacing_of
 from icevirt.planning.combine.hints import CombineHints
 from icevirt.planning.combine.options import LabelsLike, SpacingLike
 from icevirt.planning.remedies import build_fix

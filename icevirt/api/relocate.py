@@ -39,7 +39,7 @@ from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, ManifestFile, Node, Snapshot
 from icevirt.objects.authorize import GrantedAccess, entry_of, normalized
 from icevirt.objects.source_access import SourceAccess
-from icevirt.planning.relocation import Relocation, relocation, with_old_places
+from icevirt.planning.containers import Relocation, relocation, with_old_places
 from icevirt.planning.schedule.sampling import sample as drawn
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets, HeldObjects

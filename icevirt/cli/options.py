@@ -184,7 +184,7 @@ def _labels(given: object) -> tuple[str | None, str | list[str]]:
 
     A pattern of names says itself which parts are labels of which dimensions.
     """
-    from icevirt.planning.axes.name_patterns import is_pattern
+    from icevirt.planning.axes.file_labels import is_pattern
 
     text, name = str(given), None
     if is_pattern(text):
@@ -210,7 +210,7 @@ def labels_of(given: list[Any] | None) -> Any:
 
 def _by_dimension(name: str | None, labels: Any) -> list[tuple[str | None, Any]]:
     """Return labels once for each dimension that a pattern of names has."""
-    from icevirt.planning.axes.name_patterns import NamePattern, is_pattern
+    from icevirt.planning.axes.file_labels import NamePattern, is_pattern
 
     is_one = name is not None or not is_pattern(labels)
     return [(each, labels) for each in ((name,) if is_one else NamePattern.of(labels).names)]

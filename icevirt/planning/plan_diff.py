@@ -22,7 +22,7 @@ from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.reader_support import named
 from icevirt.planning.remedies import listed
 from icevirt.planning.stored_form import StoredForms
-from icevirt.planning.times.references import SINCE_REFORM
+from icevirt.planning.times.calendars import SINCE_REFORM
 from icevirt.planning.times.units import DECODED_DURATIONS, bounds_of, calendar_called, says_since
 from icevirt.versioning.merge.kept_nodes import Loss
 

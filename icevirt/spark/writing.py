@@ -31,7 +31,7 @@ from icevirt.model.config.containers import VirtualChunkContainer, prefixes_of
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef
 from icevirt.objects.source_lists.rows import is_spark_frame
-from icevirt.planning.schedule.manifest_units import split_rules
+from icevirt.planning.schedule.write_tasks import split_rules
 from icevirt.repo import layout
 from icevirt.repo.commits.build_commit import with_settings
 from icevirt.repo.commits.reference_commit import ReferenceCommit

@@ -31,7 +31,7 @@ from icevirt.objects.authorize import Authorizer
 from icevirt.objects.comparing import Copy, first_difference, pieces
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.objects.source_lists.listing import changed_since
-from icevirt.planning.relocation import Relocation
+from icevirt.planning.containers import Relocation
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.verify.references import kind_of
 

@@ -39,9 +39,8 @@ from icevirt.planning.combine.renumbering import NoMemberError, renumbered
 from icevirt.planning.partial.chunk_alignment import native_chunks, slabs
 from icevirt.planning.partial.stored_times import counts_differ
 from icevirt.planning.remedies import drop_window_fix, fix
-from icevirt.planning.times.instants import InexactError
+from icevirt.planning.times.instants import InexactError, recoded
 from icevirt.planning.times.units import counted_units, missing_of
-from icevirt.planning.times.values import recoded
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.chunk_encoding import (
     ChunkEncoder,

@@ -23,7 +23,7 @@ from icevirt.model.strings import Strings
 from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.comparing import Copy, Looked, first_difference, look_at, pieces
-from icevirt.planning.relocation import Relocation
+from icevirt.planning.containers import Relocation
 from icevirt.repo.assets import Assets
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.verify.references import kind_of

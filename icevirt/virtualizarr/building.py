@@ -41,7 +41,7 @@ from icevirt.model.strings import Strings
 from icevirt.objects.http.connections import HOSTS
 from icevirt.objects.source_access import SourceAccess
 from icevirt.planning.containers import containers_for
-from icevirt.planning.schedule.manifest_units import split_rules
+from icevirt.planning.schedule.write_tasks import split_rules
 from icevirt.repo.commits.build_commit import with_settings
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session

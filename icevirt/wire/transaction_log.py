@@ -17,10 +17,8 @@ from icevirt.model.indices import ascends
 from icevirt.model.strings import Places
 from icevirt.model.transaction_log import Move, NodeType, TransactionLog
 from icevirt.wire import header
-from icevirt.wire.flatbuffer.builder import Builder
-from icevirt.wire.flatbuffer.columns_read import Payload, Tables
-from icevirt.wire.flatbuffer.columns_write import BLOCK, Records, Rows, Tail, vector_blocks
-from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, reading
+from icevirt.wire.flatbuffer.builder import BLOCK, Builder, Records, Rows, Tail, vector_blocks
+from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, Payload, Tables, reading
 from icevirt.wire.flatbuffer.schema import CHUNK_INDICES, NODE_SETS, TRANSACTION_LOG, Values
 from icevirt.wire.header import FileKind
 

@@ -26,8 +26,8 @@ from icevirt.catalog.known_files import Known, index_of, look_up
 from icevirt.catalog.listings import grown_listing, read_listing, write_listing
 from icevirt.catalog.part_folding import fold_parts
 from icevirt.catalog.parts import complete_parts
+from icevirt.planning import lengthened
 from icevirt.planning.combine import plan_variable
-from icevirt.planning.growth import lengthened
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage

@@ -15,8 +15,7 @@ from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule.manifest_units import drafts
-from icevirt.planning.schedule.write_tasks import balanced, write_items
+from icevirt.planning.schedule.write_tasks import balanced, drafts, write_items
 from icevirt.storage.memory import MemoryStorage
 
 BYTES = ({"name": "bytes", "configuration": {"endian": "little"}},)

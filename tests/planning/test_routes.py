@@ -32,8 +32,7 @@ from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import Strings
 from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule import write_tasks as routes
-from icevirt.planning.schedule.manifest_units import drafts
-from icevirt.planning.schedule.write_tasks import Route, bundles, route_of, write_items
+from icevirt.planning.schedule.write_tasks import Route, bundles, drafts, route_of, write_items
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks import shuffle, window_columns, write_manifests
 from icevirt.tasks.write_manifests import PackedTasks

@@ -15,8 +15,7 @@ from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule.manifest_units import drafts
-from icevirt.planning.schedule.write_tasks import balanced, bundles
+from icevirt.planning.schedule.write_tasks import balanced, bundles, drafts
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks import window_tables, write_manifests
 from icevirt.tasks.chunk_encoding import encode_chunks

@@ -84,7 +84,7 @@ LATER = (  # what only the network, other formats, writers, and those who look a
     "icevirt.versioning.v1_migration",
     "icevirt.wire.flexbuffers",
     "icevirt.wire.flatbuffer.builder",
-    "icevirt.wire.flatbuffer.columns_write",
+    "icevirt.wire.flatbuffer.builder",
     "icevirt.wire.manifests.index_search",
     "icevirt.wire.manifests.encoding",
     "icevirt.wire.manifests.manifest",

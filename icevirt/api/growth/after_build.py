@@ -9,7 +9,7 @@ from icevirt.api.growth.tail_state import MOST_ENDS, TailState, described, write
 from icevirt.api.pipeline.stages import Scan
 from icevirt.archive.facts import ArrayColumns, FileColumns
 from icevirt.archive.plan import BuildPlan
-from icevirt.planning.growth.decided import (
+from icevirt.planning.lengthened import (
     decided_of,
     files_at_ends,
     files_of_schemas,

@@ -15,7 +15,7 @@ from icevirt.api.pipeline.target import Target
 from icevirt.archive.scanned import SourceFile
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import Snapshot
-from icevirt.planning.growth.lengthened import OtherwiseError
+from icevirt.planning.lengthened import OtherwiseError
 from icevirt.repo.assets import Assets
 from icevirt.storage.memory import MemoryStorage
 

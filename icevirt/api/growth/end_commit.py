@@ -29,7 +29,7 @@ from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.metadata import chunk_extents, document_of
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
 from icevirt.objects.authorize import entry_of
-from icevirt.planning.growth.lengthened import Lengthened, OtherwiseError
+from icevirt.planning.lengthened import Lengthened, OtherwiseError
 from icevirt.planning.reader_support import readers_of_json
 from icevirt.repo.commits.pending_commit import PendingCommit
 from icevirt.repo.layout import WORK

@@ -29,13 +29,12 @@ from icevirt.ids import ObjectId8
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
 from icevirt.objects.source_access import in_force
+from icevirt.planning.axes.axis_ends import new_gaps
 from icevirt.planning.combine.combine import combined
 from icevirt.planning.combine.prepare import prepare
 from icevirt.planning.edits.checked_names import refuse_void_options
-from icevirt.planning.growth.lengthened import Lengthened, OtherwiseError, steps_behind
-from icevirt.planning.growth.new_gaps import new_gaps
-from icevirt.planning.schedule.manifest_units import few_drafts
-from icevirt.planning.schedule.write_tasks import bundle
+from icevirt.planning.lengthened import Lengthened, OtherwiseError, steps_behind
+from icevirt.planning.schedule.write_tasks import bundle, few_drafts
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks.source_values import Reading
 from icevirt.tasks.write_manifests import AddedChunks, WriteTask, added_chunks
@@ -163,7 +162,9 @@ def planned_ends(
         raise OtherwiseError(f"by themselves they do not combine: {error.what}") from error
     if prepared.left_out or prepared.cuts:
         not_flat("files hold the same steps, and one of them counts")
-    gaps = tuple(new_gaps(prepared, spec, len(job.state.ends), _steps_there(job, plan)))
+    (axis,) = prepared.cells(replace(spec, spacing={})).axes
+    ends, there = len(job.state.ends), _steps_there(job, plan)
+    gaps = tuple(new_gaps(prepared.facts, axis, ends, there))
     plan = job.request.commit.named_containers.contained(facts, plan)
     return prepared.facts, plan, steps, gaps if steps is None else ()
 

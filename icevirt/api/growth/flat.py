@@ -54,8 +54,7 @@ from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.objects.authorize import entry_of
 from icevirt.objects.source_access import carrying, in_force
 from icevirt.planning.axes.axis_ends import labels_at_ends
-from icevirt.planning.growth.decided import Growing
-from icevirt.planning.growth.lengthened import OtherwiseError, lengthened
+from icevirt.planning.lengthened import Growing, OtherwiseError, lengthened
 from icevirt.planning.stored_form import forms_of
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import authorized

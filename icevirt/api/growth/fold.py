@@ -17,8 +17,8 @@ from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Node, Snapshot
-from icevirt.planning.growth.tail_runs import tail_run
-from icevirt.planning.schedule.manifest_units import SHARED_REFERENCES
+from icevirt.planning.schedule.write_tasks import SHARED_REFERENCES
+from icevirt.planning.tail_runs import tail_run
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits.manifest_writer import by_cell
 from icevirt.repo.commits.pending_commit import PendingCommit

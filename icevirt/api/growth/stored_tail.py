@@ -22,8 +22,8 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Manifest
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Snapshot
-from icevirt.planning.growth.lengthened import Lengthened, LengthenedArray, OtherwiseError
-from icevirt.planning.schedule.manifest_units import MAX_REFERENCES
+from icevirt.planning.lengthened import Lengthened, LengthenedArray, OtherwiseError
+from icevirt.planning.schedule.write_tasks import MAX_REFERENCES
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names

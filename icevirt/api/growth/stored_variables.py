@@ -23,7 +23,7 @@ from icevirt.model.metadata import node_of
 from icevirt.model.snapshot import ArrayNode, ManifestRef
 from icevirt.objects.authorize import GrantedAccess
 from icevirt.objects.staleness import Staleness
-from icevirt.planning.growth.lengthened import LengthenedArray, OtherwiseError
+from icevirt.planning.lengthened import LengthenedArray, OtherwiseError
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance.compared import naming_variable
 from icevirt.repo.repo_info_file import RepoInfoFile

@@ -22,7 +22,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.excerpt import copy_files
 from icevirt.catalog.parts import mark
 from icevirt.errors import FormatError, ObjectNotFoundError
-from icevirt.planning.growth.decided import Decided
+from icevirt.planning.lengthened import Decided
 from icevirt.repo.layout import WORK
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Storage

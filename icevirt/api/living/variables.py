@@ -37,7 +37,7 @@ from icevirt.errors import InvalidInputError, PlanChangedError, ScanError, Sourc
 from icevirt.ids import ObjectId8
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.objects.source_lists.listing import changed_since
-from icevirt.planning.growth.decided import decided_of
+from icevirt.planning.lengthened import decided_of
 from icevirt.planning.remedies import build_fix
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits.pending_commit import PendingCommit

@@ -20,7 +20,7 @@ from icevirt.execution.executor import Executor
 from icevirt.execution.job_labels import described
 from icevirt.model import paths
 from icevirt.model.snapshot import Snapshot
-from icevirt.planning.relocation import Relocation
+from icevirt.planning.containers import Relocation
 from icevirt.storage.protocol import Below, Storage
 from icevirt.tasks.compare_copies import CopiesTask, compare_copies
 

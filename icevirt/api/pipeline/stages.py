@@ -45,8 +45,7 @@ from icevirt.objects.source_access import in_force
 from icevirt.planning.combine.needs import LackingFacts, resolved
 from icevirt.planning.remedies import instead, listed, scan_fix
 from icevirt.planning.schedule.balance_scans import dealt, pieces_of
-from icevirt.planning.schedule.manifest_units import drafts
-from icevirt.planning.schedule.write_tasks import Route, bundles, route_of, write_items
+from icevirt.planning.schedule.write_tasks import Route, bundles, drafts, route_of, write_items
 from icevirt.planning.schedule.write_tasks import dealt as dealt_items
 from icevirt.repo.layout import chunk, manifest
 from icevirt.scan.contract import Policy, ScannerOptions

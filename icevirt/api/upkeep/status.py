@@ -20,7 +20,7 @@ from icevirt.archive.reports.upkeep import RepositoryStatus
 from icevirt.catalog.listings import pieces_of
 from icevirt.errors import IcevirtError
 from icevirt.model import paths
-from icevirt.planning.growth.tail_runs import tails
+from icevirt.planning.tail_runs import tails
 from icevirt.repo.authorization import Authorization
 from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike, storage_of

@@ -21,7 +21,7 @@ from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.upkeep import WindowChange
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model.json import loads
-from icevirt.planning.axes.regular_axes import duration_of
+from icevirt.planning.axes.placement import duration_of
 from icevirt.repo.repository import Repository
 
 _WORTH = 10  # that part of the steps is dropped at least

@@ -16,7 +16,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
-from icevirt.planning.axes.file_order import decoded
+from icevirt.planning.axes.coordinates import decoded
 from icevirt.planning.times.units import says_since
 
 EVERY = "*"

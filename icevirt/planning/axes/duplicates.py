@@ -20,12 +20,12 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import LeftOut
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix, OverlapError
+from icevirt.planning.axes.coordinates import Runs
 from icevirt.planning.axes.differing import dimension_apart
-from icevirt.planning.axes.file_order import Runs
+from icevirt.planning.axes.group_order import refuse_other_duplicates
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.axes.overlaps import FileLabels, FilePieces, labels_of, merged, pieces_of
 from icevirt.planning.axes.placement import data_along, numbered
-from icevirt.planning.groups.group_order import refuse_other_duplicates
 from icevirt.planning.remedies import choose, fix, leave_out
 
 _SHOWN = 5  # files in a message

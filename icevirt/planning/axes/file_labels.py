@@ -1,22 +1,344 @@
 """Read labels of files from their names and their global attributes.
 
-Numbers are whole or not as all files have it; dates are dates in all files or the plan is refused.
+A pattern like ``{member}_{time:%Y%m}.nc`` describes the end of a file's path, whole names of
+folders and files. ``*`` stands for any text without a slash, ``?`` for one character; ``{name}`` is
+the text that labels the file along a dimension, ``{name:d}`` a whole number (``{name:3d}`` of three
+digits), ``{name:f}`` a number, and ``{name:%Y%m%d}`` a date. Several dates of one name add up, as
+in ``{time:%Y}/{time:%m%d}.nc``. ``{{`` and ``}}`` are braces.
+
+What a label is follows from the pattern, never from what the files are called. A name that fits in
+two ways is refused. Numbers of attributes are whole or not as all files have it; dates are dates in
+all files or the plan is refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.errors import CombineError, InvalidInputError
-from icevirt.planning.axes.date_formats import Dates, captured, dated, iso_dates, same_texts
-from icevirt.planning.axes.name_patterns import NamePattern, is_pattern, with_dates
+from icevirt.model.strings import Strings
+from icevirt.planning.axes.dates import (
+    DIRECTIVES,
+    Column,
+    DateFormat,
+    Dates,
+    captured,
+    computing,
+    dated,
+    iso_dates,
+    refuse_incomplete,
+    same_texts,
+    spelled,
+)
+
+_TOKENS = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|\*+|\?|[^{}*?]+", re.DOTALL)
+_FIELD = re.compile(r"\{\{|\}\}|(\{[^{}]*\})", re.DOTALL)
+_NUMBER = re.compile(r"0?([1-9][0-9]*)?d")
+_CAPTURING = re.compile(r"\((?:\?P?<[A-Za-z_]\w*>|(?!\?))")
+_PREFIXES = ("regex:", "attribute:", "variable:")
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A part of a pattern: literal text, a wildcard, or what labels a file."""
+
+    kind: str  # "literal", "*", "?", "text", "whole", "float", "date"
+    text: str  # literal text; of dates the directive; of numbers the digits, if they are given
+    name: str = ""  # of the dimension
+
+    @property
+    def is_digits(self) -> bool:
+        """Whether digits belong to it that stand at either end."""
+        return self.kind in ("whole", "float") or (self.kind == "date" and self.text not in "bB")
+
+
+@dataclass(frozen=True, slots=True)
+class NamePattern:
+    """What names of files look like, and which parts of them are labels."""
+
+    text: str
+    pieces: tuple[_Piece, ...]
+
+    @classmethod
+    def of(cls, text: str) -> NamePattern:
+        """Read a pattern.
+
+        Raises:
+            InvalidInputError: It is not one.
+        """
+        pieces: list[_Piece] = []
+        for found in _TOKENS.finditer(text):
+            token = found[0]
+            if token in ("{{", "}}"):
+                pieces.append(_Piece("literal", token[0]))
+            elif found[1] is not None:
+                pieces += _field(found[1], text)
+            elif token in ("{", "}"):
+                raise _wrong(text, "has a brace without its other one")
+            elif token[0] in "*?":
+                pieces.append(_Piece(token[0], ""))
+            else:
+                pieces.append(_Piece("literal", token))
+        return _checked(cls(text, tuple(_joined(pieces))))
+
+    @classmethod
+    def of_date(cls, name: str, text: str) -> NamePattern:
+        """Read a date format that a whole text has."""
+        return _checked(cls(text, tuple(_joined(_dates(name, text)))))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The dimensions that it labels, in the order of the pattern."""
+        return tuple(dict.fromkeys(piece.name for piece in self.pieces if piece.name))
+
+    def labels(self, urls: Sequence[str] | Strings, name: str, *, calendar: str) -> FoundLabels:
+        """Return the labels of files along a dimension.
+
+        Raises:
+            InvalidInputError: The pattern cannot be used.
+        """
+        return self.read(readable_paths(urls), name, calendar=calendar)
+
+    def read(
+        self, texts: Sequence[str] | Strings, name: str, *, calendar: str, begin: str = "(?:^|/)"
+    ) -> FoundLabels:
+        """Return the labels in texts which the pattern describes, from where they ``begin``."""
+        patterns = (self._regex(lazy=lazy, begin=begin) for lazy in (True, False))
+        first, last = (captured(texts, pattern) for pattern in patterns)
+        mine = [at for at, piece in enumerate(self.pieces) if piece.name == name]
+        there = np.asarray(first[f"p{mine[0]}"].is_valid())
+        two_ways = np.zeros(len(there), np.bool_)
+        for at in mine:
+            two_ways |= ~same_texts(first[f"p{at}"], last[f"p{at}"])
+        kind = self.pieces[mine[0]].kind
+        if kind != "date":
+            return FoundLabels(_values(first[f"p{mine[0]}"], kind), there, two_ways)
+        columns: dict[str, Column] = {}
+        for at in mine:
+            directive = self.pieces[at].text
+            if directive in columns:  # a year in the folder and in the name, say
+                there &= same_texts(columns[directive], first[f"p{at}"])
+            columns.setdefault(directive, first[f"p{at}"])
+        dates = dated(columns, len(there), calendar=calendar)
+        return FoundLabels(dates, there & dates.there, two_ways)
+
+    def _regex(self, *, lazy: bool, begin: str) -> str:
+        more = "?" if lazy else ""
+        found = [begin]
+        for at, piece in enumerate(self.pieces):
+            before, after = self._beside(at, -1), self._beside(at, 1)
+            found.append(_spelled(piece, f"p{at}", more, before, after))
+        return "".join([*found, "$"])
+
+    def _beside(self, at: int, way: int) -> _Piece | None:
+        there = at + way
+        return self.pieces[there] if 0 <= there < len(self.pieces) else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FoundLabels:
+    """Labels of files along one dimension."""
+
+    values: NDArray[Any] | Dates
+    there: NDArray[np.bool_]  # whether the file has one
+    two_ways: NDArray[np.bool_]  # whether its name fits in two ways
+
+
+def is_pattern(labels: object) -> bool:
+    """Say whether labels are given by a pattern of names."""
+    if not isinstance(labels, str) or labels.startswith(_PREFIXES):
+        return False
+    return any(found[1] for found in _FIELD.finditer(labels))
+
+
+def _checked(made: NamePattern) -> NamePattern:
+    if not made.names:
+        raise _wrong(made.text, "has no label")
+    for name in made.names:
+        mine = [piece for piece in made.pieces if piece.name == name]
+        if {piece.kind for piece in mine} == {"date"}:
+            refuse_incomplete([piece.text for piece in mine], made.text)
+        elif len(mine) > 1:
+            raise _wrong(made.text, f"has the label {name!r} twice")
+    return made
+
+
+def _field(text: str, pattern: str) -> list[_Piece]:
+    name, colon, spec = text.partition(":")
+    if not name:
+        raise _wrong(pattern, "has a label without a name")
+    if not colon:
+        return [_Piece("text", "", name)]
+    if "%" in spec:
+        return _dates(name, spec)
+    if found := _NUMBER.fullmatch(spec):
+        return [_Piece("whole", found[1] or "", name)]
+    if spec == "f":
+        return [_Piece("float", "", name)]
+    raise _wrong(pattern, f"has a label of an unknown kind, {spec!r}")
+
+
+def _dates(name: str, text: str) -> list[_Piece]:
+    parts = DateFormat.of(text).parts
+    return [_Piece("date", each, name) if each else _Piece("literal", t) for each, t in parts]
+
+
+def _wrong(text: str, what: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the pattern of the labels {what}",
+        do="Write it like {member}_{time:%Y%m%d}.nc: {member} is a text, {member:d} a whole number,"
+        " {level:f} a number, * any text without a slash, {{ and }} are braces.",
+        pattern=text,
+    )
+
+
+def _joined(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """Join literal texts that follow one another."""
+    made: list[_Piece] = []
+    for piece in pieces:
+        if made and piece.kind == made[-1].kind == "literal":
+            made[-1] = _Piece("literal", made[-1].text + piece.text)
+        else:
+            made.append(piece)
+    return made
+
+
+def _spelled(
+    piece: _Piece, group: str, more: str, before: _Piece | None, after: _Piece | None
+) -> str:
+    match piece.kind:
+        case "literal":
+            return re.escape(piece.text)
+        case "?":
+            return "[^/]"
+        case "*" if after is not None and after.is_digits:  # digits of a label belong to it
+            return f"(?:[^/]*{more}[^/0-9])?{more}"
+        case "*":
+            return f"[^/]*{more}"
+        case "text":
+            inside = f"[^/]+{more}"
+        case "whole":
+            inside = f"[0-9]{{{piece.text}}}" if piece.text else f"[0-9]+{more}"
+        case "float":
+            inside = rf"[0-9]+{more}(?:\.[0-9]+{more})?{more}"
+        case _:
+            apart = all(_is_apart(each, way) for each, way in ((before, -1), (after, 0)))
+            inside = spelled(piece.text, apart=apart)
+    return f"(?P<{group}>{inside})"
+
+
+def _is_apart(piece: _Piece | None, way: int) -> bool:
+    """Say whether what stands beside a number ends or begins with something else than a digit."""
+    if piece is None:
+        return True
+    if piece.kind == "*":
+        return way == -1
+    return piece.kind == "literal" and not piece.text[way].isdigit()
+
+
+def _values(texts: Column, kind: str) -> NDArray[Any]:
+    import pyarrow as pa
+
+    pc = computing()
+
+    if kind == "text":
+        distinct = pc.unique(pc.fill_null(texts, ""))
+        at = np.asarray(pc.index_in(pc.fill_null(texts, ""), value_set=distinct))
+        named: NDArray[Any] = np.array(distinct.to_pylist(), str)
+        return named[at]
+    wanted = pa.int64() if kind == "whole" else pa.float64()
+    try:
+        numbers: NDArray[Any] = np.asarray(pc.cast(pc.fill_null(texts, "0"), wanted))
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(
+            "a label has too many digits for a whole number",
+            do="Take it as a text: {name} in the place of {name:d}.",
+        ) from error
+    return numbers
+
+
+def readable_paths(urls: Sequence[str] | Strings) -> Strings | Sequence[str]:
+    """Return what patterns describe: paths as people write them, without a query."""
+    column = urls if isinstance(urls, Strings) else Strings.of(urls)
+    raw = column.data
+    if not np.isin(raw, np.frombuffer(b"%?#", np.uint8)).any():
+        return column
+    return [_path(url) for url in column]
+
+
+def _path(url: str) -> str:
+    scheme = url.partition("://")[0]
+    if scheme not in ("file", "http", "https"):
+        return url
+    return unquote(urlsplit(url).path)
+
+
+# -- dates in regular expressions ----------------------------------------------------------------
+
+
+def with_dates(pattern: str) -> tuple[str, Mapping[str, str]]:
+    """Return a regular expression whose group has a date format, and the directive of each group.
+
+    ``_s(%Y%j)`` becomes ``_s(?P<label>(?P<d0>...)(?P<d1>...))``. Without a year in the group
+    there are no directives, and the group gets its name alone.
+
+    Raises:
+        InvalidInputError: The format does not tell a date.
+    """
+    span = _group(pattern)
+    if span is None:
+        return pattern, {}
+    begin, start, end = span
+    inside = pattern[start:end]
+    found: dict[str, str] = {}
+
+    def directive(match: re.Match[str]) -> str:
+        if match[1] not in DIRECTIVES:
+            return match[0]
+        group = f"d{len(found)}"
+        found[group] = match[1]
+        return f"(?P<{group}>{spelled(match[1], apart=False)})"
+
+    if re.search("%[Yy]", inside):
+        inside = re.sub("%(.)", directive, inside)
+        refuse_incomplete(found.values(), pattern)
+    return f"{pattern[:begin]}(?P<label>{inside}){pattern[end + 1 :]}", found
+
+
+def _group(pattern: str) -> tuple[int, int, int] | None:
+    """Return where the first capturing group begins, its text begins, and it ends."""
+    opened: list[int] = []
+    first: tuple[int, int] | None = None
+    at = 0
+    while at < len(pattern):
+        if pattern[at] == "\\":
+            at += 1
+        elif pattern[at] == "[":
+            at += 2 if pattern[at + 1 : at + 2] == "^" else 1
+            at += 1  # a bracket that comes first is no end
+            while at < len(pattern) and pattern[at] != "]":
+                at += 2 if pattern[at] == "\\" else 1
+        elif pattern[at] == "(":
+            named = _CAPTURING.match(pattern, at)
+            if named and first is None:
+                first = at, named.end()
+            opened.append(at)
+        elif pattern[at] == ")" and opened:
+            begin = opened.pop()
+            if first is not None and begin == first[0]:
+                return *first, at
+        at += 1
+    return None
+
 
 _WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*", re.ASCII)
 _FLOAT = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", re.ASCII)

@@ -20,14 +20,12 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix, IcevirtError
 from icevirt.model import paths
 from icevirt.planning.axes.coordinates import coordinate_of
-from icevirt.planning.axes.date_formats import Dates, iso_dates
-from icevirt.planning.axes.date_labels import shown_labels
-from icevirt.planning.axes.name_patterns import NamePattern, readable_paths
+from icevirt.planning.axes.dates import Dates, iso_dates, shown_labels
+from icevirt.planning.axes.dimension_scopes import DimensionScopes, lengths_along
+from icevirt.planning.axes.file_labels import NamePattern, readable_paths
 from icevirt.planning.axes.name_proposals import date_patterns, field_patterns, relative
-from icevirt.planning.axes.new_dimensions import NewDimension, new_dimension
+from icevirt.planning.axes.new_dimensions import NewDimension, new_dimension, relabeled
 from icevirt.planning.axes.placement import along, files_along
-from icevirt.planning.axes.relabeled_steps import relabeled
-from icevirt.planning.groups.dimension_scopes import DimensionScopes, lengths_along
 from icevirt.planning.remedies import EVERY, fix
 from icevirt.planning.times.units import parse, units_of
 

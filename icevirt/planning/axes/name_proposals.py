@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from icevirt.planning.axes.date_formats import DateFormat, spelled
+from icevirt.planning.axes.dates import DateFormat, spelled
 
 _DAYS = (
     "%Y%m%d",

@@ -1,10 +1,9 @@
 """Place files along dimensions that no file has, such as scenario or member.
 
 Labels come from the user, or from the files: their names, a global attribute, or a variable with
-one value. Labels that are dates become times as CF counts them.
-
-With ``combine="nested"`` the user's nested lists place the files, outermost list first,
-and new dimensions need no labels.
+one value. With ``combine="nested"`` the user's nested lists place the files, outermost list first,
+and new dimensions need no labels. Files with one step along a dimension that they have can get
+other labels too: archives hold files that all say ``time = 0``, and their names know better.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
-from icevirt.planning.axes.date_formats import Dates
-from icevirt.planning.axes.date_labels import (
+from icevirt.planning.axes.coordinates import decoded
+from icevirt.planning.axes.dates import (
+    Dates,
     calendar_of,
     counted_labels,
     is_date,
@@ -31,14 +31,13 @@ from icevirt.planning.axes.date_labels import (
     plain_date,
     shown_labels,
 )
+from icevirt.planning.axes.dimension_scopes import lengths_along
 from icevirt.planning.axes.file_labels import labels_of_files, refuse_unlabelled
-from icevirt.planning.axes.file_order import decoded
-from icevirt.planning.axes.placement import NOWHERE, AxisPlacement
+from icevirt.planning.axes.placement import NOWHERE, AxisPlacement, files_along
 from icevirt.planning.remedies import choose, scan_fix
-from icevirt.planning.times.declarations import declared, storage_of
 from icevirt.planning.times.instants import InexactError
-from icevirt.planning.times.labels import labels_in_one
-from icevirt.planning.times.units import counted_units, missing_of, why_unread
+from icevirt.planning.times.targets import declared, labels_in_one, storage_of
+from icevirt.planning.times.units import bounds_of, counted_units, missing_of, why_unread
 
 type Labels = Sequence[str | int | float | date] | str
 """Of each file in the order given, dates too; or a pattern of names, like
@@ -366,3 +365,71 @@ def _refuse_missing(
         gone |= np.isnan(raw)
     if gone.any():
         raise refuse_unlabelled(facts, int(np.argmax(gone)), dimension, f"{path} is missing there")
+
+
+def relabeled(
+    facts: CatalogFacts, name: str, labels: Labels, said: Mapping[str, Any]
+) -> tuple[CatalogFacts, NewDimension]:
+    """Return the facts without the coordinate of a dimension, and the labels in its place.
+
+    Raises:
+        CombineError: A file has more steps than its one label, its coordinate has bounds, or it
+            does not tell its label.
+        InvalidInputError: There are too few or too many labels, or a pattern is not valid.
+    """
+    if variable_of(labels) is not None:
+        raise CombineError(
+            "labels of a variable need a new dimension, but the files already have this one",
+            do="Name a new dimension with concat_dim (--concat-dim), or take the labels from the"
+            " names of the files.",
+            concat_dim=name,
+        )
+    _refuse_several(facts, name)
+    without = _without_coordinate(facts, name)
+    made = labelled(facts, name, labels, said)
+    there = files_along(without, name)
+    used, cell = np.unique(made.cell[there], return_inverse=True)
+    cells = np.full(len(facts.files), NOWHERE, np.int64)
+    cells[there] = cell
+    values = None if made.values is None else made.values[used]
+    return without, replace(made, cell=cells, count=len(used), values=values, is_new=False)
+
+
+def _refuse_several(facts: CatalogFacts, name: str) -> None:
+    steps = lengths_along(facts.arrays, name)
+    several = np.flatnonzero(steps.astype(np.int64) > 1)
+    if len(several):
+        row = int(several[0])
+        raise CombineError(
+            f"a label stands for one step, but a file has {steps[row]} steps along {name!r}",
+            do="Name a new dimension with concat_dim (--concat-dim), or omit its labels.",
+            file=facts.url_of(row),
+            concat_dim=name,
+        )
+
+
+def _without_coordinate(facts: CatalogFacts, name: str) -> CatalogFacts:
+    """Leave out the coordinate that labels replace.
+
+    Raises:
+        CombineError: It has bounds, which labels have not.
+    """
+    arrays = facts.arrays
+    gone = {
+        code: path
+        for code, path in enumerate(arrays.path.values)
+        if paths.name(path) == name and paths.parent(path) == paths.ROOT
+    }
+    for code, path in gone.items():
+        for schema in arrays.schema.used(arrays.schema.codes[arrays.path.codes == code]).tolist():
+            attributes = ArraySchema.loads(arrays.schema.values[schema]).attributes.values
+            for bounds in bounds_of(path, attributes):
+                if bounds in arrays.path.values:
+                    raise CombineError(
+                        f"labels would replace {path}, which has the bounds {bounds}",
+                        fixes=[scan_fix(f"{bounds} is left out", drop_variables=[bounds])],
+                        concat_dim=name,
+                        variable=path,
+                    )
+    kept = ~np.isin(arrays.path.codes, [*gone])
+    return replace(facts, arrays=arrays.take(np.flatnonzero(kept)))

@@ -18,8 +18,7 @@ from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, Labels, Ste
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.model.strings import gather
-from icevirt.planning.axes.coordinates import Coordinate, coordinate_of
-from icevirt.planning.axes.file_order import Keys
+from icevirt.planning.axes.coordinates import Coordinate, Keys, coordinate_of
 from icevirt.planning.axes.placement import files_along, numbered
 from icevirt.planning.remedies import leave_out
 

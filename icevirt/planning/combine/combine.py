@@ -24,6 +24,7 @@ from icevirt.planning import reader_support
 from icevirt.planning.axes import duplicates
 from icevirt.planning.axes import gaps as holes
 from icevirt.planning.axes.axis_ends import describe_axes, summary_of_axis
+from icevirt.planning.axes.group_order import describe_groups
 from icevirt.planning.axes.placement import Placement, as_given
 from icevirt.planning.combine import tolerance
 from icevirt.planning.combine.combine_attrs import combine_attributes
@@ -34,13 +35,12 @@ from icevirt.planning.combine.rounding import offer_tolerance
 from icevirt.planning.combine.stacking import coordinate
 from icevirt.planning.combine.variables import CombinedVariable, members_of, placed
 from icevirt.planning.containers import containers_for
-from icevirt.planning.groups.group_order import describe_groups
 from icevirt.planning.meaning.conventions import describe_conventions
 from icevirt.planning.meaning.grid_mappings import refuse_unlike_mappings
 from icevirt.planning.meaning.local_indices import refuse_local_indices
 from icevirt.planning.partial.storage_cost import describe_storage as describe_hybrids
 from icevirt.planning.partial.storage_cost import refuse_expensive
-from icevirt.planning.schedule.manifest_units import split_rules
+from icevirt.planning.schedule.write_tasks import split_rules
 from icevirt.planning.times.recoding import describe_recodings
 
 _NEIGHBOURS = 4  # arrays before one that are looked at for equal columns

@@ -20,7 +20,7 @@ from icevirt.archive.joining import is_character
 from icevirt.archive.kinds import joint
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
-from icevirt.planning.groups.dimension_scopes import DimensionScopes
+from icevirt.planning.axes.dimension_scopes import DimensionScopes
 
 
 def _of_texts(schemas: Iterable[ArraySchema]) -> frozenset[str]:

@@ -15,11 +15,11 @@ from icevirt.archive.edits import FileChanges, FileFacts
 from icevirt.archive.options import Names, Option, Options, count, mapping, names, one_of
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
-from icevirt.planning.axes.date_labels import is_date, plain_date
+from icevirt.planning.axes.dates import is_date, plain_date
 from icevirt.planning.axes.duplicates import Duplicates
-from icevirt.planning.axes.name_patterns import NamePattern, is_pattern
+from icevirt.planning.axes.file_labels import NamePattern, is_pattern
 from icevirt.planning.axes.new_dimensions import Labels
-from icevirt.planning.axes.regular_axes import spacing_of
+from icevirt.planning.axes.placement import spacing_of
 from icevirt.planning.combine.combine_attrs import CombineAttrs
 from icevirt.planning.combine.data_vars import (
     DataVarsLike,
@@ -28,7 +28,7 @@ from icevirt.planning.combine.data_vars import (
     data_vars_of,
 )
 from icevirt.planning.edits.renames import LabelEdits
-from icevirt.planning.schedule.manifest_units import MAX_REFERENCES
+from icevirt.planning.schedule.write_tasks import MAX_REFERENCES
 
 type Combine = Literal["by_coords", "nested"]
 type ChunkGrid = Literal["regular", "rectilinear"]

@@ -23,8 +23,7 @@ from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.planning.axes.gaps import Gap, steps_of_label
-from icevirt.planning.axes.placement import AxisPlacement, Placement
-from icevirt.planning.axes.regular_axes import AxisSteps, without_spacing
+from icevirt.planning.axes.placement import AxisPlacement, AxisSteps, Placement, without_spacing
 from icevirt.planning.combine import shares
 from icevirt.planning.combine.cf_packing import OWN, PACKING
 from icevirt.planning.combine.combine_attrs import combine_attributes
@@ -36,7 +35,7 @@ from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.partial_references import Decision, Place, decide
 from icevirt.planning.partial.storage_cost import hybrid_counts, hybrid_window, with_grid
 from icevirt.planning.remedies import drop_fix, fix
-from icevirt.planning.schedule.manifest_units import window_of
+from icevirt.planning.schedule.write_tasks import window_of
 
 JOINED_CHUNK_BYTES = 4 << 20
 """Values that are stored in the repository are cut into chunks of about this size."""

@@ -19,21 +19,21 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError, Fix
 from icevirt.planning.axes import candidates, duplicates, overlaps
+from icevirt.planning.axes.group_order import with_groups
 from icevirt.planning.axes.label_proposals import label_fixes, odd_names
 from icevirt.planning.axes.new_dimensions import (
     NewDimension,
     nested_dimension,
     nested_places,
     new_dimension,
+    relabeled,
 )
 from icevirt.planning.axes.placement import Placement, place_files, placed_axis
-from icevirt.planning.axes.relabeled_steps import relabeled
 from icevirt.planning.combine.data_vars import Declared
 from icevirt.planning.combine.dimension_lengths import with_texts_alike
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.stacking import stacked
 from icevirt.planning.edits.renames import LabelEdits
-from icevirt.planning.groups.group_order import with_groups
 from icevirt.planning.remedies import drop_fixes, fix, listed
 from icevirt.planning.times.recoding import recode_times
 

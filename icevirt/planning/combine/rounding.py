@@ -18,8 +18,8 @@ from icevirt.archive.roles import coordinates_of
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix
 from icevirt.model import paths
+from icevirt.planning.axes.coordinates import decoded
 from icevirt.planning.axes.differing import ROUNDING, are_integers, rounding_of
-from icevirt.planning.axes.file_order import decoded
 from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.tolerance import difference_of

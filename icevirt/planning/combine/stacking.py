@@ -24,9 +24,9 @@ from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
+from icevirt.planning.axes.dimension_scopes import ABSENT, DimensionScopes
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.combine.data_vars import Declared
-from icevirt.planning.groups.dimension_scopes import ABSENT, DimensionScopes
 from icevirt.planning.remedies import scan_fix
 
 _TEXT: tuple[JSON, ...] = ({"name": "vlen-utf8"},)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
-from icevirt.planning.axes.file_order import decoded
+from icevirt.planning.axes.coordinates import decoded
 from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.combine.hints import covered_by
 from icevirt.planning.combine.variables import CombinedVariable

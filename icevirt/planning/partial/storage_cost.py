@@ -26,7 +26,7 @@ from icevirt.planning.combine.cf_packing import PACKING, packing_of
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
 from icevirt.planning.combine.renumbering import can_renumber
 from icevirt.planning.remedies import choose, leave_out
-from icevirt.planning.schedule.manifest_units import window_of
+from icevirt.planning.schedule.write_tasks import window_of
 
 NUMBERS = frozenset(
     (

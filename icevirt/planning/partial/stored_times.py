@@ -12,10 +12,9 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import DURATION, TimeUnits
 from icevirt.planning.combine.options import CombineOptions
 from icevirt.planning.partial.storage_cost import NUMBERS, permits
-from icevirt.planning.times.declarations import declared, storage_of
+from icevirt.planning.times.calendars import SINCE_REFORM
 from icevirt.planning.times.recoding import counting_as
-from icevirt.planning.times.references import SINCE_REFORM
-from icevirt.planning.times.targets import target_of
+from icevirt.planning.times.targets import declared, storage_of, target_of
 from icevirt.planning.times.units import counted_units, missing_of
 
 _COUNTING = frozenset(("attribute units", "attribute calendar"))

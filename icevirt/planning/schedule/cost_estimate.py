@@ -16,8 +16,7 @@ from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.reports.card import volume
 from icevirt.archive.reports.plan import ArrayCost, PlanCost, ReadCost
 from icevirt.planning.remedies import listed
-from icevirt.planning.schedule.manifest_units import manifests_of
-from icevirt.planning.schedule.write_tasks import route_of
+from icevirt.planning.schedule.write_tasks import manifests_of, route_of
 
 SMALL_CHUNK = 10 * 1024
 """Bytes; of smaller chunks a reader waits for requests and not for data."""

@@ -28,17 +28,20 @@ from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 from icevirt.planning.remedies import scan_fix
-from icevirt.planning.times.declarations import (
+from icevirt.planning.times.instants import InexactError, recoded
+from icevirt.planning.times.targets import (
     Declarations,
+    DeclaredTimes,
+    LabelGroup,
+    TimeTarget,
+    bounds_target,
+    grouped,
     is_coordinate,
     spread,
+    target_of,
     without_units,
 )
-from icevirt.planning.times.instants import InexactError
-from icevirt.planning.times.labels import LabelGroup, grouped
-from icevirt.planning.times.targets import DeclaredTimes, TimeTarget, bounds_target, target_of
 from icevirt.planning.times.units import counted
-from icevirt.planning.times.values import recoded
 
 _BYTES: tuple[JSON, ...] = ({"name": "bytes", "configuration": {"endian": "little"}},)
 _MISSING = ("_FillValue", "missing_value")

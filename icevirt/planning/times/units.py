@@ -20,7 +20,7 @@ from icevirt.archive.times import DURATION, Recoding, TimeUnits, UnitColumns
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes, restore
 from icevirt.planning.times import calendars
-from icevirt.planning.times.references import UnreadError, plain_text, read_reference
+from icevirt.planning.times.calendars import UnreadError, plain_text, read_reference
 
 MICROSECOND = 1_000
 SECOND = 1_000_000_000

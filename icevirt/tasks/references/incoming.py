@@ -26,7 +26,7 @@ from icevirt.model.config.containers import first_uncovered
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, Boxes, Extents, ManifestRef
 from icevirt.model.strings import Strings
-from icevirt.planning.schedule.manifest_units import MAX_REFERENCES, window_of
+from icevirt.planning.schedule.write_tasks import MAX_REFERENCES, window_of
 from icevirt.versioning.manifest_splitting import SplitGrid, grid_of
 
 COLUMNS: dict[str, str] = {

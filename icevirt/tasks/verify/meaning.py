@@ -22,9 +22,8 @@ from icevirt.planning.combine.tolerance import difference_of
 from icevirt.planning.edits.corrections import COUNTING
 from icevirt.planning.edits.renames import with_attributes
 from icevirt.planning.equality import same_values
-from icevirt.planning.times.instants import InexactError
+from icevirt.planning.times.instants import InexactError, recoded
 from icevirt.planning.times.units import bounds_of, counted_units, counting_array, missing_of
-from icevirt.planning.times.values import recoded
 from icevirt.repo.session import Session
 from icevirt.tasks.verify.matching import SourceVariables
 from icevirt.tasks.verify.references import VerifyTask

@@ -3,6 +3,12 @@
 The schemas do not recurse, so depth is bounded. Sharing is bounded by a budget: bytes visited,
 counted again at every visit, may not be much more than the file. Damage raises ``FormatError`` with
 the file, the field and the position.
+
+Vectors of tables are read column by column, one field of all rows at a time. If all rows share one
+vtable, or all vtables agree, a field lies at one distance from every table; otherwise each row's
+vtable is read. Numbers must lie at multiples of their size, as FlatBuffers requires and the
+official reader verifies; so rows can be picked out of a payload viewed as an array of numbers.
+Equally spaced positions are a ``range``: those need no index, and only their two ends are checked.
 """
 
 from __future__ import annotations
@@ -13,7 +19,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from icevirt.errors import FormatError
+from icevirt.model.strings import Bytes, Places, Strings, gather
 from icevirt.wire.flatbuffer.schema import (
     BYTES,
     Field,
@@ -234,3 +244,328 @@ class FlatBufferReader:
                 damage.trail.append(f"[{row}]")
                 raise
         return found
+
+
+type Where = Places | range
+
+_EMPTY = (4, 4)  # the vtable of a table without fields
+_ROWS_AT_ONCE = 1 << 14
+_ROWS_IN_CACHE = 1 << 13  # whose tables stay in the processor's cache
+_DTYPES = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
+
+
+class Tables:
+    """Tables of one schema, a row each."""
+
+    def __init__(self, payload: Payload, where: Span | Places, table: Table) -> None:
+        """Check the tables of a vector, or at places of references. Raises ``Damage``."""
+        slots: Where = (
+            range(where.start, where.start + 4 * where.count, 4)
+            if isinstance(where, Span)
+            else where
+        )
+        self._payload = payload
+        self._table = table
+        self._at = payload.targets(slots)
+        self._vtable = self._vtables()
+        self._one: tuple[int, ...] | None = _EMPTY
+        self._places: dict[str, Where | None] = {}
+        if len(slots):
+            self._read_sizes()
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def _vtables(self) -> Where:
+        back = self._payload.numbers(self._at, 4).view("<i4")
+        if len(back) and bool((back == back[0]).all()):
+            return moved(self._at, -int(back[0]))
+        return np.asarray(array(self._at) - back)
+
+    def _read_sizes(self) -> None:
+        """Check vtables and tables, and find out whether one vtable speaks for all rows."""
+        vtable, read = self._vtable, self._payload.numbers
+        shared = not isinstance(vtable, range) and bool((vtable == vtable[0]).all())
+        if shared:
+            vtable = array(vtable)[:1]
+        self._entries = _condensed(read(vtable, 2))
+        self._size = _condensed(read(moved(vtable, 2), 2))
+        odd = np.bitwise_or.reduce(_one_or_all(self._entries), axis=None) & 1
+        if odd or int(self._entries.min()) < 4 or int(self._size.min()) < 4:
+            raise Damage("not a vtable", int(vtable[0]))
+        self._payload.check(vtable, _one_or_all(self._entries))
+        self._payload.check(self._at, _one_or_all(self._size))
+        self._one = self._words(int(vtable[0])) if shared or self._all_equal() else None
+
+    def _words(self, at: int) -> tuple[int, ...]:
+        """Return the numbers of the vtable at ``at``."""
+        end = at + int(self._entries[0]) // 2 * 2
+        return tuple(int(word) for word in self._payload.numbers(range(at, end, 2), 2))
+
+    def _all_equal(self) -> bool:
+        entries = int(self._entries[0])
+        if entries * len(self) > self._payload.size:
+            return False  # they lie inside one another, which costs more than asking each row
+        if not all(isinstance(_one_or_all(each), int) for each in (self._entries, self._size)):
+            return False
+        words = self._payload.vectors(moved(self._vtable, 4), entries // 2 - 2, size=2)
+        return all(
+            bool(
+                (
+                    np.ascontiguousarray(words[low : low + _ROWS_IN_CACHE].T) == words[0][:, None]
+                ).all()
+            )
+            for low in range(0, len(self), _ROWS_IN_CACHE)
+        )
+
+    def places(self, name: str) -> Where | None:
+        """Return where a field of every row stands, 0 where it is absent; None if it always is."""
+        if name not in self._places:
+            self._places[name] = self._find(name)
+        return self._places[name]
+
+    def _find(self, name: str) -> Where | None:
+        field, slot = self._table.by_name[name], self._table.slots[name]
+        size, _ = inline_size(field)
+        found = self._common(slot, size) if self._one is not None else self._each(slot, size)
+        if field.required and len(self) and (found is None or 0 in found):
+            raise Damage(f"the required field {name} is missing", int(self._at[0]))
+        return found
+
+    def _common(self, slot: int, size: int) -> Where | None:
+        assert self._one is not None
+        offset = self._one[slot + 2] if slot + 2 < len(self._one) else 0
+        if offset == 0:
+            return None
+        if offset < 4 or offset + size > self._one[1]:
+            raise Damage("a field lies outside its table", int(self._at[0]))
+        return moved(self._at, offset)
+
+    def _each(self, slot: int, size: int) -> Where | None:
+        listed = self._entries >= 2 * (slot + 3)
+        vtable = array(self._vtable)
+        entry = self._payload.numbers(np.where(listed, vtable + 4 + 2 * slot, vtable), 2)
+        offset = np.where(listed, entry, 0).astype(np.int64)
+        present = offset != 0
+        if bool((present & ((offset < 4) | (offset + size > self._size))).any()):
+            raise Damage("a field lies outside its table", int(self._at[0]))
+        return np.where(present, array(self._at) + offset, 0) if present.any() else None
+
+    def tags(self, name: str) -> NDArray[np.unsignedinteger]:
+        """Return which member of its union each row has, 0 for none."""
+        slot = self._table.slots[name] - 1
+        found = self._common(slot, 1) if self._one is not None else self._each(slot, 1)
+        if found is None:
+            return np.zeros(len(self), np.uint8)
+        present = np.array([True]) if isinstance(found, range) else found != 0
+        return np.where(present, self._payload.numbers(found, 1), 0)
+
+    def stores_from(self, slot: int) -> bool:
+        """Say whether any row stores something in this slot or one that comes after it."""
+        known = 4 + 2 * slot
+        if not len(self):
+            return False
+        if self._one is not None:
+            return any(self._one[known // 2 :])
+        long = np.flatnonzero(self._entries > known)
+        vtable, row = np.unique(array(self._vtable)[long], return_index=True)
+        count = self._entries[long][row] - known
+        if int(count.sum()) > self._payload.size:
+            return True  # vtables inside one another: no writer that we know makes them
+        return bool(gather(self._payload.bytes, vtable + known, count)[0].any())
+
+    def look_beyond(self, newer: set[str]) -> None:
+        """Add the table's name to ``newer`` if a row stores fields that its schema has not."""
+        if self.stores_from(self._table.vtable_size // 2 - 2):
+            newer.add(self._table.name)
+
+    # -- columns -----------------------------------------------------------------------------------
+
+    def numbers(self, name: str, size: int) -> NDArray[np.unsignedinteger]:
+        """Return a field of unsigned numbers whose default is 0."""
+        places = self.places(name)
+        if places is None:
+            return np.zeros(len(self), f"<u{size}")
+        if self._one is not None:
+            return self._payload.numbers(places, size)
+        absent = array(places) == 0
+        values = self._payload.numbers(np.where(absent, 0, places), size)
+        values[absent] = 0
+        return values
+
+    def vectors(self, name: str, size: int) -> tuple[Places | None, Where, Places] | None:
+        """Return rows that have this vector of elements of ``size`` bytes, their starts and counts.
+
+        Rows are None where all have it; all is None where no row does.
+        """
+        places = self.places(name)
+        if places is None:
+            return None
+        rows = None if self._one is not None else np.flatnonzero(array(places))
+        if rows is not None and len(rows) != len(self):
+            places = array(places)[rows]
+        at = self._payload.targets(places)
+        count = _condensed(self._payload.numbers(at, 4))
+        start = moved(at, 4)
+        self._payload.check(start, _one_or_all(count) * size)
+        return rows, start, count
+
+    def spans(self, name: str, size: int) -> tuple[Places, Places]:
+        """Return where this vector of each row starts and how many elements it has; or 0 and 0."""
+        starts, counts = np.zeros((2, len(self)), np.int64)
+        if (found := self.vectors(name, size)) is not None:
+            rows, start, count = found
+            if rows is None:
+                return array(start), count
+            starts[rows], counts[rows] = array(start), count
+        return starts, counts
+
+    def structs(self, name: str) -> Bytes:
+        """Return a required field of bytes of one size, shape (n, size)."""
+        places = self.places(name)
+        assert places is not None
+        size, _ = inline_size(self._table.by_name[name])
+        found: Bytes = self._payload.bytes[array(places)[:, None] + np.arange(size)]
+        return found
+
+    def coordinates(self, name: str) -> NDArray[np.uint32]:
+        """Return a required vector of u32 that is equally long in every row, shape (n, ndim)."""
+        found = self.vectors(name, 4)
+        if found is None:
+            return np.zeros((0, 0), np.uint32)
+        _, start, count = found
+        ndim = int(count[0])
+        if bool((count != ndim).any()):
+            raise Damage("chunk indices of one array differ in length", int(start[0]))
+        if len(self) * ndim * 4 > self._payload.size:
+            raise Damage("chunk indices of one array overlap", int(start[0]))
+        return self._payload.vectors(start, ndim)
+
+
+class Payload:
+    """A FlatBuffer that numbers and bytes can be fetched from; all of it checked."""
+
+    def __init__(self, raw: bytes | Bytes, size: int | None = None) -> None:
+        """Take over a FlatBuffer; what follows its ``size`` are zeros up to a whole word."""
+        data = np.frombuffer(raw, np.uint8)
+        self.size = len(data) if size is None else size
+        self.bytes: Bytes = data[: self.size]
+        # for those who read whole words of a string
+        self.padded = data if len(data) % 4 == 0 else np.pad(data, (0, -len(data) % 4))
+        self._views: dict[int, NDArray[np.unsignedinteger]] = {
+            size: self.bytes[: self.size // size * size].view(dtype)
+            for size, dtype in _DTYPES.items()
+        }
+
+    def numbers(self, at: Where, size: int) -> NDArray[np.unsignedinteger]:
+        """Return the unsigned numbers of ``size`` bytes at the places ``at``."""
+        self.check(at, size)
+        self._check_aligned(at, size)
+        if isinstance(at, range):
+            return self._strided(at, size)
+        return np.asarray(self._views[size][at >> (size.bit_length() - 1)])
+
+    def vectors(self, at: Where, count: int, *, size: int = 4) -> NDArray[np.unsignedinteger]:
+        """Return ``count`` numbers of ``size`` bytes at each place, shape (n, count).
+
+        Places that are a range are not copied.
+        """
+        self.check(at, size * count)
+        self._check_aligned(at, size)
+        dtype = _DTYPES[size]
+        if isinstance(at, range):
+            shape, strides = (len(at), count), (at.step, size)
+            if not len(at):
+                return np.zeros(shape, dtype)
+            return np.ndarray(shape, dtype, self.bytes, at.start, strides)
+        shift = size.bit_length() - 1
+        return np.asarray(self._views[size][(at >> shift)[:, None] + np.arange(count)])
+
+    def _strided(self, at: range, size: int) -> NDArray[np.unsignedinteger]:
+        if not at:
+            return np.zeros(0, _DTYPES[size])
+        return np.ndarray((len(at),), _DTYPES[size], self.bytes, at.start, (at.step,))
+
+    def check(self, at: Where, size: int | Places) -> None:
+        """Make sure that ``size`` bytes at each place are in the file."""
+        if not len(at):
+            return
+        if isinstance(at, range) and isinstance(size, int):
+            low, high = min(at[0], at[-1]), max(at[0], at[-1]) + size
+        else:
+            places = array(at)
+            low, high = int(places.min()), int((places + size).max())
+        if low < 0 or high > self.size:
+            raise Damage("something points outside the file", low if low < 0 else high)
+
+    def _check_aligned(self, at: Where, size: int) -> None:
+        if not len(at):
+            return
+        if isinstance(at, range):
+            odd = at.start % size or (len(at) > 1 and at.step % size)
+        else:
+            odd = size > 1 and int(np.bitwise_or.reduce(at, axis=None)) & (size - 1)
+        if odd:
+            raise Damage("a number is not aligned", int(at[0]))
+
+    def targets(self, places: Where) -> Where:
+        """Follow the references at ``places``."""
+        distance = self.numbers(places, 4)
+        if isinstance(places, range) and len(places) > 1 and bool((distance == distance[0]).all()):
+            return moved(places, int(distance[0]))
+        found = np.empty(len(places), np.int64)
+        for low in range(0, len(places), _ROWS_AT_ONCE):
+            rows = slice(low, low + _ROWS_AT_ONCE)
+            np.add(array(places[rows]), distance[rows], out=found[rows])
+        return condensed(found)
+
+
+def moved(at: Where, by: int) -> Where:
+    """Return all places ``by`` bytes further on."""
+    if isinstance(at, range):
+        return range(at.start + by, at.stop + by, at.step)
+    return at + by
+
+
+def array(at: Where) -> Places:
+    """Return the places as an array."""
+    if isinstance(at, range):
+        return np.arange(at.start, at.stop, at.step, dtype=np.int64)
+    return at
+
+
+def condensed(at: Places) -> Where:
+    """Return a range if the places are one."""
+    if len(at) < 2 or (step := int(at[1] - at[0])) == 0:
+        return at
+    even = range(int(at[0]), int(at[0]) + step * len(at), step)
+    # the last one rules out most other cases without a look at every place
+    return even if at[-1] == even[-1] and bool((np.diff(at) == step).all()) else at
+
+
+def _condensed(column: NDArray[np.unsignedinteger]) -> Places:
+    """Return a column as whole numbers; where all are the same, one of them stands for all."""
+    if len(column) and bool((column == column[0]).all()):
+        same = np.ndarray((len(column),), np.int64, column[:1].astype(np.int64), 0, (0,))
+        same.flags.writeable = False
+        return same
+    return column.astype(np.int64)
+
+
+def _one_or_all(column: Places) -> Places | int:
+    """Return the number that all of a condensed column are, or the column."""
+    return int(column[0]) if len(column) == 1 or not column.strides[0] else column
+
+
+def text(data: Bytes, starts: Places) -> Strings:
+    """Return strings after a check that each is UTF-8 by itself. Raises ``Damage``."""
+    if int(data.max(initial=0)) < 0x80:
+        return Strings(data, starts)
+    try:
+        data.tobytes().decode()
+    except UnicodeDecodeError as error:
+        raise Damage("a string is not UTF-8", error.start) from None
+    begins = starts[:-1][np.diff(starts) > 0]
+    if bool((data[begins] & 0xC0 == 0x80).any()):  # a character cut in two
+        raise Damage("a string is not UTF-8", 0)
+    return Strings(data, starts)

@@ -28,9 +28,9 @@ from icevirt.model.chunks import ChunkTable, ChunkType, Locations, Manifest
 from icevirt.model.indices import ascends, counts_up
 from icevirt.model.strings import Bytes, Places, Strings
 from icevirt.wire import header
-from icevirt.wire.flatbuffer.builder import Builder
-from icevirt.wire.flatbuffer.columns_write import (
+from icevirt.wire.flatbuffer.builder import (
     BLOCK,
+    Builder,
     Pool,
     Records,
     Rows,
@@ -41,8 +41,7 @@ from icevirt.wire.flatbuffer.columns_write import (
 from icevirt.wire.flatbuffer.schema import CHUNK_REF, MANIFEST
 from icevirt.wire.header import FileKind
 from icevirt.wire.manifests.encoding import DEFAULT_LOCATIONS, LocationCompression, LocationEncoding
-from icevirt.wire.manifests.open_manifest import OpenManifest
-from icevirt.wire.manifests.references_read import MAX_LOCATION, Dictionary
+from icevirt.wire.manifests.open_manifest import MAX_LOCATION, Dictionary, OpenManifest
 
 if TYPE_CHECKING:
     pass

@@ -37,8 +37,16 @@ from icevirt.model.repo_info import (
 )
 from icevirt.model.strings import Bytes, Places, Strings, gather
 from icevirt.wire import header
-from icevirt.wire.flatbuffer.columns_read import Payload, Tables, array, text
-from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, Span, reading
+from icevirt.wire.flatbuffer.reader import (
+    Damage,
+    FlatBufferReader,
+    Payload,
+    Span,
+    Tables,
+    array,
+    reading,
+    text,
+)
 from icevirt.wire.flatbuffer.schema import OBJECT_ID_12, REPO, TEXT, UPDATE, UPDATE_TYPE, Values
 from icevirt.wire.header import FileKind
 from icevirt.wire.manifests.distinct_rows import equal_ranges, first_uses
@@ -47,7 +55,7 @@ from icevirt.wire.repo_info.snapshots import RowIndex, SnapshotInfos
 
 if TYPE_CHECKING:
     from icevirt.model.json import JSONObject
-    from icevirt.wire.flatbuffer.columns_write import Tail
+    from icevirt.wire.flatbuffer.builder import Tail
 
 
 _IN_COLUMNS = {
@@ -199,7 +207,7 @@ class _EntryForm:
 
 def write_log(tail: Tail, log: OpsLog) -> int:
     """Append the log and return where it stands."""
-    from icevirt.wire.flatbuffer.columns_write import vector_blocks
+    from icevirt.wire.flatbuffer.builder import vector_blocks
 
     group = log.kind << _LENGTH_BITS | log.backup.lengths
     places = np.zeros(len(log), np.int64)
@@ -298,8 +306,7 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
             client's file and would lose something.
     """
     from icevirt.wire import flexbuffers, metadata
-    from icevirt.wire.flatbuffer.builder import Builder
-    from icevirt.wire.flatbuffer.columns_write import Tail
+    from icevirt.wire.flatbuffer.builder import Builder, Tail
     from icevirt.wire.repo_info import snapshot_records
 
     log = OpsLog.of(info.latest_updates)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
 from icevirt.model.strings import Bytes, Places, copy_ranges
-from icevirt.wire.flatbuffer.columns_write import (
+from icevirt.wire.flatbuffer.builder import (
     BLOCK,
     Pool,
     Records,

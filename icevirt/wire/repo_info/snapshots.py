@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import Lazy, SnapshotSummary
 from icevirt.model.strings import Bytes, Places, Strings, gather
-from icevirt.wire.flatbuffer.columns_read import Payload, Tables, text
+from icevirt.wire.flatbuffer.reader import Payload, Tables, text
 from icevirt.wire.flatbuffer.reader import (
     ALWAYS_ALLOWED,
     MAX_SHARING,

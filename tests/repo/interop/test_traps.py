@@ -20,7 +20,7 @@ from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig, SplitRule
 from icevirt.model.transaction_log import TransactionLog
-from icevirt.planning.schedule.manifest_units import MAX_REFERENCES, window_of
+from icevirt.planning.schedule.write_tasks import MAX_REFERENCES, window_of
 from icevirt.repo import layout
 from icevirt.repo.repository import Repository
 from icevirt.wire import snapshot as snapshot_file

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.planning.times.calendars import NAMES, dates_of, iso_dates
+from icevirt.planning.times.calendars import NAMES, dates_of, datetimes_of
 
 ORIGIN = "microseconds since 1970-01-01"
 DAY = 86_400_000_000
@@ -40,8 +40,8 @@ def test_texts_have_the_time_of_day_where_it_is_not_midnight():
 
 
 def test_dates_that_numpy_has_are_its_dates():
-    assert iso_dates(np.array([0, DAY]), "standard").dtype == "datetime64[D]"
-    assert iso_dates(np.array([0, DAY // 24]), "standard").dtype == "datetime64[h]"
-    assert iso_dates(np.array([59 * DAY]), "360_day").tolist() == ["1970-02-30"]
-    assert iso_dates(np.array([-500 * YEAR]), "standard").dtype.kind == "U"
-    assert iso_dates(np.array([0]), "mayan") is None
+    assert datetimes_of(np.array([0, DAY]), "standard").dtype == "datetime64[D]"
+    assert datetimes_of(np.array([0, DAY // 24]), "standard").dtype == "datetime64[h]"
+    assert datetimes_of(np.array([59 * DAY]), "360_day").tolist() == ["1970-02-30"]
+    assert datetimes_of(np.array([-500 * YEAR]), "standard").dtype.kind == "U"
+    assert datetimes_of(np.array([0]), "mayan") is None

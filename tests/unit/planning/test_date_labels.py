@@ -13,9 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from icevirt.errors import CombineError, InvalidInputError
-from icevirt.planning.axes.date_formats import DateFormat, iso_dates
-from icevirt.planning.axes.date_labels import plain_date, shown_labels
-from icevirt.planning.axes.name_patterns import NamePattern, is_pattern
+from icevirt.planning.axes.dates import DateFormat, iso_dates, plain_date, shown_labels
+from icevirt.planning.axes.file_labels import NamePattern, is_pattern
 from icevirt.planning.axes.new_dimensions import new_dimension
 from icevirt.planning.combine.options import CombineOptions
 from unit.planning.scanned_facts import facts_of, step

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icevirt.errors import CombineError
+from icevirt.planning.axes.file_labels import NamePattern
 from icevirt.planning.axes.label_proposals import label_fixes
-from icevirt.planning.axes.name_patterns import NamePattern
 from icevirt.planning.axes.name_proposals import date_patterns, field_patterns, relative
 from icevirt.planning.eras.group_plan import combine_eras
 from unit.planning.scanned_facts import File, coord, data, facts_of, label, plan, shown, spec

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from icevirt.errors import CombineError
-from icevirt.planning.axes.file_order import Keys, Runs, order_files
+from icevirt.planning.axes.coordinates import Keys, Runs, order_files
 
 NAMES = ["f10.nc", "f2.nc", "f1.nc"]
 

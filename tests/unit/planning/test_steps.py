@@ -7,7 +7,7 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.planning.times.steps import spacing_of_numbers, spacing_of_times
+from icevirt.planning.axes.axis_ends import spacing_of_numbers, spacing_of_times
 
 DAY = 86_400_000_000
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import UnitColumns
 from icevirt.model.attributes import restore
-from icevirt.planning.times.instants import InexactError, decoded_times, microseconds
+from icevirt.planning.times.instants import InexactError, decoded_times, microseconds, recoded
 from icevirt.planning.times.recoding import recode_times, recoded_values
 from icevirt.planning.times.units import coarsest, parse
-from icevirt.planning.times.values import recoded
 from unit.planning.scanned_facts import File, coord, data, facts_of
 
 TYPES = ["i2", "i4", "u4", "i8", "f4", "f8"]

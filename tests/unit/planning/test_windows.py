@@ -7,7 +7,7 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.planning.schedule.manifest_units import WHOLE, any_of, boxes, split_rules, window_of
+from icevirt.planning.schedule.write_tasks import WHOLE, any_of, boxes, split_rules, window_of
 
 GRIDS = st.lists(st.integers(0, 60), max_size=2) | st.lists(
     st.integers(0, 9), min_size=3, max_size=4

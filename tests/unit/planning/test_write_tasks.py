@@ -13,12 +13,14 @@ from icevirt.archive.plan import ArrayMode, FileRows
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.edits.renames import edited
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule.manifest_units import SHARED_REFERENCES, drafts, manifests_of
 from icevirt.planning.schedule.write_tasks import (
+    SHARED_REFERENCES,
     Route,
     balanced,
     bundles,
     dealt,
+    drafts,
+    manifests_of,
     route_of,
     write_items,
 )

@@ -16,7 +16,7 @@ from icevirt.wire.flatbuffer.builder import build
 from icevirt.wire.flatbuffer.reader import FlatBufferReader
 from icevirt.wire.flatbuffer.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST, Field, Table, Vector
 from icevirt.wire.header import FileKind
-from icevirt.wire.manifests import manifest, references_read
+from icevirt.wire.manifests import manifest, open_manifest
 from icevirt.wire.manifests.encoding import LocationCompression, LocationEncoding
 from unit.wire.wire_values import manifests, meaning, virtual_table
 
@@ -324,8 +324,8 @@ def test_the_dictionary_compresses_each_distinct_location_once():
 @pytest.fixture(params=[PLAIN, ALWAYS], ids=["strings", "frames"])
 def in_place(request, monkeypatch):
     """Read locations where they stand, however few and short they are."""
-    monkeypatch.setattr(references_read, "_WORTH_KEEPING", 10**6)
-    monkeypatch.setattr(references_read, "_FEW_FRAMES", 0)
+    monkeypatch.setattr(open_manifest, "_WORTH_KEEPING", 10**6)
+    monkeypatch.setattr(open_manifest, "_FEW_FRAMES", 0)
     return request.param
 
 
@@ -347,16 +347,16 @@ def test_locations_are_read_where_they_stand(in_place, url, checksum):
 
 def test_frames_asked_for_one_by_one_are_those_locations(monkeypatch):
     """However many: the first few are decompressed one by one, and then all."""
-    monkeypatch.setattr(references_read, "_WORTH_KEEPING", 10**6)
+    monkeypatch.setattr(open_manifest, "_WORTH_KEEPING", 10**6)
     table = virtual_table(3000, per_file=1)
     raw = manifest.encode({NODE: table}, locations=ALWAYS).raw
     urls = manifest.decode(raw).arrays[NODE].locations.url
-    assert isinstance(urls, references_read.Frames)
+    assert isinstance(urls, open_manifest.Frames)
     assert [urls[row] for row in range(3000)] == list(table.locations.url)
 
 
 def test_a_damaged_frame_is_reported_when_it_is_looked_up(monkeypatch):
-    monkeypatch.setattr(references_read, "_WORTH_KEEPING", 10**6)
+    monkeypatch.setattr(open_manifest, "_WORTH_KEEPING", 10**6)
     table = virtual_table(3000, per_file=1)
     payload = bytearray(payload_of(manifest.encode({NODE: table}, locations=ALWAYS).raw))
     at = payload.rindex(bytes.fromhex("28B52FFD"))

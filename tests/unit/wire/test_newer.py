@@ -13,8 +13,7 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.snapshot import Snapshot
 from icevirt.wire import snapshot, transaction_log
 from icevirt.wire.flatbuffer.builder import build
-from icevirt.wire.flatbuffer.columns_read import Payload, Tables
-from icevirt.wire.flatbuffer.reader import FlatBufferReader, Span
+from icevirt.wire.flatbuffer.reader import FlatBufferReader, Payload, Span, Tables
 from icevirt.wire.flatbuffer.schema import (
     ARRAY_MANIFEST,
     CHUNK_REF,

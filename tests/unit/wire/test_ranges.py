@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from icevirt.model.indices import ascends
 from icevirt.model.strings import Strings, copy_ranges, gather
-from icevirt.wire.flatbuffer.columns_read import array, condensed
+from icevirt.wire.flatbuffer.reader import array, condensed
 from icevirt.wire.manifests import distinct_rows
 from icevirt.wire.manifests.distinct_rows import equal_ranges, first_uses
 from unit.wire.wire_values import indices

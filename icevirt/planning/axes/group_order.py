@@ -19,9 +19,9 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.errors import CombineError, Fix, OverlapError
 from icevirt.model import paths
 from icevirt.planning.axes.coordinates import Coordinate, coordinates_of_groups
+from icevirt.planning.axes.dimension_scopes import ABSENT, DimensionScopes
 from icevirt.planning.axes.overlaps import FileLabels, FilePieces, labels_by, pieces_of
 from icevirt.planning.axes.placement import NOWHERE, AxisPlacement, Placement, placed_by
-from icevirt.planning.groups.dimension_scopes import ABSENT, DimensionScopes
 from icevirt.planning.remedies import fix
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import FormatError
+from icevirt.model.indices import ascends
 from icevirt.model.strings import Bytes, Places, Strings, gather
 from icevirt.wire.flatbuffer.schema import (
     BYTES,
@@ -569,3 +570,9 @@ def text(data: Bytes, starts: Places) -> Strings:
     if bool((data[begins] & 0xC0 == 0x80).any()):  # a character cut in two
         raise Damage("a string is not UTF-8", 0)
     return Strings(data, starts)
+
+
+def check_order(index: NDArray[np.uint32]) -> None:
+    """Make sure that bisection finds every reference, given by its index. Raises ``Damage``."""
+    if not ascends(index):
+        raise Damage("references are not in ascending order of their index", 0)

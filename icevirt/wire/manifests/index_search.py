@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from icevirt.model.indices import ascends
 from icevirt.model.strings import Places
-from icevirt.wire.flatbuffer.reader import Damage, Payload, Span, Tables, array, moved
+from icevirt.wire.flatbuffer.reader import Damage, Payload, Span, Tables, array, check_order, moved
 from icevirt.wire.flatbuffer.schema import CHUNK_REF
-from icevirt.wire.manifests.open_manifest import check_order
 
 type Index = NDArray[np.uint32]
 type Fetch = Callable[[Places], Index]

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import FARTHEST, ChunkTable, ChunkType, Locations, Manifest
-from icevirt.model.indices import ascends
 from icevirt.model.strings import Bytes, Places, Strings, StringsWithin, gather
 from icevirt.wire import header
 from icevirt.wire.flatbuffer.reader import (
@@ -36,6 +35,7 @@ from icevirt.wire.flatbuffer.reader import (
     Span,
     Tables,
     array,
+    check_order,
     reading,
     text,
 )
@@ -178,12 +178,6 @@ def read_rows(locator: LocationReader, span: Span, rows: Places) -> ChunkTable:
     """Read some of an array's references, one or more, given in order. Raises ``Damage``."""
     refs = Tables(locator.payload, span.start + 4 * rows, CHUNK_REF)
     return _table(locator, refs, refs.coordinates("index"))
-
-
-def check_order(index: NDArray[np.uint32]) -> None:
-    """Make sure that bisection finds every reference, given by its index. Raises ``Damage``."""
-    if not ascends(index):
-        raise Damage("references are not in ascending order of their index", 0)
 
 
 def _table(locator: LocationReader, refs: Tables, index: NDArray[np.uint32]) -> ChunkTable:

@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import Lazy, SnapshotSummary
 from icevirt.model.strings import Bytes, Places, Strings, gather
-from icevirt.wire.flatbuffer.reader import Payload, Tables, text
 from icevirt.wire.flatbuffer.reader import (
     ALWAYS_ALLOWED,
     MAX_SHARING,
     TABLE_COST,
     Damage,
+    Payload,
     Span,
+    Tables,
     reading,
+    text,
 )
 from icevirt.wire.flatbuffer.schema import METADATA_ITEM, SNAPSHOT_INFO
 from icevirt.wire.header import FileKind

@@ -20,8 +20,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.config.containers import VirtualChunkContainer
-from icevirt.model.metadata import document_of
-from icevirt.model.snapshot import ArrayNode, Snapshot
+from icevirt.model.snapshot import ArrayNode, Snapshot, document_of
 from icevirt.model.strings import Strings
 from icevirt.repo.assets import Assets
 from icevirt.repo.session import Session

@@ -9,8 +9,7 @@ import numpy as np
 
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
-from icevirt.model.metadata import chunk_shape, document_of
-from icevirt.model.snapshot import ArrayNode, Extents
+from icevirt.model.snapshot import ArrayNode, Extents, chunk_shape, document_of
 from icevirt.planning.stored_form import StoredForm, refuse_misfit
 from icevirt.repo.session import Session
 

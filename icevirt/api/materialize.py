@@ -16,12 +16,11 @@ from icevirt.api.storing.store import ArrayStorage, files_of, index_of
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.copying import MaterializeReport
 from icevirt.errors import ConflictError, InvalidInputError
-from icevirt.execution.job_labels import job_tags
+from icevirt.execution.executor import job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.model import paths
-from icevirt.model.metadata import chunk_shape
-from icevirt.model.snapshot import ArrayNode
+from icevirt.model.snapshot import ArrayNode, chunk_shape
 from icevirt.planning.stored_form import StoredForm, stored_json
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets, HeldObjects

@@ -35,7 +35,7 @@ from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.archive.reports.plan import PlanDifference
 from icevirt.display.render import as_text
-from icevirt.execution.job_labels import job_tags
+from icevirt.execution.executor import job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source_access import SourceAccess, granted

@@ -27,14 +27,12 @@ from icevirt.catalog.file_hashes import hash_of_url
 from icevirt.connect.options import s3_store
 from icevirt.connect.urls import file_url, is_url, url_of_absolute
 from icevirt.errors import InvalidInputError, VerificationError
-from icevirt.execution.executor import Executor
-from icevirt.execution.job_labels import described, job_tags
+from icevirt.execution.executor import Executor, described, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
 from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
-from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.config.settings import persistable
+from icevirt.model.config.document import RepositoryConfig, persistable
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, ManifestFile, Node, Snapshot
 from icevirt.objects.authorize import GrantedAccess, entry_of, normalized

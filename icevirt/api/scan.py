@@ -29,7 +29,7 @@ from icevirt.archive.reports.build import BadFiles, Progress, Readers, Reference
 from icevirt.archive.reports.scan import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile
 from icevirt.catalog.facts_reader import ClosedCatalog
-from icevirt.execution.job_labels import job_tags
+from icevirt.execution.executor import job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source import open_source

@@ -19,8 +19,7 @@ from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.verification import Checked, VerifyReport, total
 from icevirt.errors import InvalidInputError
-from icevirt.execution.executor import Executor
-from icevirt.execution.job_labels import described, job_tags
+from icevirt.execution.executor import Executor, described, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12

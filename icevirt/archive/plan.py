@@ -29,8 +29,7 @@ from icevirt.escaping import Pictured, escape_line
 from icevirt.ids import ObjectId8
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig, SplitRule
-from icevirt.model.metadata import Extent
-from icevirt.model.snapshot import Extents
+from icevirt.model.snapshot import Extent, Extents
 
 _INLINE = RepositoryConfig().inline_threshold  # bytes of a chunk that lies in a manifest
 

@@ -136,7 +136,7 @@ class ScannedArray:
         attributes: Attributes | None = None,
     ) -> bytes:
         """Return the array's zarr.json, with other shapes, codecs or attributes where given."""
-        from icevirt.model.missing_values import readable
+        from icevirt.model.attributes import readable
 
         held = self.attributes if attributes is None else attributes
         shown = readable(held, self.data_type)

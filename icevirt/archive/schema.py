@@ -10,8 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from icevirt.archive.scanned import ScannedArray
-from icevirt.model.attributes import Attributes
-from icevirt.model.enumerations import is_derived, members_of
+from icevirt.model.attributes import Attributes, is_derived, members_of
 from icevirt.model.json import JSON
 
 # Attributes that change decoded values, or what a decoded value means (CF 2.5, 3.1, 4.4, 8.1; NUG).

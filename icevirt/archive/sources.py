@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.model.folding_strings import FoldingStrings
-from icevirt.model.strings import Strings
+from icevirt.model.strings import FoldingStrings, Strings
 
 _ROWS_AT_ONCE = 4096  # of which files are made
 

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.sources import SourceFiles
-from icevirt.model.folding_strings import FoldingStrings
-from icevirt.model.strings import Strings
+from icevirt.model.strings import FoldingStrings, Strings
 
 HASHES = np.dtype([("url", "<u8"), ("state", "<u8")])
 """The hashes of a file."""

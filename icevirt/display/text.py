@@ -16,7 +16,7 @@ from rich.text import Text
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.reports.card import counted, volume
 from icevirt.escaping import escape_line
-from icevirt.model.metadata import Extent
+from icevirt.model.snapshot import Extent
 
 
 def words(value: object, style: str = "") -> Text:

@@ -3,6 +3,9 @@
 There are three, in `icevirt.execution.spark_executor` and `icevirt.execution.local_executors`. They
 run the same functions on the same pickled tasks and return the same results, so that stages know
 none of them. `icevirt.execution.selection` decides which runs.
+
+A call marks all that it runs with `job_tags`, and each stage says what it does with `described`,
+for the Spark UI and for who wants to cancel jobs; other executors take no notice.
 """
 
 from __future__ import annotations
@@ -13,14 +16,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from icevirt.archive.reports.build import Progress
 from icevirt.errors import IcevirtError
+from icevirt.redaction import without_secrets
 from icevirt.storage.protocol import Storage
 
 INTERVAL = 0.5
@@ -202,3 +207,80 @@ def give_back() -> None:
     pa.default_memory_pool().release_unused()
     with suppress(OSError, TypeError, AttributeError):  # another system, another C library
         ctypes.CDLL(None).malloc_trim(0)
+
+
+EVERY = "icevirt"
+"""The tag of every job."""
+
+
+@dataclass(slots=True)
+class JobLabel:
+    """What the jobs of a call are, and where it writes."""
+
+    place: str = ""
+    tags: list[str] = field(default_factory=lambda: [EVERY])
+    stage: str = ""
+
+    @property
+    def text(self) -> str:
+        """The description of a job: ``icevirt scan: 300 files → s3://bucket/repo``."""
+        what = f"icevirt {self.stage or 'tasks'}"
+        return without_secrets(f"{what} → {self.place}" if self.place else what)
+
+    @property
+    def name(self) -> str:
+        """The name of a job and its stages: ``icevirt scan``."""
+        return f"icevirt {self.stage.partition(':')[0] or 'tasks'}"
+
+    def tag(self, build_id: str) -> None:
+        """Mark all further jobs as those of a build; it may have several ids."""
+        if (tag := tag_of(build_id)) not in self.tags:
+            self.tags.append(tag)
+
+
+_label: ContextVar[JobLabel | None] = ContextVar("icevirt-jobs", default=None)
+
+
+def tag_of(build_id: str) -> str:
+    """Return the tag of the jobs of a build."""
+    return f"{EVERY}:{build_id}"
+
+
+def current() -> JobLabel:
+    """Return what the jobs are that are begun now."""
+    return _label.get() or JobLabel()
+
+
+@contextmanager
+def job_tags(place: str, build_id: str | None = None) -> Iterator[JobLabel]:
+    """Mark the jobs of the block.
+
+    Args:
+        place: The URL of what the call writes to, or looks at.
+        build_id: Of a build.
+    """
+    label = JobLabel(place=place)
+    if build_id is not None:
+        label.tag(build_id)
+    token = _label.set(label)
+    try:
+        yield label
+    finally:
+        _label.reset(token)
+
+
+@contextmanager
+def described(stage: str, place: str = "") -> Iterator[None]:
+    """Say what the jobs of the block do.
+
+    Args:
+        stage: A word, a colon, and what of: ``scan: 300 files``.
+        place: Where to, if the call did not say.
+    """
+    label = current()
+    mine = JobLabel(place=label.place or place, tags=label.tags, stage=stage)
+    token = _label.set(mine)
+    try:
+        yield
+    finally:
+        _label.reset(token)

@@ -21,12 +21,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icevirt.errors import IcevirtError, InvalidInputError, JobsCancelledError
-from icevirt.execution.executor import Done, located, results_of, run_pickled
+from icevirt.execution.executor import Done, current, described, located, results_of, run_pickled
 from icevirt.execution.installation import Batches, guarded
-from icevirt.execution.job_labels import current, described
 from icevirt.execution.spark_failures import explained, host_of_failure, is_stopped
-from icevirt.execution.spark_jobs import collected
-from icevirt.execution.spark_session import check_session, errors_of_spark, words_of
+from icevirt.execution.spark_session import check_session, collected, errors_of_spark, words_of
 from icevirt.execution.task_transport import packed, unpacked
 from icevirt.storage.protocol import Storage
 

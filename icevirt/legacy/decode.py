@@ -38,8 +38,15 @@ from icevirt.legacy.references import MOST_DIMENSIONS, OldReferences
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON, loads
-from icevirt.model.metadata import node_of
-from icevirt.model.snapshot import ArrayNode, Extents, ManifestFile, ManifestRef, Node, Snapshot
+from icevirt.model.snapshot import (
+    ArrayNode,
+    Extents,
+    ManifestFile,
+    ManifestRef,
+    Node,
+    Snapshot,
+    node_of,
+)
 from icevirt.wire import header
 from icevirt.wire.flatbuffer.reader import Damage, reading
 from icevirt.wire.header import FileKind

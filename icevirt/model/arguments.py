@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,24 @@ def checked[T](name: str, value: object, kind: type[T], do: str = "") -> T:
         do=do or f"Pass a {kind.__name__}.",
         found=type(value).__name__,
     )
+
+
+def refuse_other(name: str, value: object, kind: type[Any]) -> None:
+    """Check that a setting is of its kind, or None.
+
+    Raises:
+        InvalidInputError: It is of another, or a negative number.
+    """
+    fits = value is None or isinstance(value, kind)
+    if isinstance(value, bool):  # which is an int too
+        fits = kind is bool
+    elif isinstance(value, int):
+        fits = fits and value >= 0
+    if not fits:
+        wanted = "a non-negative integer" if kind is int else f"a {kind.__name__}"
+        raise InvalidInputError(
+            f"{name} has the wrong type", do=f"Pass {wanted}, or None for the default.", found=value
+        )
 
 
 def refuse_no_text(name: str, value: str) -> None:

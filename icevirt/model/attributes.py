@@ -11,6 +11,13 @@ little-endian bytes, as xarray expects; a complex one is two of these.
 
 A group says there, too, in which order its variables stand in the files (``variables``), because
 a snapshot sorts nodes by path. The engine shows them so; it is left out where they are sorted.
+
+Names that an enumeration gives to integers travel among the replaced attributes: the engine shows
+them where xarray keeps them for netCDF, in ``encoding["dtype"].metadata``, and other readers see
+CF's ``flag_values`` and ``flag_meanings``. As text in ``missing_value`` NaN, infinities and complex
+numbers are worse than nothing: readers mask no value by them, not even by the plain numbers beside
+them, and cannot append. So other readers see the plain numbers only, and ``_FillValue``, which has
+a spelling for every number, takes the place of another one where it is free. NaN needs no mark.
 """
 
 from __future__ import annotations
@@ -18,10 +25,11 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from icevirt.model.json import JSON
 
@@ -228,3 +236,141 @@ def _strict(number: Any) -> JSON:
     if isinstance(number, float) and not math.isfinite(number):
         return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
     return number  # type: ignore[no-any-return]
+
+
+ENUMERATION = "/enumeration"
+"""No name of an attribute of netCDF, so that none is meant by it."""
+
+FLAGS = ("flag_values", "flag_meanings", "flag_masks")
+
+
+def with_enumeration(
+    attributes: Attributes, named: Mapping[str, JSON] | None, dtype: np.dtype[Any]
+) -> Attributes:
+    """Return attributes that say what the numbers of a variable are called.
+
+    Args:
+        attributes: Of the variable.
+        named: ``{"enum": {name: number}, "enum_name": name of the type}``, as xarray has it; of a
+            compound ``{"fields": {field: ...}}``; None where numbers are numbers.
+        dtype: Of the numbers.
+    """
+    if named is None:
+        return attributes
+    shown = _flags(named, dtype) if attributes.values.keys().isdisjoint(FLAGS) else Attributes()
+    pairs: dict[str, tuple[JSON, JSON]] = {ENUMERATION: (named, None)}
+    pairs |= {name: (None, value) for name, value in shown.values.items()}
+    made = attributes | shown
+    return replace(made, replaced={**attributes.replaced, **pairs})
+
+
+def _flags(named: Mapping[str, JSON], dtype: np.dtype[Any]) -> Attributes:
+    """Return the members as CF has them, where no name has a blank inside."""
+    members = named.get("enum")
+    if not isinstance(members, Mapping) or any(len(name.split()) != 1 for name in members):
+        return Attributes()
+    rising = sorted(members.items(), key=lambda member: member[1])  # type: ignore[arg-type,return-value]
+    numbers = np.array([number for _, number in rising], dtype)
+    names = " ".join(name for name, _ in rising)
+    return Attributes.of({"flag_values": numbers, "flag_meanings": names})
+
+
+def enumeration_of(attributes: Attributes) -> Mapping[str, JSON] | None:
+    """Return what `with_enumeration` was given, None where that was nothing."""
+    if ENUMERATION not in attributes.replaced:
+        return None
+    named, _ = attributes.replaced[ENUMERATION]
+    return named if isinstance(named, Mapping) else None
+
+
+def members_of(attributes: Attributes) -> JSON:
+    """Return what numbers are called, equal for equal meanings; None where they have no names."""
+    named = enumeration_of(attributes)
+    return None if named is None else {k: v for k, v in named.items() if k != "enum_name"}
+
+
+def dtype_metadata(document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what xarray's backends of netCDF keep with the dtype of an array's values."""
+    named, _ = recorded_replacements(document).get(ENUMERATION, (None, None))
+    members = named.get("enum") if isinstance(named, Mapping) else None
+    return dict(named) if isinstance(named, Mapping) and isinstance(members, Mapping) else None
+
+
+def is_derived(attributes: Attributes, name: str) -> bool:
+    """Say whether an attribute is not the file's, but shows the members to other readers."""
+    if name not in FLAGS or ENUMERATION not in attributes.replaced:
+        return False
+    was, _ = attributes.replaced.get(name, ("", None))
+    return was is None
+
+
+MISSING = "missing_value"
+
+
+def readable(attributes: Attributes, data_type: JSON) -> Attributes:
+    """Return the attributes of an array as other readers see them; the engine undoes it.
+
+    Args:
+        attributes: As the file has them.
+        data_type: Of the array, as zarr spells it.
+    """
+    found = _Marks.of(attributes, data_type)
+    if found is None:
+        return attributes
+    values = {name: value for name, value in attributes.values.items() if name != MISSING}
+    dtypes = dict(attributes.dtypes)
+    if found.plain.size:
+        listed = found.plain.tolist()
+        values[MISSING] = listed if len(listed) > 1 else listed[0]
+    if found.fill is not None:
+        fill = Attributes.of({FILL: found.fill})
+        values[FILL], dtypes[FILL] = fill.values[FILL], fill.dtypes[FILL]
+    was = attributes.values
+    pairs = {name: (was.get(name), values.get(name)) for name in (FILL, MISSING)}
+    return Attributes(values=values, dtypes=dtypes, replaced={**attributes.replaced, **pairs})
+
+
+def is_unseen(attributes: Attributes, data_type: JSON) -> bool:
+    """Say whether values mean "missing" for the engine which other readers cannot be told."""
+    found = _Marks.of(attributes, data_type)
+    return found is not None and bool(found.unseen.size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Marks:
+    """The numbers of a ``missing_value``."""
+
+    plain: NDArray[Any]  # JSON has them
+    fill: np.generic | None  # what becomes the ``_FillValue``
+    unseen: NDArray[Any]  # neither, and values of the array can be one of them
+
+    @classmethod
+    def of(cls, attributes: Attributes, data_type: JSON) -> _Marks | None:
+        """Divide the numbers; None where JSON has all of them."""
+        dtype, value = attributes.dtypes.get(MISSING, ""), attributes.values.get(MISSING)
+        if value is None or isinstance(value, int | float) or dtype[:1] not in ("f", "c"):
+            return None
+        given = restore(attributes.only(MISSING).values, attributes.dtypes)[MISSING]
+        numbers = np.asarray(given).reshape(-1)
+        is_plain = np.isfinite(numbers) & (numbers.imag == 0)
+        if dtype[:1] == "f" and is_plain.all():
+            return None
+        odd = _possible(numbers[~is_plain], data_type)
+        made = cls(plain=numbers.real[is_plain], fill=None, unseen=odd)
+        if FILL in attributes.values:
+            if FILL not in attributes.dtypes:  # written by others
+                return made
+            fill = restore(attributes.only(FILL).values, attributes.dtypes)[FILL]
+            return replace(made, unseen=odd[odd != fill])
+        return replace(made, fill=odd[0], unseen=odd[:0]) if odd.size == 1 else made
+
+
+def _possible(numbers: NDArray[Any], data_type: JSON) -> NDArray[Any]:
+    """Return the different numbers that values of a type can equal, in that type."""
+    kind = data_type if isinstance(data_type, str) else ""
+    if not kind.startswith(("float", "complex")):
+        return numbers[:0]
+    with np.errstate(all="ignore"):
+        odd = numbers[~np.isnan(numbers)]
+        held = (odd if kind.startswith("complex") else odd.real).astype(kind)
+        return np.unique(held[held == odd])

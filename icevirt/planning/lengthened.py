@@ -27,8 +27,7 @@ from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.ids import ObjectId12
 from icevirt.model.json import JSON
-from icevirt.model.metadata import document_of
-from icevirt.model.snapshot import ArrayNode, Snapshot
+from icevirt.model.snapshot import ArrayNode, Snapshot, document_of
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.plan_variable import (
     JOINED_CHUNK_BYTES,

@@ -142,7 +142,7 @@ def describe_unseen(kinds: Iterable[tuple[str, Attributes, JSON]]) -> Iterator[s
     Args:
         kinds: Of arrays: path, attributes, data type.
     """
-    from icevirt.model.missing_values import is_unseen
+    from icevirt.model.attributes import is_unseen
 
     found = [path for path, attributes, kind in kinds if is_unseen(attributes, kind)]
     if found:

@@ -19,8 +19,7 @@ from icevirt.archive.reports.coverage import (
 )
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkType
-from icevirt.model.metadata import document_of
-from icevirt.model.snapshot import ArrayNode
+from icevirt.model.snapshot import ArrayNode, document_of
 from icevirt.repo.assets import Assets
 
 _TYPES = {"virtual": ChunkType.virtual, "native": ChunkType.native, "inline": ChunkType.inline}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from icevirt.errors import AlreadyExistsError, InvalidInputError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
-from icevirt.model.config.settings import persistable
+from icevirt.model.config.document import persistable
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import Snapshot

@@ -242,7 +242,7 @@ class RepoInfoFile:
         was: RepoObject,
         held: HeldObjects | None,
     ) -> bool:
-        from icevirt.model.config.settings import refuse_unconditional
+        from icevirt.model.config.document import refuse_unconditional
 
         refuse_unconditional(after.config, self.storage.url)
         after = file.folded(after)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from icevirt.errors import RepositoryNotFoundError
 from icevirt.escaping import Pictured, escape_line
 from icevirt.model.arguments import checked
-from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.config.settings import merged
+from icevirt.model.config.document import RepositoryConfig, merged
 from icevirt.objects.staleness import OnStale
 from icevirt.repo.assets import Assets
 from icevirt.repo.history.api import RepositoryHistory

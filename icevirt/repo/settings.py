@@ -40,7 +40,7 @@ class Settings:
         Only changes made here are written, on top of the latest persisted state: containers that
         others added in the meantime stay.
         """
-        from icevirt.model.config.settings import persistable, rebased
+        from icevirt.model.config.document import persistable, rebased
         from icevirt.versioning import repo_updates
 
         mine = copy.deepcopy(self._config.document)

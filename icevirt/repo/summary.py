@@ -13,8 +13,7 @@ from icevirt.archive.reports.build import (
 )
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.metadata import chunk_extents, document_of
-from icevirt.model.snapshot import ArrayNode, GroupNode
+from icevirt.model.snapshot import ArrayNode, GroupNode, chunk_extents, document_of
 from icevirt.planning.reader_support import readers_of_document
 from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks

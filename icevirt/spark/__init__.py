@@ -8,9 +8,8 @@ from icevirt.errors import refuse_missing
 
 with refuse_missing("icevirt.spark", extra="hdf5,spark"):
     from icevirt.spark.foreach_batch import FilesAppender, foreach_batch
-    from icevirt.spark.registration import register
     from icevirt.spark.shipping import Shipped, ship
-    from icevirt.spark.tables import table
+    from icevirt.spark.tables import register, table
     from icevirt.spark.writing import WrittenReferences, write_references
 
 __all__ = [

@@ -21,8 +21,7 @@ import pyarrow as pa
 from icevirt.api.pipeline.events import Clock
 from icevirt.api.pipeline.interruption import long_running
 from icevirt.errors import IcevirtError, InvalidInputError
-from icevirt.execution.executor import located, run_pickled
-from icevirt.execution.job_labels import described, job_tags
+from icevirt.execution.executor import described, job_tags, located, run_pickled
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.spark_executor import RESULT, SparkExecutor, result_row, spread
 from icevirt.ids import ObjectId12
@@ -43,8 +42,17 @@ from icevirt.repo.settings import as_json
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.references.cells import CellWriter, RestTask, write_cells, write_rest
-from icevirt.tasks.references.incoming import COLUMNS, OPTIONAL, Incoming, TargetArray, WrittenCell
+from icevirt.tasks.references import (
+    COLUMNS,
+    OPTIONAL,
+    CellWriter,
+    Incoming,
+    RestTask,
+    TargetArray,
+    WrittenCell,
+    write_cells,
+    write_rest,
+)
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
 if TYPE_CHECKING:

@@ -5,11 +5,19 @@ environment, the import path or the working directory changed, since libraries r
 are imported. It has one thread and does no work: it forks, reports how children ended, and kills
 them, since only a parent knows that a process id still belongs to its child. Children die with the
 process that uses them, even where that is killed.
+
+`Apart` gives children work about files, one at a time. A worker that hangs in a library is ended,
+so that its task is tried again, and one that wants too much memory gets a MemoryError; a process of
+the user's own that runs a stage is never ended. A system alarm does it, with a handler outside
+Python, which a library that never returns blocks: a thread per file, which the clock of
+`faulthandler` needs, would cost as much as a small file. Memory is limited on Linux only, where a
+process can see how much it has.
 """
 
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import gc
 import importlib
 import multiprocessing
@@ -21,23 +29,101 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from multiprocessing.connection import Connection, wait
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, NoReturn, Self
 
+from icevirt.archive.shares import DEFAULT, ScanLimits
+from icevirt.errors import (
+    BuildError,
+    IcevirtError,
+    ScanCrashError,
+    ScanMemoryError,
+    ScanTimeoutError,
+)
 from icevirt.import_path import command, environment
-from icevirt.tasks.limit_enforcement import become_worker
+
+_STATM = Path("/proc/self/statm")
+_STDERR = 2
+_AT_ONCE = 1e-6  # seconds; 0 would mean never
+_IS_WORKER = [False]
+
+
+@contextmanager
+def held_to(limits: ScanLimits) -> Iterator[None]:
+    """Run the block within the limits, in a Spark worker; too much time ends the process."""
+    if not in_worker():
+        yield
+        return
+    with _alarm_after(limits.seconds), limited_memory(limits.memory):
+        yield
+
+
+@contextmanager
+def _alarm_after(seconds: float) -> Iterator[None]:
+    """End this process, with its traceback, where the block takes longer.
+
+    Spark uses a worker again for other functions of its user, who may have an alarm of their own:
+    its handler and what is left of its time are put back.
+    """
+    handler = signal.getsignal(signal.SIGALRM)
+    is_main = threading.current_thread() is threading.main_thread()
+    may_replace = is_main and handler is not None  # else it is as it is by default, or of C
+    if may_replace:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    faulthandler.register(signal.SIGALRM, file=_STDERR, chain=True)
+    begin = time.monotonic()
+    left, again = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        faulthandler.unregister(signal.SIGALRM)
+        if may_replace:
+            signal.signal(signal.SIGALRM, handler)
+        if left:  # one that is due rings now, in its own handler
+            took = time.monotonic() - begin
+            signal.setitimer(signal.ITIMER_REAL, max(left - took, _AT_ONCE), again)
+
+
+def become_worker() -> None:
+    """Note that this process runs tasks and nothing else."""
+    _IS_WORKER[0] = True
+
+
+def in_worker() -> bool:
+    """Say whether this process runs tasks for Spark or for another driver."""
+    module = sys.modules.get("pyspark.taskcontext")
+    return _IS_WORKER[0] or (module is not None and module.TaskContext.get() is not None)
+
+
+@contextmanager
+def limited_memory(memory: int) -> Iterator[None]:
+    """Let this process take no more than ``memory`` bytes beside what it has, in the block."""
+    if not _STATM.exists():
+        yield
+        return
+    held = int(_STATM.read_bytes().split(maxsplit=1)[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    known = (each for each in (soft, hard) if each != resource.RLIM_INFINITY)
+    resource.setrlimit(resource.RLIMIT_AS, (min([held + memory, *known]), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
 
 STAGES = (
     "icevirt.tasks.scan",
     "icevirt.tasks.shuffle",
     "icevirt.tasks.source_values",
-    "icevirt.tasks.recheck_targets",
     "icevirt.tasks.write_manifests",
     "icevirt_scanners.hdf5.scanner",
     "icevirt_scanners.kerchunk.scanner",
@@ -268,3 +354,126 @@ def _serve(line: Connection[Any, Any], output: Sequence[int]) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+_START = 120.0  # seconds for Python and the scanners to come up on a busy machine
+_GRACE = 5.0  # seconds in which the parent's deadline comes before the child's
+
+
+class Apart:
+    """Child processes that do work about files, one at a time; a context that ends them."""
+
+    def __init__(self, limits: ScanLimits = DEFAULT) -> None:
+        self._limits = limits
+        self._child: Child | None = None
+
+    def call[**P, R](self, url: str, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Do the work about a file in a child; start one if there is none.
+
+        Args:
+            url: Of the file, for errors.
+            work: A function of a module.
+            args: For it; they pickle.
+            kwargs: The same.
+
+        Raises:
+            IcevirtError: The one that the work raised.
+            ScanCrashError: The child died, `ScanTimeoutError` if it took too long,
+                `ScanMemoryError` if the system ended it.
+        """
+        try:
+            found = self._asked(work, args, kwargs)
+        except TimeoutError:
+            raise self._too_slow(url) from None
+        except (EOFError, OSError):
+            raise self._crashed(url) from None
+        if isinstance(found, IcevirtError):
+            raise found
+        return found
+
+    def _asked[R](
+        self, work: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> R | IcevirtError:
+        """Ask a child, and another one where the first ended while it waited: no file did that."""
+
+        def ask() -> R | IcevirtError:
+            child = self._ready(work.__module__)
+            return child.ask(self._limits.seconds, _limited, self._limits, work, args, kwargs)
+
+        try:
+            return ask()
+        except ConnectionError:
+            self._stop()
+            return ask()
+
+    def _ready(self, module: str) -> Child:
+        """Return a child that waits for a file."""
+        if self._child is not None and not self._child.has_ended():
+            return self._child
+        self._stop()
+        self._child = Child(module)
+        try:
+            self._child.ask(_START, _come_up)
+        except (EOFError, OSError):
+            raise BuildError(
+                "the child process that scans suspicious files does not start",
+                do="Its output is in the log of the worker.",
+                exit_code=self._stop(),
+            ) from None
+        return self._child
+
+    def _too_slow(self, url: str) -> IcevirtError:
+        self._stop(patience=0)
+        return ScanTimeoutError(
+            "the scan of the file took longer than its limit",
+            do="Leave it out, or raise file_timeout (--file-timeout).",
+            file=url,
+            seconds=self._limits.seconds,
+        )
+
+    def _crashed(self, url: str) -> IcevirtError:
+        code = self._stop()
+        if code == -signal.SIGALRM:  # its own deadline came first
+            return self._too_slow(url)
+        if code == -signal.SIGKILL:  # only the system sends it
+            return ScanMemoryError(
+                "the system ended the process that scans the file, because memory ran out",
+                do="Leave it out, or scan it on a machine with more memory.",
+                file=url,
+            )
+        return ScanCrashError(
+            "the scan of the file crashes its process",
+            do="The file is damaged in a way that crashes its library: leave it out.",
+            file=url,
+            cause=how(code),
+        )
+
+    def _stop(self, patience: float = 1.0) -> int:
+        """End the child, if there is one, and return its exit code; a dead one keeps its own."""
+        child, self._child = self._child, None
+        return 0 if child is None else child.end(patience)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+
+def _come_up() -> int:
+    """Import the scanners, so that the time it takes does not count for the first file."""
+    from icevirt.scan.registry import scanners
+
+    scanners()
+    return os.getpid()
+
+
+def _limited[R](
+    limits: ScanLimits, work: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> R | IcevirtError:
+    """Return the result or error of work in a child; an alarm ends what its parent does not."""
+    with held_to(replace(limits, seconds=limits.seconds + _GRACE)):
+        try:
+            return work(*args, **kwargs)
+        except IcevirtError as error:
+            return error

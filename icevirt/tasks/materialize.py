@@ -24,8 +24,8 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.catalog.task_inputs import WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId12
+from icevirt.model.attributes import members_of
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.enumerations import members_of
 from icevirt.model.snapshot import Extents
 from icevirt.model.strings import gather
 from icevirt.planning.combine.cf_packing import (

@@ -26,7 +26,7 @@ from icevirt.objects.comparing import Copy, Looked, first_difference, look_at, p
 from icevirt.planning.containers import Relocation
 from icevirt.repo.assets import Assets
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.verify.references import kind_of
+from icevirt.tasks.compare_files import kind_of
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
 _KNOWN = 1 << 17  # files that are remembered from one manifest to the next

@@ -1,12 +1,14 @@
 """Run the scan stage: source files in, catalog parts out; only counts return to the driver.
 
 Files are scanned in this process until one kills it: then the parts of the task are scanned again
-in a child, which finds that file and scans the others.
+in a child, which finds that file and scans the others. `copy_scans` puts what was scanned for a
+build into another catalog, where it stays known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -16,7 +18,7 @@ from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile, ScanOutcome, SourceFile
 from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.catalog.facts_beside import fact_row, write_facts
-from icevirt.catalog.parts import PartRows, complete_parts, write_part
+from icevirt.catalog.parts import PartRows, complete_parts, mark, write_part
 from icevirt.catalog.scan_notes import ScanNotes
 from icevirt.errors import (
     IcevirtError,
@@ -36,8 +38,8 @@ from icevirt.planning.combine.hints import holds_labels
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.limit_enforcement import held_to, in_worker
-from icevirt.tasks.scan_file import Apart, Containment, Prefetcher, attempt, attempt_as
+from icevirt.tasks.forkserver import Apart, held_to, in_worker
+from icevirt.tasks.scan_file import Containment, Prefetcher, attempt, attempt_as
 from icevirt.tasks.scan_pieces import Pieces
 
 
@@ -305,3 +307,45 @@ def _coordinates(scanned: ScannedFile) -> list[ScannedArray]:
         for each in scanned.arrays
         if holds_labels(each.path, each.dimension_names, each.data_type)
     ]
+
+
+_TABLES = ("scans", "refs", "arrays", "more")  # of a part, which counts once its files are there
+
+_AT_ONCE = 8  # objects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyScansTask:
+    """Some objects of a catalog."""
+
+    source: Storage
+    into: Storage
+    paths: tuple[str, ...]
+
+
+def copy_scans(task: CopyScansTask) -> int:
+    """Copy the objects; return how many."""
+
+    def copy(path: str) -> None:
+        task.into.put(path, task.source.get(path))
+
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="icevirt-copy") as pool:
+        return sum(1 for _ in pool.map(copy, task.paths))
+
+
+def scans_to_copy(source: Storage, into: Storage) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Make the target a catalog; return the objects that it lacks, and those that come last."""
+    mark(into)
+    there = {info.path for info in into.list()}
+    first, last = (
+        tuple(
+            sorted(
+                info.path
+                for table in tables
+                for info in source.list(table)
+                if info.path not in there
+            )
+        )
+        for tables in (_TABLES, ("files",))
+    )
+    return first, last

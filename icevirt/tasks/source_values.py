@@ -33,8 +33,7 @@ from icevirt.planning.equality import first_difference
 from icevirt.planning.remedies import scan_fix
 from icevirt.scan.contract import Oracle
 from icevirt.scan.registry import oracle_for
-from icevirt.tasks.limit_enforcement import in_worker
-from icevirt.tasks.scan_file import Apart
+from icevirt.tasks.forkserver import Apart, in_worker
 
 _OPEN = 8  # files at a time
 _AT_ONCE = 1 << 22  # values that are compared

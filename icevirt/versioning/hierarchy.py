@@ -25,8 +25,7 @@ from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.arguments import index_row
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.metadata import document_of, node_of
-from icevirt.model.snapshot import ArrayNode, GroupNode, Node
+from icevirt.model.snapshot import ArrayNode, GroupNode, Node, document_of, node_of
 from icevirt.versioning import chunk_tables
 
 type Hierarchy = MutableMapping[str, Node]

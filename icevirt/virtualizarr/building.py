@@ -47,7 +47,7 @@ from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.references.incoming import cut_of
+from icevirt.tasks.references import cut_of
 from icevirt.versioning.merge.conflicts import ConflictDetector
 from icevirt.versioning.repo_updates import MAIN
 from icevirt.virtualizarr.registry_access import RegistryAccess

@@ -150,7 +150,7 @@ def _node_values(node: Node, spec_version: int) -> Values:
 
 
 def _array_values(node: ArrayNode, spec_version: int) -> Values:
-    from icevirt.model.metadata import chunk_shape
+    from icevirt.model.snapshot import chunk_shape
 
     names = node.dimension_names
     values = {

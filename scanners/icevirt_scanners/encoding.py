@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.model.attributes import FILL, Attributes
+from icevirt.model.attributes import FILL, MISSING, Attributes
 from icevirt.model.json import JSON
-from icevirt.model.missing_values import MISSING
 
 GZIP: JSON = {"name": "gzip", "configuration": {"level": 1}}  # a core codec of zarr v3
 _QUIET = {2: 0x7E00, 4: 0x7FC00000, 8: 0x7FF8000000000000}

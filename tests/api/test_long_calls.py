@@ -10,7 +10,7 @@ import pytest
 import icevirt
 from builds.support import write_day, write_days
 from icevirt.execution import preflight
-from icevirt.execution.job_labels import current
+from icevirt.execution.executor import current
 from icevirt.execution.local_executors import InProcessExecutor
 from icevirt.execution.spark_executor import SparkExecutor
 

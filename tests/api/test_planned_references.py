@@ -11,7 +11,7 @@ import icevirt
 from icevirt.display.render import as_text
 from icevirt.display.text import box
 from icevirt.errors import StorageError
-from icevirt.model.metadata import chunk_extents
+from icevirt.model.snapshot import chunk_extents
 
 pytestmark = pytest.mark.usefixtures("in_process")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from builds.support import write_days
-from icevirt.tasks.tables.query import TABLES
+from icevirt.tasks.table_query import TABLES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark-tables.md").read_text()
 

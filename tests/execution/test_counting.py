@@ -5,7 +5,7 @@ import time
 import pytest
 
 from icevirt.execution.spark_executor import SparkExecutor
-from icevirt.execution.spark_jobs import done_of
+from icevirt.execution.spark_session import done_of
 
 
 @pytest.mark.ci

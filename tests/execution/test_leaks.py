@@ -24,7 +24,7 @@ from execution.processes import processes_of
 from executors import StagedExecutor
 from icevirt.errors import IcevirtError
 from icevirt.execution.selection import default_executor
-from icevirt.tasks.scan_file import Apart
+from icevirt.tasks.forkserver import Apart
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 

@@ -12,9 +12,9 @@ import pytest
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
 from icevirt.errors import JobsCancelledError
-from icevirt.execution.job_labels import described, job_tags
+from icevirt.execution.executor import described, job_tags
 from icevirt.execution.spark_executor import SparkExecutor
-from icevirt.execution.spark_jobs import done_of
+from icevirt.execution.spark_session import done_of
 from icevirt.redaction import without_secrets
 
 pytestmark = [pytest.mark.ci, pytest.mark.spark]

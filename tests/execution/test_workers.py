@@ -23,8 +23,7 @@ from icevirt.execution.selection import (
     suitable,
     work_of,
 )
-from icevirt.tasks.forkserver import STAGES
-from icevirt.tasks.limit_enforcement import in_worker
+from icevirt.tasks.forkserver import STAGES, in_worker
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 

@@ -24,9 +24,8 @@ from icevirt.errors import (
 from icevirt.ids import ObjectId12
 from icevirt.model.generation import OldFormatWarning, without_old_format_warning
 from icevirt.repo import formats
-from icevirt.tasks.tables.query import TableQuery
-from icevirt.tasks.tables.rows import rows_of
-from icevirt.tasks.tables.shares import planned
+from icevirt.tasks.table_query import TableQuery
+from icevirt.tasks.table_rows import planned, rows_of
 from legacy.old_repositories import (
     MAIN,
     MINE,

@@ -11,7 +11,7 @@ import icevirt
 from builds.support import opened
 from icevirt.connect.urls import file_url
 from icevirt.errors import VerificationError
-from icevirt.tasks.compare_copies import gaps
+from icevirt.tasks.compare_files import gaps
 
 pytestmark = pytest.mark.usefixtures("in_process")
 LARGE = 300_000  # numbers of the variable that is only referred to

@@ -40,9 +40,8 @@ from icevirt.catalog.renaming import rename_files
 from icevirt.spark.foreach_batch import FilesAppender
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import Below
-from icevirt.tasks.tables.query import TableQuery
-from icevirt.tasks.tables.rows import rows_of
-from icevirt.tasks.tables.shares import planned
+from icevirt.tasks.table_query import TableQuery
+from icevirt.tasks.table_rows import planned, rows_of
 from living.watching import watching
 from servers.listeners import Listener, listening
 

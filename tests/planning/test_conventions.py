@@ -7,7 +7,7 @@ import pytest
 import icevirt
 from builds.support import opened
 from icevirt.errors import CombineError
-from icevirt.model.metadata import document_of
+from icevirt.model.snapshot import document_of
 
 
 def nwb(file, number, *, declared, attribute="conversion"):

@@ -34,7 +34,7 @@ from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule import write_tasks as routes
 from icevirt.planning.schedule.write_tasks import Route, bundles, drafts, route_of, write_items
 from icevirt.storage.memory import MemoryStorage
-from icevirt.tasks import shuffle, window_columns, write_manifests
+from icevirt.tasks import shuffle, window_tables, write_manifests
 from icevirt.tasks.write_manifests import PackedTasks
 from icevirt.wire.manifests.encoding import ManifestEncoding
 from planning.test_combine import data, facts_of, file, static, time
@@ -215,14 +215,14 @@ def test_a_huge_array_is_cut_into_blocks_that_nobody_has_to_hold_together(monkey
     assert [len(unpack(block)) for block in blocks] == [7] * 7 + [1]
     found = np.concatenate([unpack(block).index for block in blocks])
     assert found.tolist() == [[n, 0] for n in range(50)]
-    held, made = [], window_columns.WindowColumns.table
+    held, made = [], window_tables.WindowColumns.table
 
     def counted(columns):
         table = made(columns)
         held.append(len(table))
         return table
 
-    monkeypatch.setattr(window_columns.WindowColumns, "table", counted)
+    monkeypatch.setattr(window_tables.WindowColumns, "table", counted)
     direct = written(catalog, plan, shuffled=False)
     assert max(held) <= 9  # what a window holds, and not the array
     assert sum(held) == 50 + 1  # and the coordinate

@@ -12,7 +12,7 @@ import icevirt
 import icevirt.spark
 from builds.support import opened, write_days
 from icevirt.errors import InvalidInputError, UnsupportedError
-from icevirt.tasks.tables.query import TABLES
+from icevirt.tasks.table_query import TABLES
 
 pytestmark = pytest.mark.ci
 
@@ -99,7 +99,7 @@ def test_filters_of_a_query_decide_which_manifests_are_read(formats, archive):
     """As the session is set when the format is registered."""
     from pyspark.sql import datasource
 
-    from icevirt.spark.registration import PUSHDOWN
+    from icevirt.spark.tables import PUSHDOWN
 
     spark, (repo, _, _) = formats, archive
     if not hasattr(datasource, "Filter"):

@@ -25,8 +25,9 @@ from icevirt.scan import registry
 from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks import forkserver
+from icevirt.tasks.forkserver import Apart
 from icevirt.tasks.scan import ScanTask, run_scan
-from icevirt.tasks.scan_file import Apart, Containment
+from icevirt.tasks.scan_file import Containment
 from tasks.stub_scanner import install
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
@@ -139,7 +140,7 @@ def test_a_child_that_does_not_start_is_no_fault_of_the_file(tmp_path, monkeypat
 USER = """
     import os, sys, threading
     from icevirt.archive.shares import ScanLimits
-    from icevirt.tasks.scan_file import Apart
+    from icevirt.tasks.forkserver import Apart
     import time
 
     def use(number, seconds):
@@ -272,7 +273,7 @@ def test_an_error_that_python_lives_through_leaves_no_note(tmp_path):
 
 HANGING = """
     import signal, time
-    from icevirt.tasks import limit_enforcement as watch
+    from icevirt.tasks import forkserver as watch
     from icevirt.archive.shares import ScanLimits
 
     with watch.held_to(ScanLimits(seconds=0.1)):
@@ -297,7 +298,7 @@ def test_a_worker_that_hangs_is_ended_and_other_processes_are_not():
 
 ALARMED = """
     import signal, sys, threading, time
-    from icevirt.tasks import limit_enforcement as watch
+    from icevirt.tasks import forkserver as watch
     from icevirt.archive.shares import ScanLimits
 
     rang = []

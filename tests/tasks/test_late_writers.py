@@ -23,7 +23,7 @@ from icevirt.errors import BuildError, ObjectNotFoundError, StorageError
 from icevirt.model.chunks import ChunkType
 from icevirt.storage import durable
 from icevirt.tasks import write_manifests
-from icevirt.tasks.window_columns import WindowColumns
+from icevirt.tasks.window_tables import WindowColumns
 from long_forms import IS_LONG
 
 pytestmark = pytest.mark.ci

@@ -17,7 +17,7 @@ from icevirt.catalog.scan_notes import ScanNotes
 from icevirt.errors import InvalidInputError
 from icevirt.scan import registry
 from icevirt.scan.options import ScanOptions
-from icevirt.tasks.limit_enforcement import limited_memory
+from icevirt.tasks.forkserver import limited_memory
 from tasks.stub_scanner import install
 
 

@@ -64,7 +64,6 @@ LATER = (  # what only the network, other formats, writers, and those who look a
     "icevirt.legacy",
     "icevirt.model.config.containers",
     "icevirt.model.config.sections",
-    "icevirt.model.folding_strings",
     "icevirt.model.transaction_log",
     "icevirt.objects.http",
     "icevirt.repo.commits",

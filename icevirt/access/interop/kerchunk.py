@@ -25,8 +25,7 @@ from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import FILL
 from icevirt.model.json import JSON
-from icevirt.model.metadata import document_of
-from icevirt.model.snapshot import ArrayNode, Node
+from icevirt.model.snapshot import ArrayNode, Node, document_of
 from icevirt.model.zarr_v2 import NoEquivalentError, decoding_of, document_v2
 from icevirt.planning.combine.hints import is_named
 from icevirt.repo.session import Session

@@ -34,8 +34,7 @@ from icevirt.model.attributes import (
 )
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import loads
-from icevirt.model.metadata import document_of
-from icevirt.model.snapshot import ArrayNode
+from icevirt.model.snapshot import ArrayNode, document_of
 from icevirt.repo.session import Session
 
 if TYPE_CHECKING:

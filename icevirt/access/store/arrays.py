@@ -18,8 +18,7 @@ from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import StorePath
 
 from icevirt.errors import IcevirtError, StorageError
-from icevirt.model.metadata import document_of, using
-from icevirt.model.snapshot import ArrayNode
+from icevirt.model.snapshot import ArrayNode, document_of, using
 from icevirt.repo.session import Session
 from icevirt.wire.bounded import bounded_array
 

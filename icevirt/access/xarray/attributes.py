@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.model.attributes import EXTENSION, FILL, Attributes, restore
-from icevirt.model.enumerations import ENUMERATION
+from icevirt.model.attributes import ENUMERATION, EXTENSION, FILL, Attributes, restore
 
 
 def shown(metadata: Mapping[str, Any], dtype: np.dtype[Any] | None = None) -> dict[str, Any]:

@@ -25,10 +25,8 @@ from icevirt.access.xarray.attributes import shown
 from icevirt.access.xarray.eras import concatenated, eras_around, groups_with_eras, refuse_lacking
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.model import paths
-from icevirt.model.attributes import recorded_order
-from icevirt.model.enumerations import dtype_metadata
-from icevirt.model.metadata import document_of, using
-from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
+from icevirt.model.attributes import dtype_metadata, recorded_order
+from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot, document_of, using
 
 _ALL = indexing.IndexingSupport.VECTORIZED
 

@@ -21,8 +21,7 @@ from xarray.core import indexing
 from icevirt.archive.eras import ERA, MARK
 from icevirt.errors import CombineError, FormatError
 from icevirt.model import paths
-from icevirt.model.metadata import document_of
-from icevirt.model.snapshot import GroupNode, Snapshot
+from icevirt.model.snapshot import GroupNode, Snapshot, document_of
 
 if TYPE_CHECKING:
     from icevirt.access.xarray.era_arrays import EraSteps

@@ -20,14 +20,16 @@ from icevirt.model import paths
 from icevirt.model.attributes import (
     EXTENSION,
     FILL,
+    MISSING,
     Attributes,
+    dtype_metadata,
+    readable,
     recorded_dtypes,
     recorded_replacements,
+    with_enumeration,
 )
-from icevirt.model.enumerations import dtype_metadata, with_enumeration
-from icevirt.model.metadata import document_of
-from icevirt.model.missing_values import MISSING, readable
 from icevirt.model.paths import problem
+from icevirt.model.snapshot import document_of
 from icevirt.repo.session import Session
 
 if TYPE_CHECKING:

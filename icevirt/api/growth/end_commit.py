@@ -26,8 +26,7 @@ from icevirt.catalog.listings import GrownListing
 from icevirt.catalog.parts import MARK, mark
 from icevirt.execution.local_executors import InProcessExecutor
 from icevirt.model.config.containers import VirtualChunkContainer
-from icevirt.model.metadata import chunk_extents, document_of
-from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
+from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot, chunk_extents, document_of
 from icevirt.objects.authorize import entry_of
 from icevirt.planning.lengthened import Lengthened, OtherwiseError
 from icevirt.planning.reader_support import readers_of_json

@@ -20,8 +20,7 @@ from icevirt.api.growth.stored_variables import StoredVariables, refuse_virtual
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Manifest
-from icevirt.model.metadata import document_of
-from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Snapshot
+from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Snapshot, document_of
 from icevirt.planning.lengthened import Lengthened, LengthenedArray, OtherwiseError
 from icevirt.planning.schedule.write_tasks import MAX_REFERENCES
 from icevirt.repo import layout

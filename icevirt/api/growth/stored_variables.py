@@ -19,8 +19,7 @@ from icevirt.access.store.locating import ReferenceLocator
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.metadata import node_of
-from icevirt.model.snapshot import ArrayNode, ManifestRef
+from icevirt.model.snapshot import ArrayNode, ManifestRef, node_of
 from icevirt.objects.authorize import GrantedAccess
 from icevirt.objects.staleness import Staleness
 from icevirt.planning.lengthened import LengthenedArray, OtherwiseError

@@ -24,9 +24,8 @@ from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import paths
 from icevirt.model.json import JSON
-from icevirt.model.metadata import document_of
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
-from icevirt.model.snapshot import ArrayNode, Node, Snapshot
+from icevirt.model.snapshot import ArrayNode, Node, Snapshot, document_of
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo.assets import Assets
 from icevirt.repo.repository import Repository

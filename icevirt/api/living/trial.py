@@ -34,12 +34,12 @@ from icevirt.errors import (
     UnsupportedError,
 )
 from icevirt.execution.executor import Executor
-from icevirt.execution.job_labels import described as stage_of
+from icevirt.execution.executor import described as stage_of
 from icevirt.planning.axes.axis_ends import labels_at_ends
 from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.upkeep.described_alike import AlikeTask, described_alike
+from icevirt.tasks.compare_files import AlikeTask, described_alike
 
 MISFITS = (CombineError, PlanChangedError, UnsupportedError)
 """Errors of files that do not belong to a dataset as they are."""

@@ -16,13 +16,12 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.lookup import settled
 from icevirt.catalog.parts import complete_parts
-from icevirt.execution.executor import Executor
-from icevirt.execution.job_labels import described
+from icevirt.execution.executor import Executor, described
 from icevirt.model import paths
 from icevirt.model.snapshot import Snapshot
 from icevirt.planning.containers import Relocation
 from icevirt.storage.protocol import Below, Storage
-from icevirt.tasks.compare_copies import CopiesTask, compare_copies
+from icevirt.tasks.compare_files import CopiesTask, compare_copies
 
 _PER_TASK = 64  # files
 

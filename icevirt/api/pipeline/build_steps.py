@@ -68,8 +68,7 @@ from icevirt.errors import (
     SparkJobError,
     StorageError,
 )
-from icevirt.execution.executor import Executor, give_back
-from icevirt.execution.job_labels import current, described, job_tags
+from icevirt.execution.executor import Executor, current, described, give_back, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.model.json import JSON
@@ -83,7 +82,7 @@ from icevirt.repo.commits.build_commit import BUILD_ID
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import bad_files_allowed
 from icevirt.storage.protocol import Below, Storage
-from icevirt.tasks.copy_scans import CopyScansTask, copy_scans, scans_to_copy
+from icevirt.tasks.scan import CopyScansTask, copy_scans, scans_to_copy
 from icevirt.version import __version__
 from icevirt.versioning import repo_updates
 

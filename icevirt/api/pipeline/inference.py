@@ -22,8 +22,7 @@ from icevirt.catalog.facts_beside import BesideReader
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import CatalogLookup
 from icevirt.errors import IcevirtError
-from icevirt.execution.executor import Executor
-from icevirt.execution.job_labels import described
+from icevirt.execution.executor import Executor, described
 from icevirt.model import paths
 from icevirt.objects.source_access import in_force
 from icevirt.planning.axes.candidates import merging

@@ -17,8 +17,7 @@ from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.plan import OTHERS, PlanChange, PlanDifference
 from icevirt.errors import PlanChangedError
 from icevirt.model.json import JSON
-from icevirt.model.metadata import document_of
-from icevirt.model.snapshot import ArrayNode, GroupNode, Node
+from icevirt.model.snapshot import ArrayNode, GroupNode, Node, document_of
 from icevirt.planning.combine.data_vars import Kept, data_vars_of
 from icevirt.planning.edits.file_edits import recorded
 from icevirt.planning.plan_diff import changes_of_others, plan_changes

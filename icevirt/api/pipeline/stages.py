@@ -38,8 +38,7 @@ from icevirt.errors import (
     StorageError,
     UnsupportedError,
 )
-from icevirt.execution.executor import Executor, reporter
-from icevirt.execution.job_labels import described
+from icevirt.execution.executor import Executor, described, reporter
 from icevirt.ids import ObjectId12
 from icevirt.objects.source_access import in_force
 from icevirt.planning.combine.needs import LackingFacts, resolved
@@ -51,7 +50,7 @@ from icevirt.repo.layout import chunk, manifest
 from icevirt.scan.contract import Policy, ScannerOptions
 from icevirt.scan.elsewhere import prefixes_of
 from icevirt.storage.protocol import Below, Storage
-from icevirt.tasks.recheck_targets import TargetTask, look_at_targets
+from icevirt.tasks.compare_files import TargetTask, look_at_targets
 from icevirt.tasks.scan import FactsTask, ScanTask, WantedFacts, run_scan, run_take_facts
 from icevirt.tasks.scan_pieces import clear
 from icevirt.tasks.shuffle import Needs, run_map

@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.api.pipeline.events import Clock, telling_tasks
-from icevirt.execution.executor import Executor
-from icevirt.execution.job_labels import described
+from icevirt.execution.executor import Executor, described
 from icevirt.ids import ObjectId12
-from icevirt.model.metadata import node_of
-from icevirt.model.snapshot import ArrayNode, Extents, ManifestFile, ManifestRef
+from icevirt.model.snapshot import ArrayNode, Extents, ManifestFile, ManifestRef, node_of
 from icevirt.repo.commits.pending_commit import in_order
 from icevirt.tasks.copy_chunks import Copied, CopyTask, copy_chunks, encode_chunks
 

@@ -30,7 +30,7 @@ from icevirt.model.snapshot import Snapshot
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance.garbage_collection import chunks_of
 from icevirt.storage.protocol import Below, Storage
-from icevirt.tasks.upkeep.collect import InUseTask, ReferringTask, in_use, referring
+from icevirt.tasks.collect import InUseTask, ReferringTask, in_use, referring
 from icevirt.versioning.history.timestamps import moment
 from icevirt.versioning.id_columns import ID, id_at, places
 

@@ -36,8 +36,7 @@ from icevirt.archive.reports.history import NamedVersion
 from icevirt.archive.reports.upkeep import Deleted, MaintenanceReport, WindowChange
 from icevirt.catalog.part_folding import fold_parts
 from icevirt.errors import InvalidInputError
-from icevirt.execution.executor import Executor
-from icevirt.execution.job_labels import described
+from icevirt.execution.executor import Executor, described
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
@@ -51,7 +50,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.repo.v1 import upgrade
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Below
-from icevirt.tasks.upkeep.collect import (
+from icevirt.tasks.collect import (
     ChunkList,
     ChunksTask,
     SweepTask,

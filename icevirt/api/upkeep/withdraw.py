@@ -28,7 +28,7 @@ from icevirt.api.upkeep.scans import objects_of_parts, source_urls
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.upkeep import WithdrawReport
 from icevirt.errors import ConflictError, NotFoundError
-from icevirt.execution.job_labels import described, job_tags
+from icevirt.execution.executor import described, job_tags
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.model.repo_info import ExpirationRan, RepoInfo
 from icevirt.repo import layout

@@ -10,7 +10,7 @@ from icevirt.archive.reports.opening import Opening, holds_groups_only, opened
 from icevirt.errors import Fix
 from icevirt.escaping import Pictured, escape_line
 from icevirt.model.json import JSON
-from icevirt.model.metadata import Extent
+from icevirt.model.snapshot import Extent
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree

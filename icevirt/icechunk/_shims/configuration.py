@@ -10,8 +10,8 @@ from icevirt.connect import options
 from icevirt.icechunk._shims.classes import MadeKind, kind
 from icevirt.icechunk._shims.shown import Shown, plain
 from icevirt.model.config import containers, sections
+from icevirt.model.config.document import OptionalSection
 from icevirt.model.config.sections import CompressionAlgorithm
-from icevirt.model.config.settings import OptionalSection
 
 _OWNER = "_owner"
 OF: dict[type, Any] = {}

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self, get_args, get_type_hints
 from typing import Any as Anything
 
 from icevirt.errors import InvalidInputError
-from icevirt.model.config.settings import refuse_other
+from icevirt.model.arguments import refuse_other
 from icevirt.model.json import JSONObject
 
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.model.attributes import Attributes, restore
-from icevirt.model.enumerations import ENUMERATION, FLAGS
+from icevirt.model.attributes import ENUMERATION, FLAGS, Attributes, restore
 
 PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 """Attributes by which one and the same value is stored as another number (CF 8.1, NUG)."""

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.model.attributes import Attributes
-from icevirt.model.enumerations import members_of
+from icevirt.model.attributes import Attributes, members_of
 
 
 class NoMemberError(Exception):

@@ -16,8 +16,7 @@ from icevirt.archive.edits import FileChanges, FileFacts, VariableFacts
 from icevirt.archive.facts import CatalogFacts
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
-from icevirt.model.attributes import FILL, Attributes
-from icevirt.model.missing_values import MISSING
+from icevirt.model.attributes import FILL, MISSING, Attributes
 from icevirt.model.paths import problem
 
 

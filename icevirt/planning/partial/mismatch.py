@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import MEMBERS, ArraySchema, differences
 from icevirt.errors import CombineError, Fix
-from icevirt.model.attributes import restore
-from icevirt.model.enumerations import members_of
+from icevirt.model.attributes import members_of, restore
 from icevirt.planning.combine.cf_packing import packing_of, same_packing
 from icevirt.planning.combine.renumbering import can_renumber
 from icevirt.planning.partial.storage_cost import NUMBERS, signature

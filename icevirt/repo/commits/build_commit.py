@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from icevirt.errors import ConflictError, RefNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.config.containers import VirtualChunkContainer
-from icevirt.model.config.document import RepositoryConfig, SplitRule
-from icevirt.model.config.settings import persistable
+from icevirt.model.config.document import RepositoryConfig, SplitRule, persistable
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ManifestFile, Snapshot

@@ -16,8 +16,7 @@ from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.indices import all_inside, inside
-from icevirt.model.metadata import node_of
-from icevirt.model.snapshot import ArrayNode, Node, Snapshot
+from icevirt.model.snapshot import ArrayNode, Node, Snapshot, node_of
 from icevirt.versioning import chunk_tables as tables
 from icevirt.versioning import hierarchy as nodes
 from icevirt.versioning.hierarchy import by_path

@@ -20,7 +20,7 @@ from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config.containers import first_uncovered, prefixes_of
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import NaNError, loads
-from icevirt.model.metadata import grid_facts
+from icevirt.model.snapshot import grid_facts
 from icevirt.versioning import chunk_tables
 
 _U32 = 0xFFFFFFFF

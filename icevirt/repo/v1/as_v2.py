@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from icevirt.errors import FormatError, ObjectNotFoundError
-from icevirt.model.config.settings import refuse_unconditional
+from icevirt.model.config.document import refuse_unconditional
 from icevirt.model.repo_info import (
     BranchCreated,
     BranchDeleted,

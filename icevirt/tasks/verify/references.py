@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from icevirt.archive.reports.verification import MOST_SHOWN, Checked, Difference, DifferenceKind
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.file_hashes import hash_of_url
-from icevirt.errors import IcevirtError, NotFoundError, ObjectNotFoundError, StaleReferenceError
+from icevirt.errors import IcevirtError
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.objects.answers import GONE, Checksum
 from icevirt.objects.authorize import Authorizer
@@ -30,6 +30,7 @@ from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.storage.protocol import Storage
+from icevirt.tasks.compare_files import kind_of
 from icevirt.tasks.verify.matching import file_of, region_of
 from icevirt.versioning.lookup import users_of
 
@@ -147,17 +148,6 @@ def look(authorizer: Authorizer, url: str, checksum: Checksum, *, end: int) -> D
     except IcevirtError as error:
         return Difference(kind=kind_of(error), file=authorizer.absolute(url), what=str(error))
     return None
-
-
-def kind_of(error: IcevirtError) -> DifferenceKind:
-    """Return what an error says about a source."""
-    if isinstance(error, ObjectNotFoundError | NotFoundError):
-        return DifferenceKind.missing
-    if isinstance(error, StaleReferenceError):
-        return DifferenceKind.changed
-    if "available" in error.facts:
-        return DifferenceKind.truncated
-    return DifferenceKind.unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

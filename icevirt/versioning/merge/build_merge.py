@@ -13,8 +13,7 @@ import numpy as np
 from icevirt.errors import ConflictError, InvalidInputError
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
-from icevirt.model.metadata import node_of
-from icevirt.model.snapshot import ArrayNode, Boxes, GroupNode, ManifestRef, Node, Snapshot
+from icevirt.model.snapshot import ArrayNode, Boxes, GroupNode, ManifestRef, Node, Snapshot, node_of
 from icevirt.versioning import hierarchy
 from icevirt.versioning.hierarchy import NewId
 from icevirt.versioning.merge.kept_nodes import Claim, settled

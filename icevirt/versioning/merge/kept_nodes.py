@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.attributes import EXTENSION, recorded_dtypes
-from icevirt.model.metadata import document_of, grid_facts
-from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
+from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot, document_of, grid_facts
 
 _CHUNKS = "chunks"
 

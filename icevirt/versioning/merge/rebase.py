@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.metadata import document_of, node_of
-from icevirt.model.snapshot import ArrayNode, Node, Snapshot
+from icevirt.model.snapshot import ArrayNode, Node, Snapshot, document_of, node_of
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.versioning import chunk_tables
 from icevirt.versioning import hierarchy as nodes

@@ -14,9 +14,8 @@ from h5py import h5d, h5s
 
 from icevirt.archive.scanned import ScannedArray
 from icevirt.model import paths
-from icevirt.model.attributes import Attributes
+from icevirt.model.attributes import Attributes, with_enumeration
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.enumerations import with_enumeration
 from icevirt.model.json import JSON
 from icevirt_scanners.encoding import default_fill
 from icevirt_scanners.hdf5.files import FileContext, Handle, beside, check_elsewhere

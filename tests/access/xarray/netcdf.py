@@ -13,8 +13,7 @@ from zarr.core.sync import sync
 
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.attributes import Attributes
-from icevirt.model.metadata import node_of
-from icevirt.model.snapshot import Snapshot
+from icevirt.model.snapshot import Snapshot, node_of
 
 
 def write_odd(path):

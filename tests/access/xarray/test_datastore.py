@@ -16,7 +16,7 @@ from access.xarray.netcdf import translate, write_odd
 from icevirt.access.xarray.attributes import fill_value, shown
 from icevirt.access.xarray.datastore import IcevirtDataStore
 from icevirt.errors import InvalidInputError, NodeNotFoundError
-from icevirt.model.metadata import node_of
+from icevirt.model.snapshot import node_of
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
-from icevirt.model import folding_strings
-from icevirt.model.folding_strings import FoldingStrings
-from icevirt.model.strings import Strings
+from icevirt.model import strings
+from icevirt.model.strings import FoldingStrings, Strings
 
 FILES = st.lists(
     st.builds(
@@ -29,7 +28,7 @@ FILES = st.lists(
 def test_they_are_the_files_they_were_made_of(files, some, blocks):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(FoldingStrings, "block_rows", 4)
-        patched.setattr(folding_strings, "_OPEN_BLOCKS", blocks)
+        patched.setattr(strings, "_OPEN_BLOCKS", blocks)
         columns = SourceFiles(iter(files))
         _check(columns, files, some)
 
@@ -70,7 +69,7 @@ def test_strings_in_blocks_are_one_column(texts, blocks, data):
     plain = Strings.of(texts)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(FoldingStrings, "block_rows", 4)
-        patched.setattr(folding_strings, "_OPEN_BLOCKS", blocks)
+        patched.setattr(strings, "_OPEN_BLOCKS", blocks)
         column = FoldingStrings(Strings.of(texts[low : low + 4]) for low in range(0, len(texts), 4))
         rows = np.array(
             data.draw(st.lists(st.integers(0, len(texts) - 1) if texts else st.nothing())), np.int64

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icevirt.model.metadata import grid_facts
+from icevirt.model.snapshot import grid_facts
 
 
 def regular(*edges):

@@ -10,7 +10,7 @@ from pyspark import cloudpickle
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError, NotFoundError
-from icevirt.spark.file_source import SHARES, as_offset, differing, listed_files, share_of, sums_of
+from icevirt.spark.data_source import SHARES, as_offset, differing, listed_files, share_of, sums_of
 from icevirt.spark.foreach_batch import exact_url, foreach_batch, source_of
 
 FILES = [SourceFile(url=f"s3://b/{at}.nc", size=at, etag=str(at)) for at in range(2000)]
@@ -52,7 +52,7 @@ def named(reader, start, end):
 def test_a_query_that_ends_repeats_its_last_batch_and_names_what_came_since(tmp_path):
     """After a kill, by one call: files that come later still are for the next one."""
     pytest.importorskip("pyspark.sql.datasource")  # Spark 4.0
-    from icevirt.spark.file_source import FileNamesReader
+    from icevirt.spark.data_source import FileNamesReader
 
     (tmp_path / "a.nc").write_bytes(b"a")
     killed = FileNamesReader({"path": str(tmp_path)})

@@ -8,7 +8,7 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance.garbage_collection import sweep_chunks
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
-from icevirt.tasks.upkeep.collect import ChunksTask, SweepTask, list_chunks, ranges_of, sweep
+from icevirt.tasks.collect import ChunksTask, SweepTask, list_chunks, ranges_of, sweep
 from icevirt.versioning.id_columns import column
 
 LATER = 1 << 60

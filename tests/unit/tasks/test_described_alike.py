@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from icevirt.archive.blocks.packing import Block
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import Strings
-from icevirt.tasks.upkeep.described_alike import _of_references
+from icevirt.tasks.compare_files import _of_references
 
 TARGETS = [("s3://a/1", "", 5), ("s3://a/1", "tag", 0), ("s3://a/22", "", 0)]
 # a row: the bytes of an inline chunk; or offset, length and the file that it is in, None: its own

@@ -15,9 +15,8 @@ from icevirt.model.config.document import RepositoryConfig, SplitRule
 from icevirt.model.strings import Strings
 from icevirt.spark.data_source import Pushed
 from icevirt.storage.constructors import storage_of
-from icevirt.tasks.tables.query import COUNTED, TableQuery, schema
-from icevirt.tasks.tables.rows import rows_of
-from icevirt.tasks.tables.shares import narrowed, planned
+from icevirt.tasks.table_query import COUNTED, TableQuery, schema
+from icevirt.tasks.table_rows import narrowed, planned, rows_of
 
 
 def zarr_json(shape, chunks, names=None):
@@ -311,7 +310,7 @@ def test_a_chunk_index_that_spark_has_no_type_for_is_refused(repo):
         storage_of(repo.storage.url), TableQuery.of("references", array="/native"), at_most=1
     )
     from icevirt.errors import UnsupportedError
-    from icevirt.tasks.tables import rows
+    from icevirt.tasks import table_rows as rows
 
     far = ChunkTable.inlined(index=np.array([[1 << 31]]), chunks=[b"x"])
     with pytest.raises(UnsupportedError, match="too large"):

@@ -15,7 +15,7 @@ from icevirt.ids import ObjectId8
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import Strings
 from icevirt.storage.memory import MemoryStorage
-from icevirt.tasks.window_columns import WindowColumns
+from icevirt.tasks.window_tables import WindowColumns
 
 WIDTH = 3  # chunks along the second axis
 OTHERS = ("s3://other/a", "s3://other/b")

@@ -24,9 +24,8 @@ from icevirt.model.snapshot import ManifestFile
 from icevirt.repo.commits.build_commit import with_settings
 from icevirt.repo.commits.reference_commit import ReferenceCommit
 from icevirt.storage.memory import MemoryStorage
-from icevirt.tasks.references import incoming as incoming_module
-from icevirt.tasks.references.cells import CellWriter, write_cells
-from icevirt.tasks.references.incoming import Incoming, TargetArray
+from icevirt.tasks import references as incoming_module
+from icevirt.tasks.references import CellWriter, Incoming, TargetArray, write_cells
 from icevirt.wire.manifests.encoding import ManifestEncoding
 
 SHAPE, CHUNKS = (12, 4), (1, 2)

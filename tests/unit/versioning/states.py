@@ -6,8 +6,7 @@ import numpy as np
 
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.model.metadata import node_of
-from icevirt.model.snapshot import GroupNode, ManifestRef, Snapshot
+from icevirt.model.snapshot import GroupNode, ManifestRef, Snapshot, node_of
 from icevirt.versioning.diff import log_of
 from icevirt.versioning.merge.rebase import Ours
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from icevirt.errors import ConflictError, InvalidInputError
-from icevirt.model.metadata import document_of
+from icevirt.model.snapshot import document_of
 from icevirt.versioning.merge.build_merge import BuiltArray, grafted, refuse_touched
 from icevirt.versioning.merge.kept_nodes import (
     Claim,

@@ -14,8 +14,7 @@ from icevirt.errors import (
     InvalidInputError,
     NodeNotFoundError,
 )
-from icevirt.model.metadata import document_of
-from icevirt.model.snapshot import ArrayNode
+from icevirt.model.snapshot import ArrayNode, document_of
 from icevirt.versioning import hierarchy
 from icevirt.versioning.hierarchy import merged, moved, reindexed, shifted
 from unit.versioning.states import array, group, key, table, zarr_json

@@ -1,6 +1,6 @@
 """Configurations combine as the official client combines them, and concurrent edits both survive."""
 
-from icevirt.model.config.settings import merged, persistable, rebased
+from icevirt.model.config.document import merged, persistable, rebased
 
 
 def test_what_is_given_wins_field_by_field():

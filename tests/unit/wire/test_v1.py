@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from icevirt.errors import FormatError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
-from icevirt.model.metadata import node_of
-from icevirt.model.snapshot import Snapshot
+from icevirt.model.snapshot import Snapshot, node_of
 from icevirt.wire import config_yaml, metadata, ref, snapshot
 from icevirt.wire import transaction_log as log_file
 from icevirt.wire.header import FIELDS

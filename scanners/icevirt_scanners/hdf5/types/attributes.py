@@ -18,8 +18,7 @@ import h5py
 import numpy as np
 from h5py import h5, h5a, h5g, h5s, h5t
 
-from icevirt.model.attributes import FILL, Attributes
-from icevirt.model.missing_values import MISSING
+from icevirt.model.attributes import FILL, MISSING, Attributes
 from icevirt_scanners.encoding import with_fit_fill
 from icevirt_scanners.hdf5.raw.attributes import (
     UNREAD,

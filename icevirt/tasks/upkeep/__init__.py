@@ -1,1 +1,0 @@
-"""Read manifests, and delete chunks, for the upkeep of a repository, share by share."""

@@ -1,6 +1,10 @@
-"""Every archive of the catalog builds with the command of the README, or with one that its error names."""
+"""Every archive of the catalog builds with the command of the README, or with one that its error names.
+
+What is built then is what was built before, down to the references (``frozen.py``).
+"""
 
 import importlib
+import json
 import os
 import re
 from pathlib import Path
@@ -8,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from archives.archive import CATALOG, built, differences
+from archives.frozen import FILE, contents
 from archives.page import line, page
 
 for each in sorted(Path(__file__).parent.glob("*.py")):
@@ -16,6 +21,8 @@ for each in sorted(Path(__file__).parent.glob("*.py")):
 
 PAGE = Path(__file__).parents[2] / "docs" / "archives.md"
 LINES: dict[str, str] = {}
+FROZEN = json.loads(FILE.read_text())
+HELD: dict[str, dict[str, str]] = {}
 
 
 @pytest.mark.ci
@@ -32,6 +39,9 @@ def test_an_archive_builds_and_equals_xarray(name, tmp_path, run):
         assert outcome.dataset is not None, f"{outcome.steps[-1]} was refused:\n{outcome.why}"
         theirs = made.oracle(sorted(map(str, (tmp_path / "in").glob(made.files or "*"))))
         assert not (found := differences(outcome.dataset, theirs, attrs=made.attrs)), found
+        HELD[name] = contents(tmp_path / "repo")
+        if not os.environ.get("ICEVIRT_WRITE_PAGE"):
+            assert HELD[name] == FROZEN[name]
     LINES[name] = line(name, outcome)
 
 
@@ -39,6 +49,7 @@ def test_an_archive_builds_and_equals_xarray(name, tmp_path, run):
 def test_the_page_says_what_this_run_found():
     if len(LINES) == len(CATALOG) and os.environ.get("ICEVIRT_WRITE_PAGE"):
         PAGE.write_text(page(LINES))
+        FILE.write_text(json.dumps(HELD, indent=0, sort_keys=True) + "\n")
     there = PAGE.read_text()
     missing = [each for each in LINES.values() if each not in there]
     assert not missing, "the page is old: just archives"

@@ -142,7 +142,7 @@ def show_error(error: IcevirtError) -> None:
     On a terminal the last line names the page of its code. For programs it is one line of JSON.
     """
     from icevirt.display.document import document
-    from icevirt.display.refusals import lines
+    from icevirt.display.fixes import lines
 
     with in_own_notation():
         if json_is_asked():

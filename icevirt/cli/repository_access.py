@@ -146,7 +146,7 @@ def _with_recorded(authorize: Any, repo: Any, options: dict[str, Any]) -> Any:
     if RECORDED not in words:
         return authorize
     from icevirt.api.trust.made_here import remembered_containers
-    from icevirt.display.text import entry
+    from icevirt.display.blocks import entry
     from icevirt.storage.constructors import storage_of
 
     found = remembered_containers(storage_of(_reached(repo, **options)).url)

@@ -1,24 +1,105 @@
-"""Draw the parts that reports share: facts, lists and tables, in the width that there is."""
+"""Draw the parts that reports share: words, amounts, facts, lists and tables, in the width that is.
+
+Names and attributes come from other people's files. A terminal would obey control characters in
+them, and rich would obey square brackets, so both are escaped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import unquote
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from icevirt.display.text import words
+from icevirt.archive.reports.build import ReferenceCounts
+from icevirt.archive.reports.card import counted, volume
 from icevirt.escaping import escape_line
+from icevirt.model.snapshot import Extent
 from icevirt.remedy_notation import shown
 
 
-class Facts:
-    """A line for each fact: what it is, in grey, and its value; long values keep their column."""
+def words(value: object, style: str = "") -> Text:
+    """Return ``value`` as text for rich that holds no markup."""
+    return Text(escape_line(value), style=style)
 
-    def __init__(self, rows: Mapping[str, str | Text]) -> None:
-        self.rows = rows
+
+def shortened(value: object, width: int = 60) -> str:
+    """Return ``value`` in at most ``width`` letters; strings as they are, other values as JSON."""
+    written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = escape_line(written[: width + 1])
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+size, count = volume, counted
+
+
+def seconds(duration: float) -> str:
+    """Return a duration like ``0.4 s`` or ``2 min 05 s``."""
+    if duration < 60:
+        return f"{duration:.1f} s"
+    return "{} min {:02d} s".format(*divmod(round(duration), 60))
+
+
+def box(lengths: Sequence[int | Extent]) -> str:
+    """Return a shape like ``3 × 330 × 360``; an array without dimensions is a ``scalar``.
+
+    Chunks of several lengths along an axis are shown like ``28 to 31``.
+    """
+    shown = (str(n) if isinstance(n, int) else f"{n[0]} to {n[1]}" for n in lengths)
+    return " × ".join(shown) if lengths else "scalar"
+
+
+def references(counts: ReferenceCounts) -> str:
+    """Return ``120 virtual, 2 inline``, kinds that do not occur left out."""
+    kinds = ("virtual", "native", "inline", "stored")
+    numbers = ((getattr(counts, kind), kind) for kind in kinds)
+    return ", ".join(f"{number:,} {kind}" for number, kind in numbers if number) or "none"
+
+
+def bytes_of(counts: ReferenceCounts, place: str) -> str:
+    """Return ``120 virtual: 1.4 MiB stay in the files, 2 B in the catalog``."""
+    stay, stored = size(counts.bytes_referenced), size(counts.bytes_stored)
+    return f"{references(counts)}: {stay} stay in the files, {stored} {place}"
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """Return ``a, b and 3 more``: at most so many of the names."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
+def durations(times: Mapping[str, float]) -> str:
+    """Return ``scan 0.4 s, write 2 min 05 s``."""
+    return ", ".join(f"{phase} {seconds(took)}" for phase, took in times.items())
+
+
+def entry(authorized: str | tuple[str, str]) -> str:
+    """Return an authorization as the option ``--authorize`` takes it."""
+    return authorized if isinstance(authorized, str) else "=".join(authorized)
+
+
+def place(text: str) -> str:
+    """Return a file of this machine by its path, relative to the working directory if below it."""
+    if not text.startswith("file:///"):
+        return text
+    path = Path(unquote(text.removeprefix("file://")))
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+class Facts:
+    """A line for each fact: what it is, in grey, and its value; long values keep their column.
+
+    Facts that are None are left out.
+    """
+
+    def __init__(self, rows: Mapping[str, str | Text | None]) -> None:
+        self.rows = {name: value for name, value in rows.items() if value is not None}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines."""
@@ -74,22 +155,18 @@ class TableOrCards(Table):
             return
         first, *others = self.columns
         for number, title in enumerate(first.cells):
-            cells = {str(each.header): [*each.cells][number] for each in others}
             yield title if isinstance(title, Text) else words(title)
-            drawn = [f"{name} {cell}" for name, cell in cells.items() if str(cell)]
-            yield from (words(f"  {line}") for line in _packed(drawn, options.max_width - 2))
-
-
-def _packed(parts: Sequence[str], width: int) -> Iterator[str]:
-    """Yield parts side by side, as many as a line holds."""
-    line = ""
-    for part in parts:
-        longer = f"{line} · {part}" if line else part
-        if line and len(longer) > width:
-            yield line
-            longer = part
-        line = longer
-    yield line
+            line = ""
+            for column in others:
+                if not (cell := str([*column.cells][number])):
+                    continue
+                part = f"{column.header} {cell}"
+                longer = f"{line} · {part}" if line else part
+                if line and len(longer) > options.max_width - 2:
+                    yield words(f"  {line}")
+                    longer = part
+                line = longer
+            yield words(f"  {line}")
 
 
 def pasted_line(line: str) -> Text:
@@ -120,3 +197,13 @@ def listed(title: str, lines: Iterable[str], style: str = "bold") -> list[Render
 def notes(lines: Iterable[str]) -> list[RenderableType]:
     """Return notes, with options in the notation of whoever reads them."""
     return listed("Notes", map(shown, lines))
+
+
+def headed(title: str, rows: Mapping[str, str | None], *parts: RenderableType) -> Group:
+    """Return a report: a title, facts, and what follows."""
+    return Group(words(title, "bold"), Facts(rows), *parts)
+
+
+def done(text: str, style: str = "bold green") -> Text:
+    """Return the last line of a report, which says how it ended."""
+    return words(f"  {text}", style)

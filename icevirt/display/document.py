@@ -6,7 +6,7 @@ Field names are those of the Python values; derived numbers that the text shows 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -55,88 +55,80 @@ def document(value: Any) -> JSON:
         shown = next((each for each in _classes(value) if each.__name__ in _COMPUTED), type(value))
         first, last = _COMPUTED.get(shown.__name__, ((), ()))
         fields = (field.name for field in dataclasses.fields(shown) if field.name not in _NEVER)
-        return {name: document(getattr(value, name)) for name in (*first, *fields, *last)}
+        return _named(value, (*first, *fields, *last))
     if isinstance(value, Enum | datetime):
         return str(value.value) if isinstance(value, Enum) else value.isoformat()
     if isinstance(value, Mapping):
         return {str(key): document(item) for key, item in value.items()}
     if isinstance(value, frozenset | list | tuple):
-        items = sorted(value) if isinstance(value, frozenset) else value
-        return [document(item) for item in items]
+        return [
+            document(item) for item in (sorted(value) if isinstance(value, frozenset) else value)
+        ]
     return value  # type: ignore[no-any-return]
 
 
-def _refused(value: IcevirtError) -> JSON:
+def _error(value: IcevirtError) -> JSON:
     """Return an error; the eras that it is about lie on top, as where none is refused."""
     facts = dict(value.facts)
     eras = document(facts.pop("eras", None))
+    said = {"code": value.code, "what": value.what, "facts": document(facts)}
     return {
         **(eras if isinstance(eras, dict) else {}),
-        "error": {
-            "code": value.code,
-            "what": value.what,
-            "facts": {name: document(each) for name, each in facts.items()},
-            "do": shown(value.do),
-        },
+        "error": {**said, "do": shown(value.do)},
         "fixes": [document(each) for each in value.fixes],
     }
 
 
-def _planned(value: BuildPlan) -> JSON:
+def _plan(value: BuildPlan) -> JSON:
     from icevirt.display.plan import array_of
     from icevirt.objects.authorize import entry_of
     from icevirt.planning.schedule.cost_estimate import costs_of
 
-    return document(
-        {
-            "build_id": value.build_id,
-            "group": value.group,
-            "concat_dim": value.concat_dim,
-            "dimensions": value.dimensions,
-            "files": list(value.files.url),
-            "arrays": [
-                {**dataclasses.asdict(array_of(array)), "mode": array.mode.value}
-                for array in value.arrays
-            ],
-            "containers": [entry_of(container) for container in value.containers],
-            "notes": list(map(shown, value.notes)),
-            "left_out": value.left_out,
-            "bad_files": value.bad_files,
-            "eras": value.eras,
-            "cost": value.cost or costs_of(value),
-            "difference": value.difference,
-        }
-    )
+    arrays = [{**_fields(array_of(each)), "mode": each.mode.value} for each in value.arrays]
+    same = ("left_out", "bad_files", "eras")
+    return {
+        **_named(value, ("build_id", "group", "concat_dim", "dimensions")),
+        "files": list(value.files.url),
+        "arrays": arrays,
+        "containers": [document(entry_of(container)) for container in value.containers],
+        "notes": list(map(shown, value.notes)),
+        **_named(value, same),
+        "cost": document(value.cost or costs_of(value)),
+        "difference": document(value.difference),
+    }
 
 
-def _scanned(value: ScannedFile) -> JSON:
+def _scanned_file(value: ScannedFile) -> JSON:
     from icevirt.display.scan import summary_of
 
-    return document(
-        {
-            "source": value.source,
-            "scanner": value.scanner,
-            "scanner_version": value.scanner_version,
-            "groups": [
-                {"path": group.path, "attributes": group.attributes.values}
-                for group in value.groups
-            ],
-            "arrays": [
-                {
-                    **dataclasses.asdict(summary_of(array)),
-                    "codecs": array.codecs,
-                    "fill_value": array.fill_value,
-                    "attributes": array.attributes.values,
-                }
-                for array in value.arrays
-            ],
-            "findings": value.findings,
-        }
-    )
+    return {
+        **_named(value, ("source", "scanner", "scanner_version")),
+        "groups": [
+            {"path": group.path, "attributes": document(group.attributes.values)}
+            for group in value.groups
+        ],
+        "arrays": [
+            {
+                **_fields(summary_of(array)),
+                **_named(array, ("codecs", "fill_value")),
+                "attributes": document(array.attributes.values),
+            }
+            for array in value.arrays
+        ],
+        "findings": document(value.findings),
+    }
+
+
+def _named(value: object, names: Iterable[str]) -> dict[str, JSON]:
+    return {name: document(getattr(value, name)) for name in names}
+
+
+def _fields(value: Any) -> dict[str, JSON]:
+    return _named(value, (field.name for field in dataclasses.fields(value)))
 
 
 _OWN: dict[str, Callable[[Any], JSON]] = {
-    "BuildPlan": _planned,
-    "IcevirtError": _refused,
-    "ScannedFile": _scanned,
+    "BuildPlan": _plan,
+    "IcevirtError": _error,
+    "ScannedFile": _scanned_file,
 }

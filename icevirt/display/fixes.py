@@ -1,4 +1,4 @@
-"""Write the commands that solve an error, ready to paste into a shell.
+"""Write an error: what differs, between which files, and the commands that solve it, to paste.
 
 A command is the one that failed, with the options of the fix in the place of those that it had.
 Secrets of URLs are left out; where that happens, the command says that it is not complete.
@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from glob import escape, glob
-from itertools import groupby
+from itertools import chain, groupby
 from os.path import basename, commonprefix, dirname
+from typing import Any
 
-from icevirt.errors import Fix
+from icevirt.display.blocks import place, some
+from icevirt.errors import Fix, IcevirtError
 from icevirt.escaping import escape_line
 from icevirt.objects.source_lists.globs import natural
 from icevirt.redaction import without_secrets
-from icevirt.remedy_notation import REPOSITORY
+from icevirt.remedy_notation import REPOSITORY, shown
 
 _MANY = 3  # files that a command line repeats by name, and folders with a pattern each
 _FILES = "FILES..."  # in the place of more, which no pattern matches
@@ -79,23 +81,21 @@ def commands(fixes: Sequence[Fix], words: Sequence[str]) -> list[str]:
     more = "" if shown == [*words] else f"; {_NO_SECRETS}"
     at = shown.index(_LITERAL) if _LITERAL in shown else len(shown)
     base, literal = with_patterns(shown[:at]), with_patterns(shown[at:])
-    made = []
+    found = []
     for each in fixes:
         if each.command:
-            made.append(escape_line(each.command))
-            continue
-        if "--mode" in each.flags and base[:1] != ["build"]:
-            made.append(_built_again(base, each))
-            continue
-        again = ["icevirt", *_kept(base, each), *each.flags, *literal]
-        command = " ".join(map(quoted, again))
-        command = f"... | {command}" if _STDIN in shown else command
-        made.append(f"{escape_line(each.first)} && {command}" if each.first else command)
-    width = max(map(len, made), default=0)
+            found.append(escape_line(each.command))
+        elif "--mode" in each.flags and base[:1] != ["build"]:
+            found.append(_build_again(base, each))
+        else:
+            again = ["icevirt", *_kept(base, each), *each.flags, *literal]
+            first = f"{escape_line(each.first)} && " if each.first else ""
+            found.append(first + _piped(" ".join(map(quoted, again)), shown))
+    width = max(map(len, found), default=0)
     return [
         f"{command:<{width}}  # {escape_line(each.price)}"
         f"{_WHICH * (_ALL_FILES in command)}{more}{_of_recipe(each, base)}"
-        for command, each in zip(made, fixes, strict=True)
+        for command, each in zip(found, fixes, strict=True)
     ]
 
 
@@ -114,27 +114,27 @@ def build_of(words: Sequence[str], *, replaces: bool, changes: bool) -> str:
         takes_value = _OF_PLAN.get(flag)
         end = at + (2 if takes_value and not sign else 1)
         if flag == "--repo":
-            repo = value if sign else shown[min(at + 1, len(shown) - 1)]
+            repo = quoted(value if sign else shown[min(at + 1, len(shown) - 1)])
         kept += shown[at:end] if takes_value is None else []
         at = end
     mode = ["--mode", "w"] * replaces + ["--allow-changes"] * changes
     again = [*with_patterns(kept), *mode, *with_patterns(shown[at:])]
-    command = " ".join(
-        ["icevirt build", *map(quoted, again), repo if repo == _REPO else quoted(repo)]
-    )
-    command = f"... | {command}" if _STDIN in shown else command
+    command = _piped(" ".join(["icevirt build", *map(quoted, again), repo]), shown)
     remarks = ["what is listed is removed or changed; older snapshots keep it"] * changes
     remarks += [_NO_SECRETS] * (shown != [*words])
     return f"{command}  # {'; '.join(remarks)}" if remarks else command
 
 
-def _built_again(words: Sequence[str], fix: Fix) -> str:
+def _piped(command: str, words: Sequence[str]) -> str:
+    return f"... | {command}" if _STDIN in words else command
+
+
+def _build_again(words: Sequence[str], fix: Fix) -> str:
     """Return the build that makes a dataset anew, for a command that only adds to it."""
-    repo = REPOSITORY.get() or words[-1]
     options = dict(itertools.pairwise(words))
     where = [word for flag in _OF_DATASET if flag in options for word in (flag, options[flag])]
-    again = ["icevirt", "build", _ALL_FILES, repo, *where, *fix.flags]
-    return " ".join(each if each == _ALL_FILES else quoted(each) for each in again)
+    again = [REPOSITORY.get() or words[-1], *where, *fix.flags]
+    return " ".join(["icevirt build", _ALL_FILES, *map(quoted, again)])
 
 
 def _of_recipe(fix: Fix, words: Sequence[str]) -> str:
@@ -192,9 +192,9 @@ def _kept(words: Sequence[str], fix: Fix) -> Iterator[str]:
         known = takes_value.get(_same(flag)) if flag.startswith("--") else None
         end = at + (2 if known and not sign else 1)
         held = value if sign else "".join(words[at + 1 : end])
-        goes = any(
+        goes = any(_replaces(each, (flag, held)) for each in others) or any(
             each == flag and name in ("", held, _key(flag, held)) for each, _, name in gone
-        ) or any(_replaces(each, (flag, held)) for each in others)
+        )
         if known is None or not goes:
             yield from words[at:end]
         at = end
@@ -229,26 +229,25 @@ def _key(flag: str, value: str) -> str:
 
 def with_patterns(words: Sequence[str]) -> list[str]:
     """Put a pattern in the place of many files in a row, as the shell had it before."""
-    made: list[str] = []
-    for suffix, run in groupby(words, _suffix):
+    found: list[str] = []
+    for suffix, run in groupby(
+        words,
+        lambda word: "" if word[:1] == "-" else basename(word).partition(".")[2].rpartition(".")[2],
+    ):
         some = list(run)
-        made += some if len(some) <= _MANY or not suffix else _shortened(some, suffix)
-    return made
+        found += some if len(some) <= _MANY or not suffix else _shorten(some, suffix)
+    return found
 
 
-def _suffix(word: str) -> str:
-    return "" if word.startswith("-") else basename(word).partition(".")[2].rpartition(".")[2]
-
-
-def _shortened(files: Sequence[str], suffix: str) -> list[str]:
+def _shorten(files: Sequence[str], suffix: str) -> list[str]:
     """Return a pattern for each folder; what comes last may be a repository of the same suffix."""
     for end in (len(files), len(files) - 1):
         folders = [list(some) for _, some in groupby(files[:end], dirname)]
         if len(folders) > _MANY:
             continue
-        made = [some if len(some) <= _MANY else _patterns(some, suffix) for some in folders]
-        if all(made):
-            return [*(word for some in made for word in some), *files[end:]]
+        parts = [some if len(some) <= _MANY else _patterns(some, suffix) for some in folders]
+        if all(parts):
+            return [*chain.from_iterable(parts), *files[end:]]
     return [_FILES] if dirname(files[-1]) == dirname(files[-2]) else [_FILES, files[-1]]
 
 
@@ -262,3 +261,59 @@ def _patterns(files: Sequence[str], suffix: str) -> list[str]:
         if is_plain and sorted(glob(pattern), key=natural) == [*files]:
             return [pattern]
     return []
+
+
+_OF_FILES = ("first", "second", "other", "file")  # facts that name one, or a place in it
+_SHOWN = 5  # of several values
+
+
+def lines(error: IcevirtError, words: Sequence[str]) -> list[str]:
+    """Return the lines of an error about files, for a terminal.
+
+    Args:
+        error: The error.
+        words: The command that failed, without the name of the program.
+    """
+    facts = dict(_facts(error))
+    width = max(map(len, facts), default=0)
+    ways = commands(error.fixes, words)
+    return [
+        escape_line(error.what),
+        *(f"  {escape_line(name):<{width}}  {escape_line(text)}" for name, text in facts.items()),
+        *(["fix:" if len(ways) == 1 else "fix (one of):"] if ways else []),
+        *(f"  {each}" for each in ways),
+        *([escape_line(shown(error.do))] if error.do else []),
+    ]
+
+
+def _facts(error: IcevirtError) -> Iterator[tuple[str, str]]:
+    """Yield what the lines say below the first: files with what each of them says, then the rest.
+
+    Values that the first line has are not repeated.
+    """
+    facts = error.facts
+    said = error.what.replace(",", " ").replace(":", " ").replace("'", " ").split()
+    shown: set[str] = set()
+    for file in _OF_FILES:
+        of_file = [name for name in facts if name.startswith(f"{file}_")]
+        shown.update(of_file if file in facts else ())
+        if isinstance(facts.get(file), str):
+            shown.add(file)
+            own = (_text(facts[name]) for name in of_file)
+            yield file, "   ".join([place(facts[file]), *filter(None, own)])
+    for name, value in facts.items():
+        text = "" if name in shown else _text(value)
+        if text and text not in said:
+            yield name.replace("_", " "), text
+
+
+def _text(value: Any) -> str:
+    """Return a fact; nothing of what has a table of its own."""
+    if isinstance(value, str):
+        return place(value)
+    if isinstance(value, Mapping):
+        said = [f"{place(str(name))}: {_text(each)}" for name, each in value.items()]
+        return some(said, _SHOWN)
+    if isinstance(value, list | tuple):
+        return some([_text(each) for each in value], _SHOWN)
+    return str(value) if isinstance(value, int | float) else ""

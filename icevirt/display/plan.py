@@ -6,16 +6,24 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from icevirt.archive.eras import REFUSED, Choice, Era, Eras, Run
+from icevirt.archive.eras import REFUSED, Choice, Eras, Run
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ArraySummary
 from icevirt.archive.reports.plan import ArrayCost, PlanCost, PlanDifference, ReadCost
-from icevirt.display.blocks import Facts, listed, table_of
-from icevirt.display.report import array_table, bad_file
-from icevirt.display.text import bytes_of, count, entry, size, some, words
+from icevirt.display.blocks import (
+    Facts,
+    bytes_of,
+    count,
+    entry,
+    listed,
+    size,
+    some,
+    table_of,
+    words,
+)
+from icevirt.display.report import array_table, left_out
 from icevirt.objects.authorize import entry_of
 from icevirt.planning.reader_support import named, readers_of_json
 from icevirt.planning.schedule.cost_estimate import costs_of, windows_of
@@ -39,27 +47,38 @@ def build_plan(plan: BuildPlan) -> RenderableType:
         *([] if plan.eras is None else [Text(), eras(plan.eras)]),
         *differing(plan.difference),
         *remarks(plan, cost),
-        *listed("Left out", map(bad_file, plan.bad_files), "bold red"),
+        *left_out("Left out", plan.bad_files),
     )
 
 
 def plan_facts(plan: BuildPlan, cost: PlanCost) -> Facts:
     """Return what a plan is, and what it costs."""
+    along = "not concatenated"
+    if plan.concat_dim:
+        beside = "one after the other" if len(plan.concat_dim) == 1 else "side by side"
+        along = f"{beside} along {', '.join(plan.concat_dim)}"
+    without = len(plan.left_out) + len(plan.bad_files)
+    decode = "1: all files decode equally"
+    if plan.eras is not None:
+        decode = f"{plan.eras.count}, a group each"
+    elif unlike := [array.path for array in plan.arrays if array.hybrid and array.hybrid.deviates]:
+        names = some(unlike, _SHOWN)
+        decode = f"put together: files store {names} differently, so their chunks are copied"
     return Facts(
         {
-            "files": f"{len(plan.files):,}, {_along(plan)}{_left_out(plan)}",
+            "files": f"{len(plan.files):,}, {along}{f'; {without:,} left out' if without else ''}",
             **{f"along {each.dimension}": str(each) for each in plan.dimensions},
             "arrays": f"{len(plan.arrays)} in {plan.group}",
             "references": bytes_of(cost.references, "to be stored"),
             "manifests": f"{cost.write_tasks:,}, for {count(cost.windows, 'window')} of arrays",
             "tasks": f"{cost.scan_tasks:,} to scan, at most {cost.write_tasks:,} to write",
-            **({"executor": plan.executor} if plan.executor else {}),
+            "executor": plan.executor or None,
             "route": cost.route_description,
             "memory": f"about {size(cost.task_memory)} for a task, {size(cost.driver_memory)} for"
             " the driver, and what Python takes",
-            **_reading("one map", cost.map, cost.map.map if cost.map else None),
-            **_reading("one series", cost.series, cost.series.series if cost.series else None),
-            "eras": _eras(plan),
+            "one map": _reading(cost.map, cost.map.map if cost.map else None),
+            "one series": _reading(cost.series, cost.series.series if cost.series else None),
+            "eras": decode,
             "authorize": ", ".join(entry(entry_of(each)) for each in plan.containers),
         }
     )
@@ -71,33 +90,11 @@ def remarks(plan: BuildPlan, cost: PlanCost) -> Iterator[Text]:
     yield from (words(f"warning: {shown(warning)}", "yellow") for warning in cost.warnings)
 
 
-def _along(plan: BuildPlan) -> str:
-    if not plan.concat_dim:
-        return "not concatenated"
-    beside = "one after the other" if len(plan.concat_dim) == 1 else "side by side"
-    return f"{beside} along {', '.join(plan.concat_dim)}"
-
-
-def _left_out(plan: BuildPlan) -> str:
-    count = len(plan.left_out) + len(plan.bad_files)
-    return f"; {count:,} left out" if count else ""
-
-
-def _eras(plan: BuildPlan) -> str:
-    if plan.eras is None:
-        unlike = [array.path for array in plan.arrays if array.hybrid and array.hybrid.deviates]
-        if unlike:
-            variables = some(unlike, _SHOWN)
-            return f"put together: files store {variables} differently, so their chunks are copied"
-        return "1: all files decode equally"
-    return f"{plan.eras.count}, a group each"
-
-
-def _reading(what: str, of: ArrayCost | None, takes: ReadCost | None) -> dict[str, str]:
+def _reading(of: ArrayCost | None, takes: ReadCost | None) -> str | None:
     """Return what it takes to read a step, or a point over all steps, of the worst array."""
     if of is None or takes is None:
-        return {}
-    return {what: f"at most {count(takes.requests, 'request')}, {size(takes.bytes)} of {of.path}"}
+        return None
+    return f"at most {count(takes.requests, 'request')}, {size(takes.bytes)} of {of.path}"
 
 
 def array_of(array: PlannedArray) -> ArraySummary:
@@ -139,7 +136,22 @@ def eras(found: Eras) -> RenderableType:
     """Return the eras for a terminal."""
     along = f" along {found.dimension}" if found.dimension else ""
     order = "" if found.ordered else ", in the order given"
-    parts: list[RenderableType] = [
+    table = table_of(("era", "files", "from", "to", "what differs"), right=("files",))
+    table.padding = (0, 2, 0, 2)
+    for era in found.eras[:SHOWN]:
+        changes = ". ".join(map(str, era.changes))
+        differs = (
+            ("" if era.since is None else f"from era_{era.since}: {changes}"),
+            (f"in {era.runs} pieces" if era.runs > 1 else ""),
+        )
+        ends = (
+            f"{_name(url)} ({label})" if label else _name(url)
+            for url, label in ((era.first, era.first_label), (era.last, era.last_label))
+        )
+        row = f"{era.files:,}", *ends, ", ".join(filter(None, differs))
+        table.add_row(words(era.name, "bold"), *row)
+    others = (each for each in found.choices if each.fix is None and each.why is None)
+    return Group(
         Text.assemble(
             (f"{found.count} eras", "bold"),
             words(
@@ -147,46 +159,17 @@ def eras(found: Eras) -> RenderableType:
                 f"not{order}"
             ),
         ),
-        _table(found),
-    ]
-    if found.count > SHOWN:
-        parts.append(words(f"  and {found.count - SHOWN:,} more", "dim"))
-    parts += listed("Files within another era", _apart(found))[1:]
-    parts += listed("Files that lack a variable", _absences(found))[1:]
-    others = (each for each in found.choices if each.fix is None and each.why is None)
-    ways = (shown(choice(each)) for each in others if each.option != REFUSED)
-    parts += listed("Other options", ways)[1:]
-    return Group(*parts)
+        table,
+        *([words(f"  and {found.count - SHOWN:,} more", "dim")] if found.count > SHOWN else []),
+        *listed("Files within another era", _runs_apart(found))[1:],
+        *listed("Files that lack a variable", _absences(found))[1:],
+        *listed(
+            "Other options", (shown(choice(each)) for each in others if each.option != REFUSED)
+        )[1:],
+    )
 
 
-def _table(found: Eras) -> Table:
-    table = table_of(("era", "files", "from", "to", "what differs"), right=("files",))
-    table.padding = (0, 2, 0, 2)
-    for era in found.eras[:SHOWN]:
-        table.add_row(
-            words(era.name, "bold"),
-            f"{era.files:,}",
-            _end(era.first, era.first_label),
-            _end(era.last, era.last_label),
-            words(_differs(era)),
-        )
-    return table
-
-
-def _differs(era: Era) -> str:
-    pieces = f"in {era.runs} pieces" if era.runs > 1 else ""
-    if era.since is None:
-        return pieces
-    changes = ". ".join(map(str, era.changes))
-    return ", ".join(part for part in (f"from era_{era.since}: {changes}", pieces) if part)
-
-
-def _end(url: str, label: str) -> Text:
-    name = _name(url)
-    return words(f"{name} ({label})" if label else name)
-
-
-def _apart(found: Eras) -> Iterator[str]:
+def _runs_apart(found: Eras) -> Iterator[str]:
     runs = Counter(f"{_files(run)} of era_{run.era} within era_{run.inside}" for run in found.apart)
     for line, times in [*runs.items()][:SHOWN]:
         yield line if times == 1 else f"{line}, in {times:,} places"
@@ -213,9 +196,8 @@ def _absences(found: Eras) -> Iterator[str]:
 def choice(known: Choice) -> str:
     """Return one thing that can be done, on one line."""
     stored = f"; {size(known.bytes_stored)} to be stored" if known.bytes_stored else ""
-    error = ""
-    if known.max_error:
-        error = f"; packing again could change values by up to {known.max_error:g}"
+    by = "; packing again could change values by up to"
+    error = f"{by} {known.max_error:g}" if known.max_error else ""
     return f"{known.option}  {known.does}{stored}{error}"
 
 

@@ -17,7 +17,7 @@ from rich.progress import Progress as Bars
 
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.card import counted
-from icevirt.display.text import size
+from icevirt.display.blocks import size
 from icevirt.escaping import escape_line
 
 

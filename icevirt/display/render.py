@@ -8,9 +8,8 @@ from typing import cast
 
 from rich.console import Console, Group, RenderableType
 
-from icevirt.display.blocks import pasted
+from icevirt.display.blocks import pasted, words
 from icevirt.display.document import of_class
-from icevirt.display.text import words
 
 FORMATS = {  # by the name of the class: what formats one kind of value is imported for it
     "BranchMove": "history:branch_move",
@@ -22,9 +21,9 @@ FORMATS = {  # by the name of the class: what formats one kind of value is impor
     "CatalogView": "scan:catalog_view",
     "ValueSource": "history:value_source",
     "VersionDiff": "history:version_diff",
-    "ExportReport": "moving:export_report",
-    "MaterializeReport": "moving:materialize_report",
-    "RelocateReport": "moving:relocate_report",
+    "ExportReport": "upkeep:export_report",
+    "MaterializeReport": "upkeep:materialize_report",
+    "RelocateReport": "upkeep:relocate_report",
     "BuildPlan": "plan:build_plan",
     "Eras": "plan:eras",
     "AppendReport": "report:append_report",
@@ -37,7 +36,7 @@ FORMATS = {  # by the name of the class: what formats one kind of value is impor
     "CatalogSummary": "scan:catalog_summary",
     "ScanReport": "scan:scan_report",
     "ScannedFile": "scan:scanned_file",
-    "UpdateReport": "update:update_report",
+    "UpdateReport": "upkeep:update_report",
     "ExcludedFiles": "upkeep:excluded_files",
     "MaintenanceReport": "upkeep:maintenance_report",
     "RepositoryStatus": "upkeep:repository_status",

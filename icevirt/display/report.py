@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -17,8 +17,23 @@ from icevirt.archive.reports.build import (
     reason_of,
 )
 from icevirt.archive.reports.update import FileHeldBack
-from icevirt.display.blocks import Facts, TableOrCards, listed, notes, pasted, table_of
-from icevirt.display.text import box, bytes_of, count, durations, place, references, size, words
+from icevirt.display.blocks import (
+    Facts,
+    TableOrCards,
+    box,
+    bytes_of,
+    count,
+    durations,
+    listed,
+    notes,
+    pasted,
+    place,
+    references,
+    size,
+    some,
+    table_of,
+    words,
+)
 from icevirt.planning.reader_support import RECTILINEAR
 from icevirt.remedy_notation import shown
 
@@ -29,36 +44,34 @@ _HEADINGS = ("array", "type", "shape", "chunks of", "references", "in files", "s
 
 def build_report(report: BuildReport) -> RenderableType:
     """Return the report for a terminal."""
-    return _drawn(report, "Already built" if report.already_built else "Built", build_facts(report))
+    return _build("Already built" if report.already_built else "Built", report, build_facts(report))
 
 
 def append_report(report: AppendReport) -> RenderableType:
     """Return the report for a terminal."""
     known = f"{report.files_known:,} {'was' if report.files_known == 1 else 'were'} there already"
-    counts = {
+    rows = {
         "appended": f"{count(report.files_appended, 'file')}; {known}",
-        **({"replaced": count(report.files_replaced, "file")} if report.files_replaced else {}),
-        **({"excluded": count(report.files_excluded, "file")} if report.files_excluded else {}),
+        "replaced": count(report.files_replaced, "file") if report.files_replaced else None,
+        "excluded": count(report.files_excluded, "file") if report.files_excluded else None,
     }
     if not report.already_built:
-        return _drawn(report, "Appended to", {**counts, **build_facts(report)})
+        return _build("Appended to", report, {**rows, **build_facts(report)})
+    at = f"{report.snapshot_id} on {report.branch}" if report.snapshot_id else None
     done = Text.assemble(("Nothing to append to", "bold green"), " ", words(report.repo, "bold"))
-    snapshot = {"snapshot": f"{report.snapshot_id} on {report.branch}"}
-    rows = Facts({**(snapshot if report.snapshot_id else {}), **counts})
-    return Group(done, rows, *notes(report.findings))
+    return Group(done, Facts({"snapshot": at, **rows}), *notes(report.findings))
 
 
-def _drawn(report: BuildReport, verb: str, rows: dict[str, str]) -> RenderableType:
-    parts: list[RenderableType] = [
+def _build(verb: str, report: BuildReport, rows: Mapping[str, str | None]) -> RenderableType:
+    return Group(
         Text.assemble((verb, "bold green"), " ", words(report.repo, "bold")),
         Facts(rows),
         Text(),
         array_table(report.arrays),
         *notes(report.findings),
-        *listed("Left out", map(bad_file, report.bad_files), "bold red"),
+        *left_out("Left out", report.bad_files),
         *pasted("Open it", opening(report)),
-    ]
-    return Group(*parts)
+    )
 
 
 def opening(report: BuildReport) -> str:
@@ -75,13 +88,9 @@ def opening_of(summary: RepositorySummary) -> str:
     """Return the Python that opens what a repository holds: one group, or several as a tree."""
     groups = _groups(summary.arrays)
     more = [f"authorize_virtual_chunk_access={list(summary.containers)!r}"]
-    return _call(
-        summary.repo,
-        groups[0] if len(groups) == 1 else "/",
-        groups if len(groups) > 1 else [],
-        more if summary.containers else [],
-        summary.arrays,
-    )
+    held = groups if len(groups) > 1 else []
+    group = "/" if held else next(iter(groups), "/")
+    return _call(summary.repo, group, held, more if summary.containers else [], summary.arrays)
 
 
 def _groups(arrays: Iterable[ArraySummary]) -> list[str]:
@@ -97,38 +106,29 @@ def _call(
     arrays: Iterable[ArraySummary],
 ) -> str:
     """Return the call that opens a group, as a tree where it is to show groups that it holds."""
-    arguments = [
-        repr(repo), "engine='icevirt'", *([] if group == "/" else [f"group={group!r}"]), *more
-    ]  # fmt: skip
-    more_groups = f" and {len(held) - _NAMED} more" if len(held) > _NAMED else ""
-    says = [f"# {', '.join(held[:_NAMED])}{more_groups}"] if held else []
-    function = "xr.open_datatree" if held else "xr.open_dataset"
-    call = [*says, f"{function}(", *(f"    {words}," for words in arguments), ")"]
-    return "\n".join([*_settings(arrays), *call])
+    lines = []
+    # the setting without which zarr refuses chunks of different lengths
+    if any(RECTILINEAR in each for array in arrays for each in array.readers.zarr_lacks):
+        lines.append(f"zarr.config.set({{{RECTILINEAR!r}: True}})")
+    if held:
+        lines.append(f"# {some(held, _NAMED)}")
+    lines.append("xr.open_datatree(" if held else "xr.open_dataset(")
+    named = [] if group == "/" else [f"group={group!r}"]
+    lines += [f"    {each}," for each in (repr(repo), "engine='icevirt'", *named, *more)]
+    return "\n".join([*lines, ")"])
 
 
-def _settings(arrays: Iterable[ArraySummary]) -> list[str]:
-    """Return the setting without which zarr refuses chunks of different lengths."""
-    wants = {each for array in arrays for each in array.readers.zarr_lacks}
-    return (
-        [f"zarr.config.set({{{RECTILINEAR!r}: True}})"]
-        if any(RECTILINEAR in each for each in wants)
-        else []
-    )
-
-
-def build_facts(report: BuildReport) -> dict[str, str]:
+def build_facts(report: BuildReport) -> dict[str, str | None]:
     """Return what a build made."""
-    counts = report.references
     reused = f", {report.files_reused:,} reused from an earlier run" if report.files_reused else ""
     bad = f", {len(report.bad_files):,} left out" if report.bad_files else ""
     return {
         "snapshot": f"{report.snapshot_id} on {report.branch}",
         "files": f"{report.files_scanned:,} scanned{reused}{bad}",
         "arrays": f"{len(report.arrays)} in {report.group}",
-        "references": bytes_of(counts, "stored here"),
+        "references": bytes_of(report.references, "stored here"),
         "manifests": f"{report.manifests:,}, {size(report.manifest_bytes)}",
-        **({"executor": report.executor} if report.executor else {}),
+        "executor": report.executor or None,
         "time": durations(report.seconds),
     }
 
@@ -141,9 +141,16 @@ def held_files(files: Sequence[FileHeldBack]) -> Iterator[str]:
         yield f"and {len(files) - _HELD:,} more"
 
 
-def bad_file(file: BadFile) -> str:
-    """Return a bad file and what is wrong with it, on one line."""
-    return f"{place(file.url)}: {shown(reason_of(file.error, file.url))} [{file.code}]"
+def left_out(title: str, files: Iterable[BadFile]) -> list[RenderableType]:
+    """Return bad files and what is wrong with them, on one line each."""
+    return listed(
+        title,
+        (
+            f"{place(each.url)}: {shown(reason_of(each.error, each.url))} [{each.code}]"
+            for each in files
+        ),
+        "bold red",
+    )
 
 
 def bad_files(files: BadFiles) -> RenderableType:

@@ -6,15 +6,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from icevirt.archive.reports.build import ArraySummary
-from icevirt.archive.reports.scan import CatalogSummary, PathSummary, ScanReport
+from icevirt.archive.reports.scan import CatalogSummary, ScanReport
 from icevirt.archive.scanned import ScannedArray, ScannedFile
-from icevirt.display.blocks import Facts, listed, notes, table_of
-from icevirt.display.report import array_table, bad_file
-from icevirt.display.text import bytes_of, durations, references, size, some, words
+from icevirt.display.blocks import (
+    Facts,
+    bytes_of,
+    durations,
+    headed,
+    listed,
+    notes,
+    references,
+    size,
+    some,
+    table_of,
+    words,
+)
+from icevirt.display.report import array_table, left_out
 from icevirt.planning.reader_support import named, readers_of
 from icevirt.remedy_notation import shown
 from icevirt.repo.summary import reference_counts
@@ -23,40 +33,54 @@ from icevirt.repo.summary import reference_counts
 def scan_report(report: ScanReport) -> RenderableType:
     """Return the report for a terminal."""
     verb, style = ("Scanned", "bold green") if report.ok else ("Too many bad files", "bold red")
+    bad = len(report.bad_files)
+    reused = f", {report.files_reused:,} reused from earlier scans" if report.files_reused else ""
+    allowed = f" of {report.bad_files_allowed:,} allowed" if bad else ""
+    headings = ("array", "files", "shapes", "schemas", "references", "in files", "read by")
+    table = table_of(headings, right=("files", "shapes", "schemas", "in files"))
+    for array in report.arrays:
+        table.add_row(
+            words(array.path, "bold"),
+            *(f"{number:,}" for number in (array.files, array.shapes, array.schemas)),
+            references(array.references),
+            size(array.references.bytes_referenced),
+            array.readers.text,
+        )
+    accepting = shown(
+        "To go on without them, scan and build with"
+        f' scan_options={{"max_bad_files": {bad}}} (--max-bad-files {bad}).'
+    )
     return Group(
         Text.assemble((verb, style), " ", words(report.catalog, "bold")),
-        Facts(_facts(report)),
+        Facts(
+            {
+                "files": f"{report.files_scanned:,} scanned{reused}",
+                "good": f"{report.files - bad:,}, {size(report.bytes)}",
+                "bad": f"{bad:,}{allowed}",
+                "references": bytes_of(report.references, "in the catalog"),
+                "executor": report.executor or None,
+                "time": durations(report.seconds),
+            }
+        ),
         Text(),
-        _table(report.arrays),
+        table,
         *notes(report.findings),
-        *listed("Bad", map(bad_file, report.bad_files), "bold red"),
-        *([] if report.ok else [words(_accepting(report))]),
-    )
-
-
-def _accepting(report: ScanReport) -> str:
-    """Say how the bad files can be accepted."""
-    number = len(report.bad_files)
-    return shown(
-        "To go on without them, scan and build with"
-        f' scan_options={{"max_bad_files": {number}}} (--max-bad-files {number}).'
+        *left_out("Bad", report.bad_files),
+        *([] if report.ok else [words(accepting)]),
     )
 
 
 def catalog_summary(summary: CatalogSummary) -> RenderableType:
     """Return the summary for a terminal."""
-    counts = summary.references
-    rows = {
-        "files": f"{summary.files:,}, {size(summary.bytes)}",
-        "bad": f"{len(summary.bad_files):,}",
-        "references": bytes_of(counts, "in the catalog"),
-    }
-    scans = (f"{key}: {_described(scan)}" for key, scan in summary.scans.items())
-    return Group(
-        words(summary.catalog, "bold"),
-        Facts(rows),
-        *listed("Scans", scans),
-        *listed("Bad", map(bad_file, summary.bad_files), "bold red"),
+    return headed(
+        summary.catalog,
+        {
+            "files": f"{summary.files:,}, {size(summary.bytes)}",
+            "bad": f"{len(summary.bad_files):,}",
+            "references": bytes_of(summary.references, "in the catalog"),
+        },
+        *listed("Scans", (f"{key}: {_options(scan)}" for key, scan in summary.scans.items())),
+        *left_out("Bad", summary.bad_files),
     )
 
 
@@ -65,7 +89,7 @@ def catalog_view(view: Any) -> RenderableType:
     return Facts({"scans": some([*view.scans], 20)})
 
 
-def _described(scan: Mapping[str, Any]) -> str:
+def _options(scan: Mapping[str, Any]) -> str:
     """Return the options of a scan that were set, and its scanners."""
     options = [
         f"{name}={size(value) if 'bytes' in name and isinstance(value, int) else value}"
@@ -76,54 +100,25 @@ def _described(scan: Mapping[str, Any]) -> str:
     return ", ".join([*options, *scanners])
 
 
-def _facts(report: ScanReport) -> dict[str, str]:
-    counts, bad = report.references, len(report.bad_files)
-    reused = f", {report.files_reused:,} reused from earlier scans" if report.files_reused else ""
-    allowed = f" of {report.bad_files_allowed:,} allowed" if bad else ""
-    return {
-        "files": f"{report.files_scanned:,} scanned{reused}",
-        "good": f"{report.files - bad:,}, {size(report.bytes)}",
-        "bad": f"{bad:,}{allowed}",
-        "references": bytes_of(counts, "in the catalog"),
-        **({"executor": report.executor} if report.executor else {}),
-        "time": durations(report.seconds),
-    }
-
-
-def _table(arrays: tuple[PathSummary, ...]) -> Table:
-    headings = ("array", "files", "shapes", "schemas", "references", "in files", "read by")
-    table = table_of(headings, right=("files", "shapes", "schemas", "in files"))
-    for array in arrays:
-        table.add_row(
-            words(array.path, "bold"),
-            f"{array.files:,}",
-            f"{array.shapes:,}",
-            f"{array.schemas:,}",
-            references(array.references),
-            size(array.references.bytes_referenced),
-            words(array.readers.text),
-        )
-    return table
-
-
 def scanned_file(scanned: ScannedFile) -> RenderableType:
     """Return the description of a file for a terminal."""
-    parts: list[RenderableType] = [
-        words(scanned.source.url, "bold"),
-        Facts(
-            {
-                "size": size(scanned.source.size),
-                "read by": f"{scanned.scanner} {scanned.scanner_version}",
-                "groups": ", ".join(group.path for group in scanned.groups),
-            }
-        ),
+    return headed(
+        scanned.source.url,
+        {
+            "size": size(scanned.source.size),
+            "read by": f"{scanned.scanner} {scanned.scanner_version}",
+            "groups": ", ".join(group.path for group in scanned.groups),
+        },
         Text(),
         array_table(map(summary_of, scanned.arrays)),
-    ]
-    for finding in scanned.findings:
-        style = "yellow" if finding.severity == "warning" else "dim"
-        parts.append(words(f"{finding.severity} {finding.path}: {shown(finding.message)}", style))
-    return Group(*parts)
+        *(
+            words(
+                f"{each.severity} {each.path}: {shown(each.message)}",
+                "yellow" if each.severity == "warning" else "dim",
+            )
+            for each in scanned.findings
+        ),
+    )
 
 
 def summary_of(array: ScannedArray) -> ArraySummary:

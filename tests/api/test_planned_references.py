@@ -8,8 +8,8 @@ import xarray as xr
 import zarr
 
 import icevirt
+from icevirt.display.blocks import box
 from icevirt.display.render import as_text
-from icevirt.display.text import box
 from icevirt.errors import StorageError
 from icevirt.model.snapshot import chunk_extents
 

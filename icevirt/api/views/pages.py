@@ -12,7 +12,7 @@ from icevirt.api.history.log import log
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport, RepositorySummary
 from icevirt.archive.reports.coverage import GroupCoverage
-from icevirt.display.page.pages import plan_page, repository_page
+from icevirt.display.page import plan_page, repository_page
 from icevirt.display.report import opening, opening_of
 from icevirt.errors import IcevirtError, StorageError
 from icevirt.ids import ObjectId12

@@ -10,8 +10,7 @@ import pytest
 from icevirt.api.pipeline.events import Clock, telling_failures
 from icevirt.display.document import document
 from icevirt.display.events import JsonFormatter
-from icevirt.display.fixes import build_of, commands
-from icevirt.display.refusals import lines
+from icevirt.display.fixes import build_of, commands, lines
 from icevirt.errors import CombineError, Fix
 from icevirt.planning.remedies import build_fix, fix, scan_fix
 from icevirt.remedy_notation import REPOSITORY

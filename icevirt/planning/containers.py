@@ -336,7 +336,13 @@ def relocation(
         here = containers.get(prefix)
         if each.name is not None:
             if here is not None and here.name not in (None, each.name):
-                raise _refuse_prefix(each, here)
+                raise InvalidInputError(
+                    "the new prefix already belongs to a container of another name",
+                    do="Move the files below another prefix, or rename that container.",
+                    name=each.name,
+                    url_prefix=here.url_prefix,
+                    other_name=here.name,
+                )
             wanted = VirtualChunkContainer(prefix, _store(prefix, store, here, each), each.name)
             del after[each.url_prefix]
             after[prefix] = wanted
@@ -386,13 +392,3 @@ def _store(
             url=prefix,
         )
     return ObjectStoreConfig(SCHEMES[scheme][0], {})
-
-
-def _refuse_prefix(each: VirtualChunkContainer, here: VirtualChunkContainer) -> InvalidInputError:
-    return InvalidInputError(
-        "the new prefix already belongs to a container of another name",
-        do="Move the files below another prefix, or rename that container.",
-        name=each.name,
-        url_prefix=here.url_prefix,
-        other_name=here.name,
-    )

@@ -88,7 +88,9 @@ def of_arguments(
     """Return a fix by arguments of `icevirt.build`: options are mappings, empty ones left out."""
     given = {name: value for name, value in arguments.items() if value != {}}
     flags = (
-        _flags_of(value) if name.endswith("_options") else tuple(_flags(name, value))
+        tuple(chain.from_iterable(_flags(name, value) for name, value in value.items()))
+        if name.endswith("_options")
+        else tuple(_flags(name, value))
         for name, value in given.items()
     )
     return Fix(
@@ -246,10 +248,6 @@ def _python(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_python, value))}]"
     return repr(value.item() if hasattr(value, "item") else value)
-
-
-def _flags_of(options: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(chain.from_iterable(_flags(name, value) for name, value in options.items()))
 
 
 def _flags(name: str, value: Any) -> Iterator[str]:

@@ -27,7 +27,7 @@ def tail_run(node: ArrayNode, fewest: int) -> tuple[ManifestRef, ...]:
     refs = sorted(node.manifests, key=lambda ref: [low for low, _ in ref.extents])
     count = held = 0
     for ref in reversed(refs):
-        size = _size(ref)
+        size = math.prod(high - low for low, high in ref.extents)
         if count and size > _WORTH * held:
             break
         count, held = count + 1, held + size
@@ -37,7 +37,3 @@ def tail_run(node: ArrayNode, fewest: int) -> tuple[ManifestRef, ...]:
 def tails(nodes: Sequence[ArrayNode]) -> int:
     """Return the most manifests that one array has at its end to be joined."""
     return max((len(tail_run(node, 2)) for node in nodes), default=0)
-
-
-def _size(ref: ManifestRef) -> int:
-    return math.prod(high - low for low, high in ref.extents)

@@ -204,16 +204,21 @@ class _Shards(ShardingCodec):
     """Shards whose inner chunks stop at their declared size, also after pickling."""
 
     def __init__(self, **fields: Any) -> None:
-        super().__init__(**{**fields, "codecs": bounded(_plain(fields["codecs"]))})
+        super().__init__(
+            **{
+                **fields,
+                "codecs": bounded(
+                    tuple(
+                        codec.codec if isinstance(codec, _Decoder) else codec
+                        for codec in (fields["codecs"])
+                    )
+                ),
+            }
+        )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         object.__setattr__(self, "codecs", bounded(self.codecs))
-
-
-def _plain(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
-    """Return codecs without limits; the ones of shards stay, for they know their own."""
-    return tuple(codec.codec if isinstance(codec, _Decoder) else codec for codec in codecs)
 
 
 # -- decompressing up to a limit ------------------------------------------------------------------

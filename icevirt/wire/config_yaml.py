@@ -124,7 +124,11 @@ def _dumps(document: JSONObject) -> bytes:
 def _marked(value: Any, at: tuple[Any, ...]) -> Any:
     """Return a value with a `_Kind` in each place that gets a tag."""
     if isinstance(value, Mapping):
-        if len(value) == 1 and _is_kind(at):
+        if len(value) == 1 and any(
+            len(at) == len(kind)
+            and all(want in ("*", part) for want, part in zip(kind, at, strict=True))
+            for kind in _KINDS
+        ):
             ((name, inner),) = value.items()
             return _Kind(name, _inner(name, inner, at))
         return {key: _marked(item, (*at, key)) for key, item in value.items()}
@@ -141,14 +145,6 @@ def _inner(name: str, value: Any, at: tuple[Any, ...]) -> Any:
             return [_marked(item, at) for item in value]
         case _:
             return value
-
-
-def _is_kind(at: tuple[Any, ...]) -> bool:
-    return any(
-        len(at) == len(kind)
-        and all(want in ("*", part) for want, part in zip(kind, at, strict=True))
-        for kind in _KINDS
-    )
 
 
 def _tags(raw: bytes) -> Counter[str]:

@@ -242,7 +242,13 @@ class _Writer:
             case None | bool() | int() | float():
                 return _inside(value)
             case str():
-                return self._string(value.encode())
+                raw = value.encode()
+                width = _width(len(raw))
+                self.pad(width)
+                self.out += len(raw).to_bytes(width, "little")
+                start = len(self.out)
+                self.out += raw + b"\0"
+                return _Value(FlexType.string, start, width)
             case Mapping():
                 return self._map(value, depth)
             case Sequence() if not isinstance(value, bytes | bytearray | memoryview):
@@ -253,14 +259,6 @@ class _Writer:
                     do="Use strings, numbers, true, false, null, lists and mappings of these.",
                     type=type(value).__name__,
                 )
-
-    def _string(self, raw: bytes) -> _Value:
-        width = _width(len(raw))
-        self.pad(width)
-        self.out += len(raw).to_bytes(width, "little")
-        start = len(self.out)
-        self.out += raw + b"\0"
-        return _Value(FlexType.string, start, width)
 
     def _key(self, key: object) -> _Value:
         if not isinstance(key, str) or "\0" in key:

@@ -195,7 +195,15 @@ def decompressed(frame: memoryview, kind: FileKind) -> bytes:
     with _refusing_damage(kind):
         if _declared_size(frame, kind) >= 0:
             return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
-        return _decompress_unsized(frame, _size_limit(frame), kind)
+        limit = _size_limit(frame)
+        with zstandard.ZstdDecompressor().stream_reader(frame, read_across_frames=True) as reader:
+            parts = []
+            while part := reader.read(min(1 << 20, limit + 1)):
+                parts.append(part)
+                limit -= len(part)
+                if limit < 0:
+                    raise FormatError("the file decompresses to an impossible size", file=kind.name)
+        return b"".join(parts)
 
 
 @contextmanager
@@ -237,18 +245,6 @@ def _frame_size(frame: memoryview) -> int:
         last, repeats = bool(block & 1), block >> 1 & 3 == 1  # a run is stored as one byte
         at += 3 + (1 if repeats else block >> 3)
     return at + 4 * zstandard.get_frame_parameters(frame).has_checksum
-
-
-def _decompress_unsized(frame: memoryview, limit: int, kind: FileKind) -> bytes:
-    """Decompress frames that do not say their size, as writers before 2.2 made them."""
-    with zstandard.ZstdDecompressor().stream_reader(frame, read_across_frames=True) as reader:
-        parts = []
-        while part := reader.read(min(1 << 20, limit + 1)):
-            parts.append(part)
-            limit -= len(part)
-            if limit < 0:
-                raise FormatError("the file decompresses to an impossible size", file=kind.name)
-    return b"".join(parts)
 
 
 def described(raw: bytes) -> dict[str, str]:

@@ -66,12 +66,18 @@ def spacing_of_times(times: NDArray[np.int64], calendar: str) -> Spacing:
         found = _of_months(dates)
         if found is not None:
             return found
-    step = _rounded(step)
+    unit = 1_000_000 if step >= 60_000_000 else 1_000 if step >= 1_000_000 else 1
+    step = max(1, round(step / unit)) * unit
     gaps = _of_steps(apart, step, _ROUNDING)
     if gaps is None:
         return Spacing(shortest=_duration(int(apart.min())), longest=_duration(int(apart.max())))
     after, missing = gaps
-    return Spacing(every=_each(step), duration=_option(step), after=after, missing=missing)
+    return Spacing(
+        every=_duration(step).removeprefix("1 "),
+        duration=_option(step),
+        after=after,
+        missing=missing,
+    )
 
 
 def spacing_of_numbers(values: NDArray[Any]) -> Spacing:
@@ -130,26 +136,12 @@ def _of_months(dates: CalendarDates) -> Spacing | None:
     if found is None or (np.abs(day[0] - day[1]) > 3).any():
         return None
     is_fixed = (dates.day == dates.day[0]).all()
-    if not is_fixed and not (_at_ends(dates) or (abs(dates.day - 15) <= 2).all()):
+    if not is_fixed and not (bool((dates.day >= 28).all()) or (abs(dates.day - 15) <= 2).all()):
         return None
     unit, number = ("year", step // _YEAR) if not step % _YEAR else ("month", step)
     after, missing = found
     every = unit if number == 1 else f"{number} {unit}s"
     return Spacing(every=every, after=after, missing=missing)
-
-
-def _at_ends(dates: CalendarDates) -> bool:
-    return bool((dates.day >= 28).all())
-
-
-def _rounded(step: int) -> int:
-    """Return a step without the rounding of floats: in whole seconds where it is long."""
-    unit = 1_000_000 if step >= 60_000_000 else 1_000 if step >= 1_000_000 else 1
-    return max(1, round(step / unit)) * unit
-
-
-def _each(step: int) -> str:
-    return _duration(step).removeprefix("1 ")
 
 
 def _duration(span: int) -> str:

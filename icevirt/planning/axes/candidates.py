@@ -14,6 +14,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix
 from icevirt.model import paths
 from icevirt.planning.axes.placement import along, data_along
+from icevirt.planning.combine.dimension_lengths import kinds_of
 from icevirt.planning.remedies import fix
 from icevirt.planning.times.units import units_of
 
@@ -28,35 +29,23 @@ class _Dimension:
     lengths: dict[str, set[int]] = field(default_factory=dict)  # of its coordinates, by path
     has_times: bool = False  # a variable of times lies along it alone
 
-    @property
-    def has_coordinate(self) -> bool:
-        """Whether a file holds its labels."""
-        return bool(self.lengths)
-
 
 def _dimensions(facts: CatalogFacts) -> dict[str, _Dimension]:
     arrays = facts.arrays
     found: dict[str, _Dimension] = {}
-    kinds = {
-        (path, schema, shape)
-        for path, schema, shape in zip(
-            arrays.path.codes.tolist(),
-            arrays.schema.codes.tolist(),
-            arrays.shape.codes.tolist(),
-            strict=True,
+    for kind in kinds_of(arrays):
+        path, schema = (
+            arrays.path.values[kind.path],
+            ArraySchema.loads(arrays.schema.values[kind.schema]),
         )
-    }
-    for path, code, shape in kinds:
-        schema = ArraySchema.loads(arrays.schema.values[code])
-        name = paths.name(arrays.path.values[path])
         for each in filter(None, schema.dimension_names):
             found.setdefault(each, _Dimension())
         if len(schema.dimension_names) == 1 and (own := schema.dimension_names[0]):
             found[own].has_times |= units_of(schema.attributes.values) is not None
-            if name == own:
-                held = found[own].lengths.setdefault(arrays.path.values[path], set())
-                held.update(json.loads(arrays.shape.values[shape]))
-    return found
+            if paths.name(path) == own:
+                shape = json.loads(arrays.shape.values[kind.shape])
+                found[own].lengths.setdefault(path, set()).update(shape)
+    return dict(sorted(found.items()))
 
 
 def in_order_given(facts: CatalogFacts) -> list[Fix]:
@@ -66,11 +55,16 @@ def in_order_given(facts: CatalogFacts) -> list[Fix]:
             f"files follow one another in the order given: they have no coordinate {name}",
             concat_dim=[name],
         )
-        for name, each in sorted(_dimensions(facts).items())
-        if not each.has_coordinate
-        and (each.has_times or _GROWS.match(name))
-        and _in_all_files(facts, name)
+        for name, has_labels in _growing(facts)
+        if not has_labels
     ]
+
+
+def _growing(facts: CatalogFacts) -> Iterator[tuple[str, bool]]:
+    """Yield dimensions along which archives grow, and whether files hold their labels."""
+    for name, each in _dimensions(facts).items():
+        if (each.has_times or _GROWS.match(name)) and _in_all_files(facts, name):
+            yield name, bool(each.lengths)
 
 
 def merging(facts: CatalogFacts) -> tuple[str, ...]:
@@ -78,8 +72,8 @@ def merging(facts: CatalogFacts) -> tuple[str, ...]:
 
     Files with equal coordinates then are merged, as xarray does.
     """
-    for name, each in sorted(_dimensions(facts).items()):
-        if each.has_coordinate and each.has_times:
+    for name, each in _dimensions(facts).items():
+        if each.lengths and each.has_times:
             held = data_along(facts, name)
             if np.bincount(facts.arrays.path.codes[held]).max(initial=0) == 1:
                 return (name,)
@@ -88,26 +82,20 @@ def merging(facts: CatalogFacts) -> tuple[str, ...]:
 
 def with_equal_labels(facts: CatalogFacts) -> list[Fix]:
     """Return fixes for dimensions whose coordinates are equal in files that follow one another."""
+    price = "files follow one another in the order given, and the labels of {} repeat"
     return [
-        fix(
-            f"files follow one another in the order given, and the labels of {name} repeat",
-            combine="nested",
-            concat_dim=[name],
-        )
-        for name, each in sorted(_dimensions(facts).items())
-        if each.has_coordinate
-        and (each.has_times or _GROWS.match(name))
-        and _in_all_files(facts, name)
+        fix(price.format(name), combine="nested", concat_dim=[name])
+        for name, has_labels in _growing(facts)
+        if has_labels
     ]
 
 
 def groups_in_order(facts: CatalogFacts, price: str) -> list[Fix]:
     """Return the fix that parts files into eras, which follow one another in the order given."""
-    found = sorted(_dimensions(facts).items())
-    times = [name for name, each in found if each.has_times and _in_all_files(facts, name)]
-    return [
-        fix(price, on_mismatch="eras", combine="nested", concat_dim=[name]) for name in times[:1]
-    ]
+    for name, each in _dimensions(facts).items():
+        if each.has_times and _in_all_files(facts, name):
+            return [fix(price, on_mismatch="eras", combine="nested", concat_dim=[name])]
+    return []
 
 
 def _in_all_files(facts: CatalogFacts, name: str) -> bool:
@@ -119,7 +107,7 @@ def _in_all_files(facts: CatalogFacts, name: str) -> bool:
 
 def other_grids(facts: CatalogFacts) -> Iterator[str]:
     """Yield which dimensions have other lengths in other files, in words."""
-    for name, each in sorted(_dimensions(facts).items()):
+    for name, each in _dimensions(facts).items():
         # groups have a dimension each, whose lengths need not agree
         unlike = next((held for held in each.lengths.values() if len(held) > 1), None)
         if unlike is not None:

@@ -156,7 +156,9 @@ def refuse_incomplete(directives: Iterable[str], text: str) -> None:
         needs = _NEEDS.get(each)
         if needs not in {None, *meant} and not (needs == "day" and "day of year" in meant):
             raise InvalidInputError(
-                f"a date format has {_an(each)} but no {needs}", do="Add it.", format=text
+                f"a date format has {(f'an {each}' if each[0] == 'h' and each == 'hour' else f'a {each}')} but no {needs}",
+                do="Add it.",
+                format=text,
             )
     if "day of year" in meant and meant & {"month", "day"}:
         raise InvalidInputError(
@@ -164,10 +166,6 @@ def refuse_incomplete(directives: Iterable[str], text: str) -> None:
             do="Use one of them.",
             format=text,
         )
-
-
-def _an(name: str) -> str:
-    return f"an {name}" if name[0] == "h" and name == "hour" else f"a {name}"
 
 
 def dated(found: Mapping[str, Column], rows: int, *, calendar: str = PROLEPTIC) -> Dates:

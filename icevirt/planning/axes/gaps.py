@@ -298,7 +298,11 @@ def missing_value(schema: ArraySchema) -> JSON:  # noqa: PLR0911 - a case, a lin
     except TypeError:
         return None
     if dtype is not None and dtype.kind == "c":
-        return _missing_complex(schema)
+        packing = packing_of(schema.attributes)
+        said = [packing[name] for name in ("_FillValue", "missing_value") if name in packing]
+        numbers = [each for each in said if isinstance(each, np.number)]
+        held = np.complex128(numbers[0] if numbers else complex(math.nan, math.nan))
+        return [_spelt(held.real), _spelt(held.imag)]
     if dtype is None or dtype.kind not in "iuf":
         return None
     for value in missing_of(schema.attributes):
@@ -309,14 +313,6 @@ def missing_value(schema: ArraySchema) -> JSON:  # noqa: PLR0911 - a case, a lin
         elif dtype.kind == "f":
             return _spelt(dtype.type(value))
     return "NaN" if dtype.kind == "f" else None
-
-
-def _missing_complex(schema: ArraySchema) -> JSON:
-    packing = packing_of(schema.attributes)
-    said = [packing[name] for name in ("_FillValue", "missing_value") if name in packing]
-    numbers = [each for each in said if isinstance(each, np.number)]
-    held = np.complex128(numbers[0] if numbers else complex(math.nan, math.nan))
-    return [_spelt(held.real), _spelt(held.imag)]
 
 
 def _spelt(number: np.floating[Any]) -> JSON:

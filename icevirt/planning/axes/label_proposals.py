@@ -26,6 +26,7 @@ from icevirt.planning.axes.file_labels import NamePattern, readable_paths
 from icevirt.planning.axes.name_proposals import date_patterns, field_patterns, relative
 from icevirt.planning.axes.new_dimensions import NewDimension, new_dimension, relabeled
 from icevirt.planning.axes.placement import along, files_along
+from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.remedies import EVERY, fix
 from icevirt.planning.times.units import parse, units_of
 
@@ -45,10 +46,8 @@ def differing_dimensions(facts: CatalogFacts, tolerance: Mapping[str, float]) ->
 
     They order files where nothing was inferred: a tolerance for all coordinates, or new names.
     """
-    schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
-    dimensions = {each for schema in schemas for each in schema.dimension_names if each}
     found = []
-    for name in sorted(dimensions):
+    for name in sorted(_names_of_dimensions(facts)):
         there = files_along(facts, name)
         held = coordinate_of(facts, name, there)
         if held is None or len(there) < 2:
@@ -64,6 +63,11 @@ def differing_dimensions(facts: CatalogFacts, tolerance: Mapping[str, float]) ->
         if not (alike and held.counts_alike):
             found.append(name)
     return found
+
+
+def _names_of_dimensions(facts: CatalogFacts) -> set[str]:
+    schemas = map(ArraySchema.loads, facts.arrays.schema.values)
+    return {each for schema in schemas for each in schema.dimension_names if each}
 
 
 def label_fixes(
@@ -99,20 +103,20 @@ class _Look:
     """Files, and what is known of all of them."""
 
     def __init__(self, facts: CatalogFacts, name: str | None) -> None:
-        self._facts = facts
-        self._schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
-        dimensions = {each for schema in self._schemas for each in schema.dimension_names}
-        self._taken = {each for each in dimensions if each} | {
-            paths.name(path) for path in facts.arrays.path.values
+        self._facts, self._wanted = facts, name
+        dimensions = _names_of_dimensions(facts)
+        self._variables = [*variables_of(facts)]
+        self._coordinates = {paths.name(path) for path in facts.arrays.path.values}
+        self._taken = dimensions | self._coordinates
+        self._one_step = {
+            each for each in dimensions if int(lengths_along(facts.arrays, each).of_kind.max()) == 1
         }
-        self._wanted = name
-        self._one_step = {each for each in dimensions if each and self._has_one_step(each)}
         known = [each for each in sorted(self._one_step) if self._is_time(each)]
         free = [each for each in (*_TIMES, "times") if each not in self._taken]
         self._time = name or next(iter((*known, *free)))
         self._data = self._data_rows()
         often = np.bincount(facts.arrays.path.codes[self._data])
-        self.ragged = sorted(each for each in dimensions if each and self._is_ragged(each))
+        self.ragged = sorted(each for each in dimensions if self._is_ragged(each))
         # files that hold other variables belong beside each other, and lack what others have
         self._is_alike = bool(np.isin(often, (0, len(facts.files))).all())
         self._rows = np.unique(np.linspace(0, len(facts.files) - 1, _SAMPLE).astype(np.int64))
@@ -121,19 +125,17 @@ class _Look:
 
     def variables(self) -> Iterator[Fix]:
         """Yield variables with one time in each file."""
-        arrays = self._facts.arrays
-        for code, path in enumerate(arrays.path.values):
-            schemas = arrays.schema.used(arrays.schema.codes[arrays.path.codes == code])
-            if any(self._schemas[at].dimension_names for at in schemas.tolist()):
+        first = dict(reversed(self._variables))
+        long = {path for path, schema in self._variables if schema.dimension_names}
+        for path in self._facts.arrays.path.values:
+            if path in long or paths.parent(path) != paths.ROOT:
                 continue
-            attributes = self._schemas[int(schemas[0])].attributes.values
+            attributes, own = first[path].attributes.values, paths.name(path)
+            dimension = self._wanted or own
             if parse(attributes.get("units"), attributes.get("calendar")) is None:
                 continue
-            own = paths.name(path)
-            dimension = self._wanted or own
-            if paths.parent(path) != "/" or (dimension != own and dimension in self._taken):
-                continue
-            yield from self._tried(dimension, f"variable:{own}", f"the variable {own}")
+            if dimension == own or dimension not in self._taken:
+                yield from self._try(dimension, f"variable:{own}", f"the variable {own}")
 
     def dates(self) -> Iterator[Fix]:
         """Yield patterns of names with a date, alone or beside something else."""
@@ -145,9 +147,9 @@ class _Look:
             pattern = next((each for each in ways if self._fits(self._time, each, above)), "")
             if not pattern or (first and not _is_rival(first, pattern, form)):
                 continue
-            more = () if first or "/" in form else self._longer(names, form)
-            for way in (pattern, *more):
-                if made := [*self._stacked(way)]:
+            more = field_patterns(names, form, self._time, self._taken)
+            for way in (pattern, *islice(more, 0 if first or "/" in form else _TRIED)):
+                if made := [*self._stack(way)]:
                     first = first or pattern
                     yield from made
                     break
@@ -157,9 +159,10 @@ class _Look:
         if not self._is_free(self._time):
             return
         for name, texts in self._differing():
-            dated = all(isinstance(each, str) for each in texts) and iso_dates(texts).there.all()
-            if dated and not any(word in name.lower() for word in _OF_MAKING):
-                yield from self._tried(self._time, f"attribute:{name}", f"the attribute {name}")
+            is_made = any(word in name.lower() for word in _OF_MAKING)
+            is_text = all(isinstance(each, str) for each in texts)
+            if is_text and not is_made and iso_dates(texts).there.all():
+                yield from self._try(self._time, f"attribute:{name}", f"the attribute {name}")
 
     def members(self) -> Iterator[Fix]:
         """Yield patterns of names with a part that differs."""
@@ -167,10 +170,10 @@ class _Look:
             for pattern in islice(field_patterns(self._names(), None, "", self._taken), _TRIED):
                 found = NamePattern.of(pattern).names
                 if self._wanted is None:
-                    yield from self._stacked(pattern)
+                    yield from self._stack(pattern)
                 elif len(found) == 1:
                     again = pattern.replace(f"{{{found[0]}", f"{{{self._wanted}")
-                    yield from self._stacked(again)
+                    yield from self._stack(again)
 
     def telling(self) -> Iterator[Fix]:
         """Yield other global attributes that differ."""
@@ -179,7 +182,7 @@ class _Look:
             if len({*map(str, texts)}) == len(texts) and is_member:
                 dimension = self._wanted or "member"
                 if self._is_free(dimension):
-                    yield from self._tried(dimension, f"attribute:{name}", f"the attribute {name}")
+                    yield from self._try(dimension, f"attribute:{name}", f"the attribute {name}")
 
     def merging(self) -> Iterator[Fix]:
         """Yield a dimension along which files hold different variables of the same steps."""
@@ -190,7 +193,7 @@ class _Look:
             for path, count in zip(arrays.path.values, held.tolist(), strict=True)
             if count == len(self._facts.files)
         }
-        for each in sorted(everywhere, key=lambda name: (not self._is_time(name), name)):
+        for each in sorted(everywhere, key=lambda each: (not self._is_time(each), each)):
             rows = self._data[along(self._facts, each)[self._data]]
             if len(rows) and np.bincount(arrays.path.codes[rows]).max() == 1:
                 price = "files hold different variables of the same steps, which are merged"
@@ -206,13 +209,10 @@ class _Look:
             held = np.bincount(arrays.path.codes[rows])
             if (held[held > 0] < len(self._facts.files)).any():  # files lack variables
                 continue
-            has_labels = any(paths.name(path) == each for path in arrays.path.values)
+            has_labels = each in self._coordinates
             says = f"whatever {each} says" if has_labels else f"without a coordinate {each}"
-            yield fix(
-                f"files follow one another in the order given, {says}",
-                concat_dim=[each],
-                combine="nested",
-            )
+            price = f"files follow one another in the order given, {says}"
+            yield fix(price, concat_dim=[each], combine="nested")
 
     def odd(self) -> str:
         """Return what keeps names from telling a date, where most of them do."""
@@ -243,32 +243,28 @@ class _Look:
     def following(self) -> Iterator[Fix]:
         """Yield the one dimension along which files have other lengths, and no coordinate."""
         if len(self.ragged) == 1 and self._is_alike:
-            yield fix(
-                f"files follow one another along {self.ragged[0]}, in the order given",
-                concat_dim=self.ragged,
-            )
+            price = f"files follow one another along {self.ragged[0]}, in the order given"
+            yield fix(price, concat_dim=self.ragged)
 
     # -- whether it works --------------------------------------------------------------------
 
-    def _tried(self, dimension: str, labels: str, source: str) -> Iterator[Fix]:
-        made = self._made(dimension, labels)
+    def _try(self, dimension: str, labels: str, source: str) -> Iterator[Fix]:
+        made = self._make(dimension, labels)
         if made is not None and made.count > 1 and self._settles([made]):
             named = [] if self._wanted else [dimension]
             yield fix(f"{_span(made)}, from {source}", concat_dim=named, labels={dimension: labels})
 
-    def _stacked(self, pattern: str) -> Iterator[Fix]:
+    def _stack(self, pattern: str) -> Iterator[Fix]:
         names = NamePattern.of(pattern).names
-        if self._wanted is not None and names != (self._wanted,):
+        is_wanted = self._wanted is None or names == (self._wanted,)
+        if not is_wanted or not all(map(self._is_free, names)):
             return
-        if not all(self._is_free(each) for each in names):
-            return
-        found = [made for each in names if (made := self._made(each, pattern)) is not None]
-        if len(found) < len(names) or not self._settles(found):
-            return
-        if all(each.count > 1 for each in found):
+        found = [made for each in names if (made := self._make(each, pattern)) is not None]
+        settles = len(found) == len(names) and self._settles(found)
+        if settles and all(each.count > 1 for each in found):
             yield fix(f"{' and '.join(map(_span, found))}, from the names", labels=pattern)
 
-    def _made(self, dimension: str, labels: str) -> NewDimension | None:
+    def _make(self, dimension: str, labels: str) -> NewDimension | None:
         try:
             if dimension in self._one_step:
                 return relabeled(self._facts, dimension, labels, {})[1]
@@ -295,24 +291,19 @@ class _Look:
         return name not in self._taken or name in self._one_step
 
     def _is_ragged(self, name: str) -> bool:
-        if any(paths.name(path) == name for path in self._facts.arrays.path.values):
-            return False
-        scopes = DimensionScopes.of(self._facts, name)
-        return any(len(np.unique(each[each > 0])) > 1 for each in scopes.lengths.values())
-
-    def _has_one_step(self, name: str) -> bool:
-        return int(lengths_along(self._facts.arrays, name).of_kind.max()) == 1
+        lengths = DimensionScopes.of(self._facts, name).lengths.values()
+        return name not in self._coordinates and any(
+            len(np.unique(each[each > 0])) > 1 for each in lengths
+        )
 
     def _is_time(self, name: str) -> bool:
         """Say whether a dimension is one of time, by its name or the units of its coordinate."""
-        if name.lower() in _NAMES_OF_TIME:
-            return True
-        held = [
-            self._schemas[code].attributes.values
-            for path, code in _pairs(self._facts)
-            if paths.name(path) == name
-        ]
-        return any(each.get("axis") == "T" or units_of(each) for each in held)
+        named = (
+            each.attributes.values for path, each in self._variables if paths.name(path) == name
+        )
+        return name.lower() in _NAMES_OF_TIME or any(
+            each.get("axis") == "T" or units_of(each) for each in named
+        )
 
     def _names(self, above: int = 0) -> list[str]:
         urls = [self._facts.files.url[at] for at in self._rows.tolist()]
@@ -325,43 +316,39 @@ class _Look:
         fits = bool(found.there.all() and not found.two_ways.any())
         return fits and len(np.unique(values)) > 1
 
-    def _longer(self, names: Sequence[str], form: str) -> Iterator[str]:
-        yield from islice(field_patterns(names, form, self._time, self._taken), _TRIED)
-
     def _data_rows(self) -> NDArray[np.int64]:
         """Return the rows of arrays that hold data, which get the dimension."""
         arrays = self._facts.arrays
-        known = [
-            (path, self._schemas[code].dimension_names, self._schemas[code].attributes.values)
-            for path, code in _pairs(self._facts)
-        ]
-        coordinates = coordinates_of(known)
+        coordinates = coordinates_of(
+            [(path, each.dimension_names, each.attributes.values) for path, each in self._variables]
+        )
         is_data = np.array([path not in coordinates for path in arrays.path.values], np.bool_)
         return np.flatnonzero(is_data[arrays.path.codes])
 
     def _differing(self) -> list[tuple[str, list[Any]]]:
-        """Return global attributes that differ between some files, and their values there."""
+        """Return global attributes that differ between some files, and their values there.
+
+        What says when a file begins comes before what says anything else of it.
+        """
         if len(self._facts.files) > _READ:
             return []
         held: list[Mapping[str, Any]] = [
             self._facts.groups_of(at)[0].attributes.values for at in self._rows.tolist()
         ]
         found = [(name, [each.get(name) for each in held]) for name in held[0]]
-        scalars = (str, int, float)
         proposed = [
             (name, values)
             for name, values in found
-            if all(isinstance(each, scalars) for each in values)
+            if all(isinstance(each, str | int | float) for each in values)
             and any(each != values[0] for each in values)
         ]
-        return sorted(proposed, key=lambda each: _rank(each[0]))
 
+        def rank(each: tuple[str, Any]) -> tuple[bool, bool]:
+            name = each[0].lower()
+            begins, is_time = "start" in name or "begin" in name, "time" in name or "date" in name
+            return not begins, not is_time
 
-def _pairs(facts: CatalogFacts) -> Iterator[tuple[str, int]]:
-    arrays, count = facts.arrays, len(facts.arrays.schema.values)
-    pairs = np.unique(arrays.path.codes.astype(np.int64) * count + arrays.schema.codes)
-    for path, code in (divmod(pair, count) for pair in pairs.tolist()):
-        yield arrays.path.values[path], code
+        return sorted(proposed, key=rank)
 
 
 def _is_rival(first: str, pattern: str, form: str) -> bool:
@@ -369,20 +356,10 @@ def _is_rival(first: str, pattern: str, form: str) -> bool:
 
     Days of the year stand behind a letter: ``A2024001``, ``s20240011200206``.
     """
-    if ("%j" in form) == ("%j" in first):
-        return False
-    before = pattern.partition("{")[0]
-    same = (before, pattern.rpartition("}")[2]) == (
-        first.partition("{")[0],
-        first.rpartition("}")[2],
-    )
-    return same and ("%j" not in form or before[-1:].isalpha())
-
-
-def _rank(attribute: str) -> tuple[bool, bool]:
-    """Put what says when a file begins before what says anything else of it."""
-    name = attribute.lower()
-    return "start" not in name and "begin" not in name, "time" not in name and "date" not in name
+    before, behind = pattern.partition("{")[0], pattern.rpartition("}")[2]
+    same = (before, behind) == (first.partition("{")[0], first.rpartition("}")[2])
+    is_day = "%j" in form
+    return same and is_day != ("%j" in first) and (not is_day or before[-1:].isalpha())
 
 
 def _span(made: NewDimension) -> str:

@@ -384,18 +384,6 @@ def relabeled(
             " names of the files.",
             concat_dim=name,
         )
-    _refuse_several(facts, name)
-    without = _without_coordinate(facts, name)
-    made = labelled(facts, name, labels, said)
-    there = files_along(without, name)
-    used, cell = np.unique(made.cell[there], return_inverse=True)
-    cells = np.full(len(facts.files), NOWHERE, np.int64)
-    cells[there] = cell
-    values = None if made.values is None else made.values[used]
-    return without, replace(made, cell=cells, count=len(used), values=values, is_new=False)
-
-
-def _refuse_several(facts: CatalogFacts, name: str) -> None:
     steps = lengths_along(facts.arrays, name)
     several = np.flatnonzero(steps.astype(np.int64) > 1)
     if len(several):
@@ -406,6 +394,14 @@ def _refuse_several(facts: CatalogFacts, name: str) -> None:
             file=facts.url_of(row),
             concat_dim=name,
         )
+    without = _without_coordinate(facts, name)
+    made = labelled(facts, name, labels, said)
+    there = files_along(without, name)
+    used, cell = np.unique(made.cell[there], return_inverse=True)
+    cells = np.full(len(facts.files), NOWHERE, np.int64)
+    cells[there] = cell
+    values = None if made.values is None else made.values[used]
+    return without, replace(made, cell=cells, count=len(used), values=values, is_new=False)
 
 
 def _without_coordinate(facts: CatalogFacts, name: str) -> CatalogFacts:

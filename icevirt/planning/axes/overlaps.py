@@ -82,7 +82,19 @@ def pieces_of(files: int, labels: Mapping[str, FileLabels]) -> FilePieces:
         if runs is None:
             found = replace(found, cell={**found.cell, name: mine.column[found.file]})
         else:
-            found = _split(found, name, mine, runs)
+            number = mine.column[found.file]
+            known = number >= 0
+            begin, times = runs.starts[number], np.where(known, np.diff(runs.starts)[number], 1)
+            rows = np.repeat(np.arange(len(number)), times)
+            within = np.arange(len(rows)) - np.repeat(np.cumsum(times) - times, times)
+            at = np.where(known[rows], begin[rows] + within, 0)
+            found = found.take(rows)
+            found = FilePieces(
+                file=found.file,
+                cell={**found.cell, name: np.where(known[rows], runs.cell[at], -1)},
+                skip={**found.skip, name: np.where(known[rows], runs.skip[at], 0)},
+                count={**found.count, name: np.where(known[rows], runs.count[at], 0)},
+            )
     return found
 
 
@@ -136,23 +148,6 @@ def _runs(labels: FileLabels) -> _Runs | None:
         cell=cell[at].astype(np.int64),
         skip=at - starts[of],
         count=np.diff(np.append(at, len(flat))),
-    )
-
-
-def _split(pieces: FilePieces, name: str, labels: FileLabels, runs: _Runs) -> FilePieces:
-    """Cut pieces along one more dimension; those of files that lack it stay."""
-    number = labels.column[pieces.file]
-    known = number >= 0
-    begin, times = runs.starts[number], np.where(known, np.diff(runs.starts)[number], 1)
-    rows = np.repeat(np.arange(len(number)), times)
-    within = np.arange(len(rows)) - np.repeat(np.cumsum(times) - times, times)
-    at = np.where(known[rows], begin[rows] + within, 0)
-    found = pieces.take(rows)
-    return FilePieces(
-        file=found.file,
-        cell={**found.cell, name: np.where(known[rows], runs.cell[at], -1)},
-        skip={**found.skip, name: np.where(known[rows], runs.skip[at], 0)},
-        count={**found.count, name: np.where(known[rows], runs.count[at], 0)},
     )
 
 
@@ -239,21 +234,16 @@ def _arrays(
     arrays = replace(bare, file=piece.astype(np.int32))
     parts: dict[str, tuple[NDArray[np.int64], ...]] = {}
     for name, count in pieces.count.items():
-        axis = _axes(arrays, name)
+        names = [ArraySchema.loads(text).dimension_names for text in arrays.schema.values]
+        axis = np.array([each.index(name) if name in each else -1 for each in names], np.int64)
+        found: NDArray[np.int64] = axis[arrays.schema.codes]
+        axis = found
         skip, full = pieces.skip[name][piece], held[name][piece]
         cut_here = (axis >= 0) & (count[piece] != full)
         arrays = _cut_shapes(arrays, name, axis, np.where(cut_here, full, -1), count[piece])
         arrays = replace(arrays, digest=_cut_digests(arrays.digest, cut_here, skip, count[piece]))
         parts[name] = (np.where(axis == 0, full, 0), skip, count[piece])
     return replace(arrays, labels=_cut_labels(own.labels, rows, parts))
-
-
-def _axes(arrays: ArrayColumns, name: str) -> NDArray[np.int64]:
-    """Return which axis of each array is a dimension; -1: none."""
-    names = [ArraySchema.loads(text).dimension_names for text in arrays.schema.values]
-    axis = np.array([each.index(name) if name in each else -1 for each in names], np.int64)
-    found: NDArray[np.int64] = axis[arrays.schema.codes]
-    return found
 
 
 def _cut_shapes(

@@ -42,10 +42,6 @@ def _at_root(name: str, begins: str = "") -> Callable[[Sequence[ScannedGroup]], 
     return declared
 
 
-def _anywhere(name: str) -> Callable[[Sequence[ScannedGroup]], bool]:
-    return lambda groups: any(name in each.attributes.values for each in groups)
-
-
 _DECLARED = (
     _Convention(
         name="NWB",
@@ -65,7 +61,9 @@ _DECLARED = (
     ),
     _Convention(
         name="AnnData",
-        is_declared=_anywhere("encoding-type"),
+        is_declared=(
+            lambda groups: any("encoding-type" in each.attributes.values for each in groups)
+        ),
         deciding=frozenset(("encoding-type", "ordered")),
     ),
     _Convention(

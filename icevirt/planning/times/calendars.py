@@ -106,13 +106,9 @@ def _of_plain(found: re.Match[str]) -> Reference | None:
     apart = date - _EPOCH
     origin = (apart.days * 86_400 + apart.seconds) * 1_000_000 + apart.microseconds
     nanosecond = int(fraction[6:])
-    if not _is_near(origin, nanosecond):
+    if not (abs(origin * 1000 + nanosecond) < _REACH):
         return None
     return Reference(origin=origin, nanosecond=nanosecond, is_fine=True, is_one=not nanosecond)
-
-
-def _is_near(origin: int, nanosecond: int) -> bool:
-    return abs(origin * 1000 + nanosecond) < _REACH
 
 
 def _refuse_unclear(text: str) -> None:

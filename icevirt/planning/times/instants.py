@@ -352,7 +352,12 @@ def converted(
         InexactError: A date lies before 1582-10-15, and the calendars agree only from then on.
     """
     if source.calendar != target.calendar:
-        _refuse_reform(values, times, source.calendar, target.calendar)
+        early = times.there & (times.microseconds < REFORM)
+        if early.any():
+            raise InexactError(
+                f"{values[early].flat[0]} is a date before 1582-10-15, where the calendars {source.calendar!r} and"
+                f" {target.calendar!r} differ"
+            )
     new = encoded_times(times, target, dtype, fill)
     lost = is_lost(new, times, target, fill)
     same = np.broadcast_to(
@@ -409,12 +414,3 @@ def _in_type(
     new = values.astype(dtype)
     new[gone] = fill
     return None if is_missing(new, (fill,))[~gone].any() else new
-
-
-def _refuse_reform(values: NDArray[Any], times: Times, one: str, other: str) -> None:
-    early = times.there & (times.microseconds < REFORM)
-    if early.any():
-        raise InexactError(
-            f"{values[early].flat[0]} is a date before 1582-10-15, where the calendars {one!r} and"
-            f" {other!r} differ"
-        )

@@ -413,29 +413,28 @@ class Declarations:
             alike = self._alike.get((rest, path)) if units is not None else None
             if alike is None:
                 schema = ArraySchema.loads(self._arrays.schema.values[code])
-                known = self._read(schema, path)
+                attrs = schema.attributes
+                known = _Said(
+                    counting={
+                        name: attrs.values[name] for name in _COUNTING if name in attrs.values
+                    },
+                    storage=storage_of(schema),
+                    missing=missing_of(attrs),
+                    is_stored=(
+                        schema.whole
+                        and str(schema.data_type) in _TYPES
+                        and len(schema.codecs) == 1
+                        and not self._dimensions.isdisjoint(schema.dimension_names)
+                        and "units" not in attrs.replaced
+                    ),
+                    bounds=tuple(bounds_of(path, attrs.values)),
+                )
                 if "units" in known.counting:
                     self._alike[rest, path] = known
             else:
                 known = replace(alike, counting={**alike.counting, "units": units})
             self._said[code, path] = known
         return known
-
-    def _read(self, schema: ArraySchema, path: str) -> _Said:
-        attrs = schema.attributes
-        return _Said(
-            counting={name: attrs.values[name] for name in _COUNTING if name in attrs.values},
-            storage=storage_of(schema),
-            missing=missing_of(attrs),
-            is_stored=(
-                schema.whole
-                and str(schema.data_type) in _TYPES
-                and len(schema.codecs) == 1
-                and not self._dimensions.isdisjoint(schema.dimension_names)
-                and "units" not in attrs.replaced
-            ),
-            bounds=tuple(bounds_of(path, attrs.values)),
-        )
 
 
 def without_units(text: str) -> tuple[str, str | None]:

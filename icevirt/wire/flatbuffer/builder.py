@@ -83,7 +83,11 @@ class Builder:
         """Write a table and everything below it; return where it stands."""
         stored = _stored(table, values)
         form = _packed(table, tuple(stored))
-        vtable = self._vtable(form.vtable)
+        found = self._vtables.get(form.vtable)
+        if found is None:
+            found = self._vtables[form.vtable] = self.align(2)
+            self.out += form.vtable
+        vtable = found
         start = self.align(form.align)
         inside: list[Any] = []
         for name, size in form.inside:
@@ -98,14 +102,6 @@ class Builder:
         for name, at, write in form.outside:
             write(self, start + at, stored[name])
         return start
-
-    def _vtable(self, raw: bytes) -> int:
-        """Return the position of this vtable, written once per file."""
-        found = self._vtables.get(raw)
-        if found is None:
-            found = self._vtables[raw] = self.align(2)
-            self.out += raw
-        return found
 
     def counted(self, raw: bytes | memoryview, size: int, align: int = 4) -> int:
         """Write a count of elements of ``size`` bytes and the elements; return where."""

@@ -131,11 +131,6 @@ class FlatBufferReader:
             raise _overused(at)
         return at
 
-    def _pay(self, cost: int, at: int) -> None:
-        self._budget -= cost
-        if self._budget < 0:
-            raise _overused(at)
-
     def _u16(self, at: int) -> int:
         return int(_U16.unpack_from(self._raw, self._check(at, 2))[0])
 
@@ -207,18 +202,16 @@ class FlatBufferReader:
             case Table():
                 return self._table(kind, self._target(place))
             case Text():
-                return self._text(self._target(place))
+                at = self._target(place)
+                span = self._counted(at, 1)
+                try:
+                    return bytes(self._raw[span.start : span.start + span.count]).decode()
+                except UnicodeDecodeError:
+                    raise Damage("a string is not UTF-8", at) from None
             case Vector():
                 return self._vector(kind, self._target(place))
             case _:
                 raise TypeError(kind)
-
-    def _text(self, at: int) -> str:
-        span = self._counted(at, 1)
-        try:
-            return bytes(self._raw[span.start : span.start + span.count]).decode()
-        except UnicodeDecodeError:
-            raise Damage("a string is not UTF-8", at) from None
 
     def _vector(self, kind: Vector, at: int) -> Any:
         element = kind.of
@@ -236,7 +229,10 @@ class FlatBufferReader:
                 bytes(self._raw[p : p + element.size]) for p in range(span.start, end, element.size)
             ]
         span = self._counted(at, 4)
-        self._pay(span.count * TABLE_COST, at)
+        cost = span.count * TABLE_COST
+        self._budget -= cost
+        if self._budget < 0:
+            raise _overused(at)
         found = []
         for row in range(span.count):
             try:
@@ -322,16 +318,13 @@ class Tables:
     def places(self, name: str) -> Where | None:
         """Return where a field of every row stands, 0 where it is absent; None if it always is."""
         if name not in self._places:
-            self._places[name] = self._find(name)
+            field, slot = self._table.by_name[name], self._table.slots[name]
+            size, _ = inline_size(field)
+            found = self._common(slot, size) if self._one is not None else self._each(slot, size)
+            if field.required and len(self) and (found is None or 0 in found):
+                raise Damage(f"the required field {name} is missing", int(self._at[0]))
+            self._places[name] = found
         return self._places[name]
-
-    def _find(self, name: str) -> Where | None:
-        field, slot = self._table.by_name[name], self._table.slots[name]
-        size, _ = inline_size(field)
-        found = self._common(slot, size) if self._one is not None else self._each(slot, size)
-        if field.required and len(self) and (found is None or 0 in found):
-            raise Damage(f"the required field {name} is missing", int(self._at[0]))
-        return found
 
     def _common(self, slot: int, size: int) -> Where | None:
         assert self._one is not None
@@ -463,7 +456,9 @@ class Payload:
         self.check(at, size)
         self._check_aligned(at, size)
         if isinstance(at, range):
-            return self._strided(at, size)
+            if not at:
+                return np.zeros(0, _DTYPES[size])
+            return np.ndarray((len(at),), _DTYPES[size], self.bytes, at.start, (at.step,))
         return np.asarray(self._views[size][at >> (size.bit_length() - 1)])
 
     def vectors(self, at: Where, count: int, *, size: int = 4) -> NDArray[np.unsignedinteger]:
@@ -481,11 +476,6 @@ class Payload:
             return np.ndarray(shape, dtype, self.bytes, at.start, strides)
         shift = size.bit_length() - 1
         return np.asarray(self._views[size][(at >> shift)[:, None] + np.arange(count)])
-
-    def _strided(self, at: range, size: int) -> NDArray[np.unsignedinteger]:
-        if not at:
-            return np.zeros(0, _DTYPES[size])
-        return np.ndarray((len(at),), _DTYPES[size], self.bytes, at.start, (at.step,))
 
     def check(self, at: Where, size: int | Places) -> None:
         """Make sure that ``size`` bytes at each place are in the file."""

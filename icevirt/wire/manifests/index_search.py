@@ -189,7 +189,9 @@ class _Ordered:
         if wanted.shape[1] != self._ndim:
             raise Damage("chunk indices have another number of dimensions than their array", 0)
         if self._box is not None:
-            guess = self._in_box(self._box, wanted)
+            low, most, strides = self._box
+            found: Places = np.minimum(np.maximum(wanted - low, 0), most) @ strides
+            guess = found
             if bool((self._at(guess) == wanted).all()):
                 return guess
         return self._bisect(wanted)
@@ -203,13 +205,6 @@ class _Ordered:
             (row == self._last) | _precedes(wanted, after)
         )
         return row if bool((in_order & (row >= 0)).all()) else None
-
-    @staticmethod
-    def _in_box(box: tuple[Places, Places, Places], wanted: NDArray[np.int64]) -> Places:
-        """Return the rows if the references fill the box between the first and the last."""
-        low, most, strides = box
-        found: Places = np.minimum(np.maximum(wanted - low, 0), most) @ strides
-        return found
 
     def _bisect(self, wanted: NDArray[np.int64]) -> Places:
         count = self._last + 1

@@ -208,16 +208,6 @@ class _TableColumns:
     def __init__(self, locator: LocationReader, refs: Tables) -> None:
         self._locator = locator
         self._refs = refs
-        self.kind = self._kinds()
-        self.source = np.zeros(len(refs), np.uint32)
-        self.offset: NDArray[np.uint64] = refs.numbers("offset", 8).astype(np.uint64, copy=False)
-        self.length: NDArray[np.uint64] = refs.numbers("length", 8).astype(np.uint64, copy=False)
-
-    def copy(self) -> None:
-        """Copy the columns that may still lie in the payload."""
-        self.offset, self.length = self.offset.copy(), self.length.copy()
-
-    def _kinds(self) -> NDArray[np.uint8]:
         kind = np.zeros(len(self._refs), np.uint8)
         for name, value in _KINDS:
             if (places := self._refs.places(name)) is None:
@@ -225,7 +215,14 @@ class _TableColumns:
             kind[:] = value if isinstance(places, range) else np.where(places != 0, value, kind)
         if not kind.all():
             raise Damage("a reference is neither native nor virtual nor inline", 0)
-        return kind
+        self.kind = kind
+        self.source = np.zeros(len(refs), np.uint32)
+        self.offset: NDArray[np.uint64] = refs.numbers("offset", 8).astype(np.uint64, copy=False)
+        self.length: NDArray[np.uint64] = refs.numbers("length", 8).astype(np.uint64, copy=False)
+
+    def copy(self) -> None:
+        """Copy the columns that may still lie in the payload."""
+        self.offset, self.length = self.offset.copy(), self.length.copy()
 
     def native(self) -> Bytes:
         """Return the ids of chunk objects, one for each native row."""
@@ -536,12 +533,8 @@ class OpenManifest:
         return None
 
     def _decoded_rows(self, span: Span, rows: Places) -> ChunkTable:
-        return _in_order_of(rows, lambda wanted: read_rows(self._few, span, wanted))
-
-
-def _in_order_of(rows: Places, read: Callable[[Places], ChunkTable]) -> ChunkTable:
-    """Return a table with these rows, of what ``read`` makes of them in order and each once."""
-    if bool((rows[1:] > rows[:-1]).all()):
-        return read(rows)
-    distinct, number = np.unique(rows, return_inverse=True)
-    return read(distinct).take(number)
+        read = lambda wanted: read_rows(self._few, span, wanted)
+        if bool((rows[1:] > rows[:-1]).all()):
+            return read(rows)
+        distinct, number = np.unique(rows, return_inverse=True)
+        return read(distinct).take(number)

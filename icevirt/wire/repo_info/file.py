@@ -122,7 +122,13 @@ def _kinds(
     named = next((field.name for field in member.fields if field.kind is TEXT), None)
     if named is None:
         return [cast("UpdateKind", cls(**values))], np.zeros(len(at), np.int64), ids
-    names, number = _names(payload, tables, named)
+    start, count = tables.spans(named, 1)
+    first, number = first_uses(start)
+    if int(count[first].sum()) > payload.size:
+        raise Damage("names overlap", int(start[0]))
+    start, count = start[first], count[first]
+    again, same = equal_ranges(payload.padded, start, count)
+    names, number = list(text(*gather(payload.bytes, start[again], count[again]))), same[number]
     found = [cast("UpdateKind", cls(**values, **{named: name})) for name in names]
     return found, number, ids
 
@@ -136,16 +142,6 @@ def _kind(cls: type[UpdateKind], values: Values) -> UpdateKind:
     if cls is FeatureFlagChanged:
         return FeatureFlagChanged(values["id"], values["new_value"] if values["is_set"] else None)
     return cls(**values)
-
-
-def _names(payload: Payload, tables: Tables, name: str) -> tuple[list[str], Places]:
-    start, count = tables.spans(name, 1)
-    first, number = first_uses(start)
-    if int(count[first].sum()) > payload.size:
-        raise Damage("names overlap", int(start[0]))
-    start, count = start[first], count[first]
-    again, same = equal_ranges(payload.padded, start, count)
-    return list(text(*gather(payload.bytes, start[again], count[again]))), same[number]
 
 
 def _backups(payload: Payload, tables: Tables) -> Strings:

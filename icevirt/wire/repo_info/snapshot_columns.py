@@ -190,7 +190,7 @@ class SnapshotColumns:
                 known = int(place[at]) if at is not None and kept[at] else new.get(info.parent_id)
                 at = _lost(info.id, info.parent_id) if known is None else known
                 both.parent[new[info.id]] = at
-        return both.take(_ascending(both.ids))
+        return both.take(np.lexsort(_words(both.ids)[::-1]))
 
     def key(self, row: int) -> ObjectId12:
         """Return the id of a row."""
@@ -214,11 +214,6 @@ def _begins(lists: Sequence[Sized]) -> Places:
 
 def _joined(values: Sequence[bytes]) -> Bytes:
     return np.frombuffer(b"".join(values), np.uint8)
-
-
-def _ascending(ids: Bytes) -> Places:
-    """Return the rows in the order of their ids."""
-    return np.lexsort(_words(ids)[::-1])
 
 
 def _words(ids: Bytes) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:

@@ -240,7 +240,11 @@ def read(payload: Payload, span: Span, spec_version: int, newer: set[str]) -> Sn
     parent = tables.numbers("parent_offset", 4).view("<i4").astype(np.int64)
     if int(parent.min()) < NO_PARENT or int(parent.max()) >= len(tables):
         raise Damage("the parent of a snapshot is not in the list", 0)
-    items_of, names, values = _items(payload, tables, newer)
+    items_of, slots = _elements(payload, tables, "metadata", 4, cost=TABLE_COST)
+    items = Tables(payload, slots, METADATA_ITEM)
+    items.look_beyond(newer)
+    values = Strings(*_strings(payload, items, "value"))
+    items_of, names, values = items_of, text(*_strings(payload, items, "name")), values
     pruned_of, pruned = _elements(payload, tables, _PRUNED, ObjectId12.SIZE)
     columns = SnapshotColumns(
         ids=tables.structs("id"),
@@ -257,15 +261,6 @@ def read(payload: Payload, span: Span, spec_version: int, newer: set[str]) -> Sn
     if len(found) != len(tables):
         raise Damage("a snapshot is listed twice", 0)
     return found
-
-
-def _items(payload: Payload, tables: Tables, newer: set[str]) -> tuple[Lists, Strings, Strings]:
-    """Return how many items of metadata each row has, their names and their encoded values."""
-    items_of, slots = _elements(payload, tables, "metadata", 4, cost=TABLE_COST)
-    items = Tables(payload, slots, METADATA_ITEM)
-    items.look_beyond(newer)
-    values = Strings(*_strings(payload, items, "value"))
-    return items_of, text(*_strings(payload, items, "name")), values
 
 
 def _elements(

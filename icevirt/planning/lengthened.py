@@ -226,13 +226,7 @@ def lengthened(  # noqa: PLR0917 - a plan, and what it is held against
     Raises:
         OtherwiseError: The plan changes something else, too.
     """
-    if plan.eras is not None or len(plan.concat_dim) != 1:
-        raise OtherwiseError("the dataset has several eras or grows along several dimensions")
-    if plan.left_out or len(plan.files) != len(facts.files):
-        raise OtherwiseError("files hold the same steps, and one of them counts")
-    held = {*facts.files.url[np.arange(ends)]}
-    if {*plan.files.url[np.arange(ends)]} != held:
-        raise OtherwiseError("new files do not all lie behind the last step")
+    _check_files(plan, facts, ends)
     _check_same({each.path for each in plan.arrays}, {*decided}, "variable")
     _check_same({*plan.groups}, {*groups}, "group")
     for path, digest in groups_decided(plan.groups).items():
@@ -304,6 +298,15 @@ def steps_behind(prepared: PreparedFacts, spec: CombineSpec, ends: int) -> int |
 def _length_along(node: ArrayNode, dimension: str) -> int | None:
     names = node.dimension_names or ()
     return node.shape[names.index(dimension)] if dimension in names else None
+
+
+def _check_files(plan: BuildPlan, facts: CatalogFacts, ends: int) -> None:
+    if plan.eras is not None or len(plan.concat_dim) != 1:
+        raise OtherwiseError("the dataset has several eras or grows along several dimensions")
+    if plan.left_out or len(plan.files) != len(facts.files):
+        raise OtherwiseError("files hold the same steps, and one of them counts")
+    if {*plan.files.url[np.arange(ends)]} != {*facts.files.url[np.arange(ends)]}:
+        raise OtherwiseError("new files do not all lie behind the last step")
 
 
 def _check_same(planned: set[str], there: set[str], what: str) -> None:

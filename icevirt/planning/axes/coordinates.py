@@ -17,9 +17,8 @@ from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.indices import are_all
 from icevirt.model.strings import Strings
-from icevirt.planning.axes.dates import written
+from icevirt.planning.axes.dates import counted_times, written
 from icevirt.planning.remedies import fix
-from icevirt.planning.times.instants import InexactError, microseconds
 from icevirt.planning.times.units import missing_of, parse, units_of
 
 
@@ -91,6 +90,14 @@ class Runs:
         flat: NDArray[Any] = np.concatenate([self.flat, np.zeros(1, self.flat.dtype)])
         return flat[np.where(self.lengths > 0, self.starts[:-1], len(flat) - 1)]
 
+    def directions(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Say between which values of one file they rise, where they fall, and which these are."""
+        inside = np.ones(max(0, len(self.flat) - 1), np.bool_)
+        begins = self.starts[1:-1]
+        inside[begins[(begins > 0) & (begins < len(self.flat))] - 1] = False
+        before, after = self.flat[:-1], self.flat[1:]
+        return (after > before) & inside, (after < before) & inside, inside
+
     @property
     def rises(self) -> bool:
         """Whether each file has values, and each value is larger than the one before."""
@@ -124,9 +131,7 @@ class Runs:
         if self._one_each and self.flat.itemsize <= 8 and not self.kind.any():
             values = self.flat.view(f"u{self.flat.itemsize}")
             _, first, number = np.unique(values, return_index=True, return_inverse=True)
-            rank = np.empty(len(first), np.int64)
-            rank[np.argsort(first)] = np.arange(len(first))
-            return rank[number]
+            return np.argsort(np.argsort(first))[number]
         known: dict[object, int] = {}
         ends = self.starts.tolist()
         keys = (
@@ -183,13 +188,10 @@ def order_files(
         CombineError: A label is missing, the labels of a file are not sorted, or two files overlap.
     """
     if keys is None:
-        return Order(
-            rows=np.arange(len(urls)), reason=f"in the given order: no coordinate {dimension!r}"
-        )
-    return Order(
-        rows=_by_labels(urls, keys, dimension, alone=alone),
-        reason=f"ordered by the values of {dimension!r}",
-    )
+        reason = f"in the given order: no coordinate {dimension!r}"
+        return Order(rows=np.arange(len(urls)), reason=reason)
+    rows = _by_labels(urls, keys, dimension, alone=alone)
+    return Order(rows=rows, reason=f"ordered by the values of {dimension!r}")
 
 
 def _by_labels(
@@ -204,23 +206,20 @@ def _by_labels(
     starts = keys.runs.starts[:-1][filled]
     ends = starts + lengths[filled] - 1
 
-    def url_at(label: int) -> str:
-        return urls[int(filled[int(np.searchsorted(starts, label, side="right")) - 1])]
+    def file_at(label: int) -> int:
+        return int(np.searchsorted(starts, label, side="right")) - 1
 
     if keys.missing.any():
         at = int(np.argmax(keys.missing))
-        begin = int(starts[int(np.searchsorted(starts, at, side="right")) - 1])
         raise CombineError(
             f"the coordinate of {dimension!r}, which orders files, contains NaN or its fill value",
             fixes=_as_given(dimension) if alone else [],
             do="You can also leave the file out, or repair it.",
-            file=url_at(at),
-            position=at - begin,
+            file=urls[int(filled[file_at(at)])],
+            position=at - int(starts[file_at(at)]),
             dimension=dimension,
         )
-    inside = np.ones(len(flat) - 1, np.bool_)
-    inside[starts[1:] - 1] = False
-    rises, falls = (flat[1:] > flat[:-1]) & inside, (flat[1:] < flat[:-1]) & inside
+    rises, falls, _ = keys.runs.directions()
     falling = bool(falls.any() and not rises.any())
     if falls.any() and not falling:
         at = int(np.argmax(falls if falls.sum() <= rises.sum() else rises))  # the odd one
@@ -229,7 +228,7 @@ def _by_labels(
             "other files",
             fixes=_as_given(dimension) if alone else [],
             do="You can also repair the file, or leave it out.",
-            file=url_at(at),
+            file=urls[int(filled[file_at(at)])],
             dimension=dimension,
             steps=keys.shown(np.array([at, at + 1])),
         )
@@ -253,14 +252,8 @@ def _by_labels(
 
 
 def _as_given(dimension: str) -> list[Fix]:
-    """Return the fix that keeps files where they stand among the sources."""
-    return [
-        fix(
-            f"files follow one another in the order given, whatever {dimension} says",
-            combine="nested",
-            concat_dim=[dimension],
-        )
-    ]
+    price = f"files follow one another in the order given, whatever {dimension} says"
+    return [fix(price, combine="nested", concat_dim=[dimension])]
 
 
 _NUMBERS, _TEXTS = "iufb", "US"
@@ -304,17 +297,14 @@ class Coordinate:
         if not (np.isfinite(flat) | self.missing).all():
             return None
         known = np.where(self.missing, flat.dtype.type(0), flat)
-        try:
-            times, _ = microseconds(known, units)
-        except InexactError:
-            return None
-        if flat.dtype.kind == "f":
+        times = counted_times(known, units)
+        if times is not None and flat.dtype.kind == "f":
             order = np.argsort(known, kind="stable")
             one, other = known[order[:-1]], known[order[1:]]
             apart = other - one > 4 * np.spacing(np.maximum(np.abs(one), np.abs(other)))
             if (apart & (np.diff(times[order]) == 0)).any():
                 return None
-        return np.where(self.missing, np.iinfo(np.int64).min, times)
+        return None if times is None else np.where(self.missing, np.iinfo(np.int64).min, times)
 
 
 def coordinate_of(
@@ -444,12 +434,10 @@ def _decoded(
 
 def _missing(raw: NDArray[Any], attributes: Attributes) -> NDArray[np.bool_]:
     """Say which labels are NaN, or a number that means "no value"."""
-    gone = np.zeros(len(raw), np.bool_)
-    if raw.dtype.kind not in "iuf":
-        return gone
-    if meaning := missing_of(attributes):
+    gone = np.isnan(raw) if raw.dtype.kind == "f" else np.zeros(len(raw), np.bool_)
+    if raw.dtype.kind in "iuf" and (meaning := missing_of(attributes)):
         unsigned = {name: value for name, value in attributes.values.items() if name == "_Unsigned"}
         # what means "missing" may be spelled with a sign where the numbers have none, or without
         for numbers in (raw, decoded(raw, unsigned)):
             gone |= np.isin(numbers, np.array(meaning))
-    return gone | np.isnan(raw) if raw.dtype.kind == "f" else gone
+    return gone

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -58,9 +59,9 @@ _UNITS = (
 )
 _STEP = {"D": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "us": 1}
 _ISO = (
-    r"^\s*([0-9]{4})-([0-9]{2})-([0-9]{2})"
-    r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]{1,12}))?)?)?"
-    r"\s*(Z|UTC|[+-][0-9]{2}(?::?[0-9]{2})?)?\s*$"
+    r"^\s*(?P<Y>[0-9]{4})-(?P<m>[0-9]{2})-(?P<d>[0-9]{2})"
+    r"(?:[T ](?P<H>[0-9]{2}):(?P<M>[0-9]{2})(?::(?P<S>[0-9]{2})(?:[.,](?P<f>[0-9]{1,12}))?)?)?"
+    r"\s*(?P<zone>Z|UTC|[+-][0-9]{2}(?::?[0-9]{2})?)?\s*$"
 )
 ORIGIN = "1970-01-01"
 PROLEPTIC = "proleptic_gregorian"
@@ -96,8 +97,7 @@ class Dates:
 class DateFormat:
     """A format of strptime: literal text and directives, one after the other."""
 
-    text: str
-    parts: tuple[tuple[str, str], ...] = field(repr=False)  # ("", literal) or (directive, "")
+    parts: tuple[tuple[str, str], ...]  # ("", literal) or (directive, "")
 
     @classmethod
     def of(cls, text: str) -> DateFormat:
@@ -108,25 +108,18 @@ class DateFormat:
         """
         parts: list[tuple[str, str]] = []
         for found in re.finditer(r"%(.?)|[^%]+", text, re.DOTALL):
-            if not found[0].startswith("%"):
-                parts.append(("", found[0]))
-            elif found[1] == "%":
-                parts.append(("", "%"))
+            if not found[0].startswith("%") or found[1] == "%":
+                parts.append(("", found[1] or found[0]))
             elif found[1] in DIRECTIVES:
                 parts.append((found[1], ""))
             else:
+                known = ", ".join("%" + each for each in DIRECTIVES)
                 raise InvalidInputError(
                     f"a date format has no directive %{found[1]}",
-                    do=f"Use {', '.join('%' + each for each in DIRECTIVES)}, and %% for a percent"
-                    " sign.",
+                    do=f"Use {known}, and %% for a percent sign.",
                     format=text,
                 )
-        return cls(text, tuple(parts))
-
-    @property
-    def directives(self) -> tuple[str, ...]:
-        """The letters behind the percent signs."""
-        return tuple(each for each, _ in self.parts if each)
+        return cls(tuple(parts))
 
 
 def spelled(directive: str, *, apart: bool) -> str:
@@ -155,11 +148,8 @@ def refuse_incomplete(directives: Iterable[str], text: str) -> None:
     for each in meant:
         needs = _NEEDS.get(each)
         if needs not in {None, *meant} and not (needs == "day" and "day of year" in meant):
-            raise InvalidInputError(
-                f"a date format has {(f'an {each}' if each[0] == 'h' and each == 'hour' else f'a {each}')} but no {needs}",
-                do="Add it.",
-                format=text,
-            )
+            what = f"a date format has {'an' if each == 'hour' else 'a'} {each} but no {needs}"
+            raise InvalidInputError(what, do="Add it.", format=text)
     if "day of year" in meant and meant & {"month", "day"}:
         raise InvalidInputError(
             "a date format has a day of the year (%j) beside a month or day",
@@ -208,7 +198,7 @@ def _number(directive: str, texts: Column) -> NDArray[np.int64]:
         texts = pc.utf8_rpad(texts, 6, "0")
     numbers: NDArray[np.int64] = np.asarray(pc.fill_null(pc.cast(texts, pa.int64()), 0))
     if directive == "y":  # as POSIX reads them
-        numbers = np.where(numbers < 69, numbers + 2000, numbers + 1900)
+        return np.where(numbers < 69, numbers + 2000, numbers + 1900)
     return numbers
 
 
@@ -265,11 +255,7 @@ def iso_dates(texts: Sequence[str] | Strings, *, calendar: str = PROLEPTIC) -> D
     """
     pc = computing()
 
-    names = ("Y", "m", "d", "H", "M", "S", "f", "zone")
-    pattern = _ISO
-    for name in names:
-        pattern = re.sub(r"\((?![?])", f"(?P<{name}>", pattern, count=1)
-    found = captured(texts, pattern)
+    found = captured(texts, _ISO)
     there = np.asarray(found["Y"].is_valid())
     for name, most in (("m", 12), ("d", 31), ("H", 23), ("M", 59), ("S", 59)):
         number = _number(name, _zero(found[name], "1" if name in "md" else "0"))
@@ -299,15 +285,13 @@ def _zero(texts: Column, text: str) -> Column:
 
 
 def _zone_minutes(zones: Column) -> NDArray[np.int64]:
-    pc = computing()
-
-    distinct = pc.unique(zones)
+    codes = zones.dictionary_encode()
     minutes = []
-    for zone in distinct.to_pylist():
+    for zone in codes.dictionary.to_pylist():
         digits = zone[1:].replace(":", "")
         offset = 0 if zone in ("Z", "UTC") else int(digits[:2]) * 60 + int(digits[2:] or 0)
         minutes.append(-offset if zone.startswith("-") else offset)
-    return np.array(minutes, np.int64)[np.asarray(pc.index_in(zones, value_set=distinct))]
+    return np.array(minutes, np.int64)[np.asarray(codes.indices)]
 
 
 def captured(texts: Sequence[str] | Strings, pattern: str) -> dict[str, Column]:
@@ -338,17 +322,14 @@ def same_texts(one: Column, other: Column) -> NDArray[np.bool_]:
     """Say where two columns of texts have equal ones, or neither has one."""
     pc = computing()
 
-    both = np.asarray(pc.fill_null(pc.equal(one, other), False))
-    neither = ~np.asarray(one.is_valid()) & ~np.asarray(other.is_valid())
-    found: NDArray[np.bool_] = both | neither
-    return found
+    neither = pc.and_(pc.is_null(one), pc.is_null(other))
+    return np.asarray(pc.or_(neither, pc.fill_null(pc.equal(one, other), False)))
 
 
 def written(values: NDArray[Any], attributes: Attributes) -> list[str]:
     """Return labels as people write them: times as dates of their calendar."""
     attrs = attributes.values
-    units = units_of(attrs)
-    offset = attrs.get("add_offset")
+    units, offset = units_of(attrs), attrs.get("add_offset")
     if isinstance(offset, int | float) and values.dtype.kind in "iuf":
         values = values + offset
     if units is None:
@@ -358,7 +339,7 @@ def written(values: NDArray[Any], attributes: Attributes) -> list[str]:
     plain = [f"{value} {units.text}" for value in values.tolist()]
     if dates is None:
         return plain
-    there = np.isfinite(values).tolist() if values.dtype.kind == "f" else [True] * len(plain)
+    there = np.isfinite(values).tolist()
     return [
         date if known else text
         for date, text, known in zip(dates.texts(), plain, there, strict=True)
@@ -367,10 +348,9 @@ def written(values: NDArray[Any], attributes: Attributes) -> list[str]:
 
 def counted_times(values: NDArray[Any], units: TimeUnits) -> NDArray[np.int64] | None:
     """Return microseconds since 1970-01-01; None where one lies further away than they count."""
-    try:
+    with suppress(InexactError):
         return microseconds(values, units)[0]
-    except InexactError:
-        return None
+    return None
 
 
 def is_date(value: object) -> bool:
@@ -424,14 +404,14 @@ def listed_dates(values: Sequence[Any]) -> Dates:
             calendars=sorted(calendars),
         )
     (calendar,) = calendars
-    there = np.ones(len(values), np.bool_)
     if all(isinstance(value, datetime) for value in values):
         counted = np.array(values, "datetime64[us]").astype(np.int64)
-        return Dates(counted, there, "us", calendar)
-    import cftime
+    else:
+        import cftime
 
-    made = cftime.date2num(list(values), f"microseconds since {ORIGIN}", calendar)
-    return Dates(np.asarray(made, np.int64), there, "us", calendar)
+        unit = f"microseconds since {ORIGIN}"
+        counted = np.asarray(cftime.date2num(list(values), unit, calendar), np.int64)
+    return Dates(counted, np.ones(len(values), np.bool_), "us", calendar)
 
 
 # -- as CF counts them ---------------------------------------------------------------------------

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import LeftOut
-from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, Fix, OverlapError
 from icevirt.planning.axes.coordinates import Runs
 from icevirt.planning.axes.differing import dimension_apart
 from icevirt.planning.axes.group_order import refuse_other_duplicates
+from icevirt.planning.axes.name_proposals import relative
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.axes.overlaps import FileLabels, FilePieces, labels_of, merged, pieces_of
-from icevirt.planning.axes.placement import data_along, numbered
-from icevirt.planning.remedies import choose, fix, leave_out
+from icevirt.planning.axes.placement import along, data_along, numbered
+from icevirt.planning.remedies import choose, fix, leave_out, own_names
 
 _SHOWN = 5  # files in a message
 _NAMED = 2  # in a note
@@ -126,12 +126,11 @@ def _refuse_tiles(
     if (found := dimension_apart(facts, group, files, dimensions)) is None:
         return
     name, first, other = found
+    price = "files are placed along each of these dimensions"
     raise CombineError(
         f"files of one step along {', '.join(map(repr, dimensions))} lie beside each other along"
         f" {name!r}",
-        fixes=[
-            fix("files are placed along each of these dimensions", concat_dim=[*dimensions, name])
-        ],
+        fixes=[fix(price, concat_dim=[*dimensions, name])],
         first=facts.files.url[first],
         other=facts.files.url[other],
     )
@@ -154,13 +153,12 @@ class _Alike:
         dimensions: Sequence[str],
     ) -> _Alike:
         """Find them among some pieces, given the place of all."""
-        none = np.zeros(0, np.int64)
         if not len(rows):
-            return cls(none, none)
+            return cls(rows, rows)
         held = _variables(facts, np.unique(pieces.file[rows]), dimensions)[pieces.file[rows]]
         rows, held = rows[held >= 0], held[held >= 0]
         group = np.unique(numbered([place[rows], held], len(rows)), return_inverse=True)[1]
-        often = np.bincount(group)[group] > 1 if len(rows) else none.astype(np.bool_)
+        often = (np.bincount(group) > 1)[group]
         rows, group = rows[often], group[often]
         first = np.full(int(group.max(initial=-1)) + 1, len(rows))
         np.minimum.at(first, group, np.arange(len(rows)))
@@ -170,17 +168,13 @@ class _Alike:
     def best(self, facts: CatalogFacts, pieces: FilePieces, rule: Duplicates) -> NDArray[np.int64]:
         """Return which piece counts in the place of each of all pieces; -1 where it is alone."""
         best = np.full(len(pieces.file), -1, np.int64)
-        if not len(self.rows):
-            return best
-        preference = _preference(facts, rule)
         files = np.unique(pieces.file[self.rows])
-        ranked = np.array(sorted(files.tolist(), key=preference), np.int64)
+        ranked = np.array(sorted(files.tolist(), key=_preference(facts, rule)), np.int64)
         rank = np.zeros(len(facts.files), np.int64)
         rank[ranked] = np.arange(len(ranked))
         order = np.lexsort((rank[pieces.file[self.rows]], self.group))
-        last = np.append(np.diff(self.group[order]) != 0, True)
-        winner = np.full(int(self.group.max()) + 1, -1, np.int64)
-        winner[self.group[order][last]] = self.rows[order][last]
+        winner = np.full(int(self.group.max(initial=-1)) + 1, -1, np.int64)
+        winner[self.group[order]] = self.rows[order]  # the last of each group stays
         best[self.rows] = winner[self.group]
         return best
 
@@ -208,15 +202,13 @@ def _left_out(
     facts: CatalogFacts, pieces: FilePieces, best: NDArray[np.int64], kept: NDArray[np.int64]
 ) -> tuple[LeftOut, ...]:
     """Return the files of which nothing is kept, and those that have their first steps."""
-    gone = np.ones(len(facts.files), np.bool_)
-    gone[pieces.file[kept]] = False
-    rows = np.flatnonzero(gone[pieces.file])
-    files, first = np.unique(pieces.file[rows], return_index=True)
-    others = pieces.file[best[rows[first]]]
+    files, first = np.unique(pieces.file, return_index=True)
+    gone = ~np.isin(files, pieces.file[kept])
+    others = pieces.file[best[first[gone]]]
     url = facts.files.url
     return tuple(
         LeftOut(url=url[file], kept=url[other])
-        for file, other in zip(files.tolist(), others.tolist(), strict=True)
+        for file, other in zip(files[gone].tolist(), others.tolist(), strict=True)
     )
 
 
@@ -227,25 +219,23 @@ def _cuts(
     labels: Mapping[str, FileLabels],
 ) -> list[StepsCut]:
     """Return what is cut of files that keep some of their steps, in the first dimension cut."""
-    lost = np.ones(len(pieces.file), np.bool_)
+    lost = np.isin(pieces.file, pieces.file[kept])
     lost[kept] = False
-    stays = np.zeros(len(facts.files), np.bool_)
-    stays[pieces.file[kept]] = True
-    rows = np.flatnonzero(lost & stays[pieces.file])
+    rows = np.flatnonzero(lost)
     if not len(rows):
         return []
     name = next(iter(pieces.skip))
-    skip, count = pieces.skip[name][rows], pieces.count[name][rows]
-    file = int(pieces.file[rows[0]])
+    skips, counts = pieces.skip[name], pieces.count[name]
+    file, skip = int(pieces.file[rows[0]]), int(skips[rows[0]])
     mine = rows[pieces.file[rows] == file]
-    end = int((pieces.skip[name] + pieces.count[name])[mine].max())
+    end = int((skips + counts)[mine].max())
     return [
         StepsCut(
             dimension=name,
             files=len(np.unique(pieces.file[rows])),
-            steps=int(count.sum()),
+            steps=int(counts[rows].sum()),
             first=facts.files.url[file],
-            ends=tuple(labels[name].ends(file, int(skip[0]), end - int(skip[0]))),
+            ends=tuple(labels[name].ends(file, skip, end - skip)),
         )
     ]
 
@@ -305,7 +295,7 @@ def _overlapping(
     twice = int(pieces.count[name][alike.rows[again]].sum())
     files = len(np.unique(pieces.file[alike.rows]))
     where: dict[str, Any] = {"at": dict(steps)} if steps else {}
-    both = f"{count} step{'' if count == 1 else 's'}"
+    both = _count(count, "step")
     each = "" if files == 2 else f"; {twice} steps of {files} files are held more than once"
     return OverlapError(
         f"two files overlap along {name!r}: both hold {both}{each}",
@@ -328,27 +318,19 @@ def _rules(cost: str, dimensions: Sequence[str], new: object) -> list[Fix]:
         fix(f"{cost}; the last file among the sources is used", duplicates="last"),
     ]
     if not new and len(dimensions) == 1:  # nested lists take no labels that files tell
-        found.append(
-            fix(
-                "nothing is cut; files follow one another in the order given, and steps repeat",
-                combine="nested",
-                concat_dim=dimensions,
-            )
-        )
+        price = "nothing is cut; files follow one another in the order given, and steps repeat"
+        found.append(fix(price, combine="nested", concat_dim=dimensions))
     return found
 
 
 def _preference(facts: CatalogFacts, rule: Duplicates) -> Callable[[int], Any]:
     files = facts.files
-    match rule:
-        case "first":
-            return lambda row: -row
-        case "newest":
-            return lambda row: (int(files.last_modified[row]), _natural(files.url[row]), row)
-        case "version":
-            return lambda row: (_natural(files.url[row]), row)
-        case "last" | "refuse":
-            return lambda row: row
+    rules: dict[Duplicates, Callable[[int], Any]] = {
+        "first": lambda row: -row,
+        "newest": lambda row: (int(files.last_modified[row]), _natural(files.url[row]), row),
+        "version": lambda row: (_natural(files.url[row]), row),
+    }
+    return rules.get(rule, lambda row: row)
 
 
 def _natural(url: str) -> list[tuple[int, str]]:
@@ -368,15 +350,10 @@ def remedy(facts: CatalogFacts, files: tuple[int, int], dimensions: Sequence[str
     Where one of them holds further variables along the dimensions, no rule chooses between them.
     """
     arrays = facts.arrays
-    called = arrays.path if arrays.own_path is None else arrays.own_path
-    one, other = (
-        {
-            called[row]
-            for row in np.flatnonzero(arrays.file == file).tolist()
-            if {*ArraySchema.loads(arrays.schema[row]).dimension_names} & {*dimensions}
-        }
-        for file in files
-    )
+    has = np.zeros(len(arrays.file), np.bool_)
+    for dimension in dimensions:
+        has |= along(facts, dimension)
+    one, other = ({*own_names(arrays, np.flatnonzero(has & (arrays.file == f)))} for f in files)
     rule = f"choose one with {choose(duplicates='newest')}, or version"
     if one == other:
         return f"Leave one of them out, or {rule}."
@@ -392,31 +369,23 @@ def describe_duplicates(
 ) -> list[str]:
     """Return lines that say what was left out, if anything was."""
     found = []
+    why = f"because other files hold {{}} (duplicates={rule!r})"
     if left_out:
-        shown = [url for each in left_out[:_NAMED] for url in (each.url, each.kept)]
-        names = _shortened(shown)
+        names = relative([url for each in left_out[:_NAMED] for url in (each.url, each.kept)])
         pairs = [f"{out} (kept: {kept})" for out, kept in itertools.batched(names, 2)]
         more = f" and {len(left_out) - _NAMED:,} more" if len(left_out) > _NAMED else ""
         found.append(
-            f"{_counted(len(left_out), 'file')} left out because other files hold the same steps"
-            f" (duplicates={rule!r}): {', '.join(pairs)}{more}"
+            f"{_count(len(left_out), 'file')} left out {why.format('the same steps')}:"
+            f" {', '.join(pairs)}{more}"
         )
     found += [
-        f"{_counted(each.steps, 'step')} of {_counted(each.files, 'file')} cut along"
-        f" {each.dimension!r} because other files hold them too (duplicates={rule!r}); the first:"
+        f"{_count(each.steps, 'step')} of {_count(each.files, 'file')} cut along"
+        f" {each.dimension!r} {why.format('them too')}; the first:"
         f" {' to '.join(dict.fromkeys(each.ends))} of {each.first.rpartition('/')[2]}"
         for each in cuts
     ]
     return found
 
 
-def _shortened(urls: Sequence[str]) -> list[str]:
-    """Return URLs from the first folder on in which they differ."""
-    least, most = min(urls), max(urls)
-    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False))
-    folder = least.rfind("/", 0, sum(1 for _ in same)) + 1
-    return [each[folder:] for each in urls]
-
-
-def _counted(count: int, noun: str) -> str:
+def _count(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -78,22 +78,20 @@ class NamePattern:
         pieces: list[_Piece] = []
         for found in _TOKENS.finditer(text):
             token = found[0]
-            if token in ("{{", "}}"):
-                pieces.append(_Piece("literal", token[0]))
-            elif found[1] is not None:
+            if found[1] is not None:
                 pieces += _field(found[1], text)
             elif token in ("{", "}"):
                 raise _wrong(text, "has a brace without its other one")
             elif token[0] in "*?":
                 pieces.append(_Piece(token[0], ""))
             else:
-                pieces.append(_Piece("literal", token))
-        return _checked(cls(text, tuple(_joined(pieces))))
+                pieces.append(_Piece("literal", token[0] if token in ("{{", "}}") else token))
+        return _check(cls(text, tuple(_join(pieces))))
 
     @classmethod
     def of_date(cls, name: str, text: str) -> NamePattern:
         """Read a date format that a whole text has."""
-        return _checked(cls(text, tuple(_joined(_dates(name, text)))))
+        return _check(cls(text, tuple(_join(_dates(name, text)))))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -123,25 +121,22 @@ class NamePattern:
         if kind != "date":
             return FoundLabels(_values(first[f"p{mine[0]}"], kind), there, two_ways)
         columns: dict[str, Column] = {}
-        for at in mine:
-            directive = self.pieces[at].text
-            if directive in columns:  # a year in the folder and in the name, say
-                there &= same_texts(columns[directive], first[f"p{at}"])
-            columns.setdefault(directive, first[f"p{at}"])
+        for at in mine:  # a directive may come twice: a year in the folder and in the name, say
+            text = columns.setdefault(self.pieces[at].text, first[f"p{at}"])
+            there &= same_texts(text, first[f"p{at}"])
         dates = dated(columns, len(there), calendar=calendar)
         return FoundLabels(dates, there & dates.there, two_ways)
 
     def _regex(self, *, lazy: bool, begin: str) -> str:
         more = "?" if lazy else ""
-        found = [begin]
-        for at, piece in enumerate(self.pieces):
-            before, after = self._beside(at, -1), self._beside(at, 1)
-            found.append(_spelled(piece, f"p{at}", more, before, after))
-        return "".join([*found, "$"])
+        found = (
+            _spell(piece, f"p{at}", more, self._beside(at, -1), self._beside(at, 1))
+            for at, piece in enumerate(self.pieces)
+        )
+        return f"{begin}{''.join(found)}$"
 
     def _beside(self, at: int, way: int) -> _Piece | None:
-        there = at + way
-        return self.pieces[there] if 0 <= there < len(self.pieces) else None
+        return self.pieces[at + way] if 0 <= at + way < len(self.pieces) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,7 +155,7 @@ def is_pattern(labels: object) -> bool:
     return any(found[1] for found in _FIELD.finditer(labels))
 
 
-def _checked(made: NamePattern) -> NamePattern:
+def _check(made: NamePattern) -> NamePattern:
     if not made.names:
         raise _wrong(made.text, "has no label")
     for name in made.names:
@@ -201,7 +196,7 @@ def _wrong(text: str, what: str) -> InvalidInputError:
     )
 
 
-def _joined(pieces: Sequence[_Piece]) -> list[_Piece]:
+def _join(pieces: Sequence[_Piece]) -> list[_Piece]:
     """Join literal texts that follow one another."""
     made: list[_Piece] = []
     for piece in pieces:
@@ -212,7 +207,7 @@ def _joined(pieces: Sequence[_Piece]) -> list[_Piece]:
     return made
 
 
-def _spelled(
+def _spell(
     piece: _Piece, group: str, more: str, before: _Piece | None, after: _Piece | None
 ) -> str:
     match piece.kind:
@@ -238,10 +233,8 @@ def _spelled(
 
 def _is_apart(piece: _Piece | None, way: int) -> bool:
     """Say whether what stands beside a number ends or begins with something else than a digit."""
-    if piece is None:
-        return True
-    if piece.kind == "*":
-        return way == -1
+    if piece is None or piece.kind == "*":
+        return piece is None or way == -1
     return piece.kind == "literal" and not piece.text[way].isdigit()
 
 
@@ -251,35 +244,26 @@ def _values(texts: Column, kind: str) -> NDArray[Any]:
     pc = computing()
 
     if kind == "text":
-        distinct = pc.unique(pc.fill_null(texts, ""))
-        at = np.asarray(pc.index_in(pc.fill_null(texts, ""), value_set=distinct))
-        named: NDArray[Any] = np.array(distinct.to_pylist(), str)
-        return named[at]
+        codes = pc.fill_null(texts, "").dictionary_encode()
+        named: NDArray[Any] = np.array(codes.dictionary.to_pylist(), str)
+        return named[np.asarray(codes.indices)]
     wanted = pa.int64() if kind == "whole" else pa.float64()
     try:
-        numbers: NDArray[Any] = np.asarray(pc.cast(pc.fill_null(texts, "0"), wanted))
+        return np.asarray(pc.cast(pc.fill_null(texts, "0"), wanted))
     except pa.ArrowInvalid as error:
         raise InvalidInputError(
             "a label has too many digits for a whole number",
             do="Take it as a text: {name} in the place of {name:d}.",
         ) from error
-    return numbers
 
 
 def readable_paths(urls: Sequence[str] | Strings) -> Strings | Sequence[str]:
     """Return what patterns describe: paths as people write them, without a query."""
     column = urls if isinstance(urls, Strings) else Strings.of(urls)
-    raw = column.data
-    if not np.isin(raw, np.frombuffer(b"%?#", np.uint8)).any():
+    if not np.isin(column.data, np.frombuffer(b"%?#", np.uint8)).any():
         return column
-    return [_path(url) for url in column]
-
-
-def _path(url: str) -> str:
-    scheme = url.partition("://")[0]
-    if scheme not in ("file", "http", "https"):
-        return url
-    return unquote(urlsplit(url).path)
+    schemes = ("file://", "http://", "https://")
+    return [unquote(urlsplit(url).path) if url.startswith(schemes) else url for url in column]
 
 
 # -- dates in regular expressions ----------------------------------------------------------------
@@ -294,7 +278,7 @@ def with_dates(pattern: str) -> tuple[str, Mapping[str, str]]:
     Raises:
         InvalidInputError: The format does not tell a date.
     """
-    span = _group(pattern)
+    span = _span_of_group(pattern)
     if span is None:
         return pattern, {}
     begin, start, end = span
@@ -314,7 +298,7 @@ def with_dates(pattern: str) -> tuple[str, Mapping[str, str]]:
     return f"{pattern[:begin]}(?P<label>{inside}){pattern[end + 1 :]}", found
 
 
-def _group(pattern: str) -> tuple[int, int, int] | None:
+def _span_of_group(pattern: str) -> tuple[int, int, int] | None:
     """Return where the first capturing group begins, its text begins, and it ends."""
     opened: list[int] = []
     first: tuple[int, int] | None = None
@@ -354,19 +338,19 @@ def labels_of_files(
         CombineError: A file does not tell it, or its name fits a pattern in two ways.
         InvalidInputError: It is not clear where the labels are, or a pattern is wrong.
     """
+    kind, _, what = labels.partition(":")
     if is_pattern(labels):
         return _by_pattern(facts, labels, dimension, calendar)
-    kind, _, what = labels.partition(":")
     if kind == "regex":
         return _by_regex(facts, what, dimension, calendar)
-    if kind != "attribute" or not what:
-        raise InvalidInputError(
-            "labels are missing: neither a list nor a source of labels was given",
-            do="Pass a list, a pattern of names like '{member}_{time:%Y%m}.nc', 'regex:PATTERN'"
-            " with one group, 'attribute:NAME' or 'variable:NAME'.",
-            labels=labels,
-        )
-    return _by_attribute(facts, what, dimension, calendar)
+    if kind == "attribute" and what:
+        return _by_attribute(facts, what, dimension, calendar)
+    raise InvalidInputError(
+        "labels are missing: neither a list nor a source of labels was given",
+        do="Pass a list, a pattern of names like '{member}_{time:%Y%m}.nc', 'regex:PATTERN'"
+        " with one group, 'attribute:NAME' or 'variable:NAME'.",
+        labels=labels,
+    )
 
 
 def refuse_unlabelled(facts: CatalogFacts, row: int, dimension: str, why: str) -> CombineError:
@@ -404,22 +388,20 @@ def _by_regex(
     facts: CatalogFacts, pattern: str, dimension: str, calendar: str
 ) -> NDArray[Any] | Dates:
     named, directives = with_dates(pattern)
-    if directives:
-        found = captured(facts.files.url, named)
-        columns: dict[str, Any] = {}
-        again = np.ones(len(facts.files), np.bool_)
-        for group, directive in directives.items():
-            if directive in columns:
-                again &= same_texts(found[group], columns[directive])
-            columns.setdefault(directive, found[group])
-        dates = dated(columns, len(facts.files), calendar=calendar)
-        why = f"its name does not match {pattern!r}"
-        _refuse_none(facts, dates.there & again, dimension, why)
-        return dates
-    return _typed(_matched(facts, pattern, dimension))
+    why = f"its name does not match {pattern!r}"
+    if not directives:
+        return _typed(_match(facts, pattern, dimension, why))
+    found = captured(facts.files.url, named)
+    columns: dict[str, Any] = {}
+    again = np.ones(len(facts.files), np.bool_)
+    for group, directive in directives.items():
+        again &= same_texts(found[group], columns.setdefault(directive, found[group]))
+    dates = dated(columns, len(facts.files), calendar=calendar)
+    _refuse_none(facts, dates.there & again, dimension, why)
+    return dates
 
 
-def _matched(facts: CatalogFacts, pattern: str, dimension: str) -> list[str]:
+def _match(facts: CatalogFacts, pattern: str, dimension: str, why: str) -> list[str]:
     import re2  # linear in the text
 
     try:
@@ -436,7 +418,7 @@ def _matched(facts: CatalogFacts, pattern: str, dimension: str) -> list[str]:
     for row, url in enumerate(facts.files.url):
         match = compiled.search(url)
         if match is None or match[1] is None:
-            raise refuse_unlabelled(facts, row, dimension, f"its name does not match {pattern!r}")
+            raise refuse_unlabelled(facts, row, dimension, why)
         found.append(match[1])
     return found
 
@@ -462,32 +444,20 @@ def _by_attribute(
         if not isinstance(held, str | int | float):
             raise refuse_unlabelled(facts, row, dimension, f"it has no global attribute {name!r}")
         texts.append(str(held))
-    if formatted is not None:
-        return _formatted(facts, texts, (name, formatted["format"]), dimension, calendar)
-    dates = iso_dates(texts, calendar=calendar)
-    if not dates.there.any():
-        return _typed(texts)
-    row = int(np.argmin(dates.there))
-    why = f"its attribute {name!r}, {texts[row]!r}, is not a date as in other files"
-    _refuse_none(facts, dates.there, dimension, why)
+    if formatted is None:
+        dates = iso_dates(texts, calendar=calendar)
+        there, like = dates.there, "as in other files"
+        if not there.any():
+            return _typed(texts)
+    else:
+        pattern = NamePattern.of_date(dimension, formatted["format"])
+        found = pattern.read(texts, dimension, calendar=calendar, begin="^")
+        assert isinstance(found.values, Dates)
+        dates, there, like = found.values, found.there, f"like {formatted['format']!r}"
+    odd = texts[int(np.argmin(there))]
+    why = f"its attribute {name!r}, {odd!r}, is not a date {like}"
+    _refuse_none(facts, there, dimension, why)
     return dates
-
-
-def _formatted(
-    facts: CatalogFacts,
-    texts: Sequence[str],
-    source: tuple[str, str],
-    dimension: str,
-    calendar: str,
-) -> Dates:
-    name, text = source
-    pattern = NamePattern.of_date(dimension, text)
-    found = pattern.read(texts, dimension, calendar=calendar, begin="^")
-    assert isinstance(found.values, Dates)
-    row = int(np.argmin(found.there))
-    why = f"its attribute {name!r}, {texts[row]!r}, is not a date like {text!r}"
-    _refuse_none(facts, found.there, dimension, why)
-    return found.values
 
 
 def _refuse_none(facts: CatalogFacts, there: NDArray[np.bool_], dimension: str, why: str) -> None:

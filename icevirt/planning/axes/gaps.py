@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from base64 import standard_b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -75,24 +76,23 @@ def find(
     Raises:
         CombineError: There are some, and they were not asked to be reserved, or cannot be.
     """
-    found, refused, wrong = {}, [], []
-    lengths = _CellLengths(facts)
+    found: dict[str, Gap] = {}
+    refused: list[tuple[CombinedVariable, int, NDArray[np.int64]]] = []
+    wrong = []
+    scopes = cache(partial(DimensionScopes.of, facts))
     for member in members:
         counts = tuple(axis.count for axis in member.along)
         there = _places(member, counts)
         missing = math.prod(counts) - len(there)
-        if not missing and not member.is_incomplete:
-            continue
-        if steps_of_label(member) is not None:
-            continue  # a coordinate whose steps are all known
+        if (not missing and not member.is_incomplete) or steps_of_label(member) is not None:
+            continue  # nothing is missing, or a coordinate whose steps are all known
         # rank: how many are missing before each that is there
         wanted, rank = np.arange(min(_SHOWN, missing)), there - np.arange(len(there))
         flat = wanted + np.searchsorted(rank, wanted, side="right")
         first = np.stack(np.unravel_index(flat, counts), axis=1)
         if missing and rule == "refuse":
-            refused.append(_Absent(member=member, missing=missing, first=first))
+            refused.append((member, missing, first))
             continue
-        called = _called(member, first[0]) if missing else ""
         fill, why = ("NaN", "") if member.as_floats else _fill(facts, member)
         if why:
             wrong.append((member, why))
@@ -101,24 +101,15 @@ def find(
             missing=missing,
             of=math.prod(counts),
             along=tuple(axis.dimension for axis in member.along),
-            first=called,
-            lengths=lengths.of(member),
+            first=_call(member, first[0]) if missing else "",
+            lengths=tuple(_cell_lengths(facts, scopes, member, at) for at in range(len(counts))),
             fill=fill,
         )
     if refused:
-        raise _refused(facts, refused)
+        raise _refusal(facts, refused)
     if wrong:
-        raise _cannot(facts, wrong)
+        raise _refusal_to_reserve(facts, wrong)
     return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Absent:
-    """A variable that some boxes lack."""
-
-    member: CombinedVariable
-    missing: int  # boxes
-    first: NDArray[np.int64]  # (some, axes) of them
 
 
 def _places(member: CombinedVariable, counts: Sequence[int]) -> NDArray[np.int64]:
@@ -131,42 +122,46 @@ def _places(member: CombinedVariable, counts: Sequence[int]) -> NDArray[np.int64
     return flat if new.all() else flat[new]
 
 
-def _called(member: CombinedVariable, box: NDArray[np.int64]) -> str:
-    return ", ".join(
-        f"{axis.dimension}={axis.name(cell)}"
-        for axis, cell in zip(member.along, box.tolist(), strict=True)
-    )
+def _call(member: CombinedVariable, box: NDArray[np.int64]) -> str:
+    pairs = zip(member.along, box.tolist(), strict=True)
+    return ", ".join(f"{axis.dimension}={axis.name(cell)}" for axis, cell in pairs)
 
 
-def _refused(facts: CatalogFacts, absent: Sequence[_Absent]) -> CombineError:
-    """Return the error; files that lie in the first of the boxes and lack the array are named."""
-    member, first = absent[0].member, absent[0].first
+def _refusal(
+    facts: CatalogFacts, absent: Sequence[tuple[CombinedVariable, int, NDArray[np.int64]]]
+) -> CombineError:
+    """Return the error; files that lie in the first of the boxes and lack the array are named.
+
+    Args:
+        facts: Of the files.
+        absent: Variables that some boxes lack, how many, and the first of them.
+    """
+    member, missing, first = absent[0]
     count = math.prod(axis.count for axis in member.along)
     names = ", ".join(repr(axis.dimension) for axis in member.along)
-    others = listed([each.member.path for each in absent[1:]], _NAMED)
+    gone = [each for each, _, _ in absent]
+    others = listed([each.path for each in gone[1:]], _NAMED)
     lacking = np.ones(len(facts.files), np.bool_)
     for axis, cell in zip(member.along, first[0].tolist(), strict=True):
         lacking &= axis.cell == cell
-    of_files = (
-        {
+    of_files: dict[str, Any] = {"first": None}
+    if lacking.any():
+        of_files = {
             "first": facts.files.url[int(np.argmax(lacking))],
             "first_has": f"no {member.path}",
             "other": facts.url_of(member.rows[0]),
             "other_has": member.path,
         }
-        if lacking.any()
-        else {"first": None}
-    )
     return CombineError(
-        f"variable {member.path} is missing at {absent[0].missing} of {count} file positions along"
+        f"variable {member.path} is missing at {missing} of {count} file positions along"
         f" {names}{f', as well as {others} at some' if others else ''}",
         fixes=[
             fix("these steps read as missing values; no data is copied", missing="reserve"),
-            *_without(facts, [each.member for each in absent]),
+            *_without(facts, gone),
         ],
         do="You can also leave out files.",
         variable=member.path,
-        missing=[_called(member, box) for box in first],
+        missing=[_call(member, box) for box in first],
         **of_files,
     )
 
@@ -175,37 +170,30 @@ def _without(facts: CatalogFacts, gone: Sequence[CombinedVariable]) -> list[Fix]
     return drop_fixes(facts.arrays, np.concatenate([each.rows for each in gone]))
 
 
-class _CellLengths:
-    """The length of each cell along axes, which all arrays that share the dimension know."""
-
-    def __init__(self, facts: CatalogFacts) -> None:
-        self._facts = facts
-        self._known: dict[str, DimensionScopes] = {}
-
-    def of(self, member: CombinedVariable) -> tuple[NDArray[np.int64], ...]:
-        """Return the length of each cell: the member's own, else that of its file's dimension."""
-        return tuple(self._along(member, at) for at in range(len(member.along)))
-
-    def _along(self, member: CombinedVariable, at: int) -> NDArray[np.int64]:
-        axis = member.along[at]
-        if axis.dimension not in self._known:
-            self._known[axis.dimension] = DimensionScopes.of(self._facts, axis.dimension)
-        scopes = self._known[axis.dimension]
-        held = scopes.lengths[scopes.owner[paths.parent(member.path)]]
-        lengths = np.full(axis.count, ABSENT, np.int64)
-        there = np.flatnonzero((held != ABSENT) & (axis.cell != NOWHERE))
-        lengths[axis.cell[there]] = held[there]
-        lengths[member.cell[:, at]] = member.lengths[:, at]
-        unknown = np.flatnonzero(lengths == ABSENT)
-        if len(unknown):
-            raise CombineError(
-                f"the number of steps of {member.path} that are missing in a file is unknown",
-                fixes=_without(self._facts, [member]),
-                do="You can also leave the file out.",
-                variable=member.path,
-                file=self._facts.files.url[int(np.argmax(axis.cell == unknown[0]))],
-            )
-        return lengths
+def _cell_lengths(
+    facts: CatalogFacts,
+    scopes: Callable[[str], DimensionScopes],
+    member: CombinedVariable,
+    at: int,
+) -> NDArray[np.int64]:
+    """Return the length of each cell along an axis: the member's own, else that of its file's."""
+    axis = member.along[at]
+    known = scopes(axis.dimension)
+    held = known.lengths[known.owner[paths.parent(member.path)]]
+    lengths = np.full(axis.count, ABSENT, np.int64)
+    there = np.flatnonzero((held != ABSENT) & (axis.cell != NOWHERE))
+    lengths[axis.cell[there]] = held[there]
+    lengths[member.cell[:, at]] = member.lengths[:, at]
+    unknown = np.flatnonzero(lengths == ABSENT)
+    if len(unknown):
+        raise CombineError(
+            f"the number of steps of {member.path} that are missing in a file is unknown",
+            fixes=_without(facts, [member]),
+            do="You can also leave the file out.",
+            variable=member.path,
+            file=facts.files.url[int(np.argmax(axis.cell == unknown[0]))],
+        )
+    return lengths
 
 
 def steps_of_label(member: CombinedVariable) -> AxisSteps | None:
@@ -244,18 +232,17 @@ def _fill(facts: CatalogFacts, member: CombinedVariable) -> tuple[JSON, str]:
     return wanted, ""
 
 
-def _cannot(facts: CatalogFacts, wrong: Sequence[tuple[CombinedVariable, str]]) -> CombineError:
-    """Return the error for variables whose steps cannot read as missing."""
+def _refusal_to_reserve(
+    facts: CatalogFacts, wrong: Sequence[tuple[CombinedVariable, str]]
+) -> CombineError:
     (member, why), gone = wrong[0], [each for each, _ in wrong]
     others = listed([each.path for each in gone[1:]], _NAMED)
     names = listed([each.path for each in gone], _NAMED)
     size = sum(math.prod(map(int, each.shapes.max(axis=0))) * len(each.rows) for each in gone)
-    do = ""
-    if any(axis.is_new for axis in member.along):
-        do = (
-            "If it is the same in all files, name in data_vars (--data-vars) only the other"
-            " variables that get the new dimension."
-        )
+    do = (
+        "If it is the same in all files, name in data_vars (--data-vars) only the other"
+        " variables that get the new dimension."
+    )
     return CombineError(
         f"steps of variable {member.path} cannot be reserved, because {why}"
         f"{f'; neither can steps of {others}' if others else ''}",
@@ -268,7 +255,7 @@ def _cannot(facts: CatalogFacts, wrong: Sequence[tuple[CombinedVariable, str]]) 
             *_without(facts, gone),
             *_with_missing_values(gone),
         ],
-        do=do,
+        do=do if any(axis.is_new for axis in member.along) else "",
         variable=member.path,
         first=facts.url_of(member.rows[0]),
     )

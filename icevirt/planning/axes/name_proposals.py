@@ -9,19 +9,12 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from os.path import commonprefix
 
 from icevirt.planning.axes.dates import DateFormat, spelled
 
 _DAYS = (
-    "%Y%m%d",
-    "%Y-%m-%d",
-    "%Y_%m_%d",
-    "%Y.%m.%d",
-    "%Y/%m/%d",
-    "%Y%j",
-    "%Y-%j",
-    "%Y.%j",
-    "%Y/%j",
+    *("%Y%m%d", "%Y-%m-%d", "%Y_%m_%d", "%Y.%m.%d", "%Y/%m/%d", "%Y%j", "%Y-%j", "%Y.%j", "%Y/%j"),
 )
 _CLOCKS = (
     *("%H%M%S%f", "%H%M%S", "%H%M", "%H", "T%H%M%S%f", "T%H%M%S", "T%H%M", "T%H", "_t%H%M%S%f"),
@@ -71,15 +64,10 @@ class _Span:
 
 def relative(names: Sequence[str], above: int = 0) -> list[str]:
     """Return names from the first folder on in which they differ, and some folders above it."""
-    least, most = min(names), max(names)
-    common = 0
-    for one, other in zip(least, most, strict=False):
-        if one != other:
-            break
-        common += 1
-    folder = least.rfind("/", 0, common) + 1
+    common = commonprefix(names)  # noqa: RUF071 - the folder is cut at the last slash
+    folder = common.rfind("/") + 1
     for _ in range(above):
-        folder = least.rfind("/", 0, max(0, folder - 1)) + 1
+        folder = common.rfind("/", 0, max(0, folder - 1)) + 1
     return [each[folder:] for each in names]
 
 
@@ -244,10 +232,8 @@ def _whole(  # noqa: PLR0917 - parts of names, and what is known of them
 def _labelled(column: Sequence[str], used: Collection[str]) -> tuple[str, str]:
     """Return a label for a part of the names, and what its dimension is called."""
     numbered = [_NUMBERED.fullmatch(each) for each in column]
-    if all(map(_RIPF.fullmatch, column)) or None in numbered:
-        return _named("", used, "{%s}")
     around = {(each[1], each[3]) for each in numbered if each is not None}
-    if len(around) != 1:
+    if all(map(_RIPF.fullmatch, column)) or None in numbered or len(around) != 1:
         return _named("", used, "{%s}")
     ((before, after),) = around
     if before.lower() in _SCENARIOS:

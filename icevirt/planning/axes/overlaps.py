@@ -124,9 +124,7 @@ def _runs(labels: FileLabels) -> _Runs | None:
         return None
     keys = labels.keys.take(labels.row[there[first]])
     flat, starts, ends = keys.runs.flat, keys.runs.starts[:-1], keys.runs.starts[1:] - 1
-    inside = np.ones(max(0, len(flat) - 1), np.bool_)
-    inside[starts[1:] - 1] = False
-    rises, falls = (flat[1:] > flat[:-1]) & inside, (flat[1:] < flat[:-1]) & inside
+    rises, falls, inside = keys.runs.directions()
     falling = bool(falls.any())
     if (falling and rises.any()) or ((rises | falls) != inside).any():
         return None
@@ -154,11 +152,11 @@ def _runs(labels: FileLabels) -> _Runs | None:
 def merged(pieces: FilePieces) -> FilePieces:
     """Join pieces of a file that follow one another, where no other file needs them apart."""
     for name in pieces.skip:
-        pieces = _merged_along(pieces, name)
+        pieces = _merge_along(pieces, name)
     return pieces
 
 
-def _merged_along(pieces: FilePieces, name: str) -> FilePieces:
+def _merge_along(pieces: FilePieces, name: str) -> FilePieces:
     cell, skip, count = pieces.cell[name], pieces.skip[name], pieces.count[name]
     others = numbered([pieces.cell[each] for each in pieces.cell if each != name], len(cell))
     order = np.lexsort((cell, others, pieces.file))
@@ -202,24 +200,23 @@ def cut(facts: CatalogFacts, pieces: FilePieces, labels: Mapping[str, FileLabels
         for name, mine in labels.items()
         if name in pieces.skip
     }
-    before = facts.cuts
-    source = pieces.file if before is None else before.source[pieces.file]
-    skips, helds = dict(pieces.skip), dict(held)
+    before, rows, groups_of = facts.cuts, pieces.file, facts.groups_of
+    source, skips, helds = rows, dict(pieces.skip), dict(held)
     if before is not None:  # files were cut before
+        source = before.source[rows]
         for name, column in before.skip.items():
-            skips[name] = skips.get(name, np.zeros_like(source)) + column[pieces.file]
-            helds[name] = before.held[name][pieces.file]
-    groups_of, rows = facts.groups_of, pieces.file
+            skips[name] = skips.get(name, np.zeros_like(source)) + column[rows]
+            helds[name] = before.held[name][rows]
     return replace(
         facts,
         files=facts.files.take(rows),
-        arrays=_arrays(facts, pieces, held),
+        arrays=_cut_arrays(facts, pieces, held),
         groups_of=lambda row, *, saying="": groups_of(int(rows[row]), saying=saying),
         cuts=StepCuts(source=source, skip=skips, held=helds),
     )
 
 
-def _arrays(
+def _cut_arrays(
     facts: CatalogFacts, pieces: FilePieces, held: Mapping[str, NDArray[np.int64]]
 ) -> ArrayColumns:
     own = facts.arrays
@@ -230,7 +227,9 @@ def _arrays(
     rows = order[np.repeat(starts[pieces.file], times) + within]
     piece = np.repeat(np.arange(len(pieces.file)), times)
     # labels of arrays that are repeated are looked up one by one
-    bare = replace(own, labels=_no_labels(own.labels)).take(rows)
+    none = np.zeros(0, np.int64)
+    labels = replace(own.labels, row=none, value=none, dtype=own.labels.dtype.take(none))
+    bare = replace(own, labels=labels).take(rows)
     arrays = replace(bare, file=piece.astype(np.int32))
     parts: dict[str, tuple[NDArray[np.int64], ...]] = {}
     for name, count in pieces.count.items():
@@ -311,11 +310,6 @@ def _recoded(codes: NDArray[np.int64], values: Sequence[str]) -> Coded:
     number: dict[str, int] = {}
     of = np.array([number.setdefault(value, len(number)) for value in values], np.int64)
     return Coded(of[codes], tuple(number)).take(np.arange(len(codes)))
-
-
-def _no_labels(labels: Labels) -> Labels:
-    none = np.zeros(0, np.int64)
-    return replace(labels, row=none, value=none, dtype=labels.dtype.take(none))
 
 
 def _cut_labels(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -66,10 +67,9 @@ class AxisSteps:
     def describe(self, dimension: str) -> str:
         """Return the line that lists the steps that no file holds."""
         absent = self.absent
-        shown = listed(written(self.values[absent], self.attributes), _SHOWN)
         return (
             f"{len(absent):,} of {len(self.values):,} steps along {dimension!r} have no file and "
-            f"read as missing: {shown}"
+            f"read as missing: {listed(written(self.values[absent], self.attributes), _SHOWN)}"
         )
 
 
@@ -81,25 +81,20 @@ def spacing_of(given: Any) -> str | float:
     """
     if isinstance(given, str) and duration_of(given):
         return given
-    try:
-        number = float(given)
-    except (TypeError, ValueError):
-        number = 0.0
-    if not number > 0 or not np.isfinite(number):
-        raise InvalidInputError(
-            "the spacing must be a time like 6h or 1D, or a number above zero",
-            do=f"Correct spacing; units of time are {', '.join(_UNITS)}.",
-            spacing=given,
-        )
-    return number
+    with suppress(TypeError, ValueError):
+        if (number := float(given)) > 0 and np.isfinite(number):
+            return number
+    raise InvalidInputError(
+        "the spacing must be a time like 6h or 1D, or a number above zero",
+        do=f"Correct spacing; units of time are {', '.join(_UNITS)}.",
+        spacing=given,
+    )
 
 
 def duration_of(text: str) -> int:
     """Return the microseconds of a time like ``6h`` or ``30D``, 0 where the text says none."""
     found = re.fullmatch(r"\s*([0-9]+)?\s*([A-Za-z]+)\s*", text)
-    if found is None or found[2].lower() not in _UNITS:
-        return 0
-    return int(found[1] or 1) * _UNITS[found[2].lower()]
+    return int(found[1] or 1) * _UNITS.get(found[2].lower(), 0) if found else 0
 
 
 def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension: str) -> AxisSteps:
@@ -124,30 +119,28 @@ def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension
             fixes=[without_spacing(dimension)],
             file=urls[int(np.argmin(lengths))],
         )
-    grid = (
-        _of_times(held, raw, units, spacing, dimension)
-        if units
-        else _of_numbers(raw, spacing, dimension)
-    )
+    if units:
+        grid = _of_times(held, raw, units, spacing, dimension)
+    else:
+        grid = _of_numbers(raw, spacing, dimension)
     begins = np.cumsum(lengths) - lengths
     odd = np.zeros(len(raw), np.bool_)
     odd[1:] = np.diff(grid.at) != 1
     odd[begins] = False
-    other = _fitting(raw, begins, units, dimension)
-    for wrong, what in ((~grid.fits, "is not a whole number of steps after the first"),
-                        (odd, "follows a step that is missing within the file")):  # fmt: skip
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            label, first_label = written(raw[[row, 0]], held.attributes)
-            raise CombineError(
-                f"a label of {dimension!r} {what}, so the axis is not regular",
-                fixes=[*other, without_spacing(dimension)],
-                do="You can also leave the file out.",
-                file=urls[int(np.searchsorted(begins, row, side="right")) - 1],
-                label=label,
-                first_label=first_label,
-                spacing=spacing,
-            )
+    if (~grid.fits | odd).any():
+        off = "is not a whole number of steps after the first"
+        what = "follows a step that is missing within the file" if grid.fits.all() else off
+        row = int(np.argmax(odd if grid.fits.all() else ~grid.fits))
+        label, first_label = written(raw[[row, 0]], held.attributes)
+        raise CombineError(
+            f"a label of {dimension!r} {what}, so the axis is not regular",
+            fixes=[*_fit_spacing(raw, begins, units, dimension), without_spacing(dimension)],
+            do="You can also leave the file out.",
+            file=urls[int(np.searchsorted(begins, row, side="right")) - 1],
+            label=label,
+            first_label=first_label,
+            spacing=spacing,
+        )
     return AxisSteps(
         path=held.path,
         begins=grid.at[begins],
@@ -169,7 +162,7 @@ def without_spacing(dimension: str) -> Fix:
     return build_fix("steps that no file holds get no place", without={"spacing": dimension})
 
 
-def _fitting(
+def _fit_spacing(
     raw: NDArray[Any], begins: NDArray[np.int64], units: TimeUnits | None, dimension: str
 ) -> list[Fix]:
     """Return the fix by the widest spacing on which all labels of times lie, if there is one."""
@@ -182,37 +175,25 @@ def _fitting(
     apart = np.diff(times)
     inside = np.ones(len(apart), np.bool_)
     inside[begins[1:] - 1] = False
-    step = int(np.gcd.reduce(np.abs(apart))) if there.all() and len(apart) else 0
+    step = int(np.gcd.reduce(np.abs(apart))) if len(apart) and there.all() else 0
     if not step or (np.abs(apart[inside]) != step).any():
         return []
     count = int(abs(times[-1] - times[0])) // step + 1
     if count > _SPARSEST * len(times):
         return []
-    return [
-        fix(
-            f"{count - len(times):,} of {count:,} steps have no file and read as missing",
-            spacing={dimension: _written(step)},
-        )
-    ]
-
-
-def _written(step: int) -> str:
-    """Return microseconds as a person says them."""
-    unit, size = max(
-        ((name, size) for name, size in _UNITS.items() if not step % size and name != "w"),
-        key=lambda each: each[1],
-    )
-    return f"{step // size}{unit}"
+    sizes = ((size, name) for name, size in _UNITS.items() if not step % size and name != "w")
+    size, unit = max(sizes)
+    price = f"{count - len(times):,} of {count:,} steps have no file and read as missing"
+    return [fix(price, spacing={dimension: f"{step // size}{unit}"})]
 
 
 def _of_times(
     held: Coordinate, raw: NDArray[Any], units: TimeUnits, spacing: str | float, dimension: str
 ) -> _Grid:
-    step = (
-        duration_of(spacing)
-        if isinstance(spacing, str)
-        else round(spacing * units.step / MICROSECOND)
-    )
+    if isinstance(spacing, str):
+        step = duration_of(spacing)
+    else:
+        step = round(spacing * units.step / MICROSECOND)
     try:
         times, there = microseconds(raw, units, missing=missing_of(held.attributes))
         step = -step if times[-1] < times[0] else step
@@ -401,15 +382,13 @@ def _in_step(facts: CatalogFacts, axes: Sequence[AxisPlacement]) -> list[AxisPla
         CombineError: Several files have the same label, so that the others have no order.
     """
     leader = next((axis for axis in axes if len(axis.names)), None)
-    if leader is None:
-        return [*axes]
     found = []
     for axis in axes:
-        there = np.flatnonzero(axis.cell != NOWHERE)
-        ranked, rank = np.unique(leader.cell[there], return_inverse=True)
-        if len(axis.names):
+        if leader is None or len(axis.names):
             found.append(axis)
             continue
+        there = np.flatnonzero(axis.cell != NOWHERE)
+        ranked, rank = np.unique(leader.cell[there], return_inverse=True)
         if len(ranked) < len(there) or NOWHERE in ranked:
             raise _unknown_positions(axis.dimension)
         cell = _spread(len(facts.files), there, rank.astype(np.int64))
@@ -431,31 +410,29 @@ def _unknown_positions(dimension: str) -> CombineError:
 def placed_axis(facts: CatalogFacts, dimension: str, place: NDArray[np.int64]) -> AxisPlacement:
     """Return the cells of files along a dimension that they have, whose places a person gave."""
     there = files_along(facts, dimension)
-    used, cell = np.unique(place[there], return_inverse=True)
-    return AxisPlacement(
-        dimension=dimension,
-        cell=_spread(len(facts.files), there, cell.astype(np.int64)),
-        count=len(used),
-        reason=f"in the order given along {dimension!r}",
-    )
+    cell = np.unique(place[there], return_inverse=True)[1].astype(np.int64)
+    reason = f"in the order given along {dimension!r}"
+    return replace(_in_order(facts, dimension, cell), reason=reason)
 
 
-def _in_order(facts: CatalogFacts, dimension: str) -> AxisPlacement:
+def _in_order(
+    facts: CatalogFacts, dimension: str, cell: NDArray[np.int64] | None = None
+) -> AxisPlacement:
     there = files_along(facts, dimension)
+    cell = np.arange(len(there)) if cell is None else cell
     return AxisPlacement(
         dimension=dimension,
-        cell=_spread(len(facts.files), there, np.arange(len(there))),
-        count=len(there),
+        cell=_spread(len(facts.files), there, cell),
+        count=int(cell.max(initial=-1)) + 1,
     )
 
 
 def _by_labels(
     facts: CatalogFacts, dimension: str, *, alone: bool, spacing: str | float | None
 ) -> AxisPlacement:
-    """Place files by the values of the coordinate of one group."""
-    there = files_along(facts, dimension)
     if len(facts.files) == 1 and spacing is None:
         return _in_order(facts, dimension)
+    there = files_along(facts, dimension)
     found = coordinate_of(facts, dimension, there)
     if found is None and not alone:
         raise _unknown_positions(dimension)
@@ -548,18 +525,13 @@ def data_along(facts: CatalogFacts, dimension: str) -> NDArray[np.bool_]:
     Coordinates are repeated in every file that has data for these steps.
     """
     arrays = facts.arrays
-    coordinates = [
-        code for code, path in enumerate(arrays.path.values) if paths.name(path) == dimension
-    ]
-    repeated = set(coordinates)
-    number = {path: code for code, path in enumerate(arrays.path.values)}
-    for code in coordinates:
-        for schema in arrays.schema.used(arrays.schema.codes[arrays.path.codes == code]).tolist():
-            attributes = ArraySchema.loads(arrays.schema.values[schema]).attributes.values
-            for bounds in bounds_of(arrays.path.values[code], attributes):
-                repeated.add(number.get(bounds, code))
-    is_data = np.ones(len(arrays.path.values), np.bool_)
-    is_data[list(repeated)] = False
+    repeated: set[str] = set()
+    for code, path in enumerate(arrays.path.values):
+        if paths.name(path) == dimension:
+            used = arrays.schema.used(arrays.schema.codes[arrays.path.codes == code]).tolist()
+            schemas = (ArraySchema.loads(arrays.schema.values[each]) for each in used)
+            repeated |= {path, *(b for e in schemas for b in bounds_of(path, e.attributes.values))}
+    is_data = np.array([path not in repeated for path in arrays.path.values], np.bool_)
     found = along(facts, dimension)
     found &= spread(is_data, arrays.path.codes)
     return found

@@ -131,7 +131,6 @@ def _refuse_unclear(text: str) -> None:
 
 
 def _fraction(text: str) -> int:
-    """Return the nanoseconds that the fraction of a second in a text says."""
     found = _FRACTION.search(text)
     return 0 if found is None else int(found[1].ljust(9, "0")[:9])
 
@@ -167,7 +166,6 @@ def _with_padded_year(text: str) -> str:
 
 
 def _by_cftime(unit: str, text: str, calendar: str) -> int | None:
-    """Return microseconds since 1970-01-01; None where cftime reads no date."""
     import cftime
 
     try:
@@ -288,10 +286,9 @@ def _in_year(days: NDArray[np.int64], months: tuple[int, ...]) -> tuple[NDArray[
 def _clock(rest: int) -> str:
     if not rest:
         return ""
-    seconds, fraction = divmod(rest, 1_000_000)
-    minutes, second = divmod(seconds, 60)
-    hour, minute = divmod(minutes, 60)
-    return f"T{hour:02}:{minute:02}:{second:02}{f'.{fraction:06}' if fraction else ''}"
+    minutes, second = divmod(rest // 1_000_000, 60)
+    fraction = f".{rest % 1_000_000:06}" if rest % 1_000_000 else ""
+    return f"T{minutes // 60:02}:{minutes % 60:02}:{second:02}{fraction}"
 
 
 def datetimes_of(times: NDArray[np.int64], calendar: str) -> NDArray[Any] | None:
@@ -300,8 +297,7 @@ def datetimes_of(times: NDArray[np.int64], calendar: str) -> NDArray[Any] | None
     They have the precision that all of them need: days, hours, minutes, seconds or microseconds.
     None where the calendar is unknown.
     """
-    is_numpy = calendar in {"proleptic_gregorian", "standard"}
-    if is_numpy and (calendar != "standard" or not (times < REFORM).any()):
+    if calendar == "proleptic_gregorian" or (calendar == "standard" and (times >= REFORM).all()):
         dates = times.astype("datetime64[us]")
         shorter = (dates.astype(f"datetime64[{unit}]") for unit in ("D", "h", "m", "s"))
         return next((short for short in shorter if (short == dates).all()), dates)

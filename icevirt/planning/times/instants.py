@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,37 +36,9 @@ class InexactError(ValueError):
         self.at = at
 
 
-class Count(Protocol):
-    """What numbers count: one unit and reference, or columns that have those of each number."""
-
-    @property
-    def step(self) -> int | NDArray[np.int64]:
-        """Nanoseconds of a unit."""
-
-    @property
-    def origin(self) -> int | NDArray[np.int64]:
-        """Microseconds from 1970-01-01 to the reference."""
-
-    @property
-    def nanosecond(self) -> int | NDArray[np.int64]:
-        """Nanoseconds of the reference, after its microseconds."""
-
-    @property
-    def calendar(self) -> str:
-        """The calendar of the reference."""
-
-    @property
-    def is_fine(self) -> bool:
-        """Whether xarray decodes them to nanoseconds."""
-
-    @property
-    def is_one(self) -> bool:
-        """Whether it reads one reference, however far the times are."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CountColumns:
-    """Units and references, one for each number."""
+    """Units and references, one for each number; `TimeUnits` has one for all."""
 
     step: NDArray[np.int64]
     origin: NDArray[np.int64]
@@ -79,13 +51,13 @@ class CountColumns:
     def of(cls, counts: UnitColumns, storage: TimeStorage) -> CountColumns:
         """Return what numbers of one kind count."""
         return cls(
-            step=counts.step,
-            origin=counts.origin,
-            nanosecond=counts.nanosecond,
-            calendar=storage.calendar,
-            is_fine=storage.is_fine,
-            is_one=storage.is_one,
+            **{name: getattr(counts, name) for name in ("step", "origin", "nanosecond")},
+            **{name: getattr(storage, name) for name in ("calendar", "is_fine", "is_one")},
         )
+
+
+type Count = TimeUnits | CountColumns
+"""What numbers count: one unit and reference, or columns that have those of each number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,17 +72,12 @@ class Times:
 def is_missing(values: NDArray[Any], missing: Sequence[float | int]) -> NDArray[np.bool_]:
     """Say which numbers mean "no time"; NaN always does, and the smallest integer of 64 bits."""
     if values.dtype.kind == "f":
-        gone = np.isnan(values)
         with np.errstate(over="ignore"):
-            for each in missing:
-                gone |= values == np.asarray(each).astype(values.dtype)
-        return gone
+            return np.isnan(values) | np.isin(values, np.array(missing, float).astype(values.dtype))
     limits = np.iinfo(values.dtype)
-    gone = values == NO_TIME if limits.min == NO_TIME else np.zeros(values.shape, np.bool_)
-    for each in missing:
-        if float(each).is_integer() and limits.min <= each <= limits.max:
-            gone |= values == int(each)
-    return gone
+    marks = [int(n) for n in missing if float(n).is_integer() and limits.min <= n <= limits.max]
+    marks += [NO_TIME] * (limits.min == NO_TIME)
+    return np.isin(values, np.array(marks, values.dtype))
 
 
 def decoded_times(
@@ -147,8 +114,7 @@ def decoded_times(
     is_fine = (np.abs(product) < _FINEST) & is_near(coarse)
     _refuse_two_references(known, is_fine, count)
     is_fine = ~_any_of_file(~is_fine, starts)
-    nanoseconds = np.where(is_fine, product, 0).astype(np.int64)
-    whole, rest = _carried(nanoseconds, count)
+    whole, rest = _carried(np.where(is_fine, product, 0).astype(np.int64), count)
     return Times(
         microseconds=np.where(is_fine, whole + count.origin, coarse),
         rest=np.where(is_fine, rest, 0),
@@ -162,10 +128,11 @@ def _of_integers(known: NDArray[Any], count: Count, there: NDArray[np.bool_]) ->
     micro, nano = np.divmod(np.asarray(count.step, np.int64), MICROSECOND)
     whole, rest = _carried(numbers * nano, count)
     microseconds = numbers * micro + whole + count.origin
+    near = is_near(microseconds)
     if count.calendar == DURATION:
-        _refuse_long(known, is_near(microseconds))
+        _refuse_long(known, near)
     elif count.is_fine:
-        _refuse_two_references(known, is_near(microseconds) | ~there, count)
+        _refuse_two_references(known, near | ~there, count)
     return Times(microseconds=microseconds, rest=rest, there=there)
 
 
@@ -207,8 +174,6 @@ def _carried(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return nanoseconds after those of the reference, as microseconds and a rest."""
     whole, rest = np.divmod(nanoseconds, MICROSECOND)
-    if not np.any(count.nanosecond):
-        return whole, rest
     more, rest = np.divmod(rest + count.nanosecond, MICROSECOND)
     return whole + more, rest
 
@@ -355,8 +320,8 @@ def converted(
         early = times.there & (times.microseconds < REFORM)
         if early.any():
             raise InexactError(
-                f"{values[early].flat[0]} is a date before 1582-10-15, where the calendars {source.calendar!r} and"
-                f" {target.calendar!r} differ"
+                f"{values[early].flat[0]} is a date before 1582-10-15, where the calendars"
+                f" {source.calendar!r} and {target.calendar!r} differ"
             )
     new = encoded_times(times, target, dtype, fill)
     lost = is_lost(new, times, target, fill)
@@ -405,12 +370,10 @@ def _in_type(
     values: NDArray[Any], dtype: np.dtype[Any], missing: Sequence[float | int], fill: float | None
 ) -> NDArray[Any] | None:
     """Return numbers in a wider type of their kind; None where a number could be another one."""
-    wider = values.dtype.kind == dtype.kind and values.dtype.itemsize <= dtype.itemsize
-    if not wider:
+    if values.dtype.kind != dtype.kind or values.dtype.itemsize > dtype.itemsize:
         return None
-    gone = is_missing(values, missing)
+    new, gone = values.astype(dtype), is_missing(values, missing)
     if fill is None or not gone.any():
-        return values.astype(dtype)
-    new = values.astype(dtype)
+        return new
     new[gone] = fill
     return None if is_missing(new, (fill,))[~gone].any() else new

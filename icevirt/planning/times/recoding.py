@@ -96,58 +96,47 @@ class _Pass:
             return
         groups = self._label_groups(path, declared)
         target = target_of(declared, None if groups is None else [e.times for e in groups])
-        if target is None:
-            return
-        self._done[path] = self._made(declared, target)
-        self._rename(path, declared, target, names_units=True)
-        self._relabel(path, groups or [], target)
+        if target is not None:
+            self._keep(path, declared, target, names_units=True)
+            self._relabel(path, groups or [], target)
 
     def _recode_bounds(self, path: str, owner: str) -> None:
         """Recode bounds in the units of their coordinate, unless they count for themselves."""
         coordinate, differs = self._done.get(owner), self._declarations.differs(path)
         if coordinate is None and not differs:
             return
-        declared = self._declarations.of(path)
+        declared, has_units = self._declarations.of(path), self._declarations.has_units(path)
+        target: TimeTarget | None = None
         if declared is None:
-            if coordinate is not None and not self._declarations.has_units(path):
+            if coordinate is not None and not has_units:
                 self._refuse_referenced(path, owner, coordinate)
             return
-        has_units = self._declarations.has_units(path)
-        if coordinate is not None and _follows(declared, coordinate):
-            target: TimeTarget | None = bounds_target(coordinate, declared)
-        elif (coordinate is None and not has_units) or differs:
+        if (
+            coordinate is not None
+            and declared.counts.equal(
+                coordinate.counts.apply(lambda column: column[declared.files])
+            ).all()
+        ):  # they count in each file what their coordinate counts there
+            target = bounds_target(coordinate, declared)
+        elif differs or not has_units:
             target = target_of(declared, None)
-        else:
-            return
         if target is not None:
-            self._done[path] = self._made(declared, target)
-            self._rename(path, declared, target, names_units=has_units)
+            self._keep(path, declared, target, names_units=has_units)
 
     def _refuse_referenced(self, path: str, owner: str, coordinate: Recoding) -> None:
-        """Refuse bounds that are references and would count something else.
-
-        Raises:
-            CombineError: They would.
-        """
+        """Refuse bounds that are references and would count something else."""
         files = self._facts.arrays.file[self._declarations.rows(path)]
         counts = coordinate.counts.apply(lambda column: column[files])
         other = ~counts.equal(coordinate.target)
         if not other.any():
             return
         one = int(files[int(np.argmax(other))])
+        stored = scan_fix("stores the bounds in the repository", variable_policy={path: "inline"})
         raise CombineError(
             f"the times of {owner} have different reference dates, and its bounds {path} "
             "cannot be recoded because they are referenced, not stored",
             fixes=[
-                *(
-                    [
-                        scan_fix(
-                            "stores the bounds in the repository", variable_policy={path: "inline"}
-                        )
-                    ]
-                    if self._is_small(path)
-                    else []
-                ),
+                *([stored] if self._is_small(path) else []),
                 scan_fix("the dataset has no bounds", drop_variables=[path]),
             ],
             variable=path,
@@ -163,9 +152,11 @@ class _Pass:
         shapes = {arrays.shape.values[code] for code in np.unique(arrays.shape.codes[rows])}
         return all(math.prod(json.loads(text)) * size <= SMALL for text in shapes)
 
-    def _made(self, declared: DeclaredTimes, target: TimeTarget) -> Recoding:
+    def _keep(
+        self, path: str, declared: DeclaredTimes, target: TimeTarget, *, names_units: bool
+    ) -> None:
         files, size = declared.files, len(self._facts.files)
-        return Recoding(
+        self._done[path] = Recoding(
             target=target.units,
             data_type=target.data_type,
             fill=target.fill,
@@ -173,6 +164,7 @@ class _Pass:
             kind=spread(declared.kind, files, size),
             kinds=declared.kinds,
         )
+        self._rename(path, declared, target, names_units=names_units)
 
     # -- made alike --------------------------------------------------------------------------
 
@@ -235,12 +227,6 @@ class _Pass:
                 )
                 raise _inexact(path, self._facts.files.url[file], error)
             self._labels = self._labels.with_values(places[each.mine], new, each.starts)
-
-
-def _follows(declared: DeclaredTimes, coordinate: Recoding) -> bool:
-    """Say whether bounds count in each file what their coordinate counts there."""
-    of_files = coordinate.counts.apply(lambda column: column[declared.files])
-    return bool(declared.counts.equal(of_files).all())
 
 
 def recoded_values(

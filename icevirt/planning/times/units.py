@@ -174,10 +174,7 @@ def counting_array(arrays: Iterable[ScannedArray], path: str) -> ScannedArray | 
     known = {each.path: each for each in arrays}
     if path in known and "units" in known[path].attributes.values:
         return known[path]
-    bounded = (
-        each for each in known.values() if path in bounds_of(each.path, each.attributes.values)
-    )
-    return next(bounded, None)
+    return next((e for e in known.values() if path in bounds_of(e.path, e.attributes.values)), None)
 
 
 # -- in common -----------------------------------------------------------------------------------
@@ -190,19 +187,14 @@ def coarsest(counts: UnitColumns, first: TimeUnits) -> TimeUnits:
         counts: What files count.
         first: What the first file counts in, whose reference date all times get.
     """
-    apart = math.gcd(*_nanoseconds_apart(counts, first))
+    pairs = np.stack([counts.origin - first.origin, counts.nanosecond - first.nanosecond])
+    distinct = np.unique(pairs, axis=1).T.tolist()  # in nanoseconds 64 bits need not hold them
+    apart = math.gcd(*(micro * MICROSECOND + nano for micro, nano in distinct))
     size = int(np.gcd.reduce(counts.step))
     if not apart % first.step and not size % first.step:
         return since(first.unit, first)
     fitting = (name for name, each in LADDER if not size % each and not apart % each)
     return since(next(fitting), first)
-
-
-def _nanoseconds_apart(counts: UnitColumns, first: TimeUnits) -> Iterator[int]:
-    """Yield the distances of reference dates, which 64 bits need not hold."""
-    pairs = np.stack([counts.origin - first.origin, counts.nanosecond - first.nanosecond])
-    for micro, nano in np.unique(pairs, axis=1).T.tolist():
-        yield micro * MICROSECOND + nano
 
 
 def since(unit: str, first: TimeUnits) -> TimeUnits:
@@ -224,15 +216,13 @@ def since(unit: str, first: TimeUnits) -> TimeUnits:
 def counted(recoding: Recoding, file: int) -> TimeUnits:
     """Return the units of a file, which may spell them in another way."""
     storage, counts = recoding.storage(file), recoding.counts
-    step, origin, nanosecond = (
-        int(each[file]) for each in (counts.step, counts.origin, counts.nanosecond)
-    )
+    columns = counts.step, counts.origin, counts.nanosecond
+    step, origin, nanosecond = (int(each[file]) for each in columns)
     names = (name for name, each in LADDER if each == step)
+    is_date = storage.calendar != DURATION
     return TimeUnits(
         unit=next(names, f"times {step // _STEPS['day']} days"),
-        reference=(
-            "" if storage.calendar == DURATION else plain_text(origin, nanosecond, storage.calendar)
-        ),
+        reference=plain_text(origin, nanosecond, storage.calendar) if is_date else "",
         calendar=storage.calendar,
         step=step,
         origin=origin,

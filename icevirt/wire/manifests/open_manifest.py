@@ -13,7 +13,6 @@ dictionary; the official reader takes locations of up to 1,024 bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -512,7 +511,7 @@ class OpenManifest:
             there = np.flatnonzero(row >= 0)
             if not len(there):
                 return there, ChunkTable.empty(wanted.shape[1])
-            found = self._decoded_rows(span, row[there])
+            found = self._decode_rows(span, row[there])
             if not np.array_equal(found.index, wanted[there]):
                 raise Damage("a reference has another number of dimensions than the others", 0)
             return there, found
@@ -528,13 +527,13 @@ class OpenManifest:
         """Find chunks without a look at all references; None if that does not find all."""
         with suppress(Damage):  # of those that were looked at: what it is shows by the proof
             if (rows := search.likely_rows(wanted)) is not None:
-                found = self._decoded_rows(span, rows)
+                found = self._decode_rows(span, rows)
                 return found if np.array_equal(found.index, wanted) else None
         return None
 
-    def _decoded_rows(self, span: Span, rows: Places) -> ChunkTable:
-        read = lambda wanted: read_rows(self._few, span, wanted)
+    def _decode_rows(self, span: Span, rows: Places) -> ChunkTable:
+        """Read rows in any order: each once and in order, as they are read."""
         if bool((rows[1:] > rows[:-1]).all()):
-            return read(rows)
+            return read_rows(self._few, span, rows)
         distinct, number = np.unique(rows, return_inverse=True)
-        return read(distinct).take(number)
+        return read_rows(self._few, span, distinct).take(number)

@@ -244,7 +244,7 @@ def read(payload: Payload, span: Span, spec_version: int, newer: set[str]) -> Sn
     items = Tables(payload, slots, METADATA_ITEM)
     items.look_beyond(newer)
     values = Strings(*_strings(payload, items, "value"))
-    items_of, names, values = items_of, text(*_strings(payload, items, "name")), values
+    names = text(*_strings(payload, items, "name"))
     pruned_of, pruned = _elements(payload, tables, _PRUNED, ObjectId12.SIZE)
     columns = SnapshotColumns(
         ids=tables.structs("id"),

@@ -210,11 +210,11 @@ def _arrays(archive: Archive, file, rng):
 
 def build(archive: Archive) -> dict:
     """Do what a build does behind its scan; return what it took."""
-    from icevirt.api.pipeline.commit import commit, refuse_losses
-    from icevirt.api.pipeline.provenance import METADATA
-    from icevirt.api.pipeline.replacing import Replacing
-    from icevirt.api.pipeline.stages import Job, Scan, write_all
-    from icevirt.api.pipeline.target import Target
+    from icevirt.api.dataset.records import METADATA
+    from icevirt.api.dataset.replacing import Replacing
+    from icevirt.api.dataset.scanning import Scan
+    from icevirt.api.dataset.target import Target
+    from icevirt.api.dataset.writing import Job, commit, refuse_losses, write_all
     from icevirt.archive.sources import SourceFiles
     from icevirt.catalog.facts_reader import read_facts
     from icevirt.catalog.lookup import settled

@@ -91,7 +91,7 @@ class Watch:
 def measure(path: Path, slots: int, pieces: int) -> None:
     """Scan the file on so many slots in so many pieces, and print what it took."""
     import icevirt
-    from icevirt.api.pipeline import stages
+    from icevirt.api.dataset import scanning
     from icevirt.execution.spark_session import local_session
 
     session = local_session(app_name="scan-huge", cores=slots)
@@ -99,7 +99,7 @@ def measure(path: Path, slots: int, pieces: int) -> None:
     chosen = {path.as_uri(): pieces} if pieces > 1 else {}
     with (
         tempfile.TemporaryDirectory() as catalog,
-        mock.patch.object(stages, "pieces_of", return_value=chosen),
+        mock.patch.object(scanning, "pieces_of", return_value=chosen),
         Watch() as watch,
     ):
         report = icevirt.scan_files(str(path), catalog, executor=session)

@@ -25,8 +25,9 @@ from typing import Any
 
 from build_references import IDENTITY, Archive, make
 
-from icevirt.api.pipeline.stages import Job, Scan, write_all
-from icevirt.api.pipeline.target import Target
+from icevirt.api.dataset.scanning import Scan
+from icevirt.api.dataset.target import Target
+from icevirt.api.dataset.writing import Job, write_all
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import read_facts

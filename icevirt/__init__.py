@@ -25,7 +25,7 @@ _EXPORTS = {
     "icevirt.api.history.log": "log ops_log",
     "icevirt.api.history.moves": "redo reset undo",
     "icevirt.api.history.source": "source",
-    "icevirt.api.living.update": "update",
+    "icevirt.api.update": "update",
     "icevirt.api.materialize": "materialize",
     "icevirt.api.views.open": "open",
     "icevirt.api.views.pages": "to_html",

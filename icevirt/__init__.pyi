@@ -41,9 +41,6 @@ from icevirt.api.history.moves import (
 from icevirt.api.history.source import (
     source,
 )
-from icevirt.api.living.update import (
-    update,
-)
 from icevirt.api.materialize import (
     materialize,
 )
@@ -67,6 +64,9 @@ from icevirt.api.scan import (
     ScannedArchive,
     scan_file,
     scan_files,
+)
+from icevirt.api.update import (
+    update,
 )
 from icevirt.api.upkeep.exclude import (
     exclude,

@@ -24,7 +24,7 @@ from icevirt.archive.options import Options, declared
 PAGES = {
     "building": (
         "Build, append, update",
-        ("api.build", "api.append", "api.living", "api.plan", "api.export"),
+        ("api.build", "api.append", "api.update", "api.plan", "api.export"),
     ),
     "scanning": ("Scans and catalogs", ("api.scan", "api.views.catalog_view", "archive.scanned")),
     "options": (

@@ -14,40 +14,38 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from icevirt.api.arguments import ConcatDim, apart, checked_group, identities_in, outside, shared
 from icevirt.api.choices import (
     Asked,
     Choices,
     CombineOptionsLike,
     CommitOptionsLike,
+    ConcatDim,
     ScanOptionsLike,
+    apart,
+    checked_group,
+    outside,
+    shared,
 )
 from icevirt.api.commit_options import CommitOptions
-from icevirt.api.growth.flat import FEW, NotFlat, flat_append
-from icevirt.api.growth.tail_state import TailState, tail_of
-from icevirt.api.option_objects import BY_KEYWORD
-from icevirt.api.pipeline.build_steps import ExecutorStarter, Request, until_unchanged
-from icevirt.api.pipeline.commit import prepare, promoted, refuse_differences
-from icevirt.api.pipeline.events import Clock, tell, tell_committed
-from icevirt.api.pipeline.exclusions import excluded_from
-from icevirt.api.pipeline.files_held import (
+from icevirt.api.dataset.events import Clock, long_running, tell, tell_committed
+from icevirt.api.dataset.files_held import (
     CATALOG,
     Compared,
+    GrowingSources,
+    OnChanged,
     files_of_build,
     known_of,
 )
-from icevirt.api.pipeline.growing import GrowingSources, OnChanged
-from icevirt.api.pipeline.held_back import name_of
-from icevirt.api.pipeline.interruption import long_running
-from icevirt.api.pipeline.kept_recipe import (
-    KeptRecipe,
-    continued_recipe,
-    note_of,
-    recipe_of,
-)
-from icevirt.api.pipeline.provenance import provenance_of
-from icevirt.api.pipeline.stages import Scan, scan_missing
-from icevirt.api.pipeline.target import Target
+from icevirt.api.dataset.finish import prepare, promoted, refuse_differences
+from icevirt.api.dataset.flat import FEW, NotFlat, flat_append
+from icevirt.api.dataset.left_out import excluded_from
+from icevirt.api.dataset.recipes import continued_recipe, note_of, recipe_of
+from icevirt.api.dataset.records import KeptRecipe, identities_in, provenance_of
+from icevirt.api.dataset.scanning import Scan, scan_missing
+from icevirt.api.dataset.tail import TailState, tail_of
+from icevirt.api.dataset.target import Target
+from icevirt.api.dataset.transaction import ExecutorStarter, Request, until_unchanged
+from icevirt.api.option_objects import BY_KEYWORD
 from icevirt.api.recorded import Continued, continued
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
@@ -304,7 +302,7 @@ def _appended(
         plan="",
         progress=clock.step,
         recipe=None if call.is_as_before and record is not None else call.recipe(how, record),
-        about={} if (name := name_of(target)) == "" else {"held": name},
+        about={} if (name := target.held_back()[0]) == "" else {"held": name},
         absent=frozenset(() if record is None else record.get("combine", {}).get("absent") or ()),
     )
     full = NotFlat("the last build recorded no end that files can follow")

@@ -10,21 +10,23 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from icevirt.api.arguments import ConcatDim, apart, checked_group, shared
 from icevirt.api.choices import (
     Asked,
     Choices,
     CombineOptionsLike,
     CommitOptionsLike,
+    ConcatDim,
     ScanOptionsLike,
+    apart,
+    checked_group,
+    shared,
 )
 from icevirt.api.commit_options import CommitOptions
+from icevirt.api.dataset.events import Clock, long_running, tell_committed
+from icevirt.api.dataset.finish import prepare, promoted, refuse_differences
+from icevirt.api.dataset.recipes import note_of, recipe_of
+from icevirt.api.dataset.transaction import ExecutorStarter, Request, until_unchanged
 from icevirt.api.option_objects import refuse_misplaced_options
-from icevirt.api.pipeline.build_steps import ExecutorStarter, Request, until_unchanged
-from icevirt.api.pipeline.commit import prepare, promoted, refuse_differences
-from icevirt.api.pipeline.events import Clock, tell_committed
-from icevirt.api.pipeline.interruption import long_running
-from icevirt.api.pipeline.kept_recipe import note_of, recipe_of
 from icevirt.api.sources.inputs import Sources
 from icevirt.api.trust.made_here import remember, remember_containers, remember_places
 from icevirt.api.trust.readable_places import opening_of, places_named

@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
-from icevirt.api.arguments import (
-    ConcatDim,
-    dimensions_in,
-    dimensions_of,
-    labels_of,
-    spacing_by,
-)
 from icevirt.api.commit_options import CommitOptions
+from icevirt.api.dataset.records import identity_of, recorded_options
 from icevirt.api.editing import Edits
-from icevirt.api.sources.catalog_inputs import inputs_of
 from icevirt.api.sources.inputs import Inputs, NestedSources, Sources, nest_of
 from icevirt.archive.options import names
 from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import ClosedCatalog
+from icevirt.catalog.parts import check_mark
+from icevirt.catalog.scan_notes import described_scans, files_asked
+from icevirt.errors import Fix, InvalidInputError
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.model import paths
+from icevirt.model.paths import problem
 from icevirt.objects.source_access import is_word
+from icevirt.planning.axes.file_labels import NamePattern, is_pattern
 from icevirt.planning.axes.new_dimensions import Labels, variable_of
+from icevirt.planning.axes.placement import spacing_of
 from icevirt.planning.combine.data_vars import DataVars, data_vars_of, refuse_unknown_dimensions
-from icevirt.planning.combine.options import CombineOptions, CombineSpec, tolerance_of
+from icevirt.planning.combine.options import (
+    CombineOptions,
+    CombineSpec,
+    LabelsLike,
+    SpacingLike,
+    tolerance_of,
+)
+from icevirt.planning.remedies import build_fix
 from icevirt.scan.contract import ScannerOptions, rules_of
 from icevirt.scan.options import ScanOptions
 from icevirt.storage.constructors import StorageLike, storage_of
+from icevirt.storage.memory import MemoryStorage
+from icevirt.storage.protocol import Storage
 
 type ScanOptionsLike = ScanOptions | Mapping[str, Any] | None
 
@@ -209,3 +218,243 @@ class Asked:
             asset=choices.scan.asset,
         )
         return inputs, choices.scanner, nest
+
+
+type ConcatDim = str | Sequence[str] | None
+
+
+def checked_group(group: object) -> str:
+    """Return a group's path. Raises ``InvalidInputError`` unless a node may have it."""
+    if not isinstance(group, str):
+        raise InvalidInputError(
+            f"group must be str, not {type(group).__name__}", do="Correct the call.", group=group
+        )
+    paths.creatable(group)
+    return group
+
+
+def dimensions_of(concat_dim: ConcatDim) -> tuple[str, ...]:
+    """Return the dimensions that a caller named, the outermost first.
+
+    Raises:
+        InvalidInputError: One is not a name, or occurs twice.
+    """
+    if concat_dim is None:
+        return ()
+    given: Any = concat_dim
+    is_many = isinstance(given, Iterable) and not isinstance(given, str | bytes)
+    names: tuple[Any, ...] = tuple(given) if is_many else (given,)
+    found = tuple(name for name in names if isinstance(name, str) and name)
+    if len(found) != len(names) or len(set(found)) != len(found):
+        raise InvalidInputError(
+            "concat_dim must be a name, or several different names",
+            do="Correct the call.",
+            given=concat_dim,
+        )
+    for name in found:
+        if why := problem(name):
+            raise InvalidInputError(
+                f"concat_dim is not a valid name: {why}",
+                do="If the dimension has this name in the files, rename it:"
+                ' combine_options={"rename": {"old": "new"}} (--rename old=new).',
+                concat_dim=name,
+            )
+    return found
+
+
+def labels_of(given: LabelsLike | None, dimensions: Sequence[str]) -> dict[str, Labels]:
+    """Return the labels of new dimensions by their names.
+
+    Raises:
+        InvalidInputError: It is not clear which dimension they are for, or concat_dim lacks it.
+    """
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        if unknown := [name for name in given if name not in dimensions]:
+            raise InvalidInputError(
+                "labels name dimensions that are not in concat_dim",
+                do="Add them to concat_dim (on the command line --concat-dim).",
+                unknown=unknown,
+                concat_dim=list(dimensions),
+            )
+        return dict(given)
+    if is_pattern(given):
+        return dict.fromkeys(_labelled(str(given), dimensions), given)
+    if len(dimensions) != 1:
+        raise InvalidInputError(
+            "labels need a new dimension, but "
+            + ("concat_dim names none" if not dimensions else "concat_dim names several"),
+            do="Name it with concat_dim (on the command line --concat-dim); where there are"
+            ' several, pass {"member": labels} (--labels member=...).',
+            concat_dim=list(dimensions),
+        )
+    return {dimensions[0]: given}
+
+
+def _labelled(pattern: str, dimensions: Sequence[str]) -> tuple[str, ...]:
+    """Return the dimensions that a pattern of names labels."""
+    found = NamePattern.of(pattern).names
+    if unknown := [name for name in found if name not in dimensions]:
+        raise InvalidInputError(
+            "the pattern of the labels names dimensions that are not in concat_dim",
+            do="Add them to concat_dim (on the command line --concat-dim), or write * in their"
+            " place.",
+            unknown=unknown,
+            concat_dim=list(dimensions),
+        )
+    return found
+
+
+def dimensions_in(labels: LabelsLike | None) -> tuple[str, ...]:
+    """Return the dimensions that a pattern of names labels, where one was given."""
+    return NamePattern.of(str(labels)).names if is_pattern(labels) else ()
+
+
+def spacing_by(given: SpacingLike, dimensions: Sequence[str]) -> dict[str, str | float]:
+    """Return how far apart the steps of dimensions are, by their names.
+
+    Raises:
+        InvalidInputError: A spacing is wrong, or it is not clear for which dimension it is.
+    """
+    if given is None:
+        return {}
+    by_dimension = given if isinstance(given, Mapping) else dict.fromkeys(dimensions, given)
+    if unknown := [name for name in by_dimension if name not in dimensions] or (
+        len(dimensions) != 1 and not isinstance(given, Mapping)
+    ):
+        raise InvalidInputError(
+            "spacing must name one of the dimensions of concat_dim",
+            fixes=_spacings(by_dimension, dimensions),
+            do='It is written as combine_options={"spacing": {"time": "6h"}} (--spacing time=6h).',
+            unknown=unknown,
+            concat_dim=list(dimensions),
+        )
+    return {name: spacing_of(each) for name, each in by_dimension.items()}
+
+
+def _spacings(given: Mapping[str, str | float], dimensions: Sequence[str]) -> list[Fix]:
+    """Return fixes for the spacing of a dimension that is not there."""
+    if len(given) != 1:
+        return []
+    ((name, spacing),) = given.items()
+    return [
+        build_fix(
+            f"for steps along {each}",
+            without={"spacing": name},
+            combine_options={"spacing": {each: spacing}},
+        )
+        for each in dimensions[:2]
+    ] + [build_fix("steps that no file holds get no place", without={"spacing": name})]
+
+
+def outside(repo: Storage, files: SourceFiles) -> SourceFiles:
+    """Leave out files of the repository itself, which a wide glob finds.
+
+    Raises:
+        InvalidInputError: There are no others.
+    """
+    root = repo.url.rstrip("/") + "/"
+    if not files.urls.begin_with(root.encode()).any():
+        return files
+    kept = SourceFiles(file for file in files if not file.url.startswith(root))
+    if not kept:
+        raise InvalidInputError(
+            "all sources lie inside the repository", do="Name other files.", repo=repo.url
+        )
+    return kept
+
+
+def apart(repo: Storage, catalog: StorageLike) -> Storage:
+    """Return the storage of a catalog, which may not be where the repository is.
+
+    Raises:
+        InvalidInputError: It is the same place.
+    """
+    storage = shared(catalog)
+    if storage.url == repo.url:
+        raise InvalidInputError(
+            "catalog and repository have the same path", do="Name another directory.", path=repo.url
+        )
+    return storage
+
+
+def shared(root: StorageLike) -> Storage:
+    """Return a storage that Spark's workers reach as well.
+
+    Raises:
+        InvalidInputError: It is this process's memory.
+    """
+    storage = storage_of(root)
+    if isinstance(storage, MemoryStorage):
+        raise InvalidInputError(
+            "a build needs a storage that all Spark workers reach",
+            do="Use a directory; other processes cannot read memory.",
+            storage=storage.url,
+        )
+    return storage
+
+
+def inputs_of(
+    sources: Sources | None,
+    catalog: StorageLike | None,
+    options: ScannerOptions,
+    *,
+    asset: str | None,
+) -> Inputs:
+    """Return the sources, or where there are none, those of the catalog's scans with ``options``.
+
+    Args:
+        sources: As for `build`.
+        catalog: Of earlier scans.
+        options: Of the scan.
+        asset: Of STAC items.
+
+    Raises:
+        InvalidInputError: There is neither, or the catalog has no scan with these options.
+        NotFoundError: There is no such catalog.
+        AlreadyExistsError: Its path holds something else.
+        FormatError: It is of another version, or damaged.
+    """
+    if sources is not None:
+        return Inputs(sources, asset=asset)
+    if catalog is None:
+        raise InvalidInputError(
+            "neither sources nor a catalog given",
+            do="Name files, directories, globs or lists of files, or a catalog that was scanned.",
+        )
+    storage = shared(catalog)
+    check_mark(storage)
+    files = files_asked(storage, identity_of(options))
+    if not files:
+        raise _no_scan(storage, options)
+    return Inputs((), known=files)
+
+
+def _no_scan(storage: Storage, options: ScannerOptions) -> InvalidInputError:
+    scans = described_scans(storage)
+    mine = recorded_options(options)
+    return InvalidInputError(
+        "the catalog has no scan with the options of this build",
+        do="Pass the options of the scan to the build (`icevirt catalog` shows them), or name the "
+        "sources.",
+        catalog=storage.url,
+        differences=[
+            {name: f"{there} in the catalog, here {here}" for name, there, here in found}
+            for recorded in scans.values()
+            if (found := list(_differences(recorded, mine)))
+        ],
+    )
+
+
+def _differences(
+    recorded: Mapping[str, Any], mine: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield in which options and versions of scanners a scan differs, as far as both know them."""
+    for kind in ("options", "scanners"):
+        theirs, ours = recorded.get(kind, {}), mine[kind]
+        for name in sorted({*theirs, *ours}):
+            here = ours.get(name)
+            here = list(here) if isinstance(here, tuple) else here
+            if theirs.get(name) != here:
+                yield name, theirs.get(name), here

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.api.pipeline.files_held import files_of_build
-from icevirt.api.pipeline.provenance import newest_records, records_in
+from icevirt.api.dataset.files_held import files_of_build
+from icevirt.api.dataset.records import newest_records, records_in
 from icevirt.archive.reports.verification import Checked, total
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.file_hashes import hashes_of

@@ -9,8 +9,7 @@ from typing import Literal
 
 from icevirt.api.authorizing import refuse_unreadable
 from icevirt.api.copy_choices import Where, form_of, region_of
-from icevirt.api.pipeline.events import Clock
-from icevirt.api.pipeline.interruption import long_running
+from icevirt.api.dataset.events import Clock, long_running
 from icevirt.api.storing.datasets import dataset_of
 from icevirt.api.storing.store import ArrayStorage, files_of, index_of
 from icevirt.archive.reports.build import Progress

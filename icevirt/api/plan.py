@@ -8,28 +8,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from icevirt.api.arguments import ConcatDim, checked_group, listed, shared
 from icevirt.api.build import built
 from icevirt.api.choices import (
     Asked,
     Choices,
     CombineOptionsLike,
     CommitOptionsLike,
+    ConcatDim,
     ListedFiles,
     ScanOptionsLike,
+    checked_group,
+    shared,
 )
 from icevirt.api.commit_options import CommitOptions
+from icevirt.api.dataset.events import Clock, long_running
+from icevirt.api.dataset.planning import Planner
+from icevirt.api.dataset.records import digest_of, listed
+from icevirt.api.dataset.replacing import Replacing, kept_of
+from icevirt.api.dataset.scanning import Scan, closed_catalog, scan_and_infer
+from icevirt.api.dataset.target import Target
+from icevirt.api.dataset.transaction import digest_of_plan
 from icevirt.api.option_objects import refuse_misplaced_options
-from icevirt.api.pipeline.events import Clock
-from icevirt.api.pipeline.inference import scan_and_infer
-from icevirt.api.pipeline.interruption import long_running
-from icevirt.api.pipeline.kept_recipe import is_listable
-from icevirt.api.pipeline.outcome import digest_of_plan
-from icevirt.api.pipeline.replacing import Replacing, kept_of
-from icevirt.api.pipeline.stages import Scan, closed_catalog
-from icevirt.api.pipeline.target import Target, digest_of
-from icevirt.api.pipeline.tried_fixes import Planner
-from icevirt.api.sources.inputs import Sources
+from icevirt.api.sources.inputs import Sources, is_listable
 from icevirt.api.sources.reader_urls import published
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport, Progress

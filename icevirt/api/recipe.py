@@ -7,26 +7,31 @@ recipe means the same wherever it runs. Secrets have no place in it.
 from __future__ import annotations
 
 import difflib
-import inspect
 import os
 import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
-from icevirt.api.build import build
+import numpy as np
+import tomli_w
+
 from icevirt.api.option_objects import BY_KEYWORD
-from icevirt.api.pipeline.recipe_text import VERSION, each_moved, inward, outward, toml
-from icevirt.api.plan import plan
 from icevirt.archive.options import declared
-from icevirt.connect.urls import as_local_path
+from icevirt.connect.urls import as_local_path, is_url, spelled
 from icevirt.errors import InvalidInputError, NotFoundError
 from icevirt.objects.source_access import is_word
 
 type Call = Literal["build", "plan"]
-_CALLS: dict[Call, Callable[..., Any]] = {"build": build, "plan": plan}
 _NOT_IN_FILES = ("executor", "progress")
+_OF_PLANS = frozenset(
+    {"sources", "repo", "concat_dim", "group", "catalog", "access"} | BY_KEYWORD.keys()
+)
+ARGUMENTS = {"plan": _OF_PLANS, "build": _OF_PLANS | {"mode"}}
+"""What a recipe may hold for a call; a test compares it with the functions."""
+_DEFAULTS = {"group": "/", "mode": "w-"}
 
 
 def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[str, Any]:
@@ -59,7 +64,7 @@ def read_recipe(text: str, *, folder: Path, shown: str, call: Call = "build") ->
     """
     found = _document(text, shown)
     del found["version"]
-    _refuse_unknown(found, _arguments(), text, shown)
+    _refuse_unknown(found, ARGUMENTS["build"], text, shown)
     for keyword, options in BY_KEYWORD.items():
         table = found.get(keyword, {})
         if not isinstance(table, dict):
@@ -77,7 +82,7 @@ def read_recipe(text: str, *, folder: Path, shown: str, call: Call = "build") ->
             raise InvalidInputError(
                 error.what, do=error.do, fixes=error.fixes, **error.facts, recipe=shown
             ) from error
-    return {key: value for key, value in given.items() if key in _parameters(call)}
+    return {key: value for key, value in given.items() if key in ARGUMENTS[call]}
 
 
 def _text_of(file: Path, shown: str) -> str:
@@ -120,33 +125,19 @@ def dump_recipe(arguments: Mapping[str, Any], path: str | os.PathLike[str]) -> N
     """
     file = Path(as_local_path(path))
     folder = file.resolve().parent
-    defaults = {**_parameters("plan"), **_parameters("build")}
-    _refuse_unknown(arguments, {*defaults, *_NOT_IN_FILES}, "", str(file))
+    _refuse_unknown(arguments, {*ARGUMENTS["build"], *_NOT_IN_FILES}, "", str(file))
     kept = {}
     for key, value in arguments.items():
         held = BY_KEYWORD[key].of(value).chosen() if key in BY_KEYWORD else value
         is_empty = isinstance(held, Mapping | list | tuple) and not held
-        if key in _NOT_IN_FILES or held is None or is_empty:
-            continue
-        if key in defaults and held == defaults[key]:
-            continue
-        kept[key] = held
+        is_default = key in _DEFAULTS and held == _DEFAULTS[key]
+        if not (key in _NOT_IN_FILES or held is None or is_empty or is_default):
+            kept[key] = held
     kept = each_moved(kept, lambda each: outward(each, folder))
     _refuse_secrets(kept.get("access", {}), "", str(path))
     written = file.with_name(f".{file.name}.tmp")
     written.write_text(toml({"version": VERSION, **kept}), encoding="utf-8")
     written.replace(file)
-
-
-def _parameters(call: Call) -> dict[str, Any]:
-    """Return what a recipe may hold for a call, and the defaults."""
-    found = inspect.signature(_CALLS[call]).parameters
-    return {name: each.default for name, each in found.items() if name not in _NOT_IN_FILES}
-
-
-def _arguments() -> set[str]:
-    """Return all keys that a recipe may hold."""
-    return {*_parameters("build"), *_parameters("plan")}
 
 
 # -- what is refused -----------------------------------------------------------------------------
@@ -210,3 +201,112 @@ def _attrs(found: Any, path: str) -> dict[str, Any]:
         variable: {name: None if value == {} else value for name, value in attrs.items()}
         for variable, attrs in found.items()
     }
+
+
+VERSION = 2
+"""Of recipes."""
+
+_PATHS = ("sources", "repo", "catalog", "allow_references_to")
+_PATHS_AS_KEYS = ("publish_as", "access")
+_PATHS_AS_VALUES = ("publish_as", "containers")
+
+
+def each_moved(found: Mapping[str, Any], move: Callable[[str], str]) -> dict[str, Any]:
+    """Return arguments with other paths, those in tables of options too."""
+    return {
+        key: each_moved(value, move) if key in BY_KEYWORD else _moved(key, value, move)
+        for key, value in found.items()
+    }
+
+
+def _moved(key: str, value: Any, move: Callable[[str], str]) -> Any:
+    if key in _PATHS:
+        return _each(value, move)
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        move(os.fspath(name)) if key in _PATHS_AS_KEYS else name: _each(each, move)
+        if key in _PATHS_AS_VALUES
+        else each
+        for name, each in value.items()
+    }
+
+
+def _each(value: Any, move: Callable[[str], str]) -> Any:
+    if isinstance(value, list | tuple):
+        return [_each(each, move) for each in value]
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    return move(value) if isinstance(value, str) else value
+
+
+def _replaced(path: str, place: Callable[[str], str]) -> str:
+    """Return a path with its mark and trailing slash, replaced in between unless it is a URL."""
+    mark, bare = ("@", path[1:]) if path.startswith("@") else ("", path)
+    bare = spelled(bare)
+    if path == "-" or is_url(bare) or bare.startswith("~"):
+        return mark + bare
+    return mark + place(bare) + ("/" if bare.endswith("/") else "")
+
+
+def inward(path: str, folder: Path) -> str:
+    """Return a path of a recipe as an absolute path."""
+    own = str(folder)  # text, as in `outward`
+    return _replaced(path, lambda bare: os.path.normpath(os.path.join(own, bare)).rstrip("/"))
+
+
+def outward(path: str, folder: Path) -> str:
+    """Return a path relative to the folder of a recipe if it is below it, else absolute."""
+
+    def place(bare: str) -> str:
+        there = os.path.normpath(os.path.join(os.getcwd(), bare))
+        own = str(folder)  # text, as a `Path` for each of many files takes longer than listing it
+        if there == own:
+            return "."
+        return there.removeprefix(own.rstrip("/") + "/")
+
+    return _replaced(path, place)
+
+
+def toml(document: Mapping[str, Any]) -> str:
+    """Return a document; TOML has no null, so that an empty table stands for None.
+
+    Raises:
+        InvalidInputError: A value is of no kind that TOML has.
+    """
+    return tomli_w.dumps({_text(key): _value(key, each) for key, each in document.items()})
+
+
+def _value(name: str, value: Any) -> Any:
+    match value:
+        case np.generic():
+            return _value(name, value.item())
+        case bool() | int() | float() | date():
+            return value
+        case str():
+            return _text(value)
+        case list() | tuple():
+            return [_value(name, each) for each in value]
+        case Mapping():
+            return {_text(key): _value(name, each) for key, each in value.items()}
+        case None:
+            return {}
+        case _:
+            raise InvalidInputError(
+                f"{name} cannot be stored in a recipe",
+                do='Name functions as "package.module:function", and leave tables and credentials'
+                " out.",
+                type=type(value).__name__,
+            )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidInputError("the keys of a recipe must be strings", do="Correct it.", key=value)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            "a string is not valid Unicode", do="Correct it.", text=value
+        ) from error
+    return value

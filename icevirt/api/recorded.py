@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from icevirt.api.arguments import ConcatDim
 from icevirt.api.choices import (
     Choices,
     CombineOptionsLike,
     CommitOptionsLike,
+    ConcatDim,
     ScanOptionsLike,
 )
 from icevirt.api.commit_options import CommitOptions

@@ -12,17 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.api.arguments import ConcatDim, checked_group, shared
-from icevirt.api.choices import Asked, Choices, CombineOptionsLike, ListedFiles, ScanOptionsLike
+from icevirt.api.choices import (
+    Asked,
+    Choices,
+    CombineOptionsLike,
+    ConcatDim,
+    ListedFiles,
+    ScanOptionsLike,
+    checked_group,
+    shared,
+)
 from icevirt.api.commit_options import CommitOptions
+from icevirt.api.dataset.events import Clock, long_running
+from icevirt.api.dataset.scanning import Scan, scan_and_infer, scanned_catalog
 from icevirt.api.option_objects import refuse_misplaced_options
-from icevirt.api.pipeline.events import Clock
-from icevirt.api.pipeline.inference import scan_and_infer
-from icevirt.api.pipeline.interruption import long_running
-from icevirt.api.pipeline.kept_recipe import is_listable
-from icevirt.api.pipeline.stages import Scan, scanned_catalog
 from icevirt.api.plan import Plan, planned
-from icevirt.api.sources.inputs import Inputs, Sources
+from icevirt.api.sources.inputs import Inputs, Sources, is_listable
 from icevirt.archive.facts import ArrayColumns, Coded, Counts
 from icevirt.archive.kinds import joint
 from icevirt.archive.reports.build import BadFiles, Progress, Readers, ReferenceCounts

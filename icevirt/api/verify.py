@@ -12,10 +12,9 @@ import numpy as np
 
 from icevirt.api.authorizing import refuse_unauthorized, unauthorized
 from icevirt.api.copied_files import check_files_copied
+from icevirt.api.dataset.events import Clock, long_running, telling_tasks
+from icevirt.api.dataset.records import provenance_of
 from icevirt.api.option_objects import refuse_misplaced_options
-from icevirt.api.pipeline.events import Clock, telling_tasks
-from icevirt.api.pipeline.interruption import long_running
-from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.verification import Checked, VerifyReport, total
 from icevirt.errors import InvalidInputError

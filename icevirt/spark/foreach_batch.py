@@ -23,9 +23,13 @@ from icevirt.objects.source_lists.globs import is_pattern
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from icevirt.api.arguments import ConcatDim
-    from icevirt.api.choices import CombineOptionsLike, CommitOptionsLike, ScanOptionsLike
-    from icevirt.api.pipeline.growing import OnChanged
+    from icevirt.api.choices import (
+        CombineOptionsLike,
+        CommitOptionsLike,
+        ConcatDim,
+        ScanOptionsLike,
+    )
+    from icevirt.api.dataset.files_held import OnChanged
     from icevirt.api.sources.reader_urls import Prefixes
     from icevirt.archive.reports.build import AppendReport, Progress
     from icevirt.storage.constructors import StorageLike

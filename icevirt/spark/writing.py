@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from icevirt.api.pipeline.events import Clock
-from icevirt.api.pipeline.interruption import long_running
+from icevirt.api.dataset.events import Clock, long_running
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.execution.executor import described, job_tags, located, run_pickled
 from icevirt.execution.preflight import ClusterNeeds, check_before_first

@@ -24,7 +24,7 @@ from icevirt.access.interop.virtualizarr import (
     scanned_group,
     to_virtualizarr,
 )
-from icevirt.api.arguments import checked_group
+from icevirt.api.choices import checked_group
 from icevirt.api.plan import Plan
 from icevirt.archive.reports.opening import Opening, opened
 from icevirt.archive.scanned import ScannedFile, SourceFile

@@ -12,8 +12,8 @@ import xarray as xr
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_day, write_days
 from icevirt import errors
-from icevirt.api.pipeline.files_held import difference, files_of_build
-from icevirt.api.pipeline.provenance import METADATA
+from icevirt.api.dataset.files_held import difference, files_of_build
+from icevirt.api.dataset.records import METADATA
 from icevirt.archive.scanned import SourceFile
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.storage.local import LocalStorage

@@ -8,7 +8,7 @@ import zarr
 
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_day, write_days
-from icevirt.api.growth import flat
+from icevirt.api.dataset import flat
 from icevirt.repo.repo_info_file import RepoInfoFile
 
 pytestmark = pytest.mark.usefixtures("in_process")

@@ -18,9 +18,9 @@ from builds.support import (
     write_days,
 )
 from icevirt import errors
-from icevirt.api.growth import fold as folding
-from icevirt.api.growth import stored_tail
-from icevirt.api.growth.fold import fold
+from icevirt.api.dataset import stored_tail
+from icevirt.api.upkeep import fold as folding
+from icevirt.api.upkeep.fold import fold
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.known_files import Known, index_of, look_up
 from icevirt.catalog.listings import grown_listing, read_listing, write_listing

@@ -9,8 +9,7 @@ import xarray as xr
 
 import icevirt
 from builds.support import opened, write_days
-from icevirt.api.arguments import listed
-from icevirt.api.pipeline.target import digest_of
+from icevirt.api.dataset.records import digest_of, listed
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.listings import write_listing

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from icevirt.api.pipeline.provenance import METADATA, provenance_of
-from icevirt.api.pipeline.target import Target
+from icevirt.api.dataset.records import METADATA, provenance_of
+from icevirt.api.dataset.target import Target
 from icevirt.errors import FormatError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
 from icevirt.model.repo_info import SnapshotSummary

@@ -1,5 +1,6 @@
 """A recipe holds what a plan or build is asked for, and says the same wherever it is run from."""
 
+import inspect
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
 from icevirt import errors
 from icevirt.api.option_objects import BY_KEYWORD
-from icevirt.api.recipe import toml
+from icevirt.api.recipe import ARGUMENTS, toml
 
 PAGE = Path(__file__).parents[2] / "docs" / "steps.md"
 
@@ -291,3 +292,10 @@ def _absolute(path):
 @given(st.dictionaries(names, scalars | st.lists(scalars) | st.dictionaries(texts, scalars)))
 def test_toml_says_what_it_was_given(document):
     assert tomllib.loads(toml(document)) == document
+
+
+@pytest.mark.parametrize("call", ["build", "plan"])
+def test_a_recipe_may_hold_all_that_a_call_takes(call):
+    """But what runs tasks and what is told of them, which no file can hold."""
+    taken = inspect.signature(getattr(icevirt, call)).parameters.keys()
+    assert taken - {"executor", "progress"} == ARGUMENTS[call]

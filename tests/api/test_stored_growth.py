@@ -13,7 +13,7 @@ import zarr
 import icevirt
 from builds.kept import Kept
 from builds.support import assert_same_dataset, expected_dataset, official, opened, write_day
-from icevirt.api.growth.fold import fold
+from icevirt.api.upkeep.fold import fold
 from icevirt.errors import FormatError, IcevirtError, PlanChangedError
 from icevirt.ids import ObjectId12
 from icevirt.storage.local import LocalStorage

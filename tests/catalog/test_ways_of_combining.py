@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import icevirt
 from builds.support import closed_of
 from catalog.ways import content, count_opens, write
-from icevirt.api.pipeline import stages
+from icevirt.api.dataset import scanning
 from icevirt.archive.joining import Fact
 from icevirt.archive.schema import ArraySchema
 from icevirt.catalog.facts_beside import read_beside
@@ -194,17 +194,17 @@ def test_a_file_that_changed_before_facts_are_taken_is_refused(archive, tmp_path
     catalog = str(tmp_path / "catalog")
     for file in archive[0]:  # one by one, so that nothing is inferred
         icevirt.scan_files([file], catalog)
-    take = stages._take_facts
+    take = scanning._take_facts
 
     def changing(*given):
         write(archive[0][1], 0, 3, 4, kind="NETCDF4", lat=0.25)
         take(*given)
 
-    monkeypatch.setattr(stages, "_take_facts", changing)
+    monkeypatch.setattr(scanning, "_take_facts", changing)
     with pytest.raises(SourcesChangedError, match="changed since its scan") as caught:
         build(archive[0], str(tmp_path / "repo"), catalog=catalog, concat_dim="time")
     assert list(caught.value.facts["files"]) == [f"file://{archive[0][1]}"]
-    monkeypatch.setattr(stages, "_take_facts", take)
+    monkeypatch.setattr(scanning, "_take_facts", take)
     with pytest.raises(CombineError, match=r"/y|/mask"):  # scanned again, it is another file
         build(archive[0], str(tmp_path / "repo"), catalog=catalog, concat_dim="time")
 

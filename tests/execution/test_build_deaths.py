@@ -20,7 +20,7 @@ import pytest
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, official, opened, write_days
 from execution.dying import MOMENTS, Run
-from icevirt.api.growth.tail_state import read_tail
+from icevirt.api.dataset.tail import read_tail
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model.repo_info import NewCommit
 from icevirt.repo.commits.build_commit import BUILD_ID

@@ -31,7 +31,7 @@ import icevirt
 from builds.aging import days_ago
 from builds.support import official, opened
 from icevirt import errors
-from icevirt.api.pipeline import stages
+from icevirt.api.dataset import scanning
 from icevirt.connect.urls import file_url
 from icevirt.model.chunks import ChunkType
 from icevirt.storage.local import LocalStorage
@@ -140,7 +140,7 @@ class LivingRepository:
         self.log, self.count, self.day, self.left_behind = [], 0, 100, []
         self.places, self.versions, self.scanned, self.withdrawn = [], {}, set(), set()
         self.age, self.writes_left, self.killed = 300.0, None, 0
-        monkeypatch.setattr(stages, "run_scan", self._scan)
+        monkeypatch.setattr(scanning, "run_scan", self._scan)
         for name in ("put", "put_if"):
             monkeypatch.setattr(LocalStorage, name, self._watched(getattr(LocalStorage, name)))
         place = self._new_place()

@@ -24,14 +24,20 @@ from hypothesis import strategies as st
 
 import icevirt
 from builds.support import write_day, write_days
-from icevirt.api.arguments import listed
-from icevirt.api.living.trial import held_file
-from icevirt.api.pipeline import held_back
-from icevirt.api.pipeline.files_held import CATALOG, WORK_FOLDER
-from icevirt.api.pipeline.kept_recipe import KeptRecipe, keep_recipe, recipe_named
-from icevirt.api.pipeline.provenance import METADATA, provenance_of
-from icevirt.api.pipeline.recipe_text import toml
-from icevirt.api.pipeline.target import Target, digest_of
+from icevirt.api.dataset import left_out
+from icevirt.api.dataset.files_held import CATALOG, WORK_FOLDER
+from icevirt.api.dataset.records import (
+    METADATA,
+    KeptRecipe,
+    digest_of,
+    keep_recipe,
+    listed,
+    provenance_of,
+    recipe_named,
+)
+from icevirt.api.dataset.target import Target
+from icevirt.api.dataset.trial import held_file
+from icevirt.api.recipe import toml
 from icevirt.archive import catalog as schema
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.listings import read_listing, write_listing
@@ -179,7 +185,7 @@ def forge(world, forgery):
             "combine": {**record.get("combine", {}), "containers": [[url, "theirs"]]},
         }
     if "held" in forgery.parts:
-        record["held"] = held_back.keep_held(storage, [held_file(file, "x", "y")])
+        record["held"] = left_out.keep_held(storage, [held_file(file, "x", "y")])
     if "scans" in forgery.parts:  # a file of the archive is described as another one
         scans = Below(storage, CATALOG)
         mine = world.archive / "day2.nc"

@@ -23,7 +23,7 @@ import functools, sys
 import icevirt
 from icevirt.api.living import lease
 from icevirt.api.living import update as module
-sys.modules["icevirt.api.living.update"].leased = functools.partial(lease.leased, seconds={LEASE})
+sys.modules["icevirt.api.update"].leased = functools.partial(lease.leased, seconds={LEASE})
 print("ready", flush=True)
 sys.stdin.readline()
 icevirt.update(sys.argv[1], if_running=sys.argv[2])

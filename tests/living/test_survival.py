@@ -21,8 +21,8 @@ from builds.support import (
     write_days,
 )
 from icevirt import errors
-from icevirt.api.pipeline.kept_recipe import recipe_named
-from icevirt.api.pipeline.target import Target
+from icevirt.api.dataset.records import recipe_named
+from icevirt.api.dataset.target import Target
 from icevirt.storage.local import LocalStorage
 
 pytestmark = [pytest.mark.usefixtures("in_process"), pytest.mark.ci]

@@ -86,7 +86,7 @@ AUTHORITY = {
 @pytest.mark.parametrize("more", AUTHORITY.values(), ids=AUTHORITY)
 def test_a_recipe_that_runs_or_reaches_something_needs_its_digest(more, repo, archive, monkeypatch):
     """Also where this user built the dataset: whoever changes the recipe changes its digest."""
-    from icevirt.api.living import recipes
+    from icevirt.api.dataset import recipes
 
     known = recipes.recipe_named
     monkeypatch.setattr(

@@ -23,11 +23,10 @@ from builds.support import (
     write_days,
 )
 from icevirt import errors
-from icevirt.api.growth import flat
-from icevirt.api.living import steps, trial
-from icevirt.api.pipeline.held_back import held_files, name_of
-from icevirt.api.pipeline.stages import closed_catalog
-from icevirt.api.pipeline.target import Target
+from icevirt.api.dataset import flat, trial, update_steps
+from icevirt.api.dataset.left_out import held_files
+from icevirt.api.dataset.scanning import closed_catalog
+from icevirt.api.dataset.target import Target
 from icevirt.errors import InvalidInputError, RepositoryNotFoundError
 from icevirt.scan.registry import scanners
 from icevirt.storage.local import LocalStorage
@@ -55,7 +54,8 @@ def tip(repo):
 
 def held(repo):
     storage = LocalStorage(repo)
-    found = held_files(storage, name_of(Target.look(storage, branch="main", group="/", mode="w")))
+    target = Target.look(storage, branch="main", group="/", mode="w")
+    found = held_files(storage, target.held_back()[0])
     return {Path(each.url).name: each.code for each in found}
 
 
@@ -404,7 +404,7 @@ def test_what_an_update_costs_follows_what_is_new(repo, archive, in_process, mon
     monkeypatch.setattr(
         trial, "closed_catalog", lambda *given: planned.append(1) or closed_catalog(*given)
     )
-    monkeypatch.setattr(steps, "FEW", 2)
+    monkeypatch.setattr(update_steps, "FEW", 2)
     for number in range(5):
         write_day(archive / f"odd{number}.nc", 50 + number, nx=9)
     (archive / "bad.nc").write_bytes(b"not yet" * 400)

@@ -19,8 +19,8 @@ import xarray as xr
 import icevirt
 from builds.support import official, opened, write_day
 from icevirt import errors
-from icevirt.api.pipeline import stages
-from icevirt.api.pipeline.provenance import METADATA
+from icevirt.api.dataset import scanning
+from icevirt.api.dataset.records import METADATA
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks.scan import run_scan
 from icevirt.tasks.write_manifests import run_write
@@ -54,7 +54,7 @@ class Year:
         self.scanned = set()
         self.killed = 0
         self.count = 0
-        monkeypatch.setattr(stages, "run_scan", self.scan)  # also by appends in this process
+        monkeypatch.setattr(scanning, "run_scan", self.scan)  # also by appends in this process
         for _ in range(2):
             self.write("fin")
         icevirt.append(
@@ -230,7 +230,7 @@ class Year:
                 assert [report.files_appended for report in reports] == [1, 1]
                 self.take(paths)
 
-        self.executor.after[self.random.choice([stages.run_scan, run_write])] = overtake
+        self.executor.after[self.random.choice([scanning.run_scan, run_write])] = overtake
 
     def appended(self, path):
         return icevirt.append(str(path), self.repo, authorize=self.archive, executor=self.executor)

@@ -266,7 +266,7 @@ def test_a_file_that_changed_since_the_scan_stops_the_build(tmp_path, repo_path)
     write(files[0], 0, 5)
     write(files[1], 5, 6)
     icevirt.plan(files, concat_dim="time", catalog=str(tmp_path / "catalog"))
-    from icevirt.api.pipeline import tried_fixes as build_module
+    from icevirt.api.dataset import planning as build_module
 
     combine = build_module.combine_eras
 

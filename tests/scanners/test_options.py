@@ -84,7 +84,7 @@ def test_a_scanner_that_is_not_there_is_an_error_that_lists_what_is(path, name):
 
 
 def test_a_named_scanner_is_part_of_a_builds_identity():
-    from icevirt.api.arguments import identity_of
+    from icevirt.api.dataset.records import identity_of
 
     plain, named = (scanner_options(ScanOptions(scanner=name)) for name in ("", "netcdf3"))
     assert identity_of(plain) != identity_of(named)

@@ -10,8 +10,8 @@ import zarr
 
 import icevirt
 from builds.support import official
-from icevirt.api.arguments import identity_of
 from icevirt.api.choices import scanner_options
+from icevirt.api.dataset.records import identity_of
 from icevirt.cli.main import app
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model.chunks import ChunkType

@@ -18,7 +18,7 @@ from builds.support import (
     write_days,
 )
 from executors import at_most
-from icevirt.api.pipeline import build_steps as build_module
+from icevirt.api.dataset import transaction as build_module
 from icevirt.errors import BuildError, ObjectNotFoundError, StorageError
 from icevirt.model.chunks import ChunkType
 from icevirt.storage import durable

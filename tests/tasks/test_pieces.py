@@ -22,7 +22,7 @@ from builds.support import (
 )
 from fixtures import hdf5_cases
 from grouping import grouped
-from icevirt.api.pipeline import inference, stages
+from icevirt.api.dataset import scanning as scanning_files
 from icevirt.planning.schedule import balance_scans
 from icevirt.tasks import scan as scanning
 from icevirt.tasks.scan_pieces import Pieces
@@ -36,8 +36,7 @@ pytestmark = pytest.mark.usefixtures("in_process")
 def in_pieces(count, *, run=1):
     """Scan every file in so many pieces, and cut arrays of so many chunks."""
     with pytest.MonkeyPatch.context() as patched:
-        for module in (stages, inference):
-            patched.setattr(module, "pieces_of", lambda files: {f.url: count for f in files})
+        patched.setattr(scanning_files, "pieces_of", lambda files: {f.url: count for f in files})
         patched.setattr(balance_scans, "RUN", run)
         patched.setattr(balance_scans, "BLOCK_REFS", run)
         yield

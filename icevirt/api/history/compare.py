@@ -9,9 +9,9 @@ from itertools import chain
 
 import numpy as np
 
+from icevirt.api.dataset.records import moves_in, records_in
 from icevirt.api.history.file_lists import listed_files
 from icevirt.api.history.versions import Commits, record_of_build, resolved
-from icevirt.api.pipeline.provenance import moves_in, records_in
 from icevirt.archive.reports.history import (
     DimensionGrowth,
     FilesDifference,

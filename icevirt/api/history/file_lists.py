@@ -15,7 +15,7 @@ def listed_files(storage: Storage, record: Mapping[str, object]) -> dict[str, So
     Any client can write lists, so one whose digest is another says nothing.
     """
     try:
-        from icevirt.api.pipeline.files_held import files_of_build
+        from icevirt.api.dataset.files_held import files_of_build
 
         files = files_of_build(storage, record).files
     except (FormatError, InvalidInputError, ModuleNotFoundError):  # readers lack pyarrow

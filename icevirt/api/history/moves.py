@@ -11,10 +11,10 @@ from itertools import islice
 from shlex import quote
 from typing import Literal
 
+from icevirt.api.dataset.records import METADATA, provenance_of
 from icevirt.api.history.file_lists import listed_files
 from icevirt.api.history.log import head_of
 from icevirt.api.history.versions import Commits, resolved
-from icevirt.api.pipeline.provenance import METADATA, provenance_of
 from icevirt.archive.reports.history import BranchMove, place
 from icevirt.errors import ConflictError, InvalidInputError
 from icevirt.ids import ObjectId12
@@ -103,7 +103,7 @@ def undo(
 
 def _exclude_added(head: RepoInfoFile, info: RepoInfo, branch: str, tip: ObjectId12) -> int:
     """Exclude the files that the build at a tip added to its dataset; return how many."""
-    from icevirt.api.pipeline.exclusions import exclude
+    from icevirt.api.dataset.left_out import exclude
 
     history = [*lookup.ancestry(info, tip)]
     record = provenance_of(history[0]) if METADATA in history[0].metadata else None

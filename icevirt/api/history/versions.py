@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from icevirt.api.pipeline.provenance import METADATA, provenance_of
+from icevirt.api.dataset.records import METADATA, provenance_of
 from icevirt.archive.reports.history import BuildRecord, LoggedCommit
 from icevirt.errors import FormatError, InvalidInputError, SnapshotNotFoundError
 from icevirt.ids import ObjectId12

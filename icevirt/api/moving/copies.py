@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.api.pipeline.files_held import CATALOG
+from icevirt.api.dataset.files_held import CATALOG
 from icevirt.archive.catalog import scan_of
 from icevirt.archive.plan import FileRows
 from icevirt.archive.reports.card import plural

@@ -12,16 +12,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from icevirt.api.arguments import listed
-from icevirt.api.growth.tail_state import TailState, tail_of, write_tail
+from icevirt.api.dataset import left_out
+from icevirt.api.dataset.files_held import CATALOG, WORK_FOLDER, files_of_build
+from icevirt.api.dataset.left_out import exclude, exclusions
+from icevirt.api.dataset.records import (
+    RELOCATED,
+    digest_of,
+    keep_recipe,
+    listed,
+    provenance_of,
+    recipe_named,
+    records_in,
+)
+from icevirt.api.dataset.replacing import Carried
+from icevirt.api.dataset.tail import TailState, tail_of, write_tail
+from icevirt.api.dataset.target import Target
 from icevirt.api.moving.renaming import Renaming
-from icevirt.api.pipeline import held_back
-from icevirt.api.pipeline.carried import Carried
-from icevirt.api.pipeline.exclusions import exclude, exclusions
-from icevirt.api.pipeline.files_held import CATALOG, WORK_FOLDER, files_of_build
-from icevirt.api.pipeline.kept_recipe import keep_recipe, recipe_named
-from icevirt.api.pipeline.provenance import RELOCATED, provenance_of, records_in
-from icevirt.api.pipeline.target import Target, digest_of
 from icevirt.api.trust.made_here import (
     is_remembered,
     remember,
@@ -179,13 +185,13 @@ class MovingDatasets:
             if (state := tail_of(self.storage, record)) is not None:
                 new["tail"] = write_tail(self.storage, self._tail(state, stamps, pieces, manifests))
         if held_now:
-            new["held"] = held_back.keep_held(self.storage, held_now)
+            new["held"] = left_out.keep_held(self.storage, held_now)
         if recipe_now:
             new["recipe"] = recipe_now
         self._made.append(({**carried.record, **new}, carried))
 
     def _held(self, target: Target) -> tuple[Any, Any]:
-        held = held_back.held_files(self.storage, held_back.name_of(target))
+        held = left_out.held_files(self.storage, target.held_back()[0])
         return held, tuple(replace(each, url=self.names.url(each.url)) for each in held)
 
     def _recipe(self, record: Mapping[str, Any], notes: list[str]) -> tuple[str, str]:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from icevirt.api.pipeline.kept_recipe import KeptRecipe
-from icevirt.api.pipeline.recipe_text import each_moved, toml
+from icevirt.api.dataset.records import KeptRecipe
+from icevirt.api.recipe import each_moved, toml
 from icevirt.connect.urls import as_local_path, file_url, is_url, local_path
 from icevirt.objects.source_lists.globs import is_pattern
 from icevirt.objects.source_lists.listing import directory_of

@@ -20,13 +20,14 @@ from typing import Any, Protocol, cast
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
-from icevirt.connect.urls import Address, is_url
+from icevirt.connect.urls import Address, as_local_path, is_url
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.objects.answers import opaque
 from icevirt.objects.authorize import object_key
 from icevirt.objects.source_access import carrying
 from icevirt.objects.source_lists.formats import rows_of, rows_of_arrow
-from icevirt.objects.source_lists.listing import changed_since, list_sources
+from icevirt.objects.source_lists.globs import is_pattern
+from icevirt.objects.source_lists.listing import SUFFIXES, changed_since, list_sources
 from icevirt.objects.source_lists.rows import Row, bad_row, is_spark_frame, rows_of_spark
 from icevirt.planning.containers import directories_of
 
@@ -321,3 +322,29 @@ def _leaves(
     for at, each in enumerate(cast("Iterable[Any]", sources)):
         if each is not None:
             yield from _leaves(each, depth - 1, (*place, at))
+
+
+def each_source(sources: Any) -> list[Any]:
+    """Return sources one by one."""
+    is_many = isinstance(sources, Iterable) and not (
+        isinstance(sources, str | bytes | os.PathLike) or hasattr(sources, "__arrow_c_stream__")
+    )
+    return list(sources) if is_many and isinstance(sources, list | tuple | set) else [sources]
+
+
+def is_listable(sources: Any) -> bool:
+    """Say whether sources can be listed again: stdin, tables, iterators and nested lists cannot."""
+    return all(
+        isinstance(each, str | os.PathLike) and os.fspath(each) != "-"
+        for each in each_source(sources)
+    )
+
+
+def names_many(source: str) -> bool:
+    """Say whether a source stands for whatever is there: a list, a pattern or a directory."""
+    if source.startswith("@") or source.endswith("/"):
+        return True
+    if is_url(source) and not source.startswith("file://"):
+        return is_pattern(source.partition("://")[2]) or not source.lower().endswith(SUFFIXES)
+    path = as_local_path(source)
+    return os.path.isdir(path) or (is_pattern(path) and not os.path.lexists(path))

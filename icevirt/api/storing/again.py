@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from icevirt.api.pipeline.events import Clock
-from icevirt.api.pipeline.provenance import provenance_of
-from icevirt.api.pipeline.target import Target
+from icevirt.api.dataset.events import Clock
+from icevirt.api.dataset.records import provenance_of
+from icevirt.api.dataset.target import Target
 from icevirt.api.storing.store import ArrayStorage, files_of
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import ArraySummary, BuildReport, ReferenceCounts

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from icevirt.api.pipeline.carried import Carried
-from icevirt.api.pipeline.provenance import METADATA, provenance_of
-from icevirt.api.pipeline.target import Target
+from icevirt.api.dataset.records import METADATA, provenance_of
+from icevirt.api.dataset.replacing import Carried
+from icevirt.api.dataset.target import Target
 from icevirt.model import paths
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, Node

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.api.pipeline.events import Clock, telling_tasks
+from icevirt.api.dataset.events import Clock, telling_tasks
 from icevirt.execution.executor import Executor, described
 from icevirt.ids import ObjectId12
 from icevirt.model.snapshot import ArrayNode, Extents, ManifestFile, ManifestRef, node_of

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from icevirt.api.pipeline.kept_recipe import each_source, names_many
-from icevirt.api.sources.inputs import Inputs
+from icevirt.api.sources.inputs import Inputs, each_source, names_many
 from icevirt.api.trust.made_here import remembered_containers
 from icevirt.archive.reports.build import BuildReport
 from icevirt.archive.reports.card import plural

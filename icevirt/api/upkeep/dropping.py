@@ -10,18 +10,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from icevirt.api.arguments import identities_in
-from icevirt.api.pipeline import held_back
-from icevirt.api.pipeline.build_steps import ExecutorStarter, Request, until_unchanged
-from icevirt.api.pipeline.events import Clock
-from icevirt.api.pipeline.files_held import CATALOG, FilesHeld, files_of_build
-from icevirt.api.pipeline.inference import scan_and_infer
-from icevirt.api.pipeline.kept_recipe import kept_or_none
-from icevirt.api.pipeline.provenance import provenance_of
-from icevirt.api.pipeline.replacing import kept_of
-from icevirt.api.pipeline.stages import Scan, closed_catalog
-from icevirt.api.pipeline.target import Target
-from icevirt.api.pipeline.tried_fixes import Planner
+from icevirt.api.dataset import left_out
+from icevirt.api.dataset.events import Clock
+from icevirt.api.dataset.files_held import CATALOG, FilesHeld, files_of_build
+from icevirt.api.dataset.planning import Planner
+from icevirt.api.dataset.records import identities_in, kept_or_none, provenance_of
+from icevirt.api.dataset.replacing import kept_of
+from icevirt.api.dataset.scanning import Scan, closed_catalog, scan_and_infer
+from icevirt.api.dataset.target import Target
+from icevirt.api.dataset.transaction import ExecutorStarter, Request, until_unchanged
 from icevirt.api.recorded import continued
 from icevirt.api.trust.readable_places import ReadablePlaces
 from icevirt.archive.plan import BuildPlan
@@ -148,9 +145,9 @@ class DatasetFiles:
             )
         request = self._request(files, message=message)
         commit = replace(request.commit, allow_changes=allow_changes)
-        held = held_back.held_files(self.storage, held_back.name_of(self.target))
-        if len(rest := held_back.without(held, gone)) < len(held):
-            about = {"held": held_back.keep_held(self.storage, rest)} if rest else {}
+        held = left_out.held_files(self.storage, self.target.held_back()[0])
+        if len(rest := left_out.without(held, gone)) < len(held):
+            about = {"held": left_out.keep_held(self.storage, rest)} if rest else {}
             request = replace(request, about=about)
         request = replace(request, commit=commit)
         return until_unchanged(request, _Remaining(held=files), self.starter, self.clock)
@@ -179,7 +176,7 @@ class DatasetFiles:
             progress=self.clock.step,
             held=FilesHeld(listing=FileListing(files=files, pieces=()), bad=bad),
             recipe=kept_or_none(self.storage, self.record),
-            about={} if (name := held_back.name_of(self.target)) == "" else {"held": name},
+            about={} if (name := self.target.held_back()[0]) == "" else {"held": name},
             also=identities_in(Below(self.storage, CATALOG), how.choices.scanner),
             absent=frozenset(self.record.get("combine", {}).get("absent") or ()),
             expected=frozenset({"steps"}),

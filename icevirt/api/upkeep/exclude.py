@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from icevirt.api.pipeline import exclusions
+from icevirt.api.dataset import left_out
 from icevirt.api.upkeep.scans import source_urls
 from icevirt.archive.reports.upkeep import ExcludedFiles
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
@@ -42,10 +42,10 @@ def exclude(
     storage, urls = storage_of(repo), source_urls(files)
     refuse_read_only(RepoInfoFile(storage).read().info)
     if readmit:
-        changed = exclusions.readmit(storage, urls)
+        changed = left_out.readmit(storage, urls)
     else:
         changed = len(urls)
-        exclusions.exclude(storage, urls, why="excluded", branch=branch, group=group)
+        left_out.exclude(storage, urls, why="excluded", branch=branch, group=group)
     return _listed(storage_of(repo), changed)
 
 
@@ -62,7 +62,7 @@ def excluded(repo: StorageLike) -> ExcludedFiles:
 
 
 def _listed(storage: Storage, changed: int) -> ExcludedFiles:
-    notes = [note for _, note in exclusions.exclusions(storage)]
+    notes = [note for _, note in left_out.exclusions(storage)]
     return ExcludedFiles(
         repo=storage.url,
         notes=tuple((note.why, note.branch or "", note.group or "", note.urls) for note in notes),

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.api.growth.tail_state import FOLDER as TAILS
-from icevirt.api.growth.tail_state import read_tail
-from icevirt.api.pipeline.build_steps import ExecutorStarter
-from icevirt.api.pipeline.events import Clock
-from icevirt.api.pipeline.files_held import CATALOG, WORK_FOLDER
-from icevirt.api.pipeline.held_back import lists_naming
-from icevirt.api.pipeline.provenance import newest_records, records_in
+from icevirt.api.dataset.events import Clock
+from icevirt.api.dataset.files_held import CATALOG, WORK_FOLDER
+from icevirt.api.dataset.left_out import lists_naming
+from icevirt.api.dataset.records import newest_records, records_in
+from icevirt.api.dataset.tail import FOLDER as TAILS
+from icevirt.api.dataset.tail import read_tail
+from icevirt.api.dataset.transaction import ExecutorStarter
 from icevirt.api.upkeep.scans import rows_of_files
 from icevirt.archive.reports.history import NamedVersion
 from icevirt.archive.reports.upkeep import WithdrawReport

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 
-from icevirt.api.arguments import checked_group
-from icevirt.api.growth.fold import fold
-from icevirt.api.pipeline.build_steps import ExecutorStarter
-from icevirt.api.pipeline.events import Clock, telling_tasks
-from icevirt.api.pipeline.files_held import CATALOG
-from icevirt.api.pipeline.interruption import long_running
+from icevirt.api.choices import checked_group
+from icevirt.api.dataset.events import Clock, long_running, telling_tasks
+from icevirt.api.dataset.files_held import CATALOG
+from icevirt.api.dataset.transaction import ExecutorStarter
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.upkeep.dropping import DatasetFiles
+from icevirt.api.upkeep.fold import fold
 from icevirt.api.upkeep.own_objects import (
     SWEEPS,
     WorkFolder,

@@ -14,10 +14,9 @@ from itertools import chain
 
 import numpy as np
 
-from icevirt.api.pipeline.build_records import FOLDER as RECORDS
-from icevirt.api.pipeline.build_records import build_of, records_needed
-from icevirt.api.pipeline.files_held import CATALOG, WORK_FOLDER
-from icevirt.api.pipeline.provenance import BUILD_ID, records_in
+from icevirt.api.dataset.files_held import CATALOG, WORK_FOLDER
+from icevirt.api.dataset.records import BUILD_ID, build_of, records_in, records_needed
+from icevirt.api.dataset.records import FOLDER as RECORDS
 from icevirt.api.upkeep.scans import FOLDERS, tables_with
 from icevirt.archive import catalog as schema
 from icevirt.archive.reports.upkeep import Deleted, UnfinishedBuild

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.access.xarray.datastore import of_all_eras
-from icevirt.api.pipeline.files_held import WORK_FOLDER
-from icevirt.api.pipeline.held_back import held_files, name_of
-from icevirt.api.pipeline.provenance import provenance_of
-from icevirt.api.pipeline.target import Target
+from icevirt.api.dataset.files_held import WORK_FOLDER
+from icevirt.api.dataset.left_out import held_files
+from icevirt.api.dataset.records import provenance_of
+from icevirt.api.dataset.target import Target
 from icevirt.api.upkeep.own_objects import work_folders
 from icevirt.archive.reports.upkeep import RepositoryStatus
 from icevirt.catalog.listings import pieces_of
@@ -98,7 +98,7 @@ def status(
         if len(times) and times.max() > 0
         else None,
         files=record.get("files"),
-        held_files=held_files(storage, name_of(target)),
+        held_files=held_files(storage, target.held_back()[0]),
         bad_files=tuple(url for url, _, _ in record.get("bad_files", ())),
         source_bytes=int(sizes.sum()) if len(sizes) else None,
         referenced_bytes=counts[0],

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.access.xarray.datastore import dataset_of
-from icevirt.api.pipeline.exclusions import exclude
+from icevirt.api.dataset.left_out import exclude
 from icevirt.api.upkeep.dropping import DatasetFiles
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.upkeep import WindowChange

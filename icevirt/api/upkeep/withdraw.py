@@ -12,15 +12,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
+from icevirt.api.dataset import left_out
+from icevirt.api.dataset.events import Clock, long_running
+from icevirt.api.dataset.files_held import CATALOG, WORK_FOLDER
+from icevirt.api.dataset.left_out import exclude, exclusions
+from icevirt.api.dataset.records import moves_in, newest_records
+from icevirt.api.dataset.target import Target
+from icevirt.api.dataset.transaction import ExecutorStarter
+from icevirt.api.dataset.writing import commit_held
 from icevirt.api.moving.renaming import all_names
-from icevirt.api.pipeline import held_back
-from icevirt.api.pipeline.build_steps import ExecutorStarter
-from icevirt.api.pipeline.events import Clock
-from icevirt.api.pipeline.exclusions import exclude, exclusions
-from icevirt.api.pipeline.files_held import CATALOG, WORK_FOLDER
-from icevirt.api.pipeline.interruption import long_running
-from icevirt.api.pipeline.provenance import moves_in, newest_records
-from icevirt.api.pipeline.target import Target
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.upkeep.dropping import DatasetFiles
 from icevirt.api.upkeep.holding import Holding, HoldingSearch
@@ -145,9 +145,9 @@ def _no_longer_held(storage: Storage, info: RepoInfo, urls: Collection[str]) -> 
     for branch, tip in sorted(info.branches.items()):
         for group in {str(record.get("group")) for record in newest_records(info, tip)}:
             target = Target.look(storage, branch=branch, group=group, mode="w")
-            held = held_back.held_files(storage, held_back.name_of(target))
-            if len(rest := held_back.without(held, urls)) < len(held):
-                yield held_back.commit_held(target, rest)
+            held = left_out.held_files(storage, target.held_back()[0])
+            if len(rest := left_out.without(held, urls)) < len(held):
+                yield commit_held(target, rest)
 
 
 def _release(head: RepoInfoFile, found: Holding) -> None:

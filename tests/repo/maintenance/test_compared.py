@@ -13,7 +13,7 @@ import zarr
 
 import icevirt
 from builds.support import official
-from icevirt.api.growth.fold import fold
+from icevirt.api.upkeep.fold import fold
 from icevirt.errors import FormatError, IcevirtError
 from icevirt.repo.assets import Assets
 from icevirt.storage.local import LocalStorage

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zarr
 
-from icevirt.api.pipeline.target import Target
+from icevirt.api.dataset.target import Target
 from icevirt.errors import (
     AlreadyExistsError,
     ConflictError,

@@ -1,6 +1,6 @@
 """A fix is shown with all that it takes, or not at all."""
 
-from icevirt.api.pipeline.tried_fixes import UntriedError, tried
+from icevirt.api.dataset.planning import UntriedError, tried
 from icevirt.errors import CombineError
 from icevirt.planning.remedies import fix, scan_fix
 

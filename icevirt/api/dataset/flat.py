@@ -1,0 +1,533 @@
+"""Append files behind the last step of a dataset, without a look at the rest of it.
+
+The new files are planned with those at both ends of the dataset, which stand for all. If the plan
+decides what the last build decided and puts the new files last, arrays become longer: references
+join those of earlier appends in one small manifest, and stored values are written again from their
+last chunk on. Anything else is left to a plan of all files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from icevirt.api.dataset.end_plan import (
+    Appending,
+    added_by,
+    beside,
+    borrow,
+    containers_lacking,
+    look_at_others,
+    not_flat,
+    planned_ends,
+    refuse_lost,
+    scan_of,
+    scanned_ends,
+)
+from icevirt.api.dataset.events import Clock, tell
+from icevirt.api.dataset.records import METADATA, keep_recipe, keep_record, provenance_of
+from icevirt.api.dataset.stored_tail import ManifestReads, StoredTail, StoredVariables, store_tail
+from icevirt.api.dataset.tail import (
+    TailState,
+    described,
+    ends_of,
+    name_of,
+    packed,
+    path_of_tail,
+    tail_of,
+)
+from icevirt.api.dataset.target import Target, origin_of
+from icevirt.api.dataset.transaction import Request, data_type_of
+from icevirt.api.dataset.writing import publish_rewrite, refuse_changed
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.plan import BuildPlan
+from icevirt.archive.reports.build import ArraySummary, BuildReport, ReferenceCounts
+from icevirt.archive.reports.card import plural
+from icevirt.archive.scanned import SourceFile
+from icevirt.catalog.listings import GrownListing, grown_listing
+from icevirt.catalog.parts import MARK, mark
+from icevirt.execution.local_executors import InProcessExecutor
+from icevirt.ids import ObjectId12
+from icevirt.model.config.containers import VirtualChunkContainer
+from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot, chunk_extents, document_of
+from icevirt.objects.authorize import entry_of
+from icevirt.objects.source_access import carrying, in_force
+from icevirt.planning.axes.axis_ends import labels_at_ends
+from icevirt.planning.lengthened import Growing, Lengthened, OtherwiseError, lengthened
+from icevirt.planning.reader_support import readers_of_json
+from icevirt.planning.stored_form import forms_of
+from icevirt.repo.assets import Assets
+from icevirt.repo.authorization import authorized
+from icevirt.repo.commits.pending_commit import PendingCommit
+from icevirt.repo.layout import WORK
+from icevirt.repo.settings import as_json
+from icevirt.storage.protocol import Below
+from icevirt.versioning.merge.build_merge import BuiltArray
+from icevirt.versioning.merge.kept_nodes import attributes_of, is_same, planned_attributes
+from icevirt.wire.manifests.encoding import ManifestEncoding
+
+FEW = 64
+"""New files that this process scans one by one; an executor scans more of them before."""
+
+_AT_ONCE = 16  # requests
+_DECIDING = (
+    *("combine", "combine_attrs", "data_vars", "duplicates", "edits", "float_variables"),
+    *("missing", "on_mismatch", "pad", "spacing", "tolerance", "chunk_grid", "labels"),
+)
+"""Options that decide how files combine, as a snapshot records them."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotFlat:
+    """An append that has to be planned from all files."""
+
+    why: str
+    scanned: int = 0  # files, which the catalog of the request describes now
+
+
+def flat_append(
+    request: Request,
+    new: Sequence[SourceFile],
+    *,
+    target: Target,
+    clock: Clock,
+    tail: TailState | None = None,
+    scanned_before: bool = False,
+) -> BuildReport | NotFlat:
+    """Append files that a dataset does not hold, if they only make it longer.
+
+    Args:
+        request: As for a build of all files; its sources and what it says of held files are not
+            looked at.
+        new: The files, none of which the dataset holds.
+        target: The branch, as it was when the files were compared with those of the dataset.
+        clock: Times the phases.
+        tail: What the last build recorded of its end, where it was read already.
+        scanned_before: Whether the request's catalog describes the files.
+
+    Returns:
+        The report of what was committed; or why nothing was, so that all files have to be planned.
+
+    Raises:
+        ConflictError: Others changed the dataset meanwhile; plan again on what they committed.
+        SourcesChangedError: New files changed since their scan.
+        IcevirtError: As for `icevirt.build`.
+    """
+    scanned = 0
+    try:
+        with _begun(request, new, target, clock, tail, scanned_before=scanned_before) as job:
+            try:
+                return _appended(job)
+            except OtherwiseError:
+                writes = keep_scan(job)  # for the plan of all files
+                await_all(writes)
+                scanned = len(new) if writes and not scanned_before else 0
+                raise
+    except OtherwiseError as error:
+        tell("append-not-flat", why=str(error))
+        return NotFlat(str(error), scanned)
+
+
+@contextmanager
+def _begun(
+    request: Request,
+    new: Sequence[SourceFile],
+    target: Target,
+    clock: Clock,
+    tail: TailState | None,
+    *,
+    scanned_before: bool,
+) -> Iterator[Appending]:
+    """Begin to read what an append stands on.
+
+    Raises:
+        OtherwiseError: It is not there, or does not fit the request.
+    """
+    last = target.last_build()
+    record = None if last is None else provenance_of(last, target.group)
+    if last is None or record is None:
+        not_flat("the group holds nothing that a build made")
+    _refuse_unfit(request, record)
+    with clock.phase("list"):
+        state = tail_of(target.storage, record) if tail is None else tail
+    if state is None:
+        not_flat("the last build recorded no end that files can follow")
+    scratch = state.catalog()
+    with clock.phase("list"):
+        borrowed = borrow(request, new, scratch) if scanned_before else frozenset[str]()
+    encoding = ManifestEncoding.of_config(target.config.document)
+    assets = Assets(target.storage, manifests=encoding, compares=True)
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="icevirt-append") as pool:
+        reads = ManifestReads(assets, pool)
+        if state.hot:
+            reads.of([ObjectId12.parse(state.hot)])
+        yield Appending(
+            request=request,
+            new=tuple(new),
+            target=target,
+            clock=clock,
+            last=last,
+            record=record,
+            state=state,
+            assets=assets,
+            scratch=scratch,
+            borrowed=borrowed,
+            pool=pool,
+            tip_read=pool.submit(_read_tip, target, assets, state, reads),
+            reads=reads,
+        )
+
+
+def _read_tip(target: Target, assets: Assets, state: TailState, reads: ManifestReads) -> Snapshot:
+    """Read what the branch holds, and begin to read the manifests of stored values."""
+    tip = assets.snapshot(target.tip)
+    for path, each in state.decided.items():
+        node = tip.find(path)
+        if each.kind is Growing.by_values and isinstance(node, ArrayNode):
+            reads.of(ref.object_id for ref in node.manifests)
+    return tip
+
+
+def _appended(job: Appending) -> BuildReport:
+    """Scan, plan, write and commit."""
+    state, storage, clock = job.state, job.target.storage, job.clock
+    work = Below(storage, f"{WORK[0]}/")
+    growing = job.pool.submit(grown_listing, work, state.pieces, state.files, job.new)
+    with clock.phase("scan"):
+        scan = scan_of(job)
+        closed = scanned_ends(scan, most=FEW)
+    with clock.phase("plan"):
+        facts, plan, steps, gaps = planned_ends(job, scan, closed)
+        growth = lengthened(
+            plan,
+            facts,
+            len(state.ends),
+            state.decided,
+            state.groups,
+            job.tip,
+            steps,
+            forms_of(job.record),
+        )
+        kept_notes, edited = look_at_others(job, plan, growth)
+        containers = containers_lacking(job, plan)
+    with clock.phase("write"):
+        listing = growing.result()
+        writes = [*keep_listing(job, listing), *keep_scan(job)]
+        writes.append(job.pool.submit(carrying(refuse_changed), job.new))
+        added = added_by(job, plan, growth)
+        refuse_lost(growth, added)
+        stored = store_tail(
+            job.assets,
+            job.tip,
+            growth,
+            added,
+            hot=state.hot,
+            read=job.reads,
+            variables=_stored_variables(job, plan, containers),
+            pool=job.pool,
+        )
+    with clock.phase("commit"):
+        raw = packed(next_state(job, facts, plan, stored, listing.pieces))
+        writes += [*stored.writes, job.pool.submit(storage.put, path_of_tail(name_of(raw)), raw)]
+        count = sum(len(table) for _, table in added.references)
+        ends = labels_at_ends(plan, facts)
+        recorded = record_of(job, plan, name_of(raw), listing.pieces, count, edited, growth, ends)
+        writes += keep_made(job, plan, stored, recorded)
+        snapshot_id = commit_tail(job, plan, growth, stored, containers, recorded, writes)
+    findings = (*closed.findings, *kept_notes, *gaps)
+    return report_of(job, plan, growth, stored, snapshot_id, findings)
+
+
+def _stored_variables(
+    job: Appending, plan: BuildPlan, lacking: Sequence[VirtualChunkContainer]
+) -> StoredVariables:
+    """Return what stores variables; it reads files where the new ones lie, and no others."""
+    config = job.target.config
+    for each in lacking:
+        config.set_virtual_chunk_container(each)
+    return StoredVariables(
+        storage=job.target.storage,
+        head=job.target.head,
+        config=config,
+        access=authorized(in_force().authorization(map(entry_of, plan.containers))),
+    )
+
+
+def _refuse_unfit(request: Request, record: Mapping[str, Any]) -> None:
+    """Refuse what is planned from all files in any case.
+
+    Raises:
+        OtherwiseError: It is.
+    """
+    choices, recorded = request.choices, record.get("combine", {})
+    if request.absent or recorded.get("absent"):
+        not_flat("steps of files that are gone read as missing")
+    if len(request.options.concat_dims) != 1:
+        not_flat("the last build grew along no dimension, or along several")
+    if record.get("eras", 1) != 1 or choices.combine.on_mismatch == "eras":
+        not_flat("files may become several eras")
+    if request.nest is not None or request.commit.publish_as:
+        not_flat("files are published elsewhere, or placed by nested lists")
+    if any(not isinstance(each, str) for each in choices.labels.values()):
+        not_flat("labels of all files are listed")
+    asked = {name: value for name, value in request.recorded.items() if name in _DECIDING}
+    before = {name: recorded[name] for name in recorded if name in _DECIDING}
+    if json.dumps(asked, sort_keys=True) != json.dumps(before, sort_keys=True):
+        not_flat("files are combined with other options than before")
+
+
+_DROPPED = ("inputs", "asked", "plan", "record", "held", "tried")
+"""What is true of a build alone."""
+_TABLES = ("refs/", "arrays/", "more/")  # of a part, which counts once its files are there
+
+
+def keep_listing(job: Appending, listing: GrownListing) -> list[Future[None]]:
+    """Begin to write the list of the dataset's files."""
+    work = Below(job.target.storage, f"{WORK[0]}/")
+
+    def put() -> None:
+        for path, raw in listing.objects.items():
+            work.put(path, raw)
+
+    return [job.pool.submit(put)]
+
+
+def keep_made(
+    job: Appending, plan: BuildPlan, tail: StoredTail, recorded: Mapping[str, Any]
+) -> list[Future[None]]:
+    """Begin to write the recipe, and the record of what the dataset is made of now."""
+    storage, recipe = job.target.storage, job.request.recipe
+    nodes = {
+        each.path: tail.nodes.get(each.path) or job.tip.node(each.path) for each in plan.arrays
+    }
+    arrays = {
+        path: BuiltArray(node.user_data, node.id, node.manifests)
+        for path, node in nodes.items()
+        if isinstance(node, ArrayNode)
+    }
+    found = [job.pool.submit(keep_record, storage, recorded, groups=plan.groups, arrays=arrays)]
+    if recipe is not None:
+        found.append(job.pool.submit(keep_recipe, storage, recipe))
+    return found
+
+
+def keep_scan(job: Appending) -> list[Future[None]]:
+    """Begin to put what was scanned into the catalog of the dataset."""
+    kept = job.request.catalog
+    if kept is None:
+        return []
+    is_known = job.record.get("catalog") == kept.url
+    new = {
+        info.path: job.scratch.get(info.path)
+        for info in job.scratch.list()
+        if info.path not in job.state.described
+        and info.path not in job.borrowed
+        and info.path != MARK
+    }
+    if not is_known:
+        mark(kept)
+    first = [
+        job.pool.submit(kept.put, path, raw)
+        for path, raw in new.items()
+        if path.startswith(_TABLES) or (path.startswith("scans/") and not is_known)
+    ]
+
+    def put_files() -> None:
+        for each in first:
+            each.result()
+        for path, raw in new.items():
+            if path.startswith("files/"):
+                kept.put(path, raw)
+
+    return [job.pool.submit(put_files)]
+
+
+def next_state(
+    job: Appending,
+    facts: CatalogFacts,
+    plan: BuildPlan,
+    tail: StoredTail,
+    pieces: tuple[tuple[str, int], ...],
+) -> TailState:
+    """Return what the next append goes on from."""
+    ends = ends_of(plan, facts.files, facts.arrays)
+    if ends is None:
+        not_flat("too many files lie at the ends")
+    longer = {path: node.shape for path, node in tail.nodes.items()}
+    decided = {
+        path: replace(each, shape=longer.get(path, each.shape))
+        for path, each in job.state.decided.items()
+    }
+    _, files, objects = described(job.scratch, plan.files.take(ends), job.state.identity)
+    return replace(
+        job.state,
+        decided=decided,
+        ends=files,
+        files=job.state.files + len(job.new),
+        pieces=pieces,
+        hot=tail.hot,
+        described=objects,
+    )
+
+
+def record_of(  # noqa: PLR0917 - what a snapshot says
+    job: Appending,
+    plan: BuildPlan,
+    tail: str,
+    pieces: tuple[tuple[str, int], ...],
+    references: int,
+    edited: Mapping[str, str],
+    growth: Lengthened,
+    ends: Mapping[str, list[str]],
+) -> dict[str, Any]:
+    """Return what the snapshot says of the dataset."""
+    found = {name: value for name, value in job.record.items() if name not in _DROPPED}
+    found |= job.request.about
+    if job.request.recipe is not None:
+        found["recipe"] = job.request.recipe.digest
+    if ends:
+        found["ends"] = dict(ends)
+    if "bytes" in found:
+        added = [each.added.written for each in growth.arrays]
+        referenced, stored = found["bytes"]
+        found["bytes"] = [
+            referenced + sum(each.bytes_referenced for each in added),
+            stored + sum(each.bytes_stored for each in added),
+        ]
+    found.pop("born", None)
+    found |= origin_of(job.last, job.record) | {
+        "files": job.state.files + len(job.new),
+        "references": int(job.record.get("references", 0)) + references,
+        "listing": pieces[-1][0],
+        "tail": tail,
+    }
+    if job.request.catalog is not None:
+        found["catalog"] = job.request.catalog.url
+    kept = {path: names for path in plan.groups if (names := _others(job, plan, path))}
+    return found | {"kept": kept} | ({"edited": dict(edited)} if edited else {})
+
+
+def _others(job: Appending, plan: BuildPlan, path: str) -> list[str]:
+    """Return the attributes of a group that are not as the build would give them."""
+    node = job.tip.find(path)
+    if not isinstance(node, GroupNode):
+        return []
+    planned = planned_attributes(plan.groups[path])
+    there = attributes_of(node)
+    return sorted(
+        name
+        for name, value in there.items()
+        if name not in planned or not is_same(value, planned[name])
+    )
+
+
+def commit_tail(  # noqa: PLR0917 - what is committed
+    job: Appending,
+    plan: BuildPlan,
+    growth: Lengthened,
+    tail: StoredTail,
+    containers: Sequence[VirtualChunkContainer],
+    recorded: Mapping[str, Any],
+    writes: Sequence[Future[None]],
+) -> str:
+    """Make it visible in one step, once all writes have ended.
+
+    Raises:
+        ConflictError: Others changed the dataset meanwhile.
+    """
+
+    def fits(tip: Snapshot) -> bool:
+        try:
+            beside(job, plan, growth, tip)
+        except OtherwiseError:
+            return False
+        return True
+
+    commit = job.request.commit
+    nodes = tuple(tail.nodes.get(node.path, node) for node in job.tip.nodes)
+    rewrite = PendingCommit(
+        base=job.tip,
+        branch=commit.branch,
+        message=commit.message or f"Append {plural(len(job.new), 'file')}",
+        nodes=nodes,
+        written=tail.written,
+        chunks=tail.chunks,
+        touched=tail.touched,
+        metadata=as_json({**(commit.metadata or {}), METADATA: dict(recorded)}),
+    )
+    return publish_rewrite(
+        job.target,
+        job.assets,
+        rewrite,
+        own=(*plan.groups, *(array.path for array in plan.arrays)),
+        containers=containers,
+        fits=fits,
+        ready=lambda: await_all(writes),
+    )
+
+
+def await_all(writes: Sequence[Future[None]]) -> None:
+    """Wait until all is written; raise what went wrong."""
+    for each in writes:
+        each.result()
+
+
+def report_of(  # noqa: PLR0917 - what a report says
+    job: Appending,
+    plan: BuildPlan,
+    growth: Lengthened,
+    tail: StoredTail,
+    snapshot_id: str,
+    findings: tuple[str, ...],
+) -> BuildReport:
+    """Return the report of an append that was committed."""
+    longer = {each.added.path: each for each in growth.arrays}
+    counts = _references(growth, tail)
+    arrays = []
+    for array in plan.arrays:
+        node = tail.nodes.get(array.path) or job.tip.node(array.path)
+        assert isinstance(node, ArrayNode)
+        document = document_of(node)
+        arrays.append(
+            ArraySummary(
+                path=array.path,
+                data_type=data_type_of(array),
+                shape=node.shape,
+                chunk_shape=chunk_extents(document["chunk_grid"]),
+                dimension_names=array.schema.dimension_names,
+                references=counts.get(array.path, ReferenceCounts()),
+                manifests=len(node.manifests) if array.path in longer else 0,
+                readers=readers_of_json(node.user_data),
+            )
+        )
+    known = job.target.config.virtual_chunk_containers
+    return BuildReport(
+        repo=job.target.storage.url,
+        branch=job.target.branch,
+        group=job.target.group,
+        snapshot_id=snapshot_id,
+        build_id=str(job.record["build_id"]),
+        already_built=False,
+        files_scanned=len(job.new),
+        files_reused=job.state.files,
+        bad_files=(),
+        arrays=tuple(arrays),
+        manifests=len(tail.written),
+        manifest_bytes=sum(info.size_bytes for info in tail.written.values()),
+        containers=tuple(
+            map(entry_of, {**{e.url_prefix: e for e in plan.containers}, **known}.values())
+        ),
+        findings=findings,
+        executor=InProcessExecutor.name,
+        seconds=job.clock.seconds,
+    )
+
+
+def _references(growth: Lengthened, tail: StoredTail) -> dict[str, ReferenceCounts]:
+    """Return the references that were added, by path; of stored values those that were written."""
+    counts = {each.added.path: each.added.references for each in growth.references}
+    return {**counts, **tail.values}

@@ -1,0 +1,454 @@
+"""Write what is added to a dataset: chunks of values, and one small manifest for all arrays.
+
+References of all arrays lie together in the manifest that was written last, the *hot* one, until it
+is full: so a file with a hundred variables costs one manifest read and one written. Other manifests
+are neither read nor written, except those of stored values, of which there are few.
+
+Of variables that are stored, chunks that the files have are copied byte by byte. In other chunks or
+codecs, values are encoded from the first chunk that is not full: old values come from stored chunks
+alone, new values from the new files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.access.store.arrays import decoding, open_array
+from icevirt.access.store.locating import ReferenceLocator
+from icevirt.archive.reports.build import ReferenceCounts
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.chunks import ChunkTable, ChunkType, Manifest
+from icevirt.model.config.document import RepositoryConfig
+from icevirt.model.snapshot import (
+    ArrayNode,
+    ManifestFile,
+    ManifestRef,
+    Snapshot,
+    document_of,
+    node_of,
+)
+from icevirt.objects.authorize import GrantedAccess
+from icevirt.objects.staleness import Staleness
+from icevirt.planning.lengthened import Lengthened, LengthenedArray, OtherwiseError
+from icevirt.planning.schedule.write_tasks import MAX_REFERENCES
+from icevirt.repo import layout
+from icevirt.repo.assets import Assets
+from icevirt.repo.maintenance import content_names
+from icevirt.repo.maintenance.compared import naming_variable
+from icevirt.repo.repo_info_file import RepoInfoFile
+from icevirt.repo.session import Session
+from icevirt.repo.summary import reference_counts
+from icevirt.repo.view import Context
+from icevirt.storage.protocol import Storage
+from icevirt.tasks.chunk_encoding import decode_chunk, encode_chunks
+from icevirt.tasks.copy_chunks import KeptChunks, copied, encoded, session_of
+from icevirt.tasks.materialize import Sink, stored
+from icevirt.tasks.write_manifests import AddedChunks
+from icevirt.versioning.chunk_tables import compact
+from icevirt.versioning.id_columns import column
+from icevirt.versioning.merge.build_merge import array_of
+from icevirt.wire.manifests import manifest
+
+HOT_REFERENCES = 50_000
+"""References of the hot manifest, about 600 KiB; with more of them another one is begun."""
+
+MAX_LISTED = 100_000
+"""Chunks that a transaction log lists; of more it names the arrays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTail:
+    """What was written, to be committed."""
+
+    nodes: Mapping[str, ArrayNode]  # by path, as they will be
+    written: Mapping[ObjectId12, ManifestFile]
+    chunks: Mapping[ObjectId8, NDArray[np.uint32]]  # that were added or written again, by array
+    touched: frozenset[ObjectId8]  # arrays with too many of them
+    values: Mapping[str, ReferenceCounts]  # chunks of values that were written, by path
+    hot: str  # the manifest that the next references join; "": none
+    writes: tuple[Future[None], ...]  # that have to end before anybody sees it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """The references of an array that one manifest will hold."""
+
+    array: LengthenedArray
+    table: ChunkTable
+    replaces: frozenset[ObjectId12] = frozenset()  # manifests whose references it holds, too
+
+
+class ManifestReads:
+    """Reads manifests, each once, beside whatever else is done."""
+
+    def __init__(self, assets: Assets, pool: Executor) -> None:
+        """Read nothing yet."""
+        self._assets, self._pool = assets, pool
+        self._begun: dict[ObjectId12, Future[Manifest]] = {}
+
+    def of(self, keys: Iterable[ObjectId12]) -> dict[ObjectId12, Future[Manifest]]:
+        """Begin to read manifests that were not read yet."""
+        found = {}
+        for key in keys:
+            if key not in self._begun:
+                self._begun[key] = self._pool.submit(self._assets.read_manifest, key)
+            found[key] = self._begun[key]
+        return found
+
+
+def store_tail(
+    assets: Assets,
+    tip: Snapshot,
+    growth: Lengthened,
+    added: AddedChunks,
+    *,
+    hot: str,
+    read: ManifestReads,
+    variables: StoredVariables,
+    pool: Executor,
+) -> StoredTail:
+    """Write chunks and manifests of what is added.
+
+    Args:
+        assets: Of the repository.
+        tip: What is added to.
+        growth: The arrays that become longer.
+        added: Their new references and values.
+        hot: The manifest that an append wrote last, if there is one.
+        read: Of manifests, some of which is under way.
+        variables: Stores what is added to stored variables.
+        pool: Makes requests beside each other.
+
+    Raises:
+        OtherwiseError: Stored values are not stored any more, or cut in another way.
+    """
+    count = sum(len(table) for _, table in added.references) + len(growth.values)
+    joined = _joined(tip, growth, hot, count)
+    needed = {ref.object_id for each in growth.values for ref in each.node.manifests}
+    needed |= {key for each in growth.stored for key in each.manifests_changed}
+    needed |= set() if joined is None else {joined}
+    manifests = {key: future.result() for key, future in read.of(needed).items()}
+    if joined is not None and manifests[joined].unkept:
+        joined = None  # a newer client stored what would be lost
+    sink = Sink(repo=assets.storage, inline_threshold=variables.config.inline_threshold)
+    values = [
+        pool.submit(_with_values, assets, each, added.values.get(each.node.id), manifests, sink)
+        for each in growth.values
+    ]
+    of_stored = {each.node.id for each in growth.stored}
+    references = [(key, table) for key, table in added.references if key not in of_stored]
+    values += [
+        pool.submit(_with_stored, variables, each, _joined_of(added, each), manifests)
+        for each in growth.stored
+    ]
+    by_id = {each.node.id: each for each in growth.references}
+    tables = [_Table(array=by_id[key], table=table) for key, table in references if len(table)]
+    chunks: dict[ObjectId8, list[NDArray[np.uint32]]] = {}
+    for each in tables:
+        chunks.setdefault(each.array.node.id, []).append(each.table.index)
+    counts: dict[str, ReferenceCounts] = {}
+    for future in values:
+        made, new = future.result()
+        tables.append(made)
+        chunks[made.array.node.id] = [new.index]
+        counts[made.array.added.path] = reference_counts(new)
+    ids = frozenset(bytes(row) for each in tables for row in each.table.chunk_ids)
+    listed = pool.submit(content_names.record, assets.storage, column(ids))
+    if joined is not None:
+        tables = _beside(tables, joined, manifests[joined].arrays)
+    found = list(_encoded(assets, tables))
+    writes = [pool.submit(assets.storage.put, path, raw) for _, path, raw, _ in found]
+    many = sum(len(one) for each in chunks.values() for one in each) > MAX_LISTED
+    infos = [info for info, *_ in found]
+    last = infos[-1] if infos else None
+    is_open = last is not None and last.num_chunk_refs < HOT_REFERENCES
+    return StoredTail(
+        nodes=_nodes(growth, [(info, pile) for info, _, _, pile in found], joined),
+        written={info.id: info for info in infos},
+        chunks={} if many else {key: _in_order(parts) for key, parts in chunks.items()},
+        touched=frozenset(chunks) if many else frozenset(),
+        values=counts,
+        hot=str(last.id) if last is not None and is_open else "",
+        writes=(listed, *writes),
+    )
+
+
+def _in_order(parts: Sequence[NDArray[np.uint32]]) -> NDArray[np.uint32]:
+    index = np.concatenate(parts)
+    return index[np.lexsort(index.T[::-1])] if index.shape[1] else index
+
+
+def _joined(tip: Snapshot, growth: Lengthened, hot: str, count: int) -> ObjectId12 | None:
+    """Return the hot manifest if the new references have room in it."""
+    if not hot:
+        return None
+    key = ObjectId12.parse(hot)
+    info = tip.manifest(key)
+    there = any(ref.object_id == key for each in growth.arrays for ref in each.node.manifests)
+    has_room = info is not None and info.num_chunk_refs + count <= HOT_REFERENCES
+    return key if there and has_room else None
+
+
+def _beside(
+    tables: Sequence[_Table], joined: ObjectId12, held: Mapping[ObjectId8, ChunkTable]
+) -> list[_Table]:
+    """Return tables with the references of the same arrays that a manifest holds."""
+    found = []
+    for each in tables:
+        before = held.get(each.array.node.id)
+        has_it = any(ref.object_id == joined for ref in each.array.node.manifests)
+        if joined in each.replaces or before is None or not has_it:
+            found.append(each)
+        else:
+            both = ChunkTable.concatenate([before, each.table])
+            found.append(replace(each, table=both))
+    return found
+
+
+def _encoded(
+    assets: Assets, tables: Sequence[_Table]
+) -> Iterator[tuple[ManifestFile, str, bytes, list[_Table]]]:
+    """Yield few manifests, none with two tables of an array: facts, path, bytes, tables."""
+    piles: list[list[_Table]] = []
+    held: set[ObjectId8] = set()
+    size = 0
+    for each in sorted(tables, key=lambda each: -len(each.table)):
+        key = each.array.node.id
+        if not piles or key in held or size + len(each.table) > MAX_REFERENCES:
+            piles.append([])
+            held, size = set(), 0
+        piles[-1].append(each)
+        held.add(key)
+        size += len(each.table)
+    how = assets.manifests
+    for pile in piles:
+        made = manifest.encode(
+            {each.array.node.id: compact(each.table) for each in pile},
+            level=how.level,
+            locations=how.locations,
+        )
+        info = ManifestFile(
+            id=made.id, size_bytes=len(made.raw), num_chunk_refs=made.num_chunk_refs
+        )
+        yield info, layout.manifest(made.id), made.raw, pile
+
+
+def _nodes(
+    growth: Lengthened,
+    found: Sequence[tuple[ManifestFile, list[_Table]]],
+    joined: ObjectId12 | None,
+) -> dict[str, ArrayNode]:
+    """Return the arrays as they will be."""
+    new: dict[ObjectId8, list[ManifestRef]] = {}
+    replaced: dict[ObjectId8, frozenset[ObjectId12]] = {}
+    for info, pile in found:
+        for each in pile:
+            key = each.array.node.id
+            ref = ManifestRef(object_id=info.id, extents=each.table.extents())
+            new.setdefault(key, []).append(ref)
+            replaced[key] = each.replaces | replaced.get(key, frozenset())
+    nodes = {}
+    for array in growth.arrays:
+        key, path = array.node.id, array.node.path
+        kept = [
+            ref
+            for ref in array.node.manifests
+            if ref.object_id not in replaced.get(key, ())
+            and (ref.object_id != joined or key not in new)
+        ]
+        refs = sorted((*kept, *new.get(key, ())), key=lambda ref: [low for low, _ in ref.extents])
+        nodes[path] = array_of(path, array.zarr_json, key, tuple(refs))
+    return nodes
+
+
+# -- values that are stored ----------------------------------------------------------------------
+
+
+def _with_values(
+    assets: Assets,
+    each: LengthenedArray,
+    new: NDArray[Any] | None,
+    manifests: Mapping[ObjectId12, Manifest],
+    sink: Sink,
+) -> tuple[_Table, ChunkTable]:
+    """Write the chunks of values from the first that changes; return all, and which are new."""
+    if new is None:
+        raise OtherwiseError(f"the new files have no values of {each.node.path}")
+    held = _table(each.node, manifests, (ref.object_id for ref in each.node.manifests))
+    before = _values_behind(assets, each, held)
+    document = document_of(array_of(each.node.path, each.zarr_json, each.node.id, ()))
+    edge = document["chunk_grid"]["configuration"]["chunk_shape"][each.axis]
+    values = new if before is None else np.concatenate([before, new], axis=each.axis)
+    at = tuple(each.kept if axis == each.axis else 0 for axis in range(values.ndim))
+    chunks = -(-values.shape[each.axis] // edge)
+    written = stored(encode_chunks(each.zarr_json, values, at, chunks), sink)
+    left = held.take(held.index[:, each.axis] < each.kept // edge)
+    table = ChunkTable.concatenate([left, written]) if len(left) else written
+    every = frozenset(ref.object_id for ref in each.node.manifests)
+    return _Table(array=each, table=table, replaces=every), written
+
+
+def _with_stored(
+    variables: StoredVariables,
+    each: LengthenedArray,
+    new: ChunkTable,
+    manifests: Mapping[ObjectId12, Manifest],
+) -> tuple[_Table, ChunkTable]:
+    """Store the chunks of a variable from the first that changes; return as `_with_values`."""
+    held = _table(each.node, manifests, each.manifests_changed)
+    refuse_virtual(each, held)
+    written = variables.chunks(each, new)
+    left = held.take(held.index[:, each.axis] < each.first)
+    table = ChunkTable.concatenate([left, written]) if len(left) else written
+    return _Table(array=each, table=table, replaces=each.manifests_changed), written
+
+
+def _joined_of(added: AddedChunks, each: LengthenedArray) -> ChunkTable:
+    """Return the references that are added to an array."""
+    tables = [table for key, table in added.references if key == each.node.id and len(table)]
+    return ChunkTable.concatenate(tables) if tables else ChunkTable.empty(len(each.node.shape))
+
+
+def _table(
+    node: ArrayNode, manifests: Mapping[ObjectId12, Manifest], keys: Iterable[ObjectId12]
+) -> ChunkTable:
+    found: Iterable[ChunkTable | None] = (manifests[key].arrays.get(node.id) for key in keys)
+    tables = [table for table in found if table is not None]
+    return ChunkTable.concatenate(tables) if tables else ChunkTable.empty(len(node.num_chunks))
+
+
+def _values_behind(assets: Assets, each: LengthenedArray, held: ChunkTable) -> NDArray[Any] | None:
+    """Return the values from the first chunk that is cut anew; None where there are none."""
+    node, axis = each.node, each.axis
+    document = document_of(node)
+    edges = document["chunk_grid"]["configuration"]["chunk_shape"]
+    others = [(n, e) for at, (n, e) in enumerate(zip(node.shape, edges, strict=True)) if at != axis]
+    if any(max(1, length) != edge for length, edge in others) or each.kept % edges[axis]:
+        raise OtherwiseError(f"the stored values of {node.path} are cut in another way")
+    numbers = range(each.kept // edges[axis], node.num_chunks[axis])
+    if not numbers or not math.prod(node.shape):
+        return None
+    index = np.zeros((len(numbers), len(node.shape)), np.int64)
+    index[:, axis] = numbers
+    rows = held.rows_of(index)
+    if (rows < 0).any():
+        raise OtherwiseError(f"values of {node.path} are missing")
+    with naming_variable(node):
+        parts = [
+            decode_chunk(document, edges, _bytes_of(assets, node, held, row))
+            for row in rows.tolist()
+        ]
+    values = np.concatenate(parts, axis=axis)
+    end = node.shape[axis] - each.kept
+    return values[(slice(None),) * axis + (slice(0, end),)]
+
+
+def _bytes_of(assets: Assets, node: ArrayNode, held: ChunkTable, row: int) -> bytes:
+    at, length = int(held.offset[row]), int(held.length[row])
+    kind = int(held.kind[row])
+    if kind == ChunkType.inline:
+        return held.inline[at : at + length].tobytes()
+    if kind != ChunkType.native:
+        raise OtherwiseError(f"values of {node.path} are not stored in the repository")
+    key = ObjectId12(held.chunk_ids[int(held.source[row])].tobytes())
+    return assets.chunk(key, offset=at, length=length)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredVariables:
+    """Where chunks are read and stored."""
+
+    storage: Storage
+    head: RepoInfoFile
+    config: RepositoryConfig  # with the containers of the new files
+    access: Mapping[str, GrantedAccess]  # to the new files
+
+    def chunks(self, each: LengthenedArray, added: ChunkTable) -> ChunkTable:
+        """Store the chunks of an array from the first that changes.
+
+        Args:
+            each: The array.
+            added: The references of the new files; where chunks are cut, as if there were no
+                others.
+
+        Raises:
+            OtherwiseError: What is written again is not stored.
+        """
+        kept = KeptChunks(self.storage, each.node.path, self.config.inline_threshold)
+        if not each.is_cut:
+            locator = ReferenceLocator(self._session(each.node), Staleness("raise"))
+            rows = np.flatnonzero(added.kind == ChunkType.virtual)
+            return copied(locator, added, rows, kept)
+        made = node_of(each.node.path, each.zarr_json, each.node.id)
+        assert isinstance(made, ArrayNode), "the metadata is that of an array"
+        box = tuple((0, count) for count in made.num_chunks)
+        first = each.first
+        box = (*box[: each.axis], (first, box[each.axis][1]), *box[each.axis + 1 :])
+        return encoded(*self._values(each, added), each.zarr_json, box, kept)
+
+    def _values(self, each: LengthenedArray, added: ChunkTable) -> tuple[Any, np.dtype[Any]]:
+        """Return a function that reads a region of the array as it will be, and its dtype."""
+        axis, length = each.axis, each.node.shape[each.axis]
+        new = open_array(self._new(each, added), each.node.path)
+        old = open_array(self._old(each.node), each.node.path)
+
+        def values(region: tuple[slice, ...]) -> NDArray[Any]:
+            before, along, after = region[:axis], region[axis], region[axis + 1 :]
+            parts = []
+            if along.start < length:
+                with decoding(old), naming_variable(each.node):
+                    end = min(along.stop, length)
+                    parts.append(old[(*before, slice(along.start, end), *after)])
+            if along.stop > length:
+                begin = max(along.start, length) - length
+                with decoding(new):
+                    parts.append(new[(*before, slice(begin, along.stop - length), *after)])
+            return np.concatenate([np.asarray(part) for part in parts], axis=axis)
+
+        return values, old.dtype
+
+    def _new(self, each: LengthenedArray, added: ChunkTable) -> Session:
+        """Return a session that reads the new files alone."""
+        alone = node_of(each.node.path, each.added.zarr_json, each.node.id)
+        assert isinstance(alone, ArrayNode), "the metadata is that of an array"
+        if not len(added):
+            return self._session(alone)
+        ref = ManifestRef(object_id=ObjectId12.random(), extents=added.extents())
+        session = self._session(replace(alone, manifests=(ref,)))
+        session.assets.lookup.keep(ref.object_id, {alone.id: compact(added)})
+        return session
+
+    def _old(self, node: ArrayNode) -> Session:
+        """Return a session that reads what is stored; it may read no file of the dataset."""
+        return session_of(replace(self._context, credentials={}), node)
+
+    def _session(self, node: ArrayNode) -> Session:
+        return session_of(self._context, node)
+
+    @property
+    def _context(self) -> Context:
+        return Context(
+            assets=Assets(self.storage, compares=True),
+            head=self.head,
+            config=self.config,
+            credentials=self.access,
+            commit_metadata={},
+        )
+
+
+def refuse_virtual(each: LengthenedArray, held: ChunkTable) -> None:
+    """Check that chunks which are written again are stored.
+
+    Raises:
+        OtherwiseError: Some are not.
+    """
+    changed = held.index[:, each.axis] >= each.first
+    if (held.kind[changed] == ChunkType.virtual).any():
+        raise OtherwiseError(f"values of {each.node.path} are not stored in the repository")

@@ -1,0 +1,328 @@
+"""Find out which files fit a dataset, by planning it with them; nothing is written to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.api.dataset.records import digest_of
+from icevirt.api.dataset.replacing import OF_OTHERS, Replacing, kept_of
+from icevirt.api.dataset.scanning import Scan, closed_catalog, scan_and_infer, scan_missing
+from icevirt.api.dataset.target import Target
+from icevirt.api.dataset.transaction import Request
+from icevirt.archive.catalog import path_of
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.plan import BuildPlan, FileRows
+from icevirt.archive.reports.build import BadFile
+from icevirt.archive.reports.card import plural
+from icevirt.archive.reports.update import FileHeldBack
+from icevirt.archive.scanned import SourceFile
+from icevirt.archive.schema import ArraySchema
+from icevirt.archive.sources import SourceFiles
+from icevirt.catalog.facts_reader import Chosen, read_facts
+from icevirt.catalog.lookup import CatalogLookup, forget
+from icevirt.catalog.parquet import read_table
+from icevirt.errors import (
+    CombineError,
+    IcevirtError,
+    OverlapError,
+    PlanChangedError,
+    UnsupportedError,
+)
+from icevirt.execution.executor import Executor
+from icevirt.execution.executor import described as stage_of
+from icevirt.planning.axes.axis_ends import labels_at_ends
+from icevirt.planning.eras.group_plan import combine_eras
+from icevirt.planning.schedule.cost_estimate import costs_of
+from icevirt.storage.protocol import Storage
+from icevirt.tasks.compare_files import AlikeTask, described_alike
+
+MISFITS = (CombineError, PlanChangedError, UnsupportedError)
+"""Errors of files that do not belong to a dataset as they are."""
+
+
+def is_misfit(error: IcevirtError) -> bool:
+    """Say whether files are to blame for an error, and not what others did to the dataset."""
+    return isinstance(error, MISFITS) and OF_OTHERS not in error.facts
+
+
+UNTRIED = "untried"
+"""In the place of an error's code: the file may fit."""
+
+_TRIALS = 200  # plans of one update
+_KIND = 4  # files of one kind that are worth being tried together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What a dataset of some files would be."""
+
+    plan: BuildPlan
+    facts: CatalogFacts
+
+    @property
+    def ends(self) -> dict[str, list[str]]:
+        """The first and the last label along each dimension."""
+        return labels_at_ends(self.plan, self.facts)
+
+
+def tried(executor: Executor, request: Request, files: SourceFiles, target: Target) -> Trial:
+    """Plan a dataset of files, as a build does.
+
+    Raises:
+        CombineError: They do not combine.
+        PlanChangedError: Something of the dataset, or of others, would be lost.
+        UnsupportedError: A variable cannot be as its policy wants it.
+        ScanError: One is bad.
+    """
+    _, facts, plan = planned(executor, request, files, target, digest_of("trial"))
+    plan = request.commit.named_containers.contained(facts, plan)
+    replacing = Replacing.of(target, plan, request.choices.edits.choice)
+    target.rehearse(plan, replacing.claim)
+    replacing.refuse_losses(allowed=request.commit.allow_changes, expected=request.expected)
+    plan = replace(
+        plan,
+        cost=replace(costs_of(plan), scan_tasks=0),  # all files were scanned
+        executor=executor.name,
+        difference=replacing.difference(),
+    )
+    return Trial(plan=plan, facts=facts)
+
+
+def planned(
+    executor: Executor, request: Request, files: SourceFiles, target: Target, build_id: str
+) -> tuple[Scan, CatalogFacts, BuildPlan]:
+    """Plan a dataset of files as the build of an id does; raises as `tried`, but for losses."""
+    scan, _ = scan_and_infer(executor, _scan(request, files), request.choices.inferring)
+    request = request.along(scan.options)
+    closed = closed_catalog(executor, scan)
+    spec = replace(request.spec, build_id=build_id, kept=kept_of(target))
+    facts, spec = request.present(closed.facts, spec, scan.options.concat_dims)
+    facts, spec = request.choices.edits.applied(facts, spec)
+    return scan, facts, combine_eras(facts, spec)
+
+
+def catalog_of(request: Request) -> Storage:
+    """Return the catalog of an update, which always has one."""
+    assert request.catalog is not None
+    return request.catalog
+
+
+def _scan(request: Request, files: SourceFiles) -> Scan:
+    return Scan(
+        files=files,
+        options=request.options,
+        catalog=catalog_of(request),
+        max_bad_files=0,
+        progress=request.progress,
+        limits=request.choices.scan.limits,
+        also=request.also,
+    )
+
+
+def scanned(
+    executor: Executor, request: Request, files: Sequence[SourceFile], again: Sequence[SourceFile]
+) -> tuple[int, tuple[BadFile, ...]]:
+    """Scan files that the catalog does not describe; return how many, and which are bad.
+
+    Bad files are scanned again by the next update.
+
+    Args:
+        executor: Runs the tasks.
+        request: Of the update.
+        files: To be scanned.
+        again: Of them, those that are scanned though the catalog describes them.
+    """
+    note, before = "", _scan(request, SourceFiles(again))
+    if again:
+        known = before.settled()
+        described = np.flatnonzero(known.part >= 0)
+        note = _forgotten(before, known, described)
+    job = _scan(request, SourceFiles(files))
+    count = scan_missing(executor, job)
+    known = job.settled()
+    found = np.flatnonzero(known.part >= 0)
+    if not len(found):
+        return count, ()
+    some = replace(job, files=SourceFiles(job.files[int(at)] for at in found))
+    names, chosen = some.settled().chosen
+    closed = read_facts(job.catalog, some.files, names, chosen)
+    if closed.bad:
+        forget(job.catalog, names, closed.bad_rows)
+        if note:  # what was known of the bad ones still holds for the dataset
+            bad = {each.url for each in closed.bad}
+            good = [at for at in described.tolist() if before.files.urls[at] not in bad]
+            if len(good) < len(described):
+                _forgotten(before, known, np.array(good, np.int64))
+                job.catalog.delete(note)
+    return count, closed.bad
+
+
+def _forgotten(scan: Scan, known: CatalogLookup, at: NDArray[np.int64]) -> str:
+    """Let the catalog forget some of the files of a scan; return the note that says so."""
+    if not len(at):
+        return ""
+    return forget(scan.catalog, known.parts, Chosen(part=known.part[at], row=known.row[at]))
+
+
+_PER_TASK = 64  # files
+
+
+def same_layout(
+    executor: Executor, request: Request, before: Sequence[SourceFile], now: Sequence[SourceFile]
+) -> frozenset[str]:
+    """Return the URLs of files that are described as they were before they changed.
+
+    Files that the catalog no longer describes as they were are not among these.
+
+    Args:
+        executor: Runs the tasks.
+        request: Of the update.
+        before: The files as the dataset holds them.
+        now: The same files as they are; they were scanned.
+    """
+    pairs = [(one, other) for one, other in zip(before, now, strict=True) if one != other]
+    if not pairs:
+        return frozenset()
+    both = [_scan(request, SourceFiles(each)).settled() for each in zip(*pairs, strict=True)]
+    there = np.flatnonzero((both[0].part >= 0) & (both[1].part >= 0))
+    rows = [FileRows(parts=each.parts, part=each.part, row=each.row) for each in both]
+    piles = [there[at : at + _PER_TASK] for at in range(0, len(there), _PER_TASK)]
+    tasks = [
+        AlikeTask(before=rows[0].take(pile), now=rows[1].take(pile), catalog=catalog_of(request))
+        for pile in piles
+    ]
+    with stage_of(f"compare: {plural(len(there), 'file')}", catalog_of(request).url):
+        found = executor.run(described_alike, tasks) if tasks else []
+    return frozenset(
+        pairs[at][1].url
+        for pile, alike in zip(piles, found, strict=True)
+        for at in pile[alike].tolist()
+    )
+
+
+def any_described(request: Request, files: Sequence[SourceFile]) -> bool:
+    """Say whether the catalog describes any of these files."""
+    return bool((_scan(request, SourceFiles(files)).settled().part >= 0).any())
+
+
+def kinds(request: Request, files: Sequence[SourceFile]) -> list[list[SourceFile]]:
+    """Return files that were scanned by what they hold: variables, types, and how large.
+
+    Kinds and their files come in the order in which they are given.
+    """
+    known = _scan(request, SourceFiles(files)).settled()
+    along = {*request.options.concat_dims}
+    facts_of_files: list[list[str]] = [[] for _ in files]
+    for number in np.unique(known.part[known.part >= 0]).tolist():
+        place = {int(known.row[at]): at for at in np.flatnonzero(known.part == number).tolist()}
+        path = path_of("arrays", known.parts[number])
+        table = read_table(catalog_of(request), path, ["row", "path", "schema", "shape"])
+        for row in table.to_pylist():
+            if (at := place.get(row["row"])) is not None:
+                names = ArraySchema.loads(row["schema"]).dimension_names
+                sizes = zip(names, json.loads(row["shape"]), strict=False)
+                fixed = [size for name, size in sizes if name not in along]
+                facts_of_files[at].append(json.dumps([row["path"], row["schema"], fixed]))
+    found: dict[tuple[str, ...], list[SourceFile]] = {}
+    for file, each in zip(files, facts_of_files, strict=True):
+        found.setdefault(tuple(sorted(each)), []).append(file)
+    return [*found.values()]
+
+
+def misfits(
+    files: Sequence[Sequence[SourceFile]],
+    fits: Callable[[Sequence[SourceFile]], IcevirtError | None],
+) -> list[FileHeldBack]:
+    """Return the files that cannot be in the dataset together with the others.
+
+    All of a kind are tried together. If the first and the last of a refused kind are refused alone,
+    for the same reason and not for their steps, all of it is; else halves are tried until single
+    files are left. What is left when the tries are used up is held back untried, and comes first
+    the next time.
+
+    Args:
+        files: That were refused together, by kind; those that are most likely to fit first.
+        fits: Says why the dataset cannot hold some files, None where it can.
+
+    Raises:
+        IcevirtError: The dataset is refused without any of them.
+    """
+    if (error := fits(())) is not None:
+        raise error
+    trials = _MisfitSearch(fits)
+    for some in files:
+        trials.add_kind(some)
+    return trials.held
+
+
+class _MisfitSearch:
+    """What was tried, and what came of it."""
+
+    def __init__(self, fits: Callable[[Sequence[SourceFile]], IcevirtError | None]) -> None:
+        self._fits, self._left = fits, _TRIALS
+        self._accepted: list[SourceFile] = []
+        self.held: list[FileHeldBack] = []
+
+    def add_kind(self, some: Sequence[SourceFile]) -> None:
+        """Take all files of a kind, or find those that fit."""
+        if len(some) < _KIND or not self._left:
+            return self.add(some)
+        refused = self._refused(some)
+        if refused is None:
+            return self._accepted.extend(some)
+        ends = [self._refused([some[0]]), self._refused([some[-1]])]
+        if any(each is None or isinstance(each, OverlapError) for each in ends):
+            return self.add(some)  # steps are each file's own, and say nothing of the others
+        if len({each.code for each in ends if each is not None}) > 1:
+            return self.add(some)
+        first = ends[0] or refused
+        name = some[0].url.rpartition("/")[2]
+        same = f"has the same variables as {name}, which is refused: {first.what}"
+        self.held.append(held_file(some[0], first.code, first.what))
+        self.held += [held_file(each, first.code, same) for each in some[1:]]
+        return None
+
+    def add(self, some: Sequence[SourceFile]) -> None:
+        """Take files if they fit together; else try their halves."""
+        if not self._left:
+            why = "not tried: too many others fit not"
+            self.held += [held_file(each, UNTRIED, why) for each in some]
+            return
+        refused = self._refused(some)
+        if refused is None:
+            self._accepted.extend(some)
+        elif len(some) == 1:
+            self.held.append(held_file(some[0], refused.code, refused.what))
+        else:
+            middle = len(some) // 2
+            self.add(some[:middle])
+            self.add(some[middle:])
+
+    def _refused(self, some: Sequence[SourceFile]) -> IcevirtError | None:
+        self._left = max(0, self._left - 1)
+        return self._fits([*self._accepted, *some])
+
+
+def held_file(file: SourceFile, code: str, error: str) -> FileHeldBack:
+    """Return a file that is held back for an error."""
+    return FileHeldBack(
+        url=file.url,
+        size=file.size,
+        etag=file.etag,
+        last_modified=file.last_modified,
+        code=code,
+        error=error,
+    )
+
+
+def held_of(files: Iterable[SourceFile], bad: Sequence[BadFile]) -> Iterator[FileHeldBack]:
+    """Yield the bad ones among files, as they are held back."""
+    errors = {each.url: each for each in bad}
+    for file in files:
+        if (found := errors.get(file.url)) is not None:
+            yield held_file(file, found.code, found.error)

@@ -1,0 +1,373 @@
+"""Implement `icevirt.update`: list the sources of a dataset again, and commit what differs.
+
+list -> compare -> scan what is new -> plan, without the files that do not fit -> one commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+from uuid import uuid4
+
+from icevirt.api.choices import apart, checked_group, shared
+from icevirt.api.dataset.differences import (
+    rules_of,
+    seconds_of,
+)
+from icevirt.api.dataset.events import Clock, long_running, tell
+from icevirt.api.dataset.files_held import CATALOG
+from icevirt.api.dataset.finish import refuse_differences
+from icevirt.api.dataset.recipes import followed
+from icevirt.api.dataset.records import digest_of
+from icevirt.api.dataset.transaction import ExecutorStarter
+from icevirt.api.dataset.update_steps import UpdateSteps, VariablesWork
+from icevirt.api.dataset.update_work import UpdateCall, UpdateWork, Vanished, empty_report, look
+from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
+from icevirt.api.trust.made_here import remember, remember_places
+from icevirt.api.trust.readable_places import opening_of
+from icevirt.archive.options import names
+from icevirt.archive.reports.build import Progress
+from icevirt.archive.reports.update import UpdateReport
+from icevirt.errors import (
+    BuildError,
+    ConflictError,
+    IcevirtError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    SourcesChangedError,
+)
+from icevirt.execution.selection import ExecutorChoice
+from icevirt.model.json import loads
+from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.repo.layout import WORK
+from icevirt.repo.repo_info_file import pause
+from icevirt.storage.constructors import StorageLike
+from icevirt.storage.protocol import Below, Storage, Version, Written
+
+_VANISHED = ("refuse", "missing", "remove")
+_IF_RUNNING = ("wait", "skip")
+_ATTEMPTS = 10  # while others commit to the same group, or files change
+
+
+def update(
+    repo: StorageLike,
+    *,
+    recipe: str | os.PathLike[str] | None = None,
+    trust_recipe: str | None = None,
+    authorize: Prefixes = (),
+    group: str = "/",
+    branch: str = "main",
+    since: str = "",
+    settle: str | float | None = None,
+    vanished: Vanished = "refuse",
+    max_vanished: int | str | None = None,
+    replaces: Mapping[str, str] | None = None,
+    rescan: str | Iterable[str] = (),
+    variables: str | Iterable[str] = (),
+    drop_others: bool = False,
+    if_running: IfRunning = "wait",
+    dry_run: bool = False,
+    message: str | None = None,
+    catalog: StorageLike | None = None,
+    access: Mapping[str, Any] | None = None,
+    executor: ExecutorChoice = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> UpdateReport:
+    """List the sources of a dataset again, and commit what is new, corrected or gone at once.
+
+    The dataset becomes what a build of its files makes. Files that cannot be scanned, and files
+    that do not fit the dataset, are held back with their errors, and tried again by the next
+    update. What others committed stays, as with ``mode="w"`` of `icevirt.build`.
+
+    Args:
+        repo: Path or URL of the repository.
+        recipe: A recipe of yours, a TOML file that names sources; by default the one that the last
+            build left in the repository, if you made it on this machine.
+        trust_recipe: The digest of the repository's recipe, if another one made it and you trust
+            what it reads and runs.
+        authorize: Directories and URL prefixes below which files may be read, beside those that
+            the recipe names. A recipe of others that runs nothing and stays below them needs no
+            digest.
+        group: The group of the dataset.
+        branch: The branch to commit to.
+        since: Of directories, prefixes and patterns, look only at files whose path below the
+            directory does not sort before this text, like ``"2024/11"``. Others are taken to be as
+            they were.
+        settle: How long ago a file must have changed for it to be taken, like ``"60s"`` or
+            ``"10m"``: younger files wait for the next update.
+        vanished: How files are handled that are gone: "refuse" stops the update, "missing" lets
+            their steps read as missing values, "remove" takes their steps away.
+        max_vanished: How many files may be gone, a number or a share like "5%"; by default one, or
+            1% of the dataset's.
+        replaces: Patterns of names of provisional files, by the pattern of the final files that
+            replace them, like ``{"era5_*.nc": "era5t_*.nc"}``.
+        rescan: Patterns of names of files that are scanned again though they did not change.
+        variables: Make only these anew, from all files of the dataset, for a scanner was mended,
+            say; names or paths. New, changed and missing files are left to another update. The
+            files are scanned again, or only those that ``rescan`` names.
+        drop_others: Remove what others stored or added in the dataset where it does not fit the
+            files any more, like a variable of theirs along a dimension that grows; older
+            snapshots keep it. By default that stops the update.
+        if_running: "wait" for another update of the dataset to end, or "skip" this one.
+        dry_run: Show what an update would do, and commit nothing. What is scanned for it stays in
+            the catalog.
+        message: Of the commit.
+        catalog: As for `icevirt.append`.
+        access: As for `icevirt.build`; added to what the recipe says.
+        executor: As for `icevirt.build`.
+        progress: As for `icevirt.build`.
+
+    Raises:
+        InvalidInputError: No build made the group, the recipe may not be used, the sources name no
+            file, or more files are gone than may be.
+        CombineError: The files do not combine, even without those that are new or changed.
+        PlanChangedError: Other people's work would be lost.
+        ConflictError: Others committed to the same group, each time before this update could.
+        IcevirtError: As for `icevirt.build`.
+
+    Examples:
+        >>> icevirt.update("repo")  # now that archive/tas_2005.nc is there
+        <UpdateReport ... + 1 file · time 2004-12-01 → 2005-12-01>
+    """
+    _refuse_words(vanished=(vanished, _VANISHED), if_running=(if_running, _IF_RUNNING))
+    storage = shared(repo)
+    call = UpdateCall(
+        storage=storage,
+        catalog=Below(storage, CATALOG) if catalog is None else apart(storage, catalog),
+        recipe=recipe,
+        trusted=trust_recipe,
+        authorize=prefixes_of(authorize),
+        group=checked_group(group),
+        branch=branch,
+        since=since,
+        settle=seconds_of(settle),
+        vanished=vanished,
+        max_vanished=max_vanished,
+        rules=rules_of(replaces),
+        rescan=names(rescan),
+        variables=_variables(variables),
+        drop_others=drop_others,
+        dry_run=dry_run,
+        message=message,
+        access=access or {},
+    )
+    if call.variables:
+        _refuse_beside_variables(call)
+    clock = Clock(progress)
+    with ExitStack() as stack:
+        stack.enter_context(long_running("update", clock))
+        starter = ExecutorStarter(stack, clock, executor)
+        if not dry_run:
+            look(call)  # before anything is written
+            other = stack.enter_context(
+                leased(storage, branch=branch, group=call.group, if_running=if_running)
+            )
+            if other:
+                return _skipped(call, other, clock)
+        return _until_alone(call, starter, clock)
+
+
+def _refuse_words(**given: tuple[str, Sequence[str]]) -> None:
+    for name, (word, known) in given.items():
+        if word not in known:
+            raise InvalidInputError(
+                f"{name} has an unknown value", do=f"Use one of {', '.join(known)}.", given=word
+            )
+
+
+def _variables(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Return names; one text may hold several, with commas between them."""
+    return tuple(
+        name for each in names(given) for part in each.split(",") if (name := part.strip())
+    )
+
+
+def _refuse_beside_variables(call: UpdateCall) -> None:
+    """Refuse what says how files are handled that are new, changed or gone.
+
+    Raises:
+        InvalidInputError: Such an option is given.
+    """
+    given = {
+        "since": call.since,
+        "settle": call.settle,
+        "vanished": "" if call.vanished == "refuse" else call.vanished,
+        "max_vanished": call.max_vanished,
+        "replaces": dict(call.rules),
+    }
+    if found := {name: value for name, value in given.items() if value}:
+        raise InvalidInputError(
+            f"variables are made anew of the same files, so {', '.join(found)} means nothing",
+            do="Update the dataset first, without variables; then make them anew.",
+            given=found,
+        )
+
+
+def _until_alone(call: UpdateCall, starter: ExecutorStarter, clock: Clock) -> UpdateReport:
+    """Update, and plan once more on the new tip each time when another writer was first."""
+    unsettled: frozenset[str] = frozenset()
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _attempt(call, unsettled, starter, clock)
+        except SourcesChangedError as error:
+            if attempt + 1 == _ATTEMPTS or not (names_ := error.facts.get("files")):
+                raise
+            unsettled |= frozenset(names_)  # they are still written, and wait
+            tell("update-again", error=str(error), attempts_left=_ATTEMPTS - attempt - 1)
+        except (ConflictError, BuildError) as error:
+            lost = isinstance(error, ConflictError) or isinstance(
+                error.__cause__, ObjectNotFoundError
+            )
+            if not lost or attempt + 1 == _ATTEMPTS:
+                raise
+            tell("update-again", error=str(error), attempts_left=_ATTEMPTS - attempt - 1)
+        pause(attempt)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _attempt(
+    call: UpdateCall, unsettled: frozenset[str], starter: ExecutorStarter, clock: Clock
+) -> UpdateReport:
+    target, record = look(call)
+    how = followed(
+        call.storage,
+        record,
+        group=call.group,
+        recipe=call.recipe,
+        trusted=call.trusted,
+        authorize=call.authorize,
+    )
+    reach = SourceAccess.of({**how.access, **call.access})
+    with granted(reach):
+        work = UpdateWork.begun(call, target, record, how, unsettled, clock)
+        steps = VariablesWork.begun(work) if call.variables else UpdateSteps(work=work)
+        report = steps.done(starter, clock)
+        opening = opening_of(report, call.storage, reach, how.places.prefixes)
+        report = replace(report, opening=opening)
+        verify = work.request.commit.verify
+        if verify is not None and not (report.already_built or call.dry_run):
+            with clock.phase("verify"):
+                report = refuse_differences(
+                    call.storage, report, values=verify, executor=starter.choice
+                )
+    if (how.is_own or how.is_trusted) and not call.dry_run and not report.already_built:
+        remember(call.storage.url, how.recipe.digest)
+        remember_places(call.storage.url, how.named)
+    return replace(report, seconds=clock.seconds)
+
+
+def _skipped(call: UpdateCall, other: str, clock: Clock) -> UpdateReport:
+    target, record = look(call)
+    report = empty_report(call, target, record)
+    note = f"nothing was done: {other} updates this dataset"
+    return replace(report, skipped=other, findings=(note,), seconds=clock.seconds)
+
+
+type IfRunning = Literal["wait", "skip"]
+
+SECONDS = 120.0
+"""For which a lease holds after it was last renewed."""
+
+_POLL = 2.0  # seconds between looks at the lease of another
+
+
+@dataclass(slots=True, kw_only=True)
+class Lease:
+    """A lease of a dataset's updates, while it is held."""
+
+    storage: Storage
+    path: str
+    seconds: float = SECONDS
+    _mine: str = field(default_factory=lambda: uuid4().hex)
+    _version: Version | None = None
+    _done: threading.Event = field(default_factory=threading.Event)
+
+    def taken(self) -> str:
+        """Take the lease if it is free; else return who holds it."""
+        try:
+            raw, version = self.storage.get_versioned(self.path)
+        except ObjectNotFoundError:
+            raw, version = b"", None
+        if holder := _holder(raw):
+            return holder
+        written = self.storage.put_if(self.path, self._body(self.seconds), was=version)
+        if isinstance(written, Written):
+            self._version = written.version
+            return ""
+        return "another update that began at the same moment"
+
+    def renew(self) -> None:
+        """Renew the lease until it is given back, or another one took it over."""
+        while not self._done.wait(self.seconds / 4):
+            try:
+                written = self.storage.put_if(
+                    self.path, self._body(self.seconds), was=self._version
+                )
+            except IcevirtError:
+                continue  # the storage may answer the next time
+            if not isinstance(written, Written):
+                return
+            self._version = written.version
+
+    def give_back(self) -> None:
+        """Let the next update begin at once."""
+        with contextlib.suppress(IcevirtError):  # it ends by itself
+            self.storage.put_if(self.path, self._body(0), was=self._version)
+
+    def _body(self, seconds: float) -> bytes:
+        content = {
+            "id": self._mine,
+            "holder": f"{socket.gethostname()}, process {os.getpid()}",
+            "until": time.time() + seconds if seconds else 0,
+        }
+        return json.dumps(content).encode()
+
+
+@contextlib.contextmanager
+def leased(
+    storage: Storage, *, branch: str, group: str, if_running: IfRunning, seconds: float = SECONDS
+) -> Iterator[str]:
+    """Hold the lease of a dataset in the block; yield "" then, else who holds it.
+
+    Args:
+        storage: The repository.
+        branch: Of the dataset.
+        group: Of the dataset.
+        if_running: Whether to wait for another update, or to yield its holder.
+        seconds: For which the lease holds after it was last renewed.
+    """
+    path = f"{WORK[0]}/leases/{digest_of(branch, group)}.json"
+    lease = Lease(storage=storage, path=path, seconds=seconds)
+    while other := lease.taken():
+        if if_running == "skip":
+            yield other
+            return
+        time.sleep(min(_POLL, seconds / 4))
+    thread = threading.Thread(target=lease.renew, name="icevirt-lease", daemon=True)
+    thread.start()
+    try:
+        yield ""
+    finally:
+        lease._done.set()  # noqa: SLF001  # of this module
+        thread.join()
+        lease.give_back()
+
+
+def _holder(raw: bytes) -> str:
+    """Return who holds a lease; "" where nobody does any more."""
+    try:
+        content = loads(raw)
+        until, holder = float(content["until"]), str(content["holder"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+    # one that ends later than any that is written is of a clock that is wrong
+    is_held = time.time() < until < time.time() + 10 * SECONDS
+    return holder if is_held else ""

@@ -1,0 +1,68 @@
+"""A lease keeps two updates apart, and nobody for ever."""
+
+import json
+import threading
+import time
+
+from icevirt.api import update
+from icevirt.api.update import leased
+from icevirt.storage.memory import MemoryStorage
+
+
+def held(storage, *, if_running="skip", seconds=60.0, branch="main"):
+    return leased(storage, branch=branch, group="/", if_running=if_running, seconds=seconds)
+
+
+def test_one_update_runs_and_others_are_reported_who_it_is():
+    storage = MemoryStorage()
+    with held(storage) as first:
+        assert first == ""
+        with held(storage) as second:
+            assert "process" in second
+        with held(storage, branch="other") as elsewhere:
+            assert elsewhere == ""
+    with held(storage) as later:
+        assert later == ""
+
+
+def test_who_waits_goes_on_when_the_other_one_ends(monkeypatch):
+    monkeypatch.setattr(update, "_POLL", 0.01)
+    storage, order = MemoryStorage(), []
+
+    def second():
+        with held(storage, if_running="wait"):
+            order.append("second")
+
+    with held(storage):
+        thread = threading.Thread(target=second)
+        thread.start()
+        time.sleep(0.05)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+
+
+def test_a_lease_is_renewed_while_its_holder_lives_and_taken_over_when_it_was_killed():
+    storage = MemoryStorage()
+    with held(storage, seconds=0.2):
+        time.sleep(0.5)
+        with held(storage) as other:
+            assert other
+    (path,) = [info.path for info in storage.list()]
+    killed = {"id": "x", "holder": "a host, process 1", "until": time.time() + 0.2}
+    storage.put(path, json.dumps(killed).encode())
+    with held(storage) as other:
+        assert other == "a host, process 1"
+    with held(storage, if_running="wait", seconds=0.2) as mine:
+        assert mine == ""
+
+
+def test_a_lease_that_says_nothing_usable_holds_up_nobody():
+    storage = MemoryStorage()
+    with held(storage):
+        pass
+    (path,) = [info.path for info in storage.list()]
+    for body in (b"", b"[]", b'{"until": "NaN"}', b'{"holder": "x", "until": 1e300}'):
+        storage.put(path, body)
+        with held(storage) as other:
+            assert other == ""

@@ -18,8 +18,7 @@ from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile, ScanOutcome, SourceFile
 from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.catalog.facts_beside import fact_row, write_facts
-from icevirt.catalog.parts import PartRows, complete_parts, mark, write_part
-from icevirt.catalog.scan_notes import ScanNotes
+from icevirt.catalog.parts import PartRows, ScanNotes, complete_parts, mark, write_part
 from icevirt.errors import (
     IcevirtError,
     NotFoundError,

@@ -22,9 +22,15 @@ from icevirt.api.dataset import stored_tail
 from icevirt.api.upkeep import fold as folding
 from icevirt.api.upkeep.fold import fold
 from icevirt.archive.scanned import SourceFile
-from icevirt.catalog.known_files import Known, index_of, look_up
-from icevirt.catalog.listings import grown_listing, read_listing, write_listing
-from icevirt.catalog.part_folding import fold_parts
+from icevirt.catalog.listings import (
+    Known,
+    grown_listing,
+    index_of,
+    look_up,
+    read_listing,
+    write_listing,
+)
+from icevirt.catalog.part_copies import fold_parts
 from icevirt.catalog.parts import complete_parts
 from icevirt.planning import lengthened
 from icevirt.planning.combine import plan_variable

@@ -42,7 +42,7 @@ from icevirt.archive import catalog as schema
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.listings import read_listing, write_listing
 from icevirt.catalog.parquet import encode_table, read_table
-from icevirt.catalog.renaming import rename_files
+from icevirt.catalog.part_copies import rename_files
 from icevirt.spark.foreach_batch import FilesAppender
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import Below

@@ -14,9 +14,8 @@ from icevirt.archive.joining import cut_along
 from icevirt.model.chunks import ChunkType
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.blocks import SPLIT, block_chunks, grid_of_block
-from icevirt_scanners.hdf5.types import representation
-from icevirt_scanners.hdf5.values import libhdf5_values
-from icevirt_scanners.hdf5.values.chunked import stored_chunks
+from icevirt_scanners.hdf5 import libhdf5_values, representation
+from icevirt_scanners.hdf5.chunked import stored_chunks
 from scanners.materialise import materialise
 
 MIB = 1024 * 1024

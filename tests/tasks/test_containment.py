@@ -18,7 +18,7 @@ from icevirt.archive.catalog import CatalogPart, parts_of, run_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.shares import ScanLimits
 from icevirt.catalog import parts as catalog
-from icevirt.catalog.scan_notes import ScanNotes
+from icevirt.catalog.parts import ScanNotes
 from icevirt.errors import BuildError, ScanError, ScanTimeoutError
 from icevirt.execution import local_executors
 from icevirt.scan import registry

@@ -13,7 +13,7 @@ from builds.support import (
     write_days,
 )
 from grouping import grouped
-from icevirt.catalog.scan_notes import ScanNotes
+from icevirt.catalog.parts import ScanNotes
 from icevirt.errors import InvalidInputError
 from icevirt.scan import registry
 from icevirt.scan.options import ScanOptions

@@ -9,7 +9,7 @@ import icevirt
 from api.sources.test_object_stores import access_to, below, manifests, uploaded
 from builds.support import assert_same_dataset, expected_dataset, output
 from grouping import grouped
-from icevirt.catalog.scan_notes import ScanNotes
+from icevirt.catalog.parts import ScanNotes
 from icevirt.scan import registry
 from long_forms import cases
 from tasks.stub_scanner import install

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.catalog.scan_notes import described_scans
+from icevirt.catalog.parts import described_scans
 from icevirt.errors import FormatError, InvalidInputError, ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.json import JSON, loads

@@ -33,7 +33,7 @@ from icevirt.catalog.facts_reader import ClosedCatalog, read_facts
 from icevirt.catalog.lookup import CatalogLookup, forget, settled
 from icevirt.catalog.parquet import damaged
 from icevirt.catalog.part_index import IndexWriter
-from icevirt.catalog.scan_notes import describe_scan, note_asked
+from icevirt.catalog.parts import describe_scan, note_asked
 from icevirt.errors import (
     BuildError,
     Fix,

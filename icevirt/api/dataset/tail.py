@@ -24,7 +24,7 @@ from icevirt.api.dataset.scanning import Scan
 from icevirt.archive.facts import ArrayColumns, FileColumns
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.scanned import SourceFile
-from icevirt.catalog.excerpt import copy_files
+from icevirt.catalog.part_copies import copy_files
 from icevirt.catalog.parts import mark
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.planning.lengthened import (

@@ -40,7 +40,7 @@ from icevirt.archive.reports.relocation import MovedDataset
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.listings import FileListing, write_listing
-from icevirt.catalog.renaming import rename_files
+from icevirt.catalog.part_copies import rename_files
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.json import JSONObject

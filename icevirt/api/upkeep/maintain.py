@@ -33,7 +33,7 @@ from icevirt.api.upkeep.windows import Window, behind
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.history import NamedVersion
 from icevirt.archive.reports.upkeep import Deleted, MaintenanceReport, WindowChange
-from icevirt.catalog.part_folding import fold_parts
+from icevirt.catalog.part_copies import fold_parts
 from icevirt.errors import InvalidInputError
 from icevirt.execution.executor import Executor, described
 from icevirt.execution.preflight import ClusterNeeds, check_before_first

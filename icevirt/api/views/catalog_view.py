@@ -17,8 +17,7 @@ from icevirt.archive.catalog_view import TABLES
 from icevirt.archive.reports.build import BadFile, ReferenceCounts
 from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.scan import CatalogSummary
-from icevirt.catalog.parts import check_mark
-from icevirt.catalog.scan_notes import described_scans
+from icevirt.catalog.parts import check_mark, described_scans
 from icevirt.catalog.view import PartView, ddl, newest, schema
 from icevirt.connect.urls import as_local_path
 from icevirt.errors import InvalidInputError, StorageError

@@ -24,9 +24,9 @@ from icevirt.model.paths import node_name
 from icevirt.scan import values as values_by_zarr
 from icevirt.scan.contract import ByteSource
 from icevirt_scanners.encoding import default_fill
+from icevirt_scanners.hdf5.datatypes import Pipeline, filters_of_plist, pipeline_of
 from icevirt_scanners.hdf5.files import LACKS_FILTER, REMEDY, explained, held
-from icevirt_scanners.hdf5.hierarchy.walk import PREFIX, variable_name
-from icevirt_scanners.hdf5.types.filters import Pipeline, filters_of_plist, pipeline_of
+from icevirt_scanners.hdf5.hierarchy import PREFIX, variable_name
 
 
 def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.ndarray[Any, Any]:

@@ -23,13 +23,12 @@ from h5py import h5d
 
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.hdf5.files import FileContext, Handle
-from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, Walk
-from icevirt_scanners.hdf5.index.chunks import without_address
-from icevirt_scanners.hdf5.known_chunks import KnownChunks
+from icevirt_scanners.hdf5.hierarchy import FoundDataset, Walk
 from icevirt_scanners.hdf5.raw.attributes import FixedStrings, References, in_heap, without_places
-from icevirt_scanners.hdf5.raw.file import placed
+from icevirt_scanners.hdf5.raw.chunks import without_address
+from icevirt_scanners.hdf5.raw.header import placed
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, require
-from icevirt_scanners.hdf5.variable import HDF5Variable
+from icevirt_scanners.hdf5.variable import HDF5Variable, KnownChunks
 
 _MOST = 512  # datasets of a file that is remembered
 _REMEMBERED = 16  # patterns

@@ -23,39 +23,42 @@ from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.scan.contract import ByteSource, Policy, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere, refuse_changed
-from icevirt_scanners.hdf5.files import FileContext, HeldFile, explained, held
-from icevirt_scanners.hdf5.hierarchy.dimensions import (
-    Dimensions,
-    VariableAxis,
-    innermost_first,
-    is_bare_dimension,
-    is_scale,
-)
-from icevirt_scanners.hdf5.hierarchy.walk import (
-    FoundDataset,
-    FoundGroup,
-    Walk,
-    object_at,
-    plain_walk,
-)
-from icevirt_scanners.hdf5.index.chunks import layout_of
-from icevirt_scanners.hdf5.oracle import read_values
-from icevirt_scanners.hdf5.patterns import Recording, key_of, variables_like
-from icevirt_scanners.hdf5.raw.attributes import UNREAD, heaps_of
-from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile, placed
-from icevirt_scanners.hdf5.raw.header import DATATYPE, SharedMessages, only
-from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, Space
-from icevirt_scanners.hdf5.types.attributes import FoundAttributes, attributes_of
-from icevirt_scanners.hdf5.types.datatypes import (
+from icevirt_scanners.hdf5.attributes import FoundAttributes, attributes_of
+from icevirt_scanners.hdf5.datatypes import (
     Element,
     NoDataTypeError,
     element_of,
     encoded_element,
 )
-from icevirt_scanners.hdf5.types.representation import LEAST, represent, weight_of
-from icevirt_scanners.hdf5.values.libhdf5_values import UnfaithfulError
+from icevirt_scanners.hdf5.files import FileContext, HeldFile, explained, held, tell_unclosed
+from icevirt_scanners.hdf5.hierarchy import (
+    Dimensions,
+    FoundDataset,
+    FoundGroup,
+    VariableAxis,
+    Walk,
+    innermost_first,
+    is_bare_dimension,
+    is_scale,
+    object_at,
+    plain_walk,
+)
+from icevirt_scanners.hdf5.libhdf5_values import UnfaithfulError
+from icevirt_scanners.hdf5.oracle import read_values
+from icevirt_scanners.hdf5.patterns import Recording, key_of, variables_like
+from icevirt_scanners.hdf5.raw.attributes import UNREAD, heaps_of
+from icevirt_scanners.hdf5.raw.chunks import layout_of
+from icevirt_scanners.hdf5.raw.header import (
+    DATATYPE,
+    ObjectHeader,
+    RawFile,
+    SharedMessages,
+    only,
+    placed,
+)
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, Space
+from icevirt_scanners.hdf5.representation import LEAST, represent, weight_of
 from icevirt_scanners.hdf5.variable import HDF5Variable, netcdf_shape, variable_of
-from icevirt_scanners.hdf5.writers import tell_unclosed
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 

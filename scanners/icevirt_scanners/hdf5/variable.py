@@ -11,22 +11,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from h5py import h5d, h5s
+from numpy.typing import NDArray
 
 from icevirt.archive.scanned import ScannedArray
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes, with_enumeration
-from icevirt.model.chunks import ChunkTable
+from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import JSON
+from icevirt_scanners.blocks import LARGE
 from icevirt_scanners.encoding import default_fill
+from icevirt_scanners.hdf5.attributes import FoundAttributes
+from icevirt_scanners.hdf5.datatypes import (
+    BUILT_IN,
+    Element,
+    Pipeline,
+    filters_of_plist,
+    pipeline_of,
+)
 from icevirt_scanners.hdf5.files import FileContext, Handle, beside, check_elsewhere
-from icevirt_scanners.hdf5.hierarchy.dimensions import Dimensions, VariableAxis
-from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset
-from icevirt_scanners.hdf5.index.chunks import layout_of, without_address
-from icevirt_scanners.hdf5.known_chunks import KnownChunks
-from icevirt_scanners.hdf5.raw.file import ObjectHeader, StorageLayout
-from icevirt_scanners.hdf5.raw.file import fill_of as fill_in
-from icevirt_scanners.hdf5.raw.file import filters_of as filters_in
-from icevirt_scanners.hdf5.raw.file import placed as placed_by
+from icevirt_scanners.hdf5.hierarchy import Dimensions, FoundDataset, VariableAxis
+from icevirt_scanners.hdf5.libhdf5_values import fill_json, fill_of, has_default, is_filled
+from icevirt_scanners.hdf5.raw.arrays import ChunkEntries
+from icevirt_scanners.hdf5.raw.chunks import Leaf, layout_of, without_address
 from icevirt_scanners.hdf5.raw.header import (
     DATASPACE,
     DATATYPE,
@@ -34,13 +40,92 @@ from icevirt_scanners.hdf5.raw.header import (
     FILL,
     FILTERS,
     SHARED,
+    ObjectHeader,
+    RawFile,
     SharedMessages,
+    StorageLayout,
 )
+from icevirt_scanners.hdf5.raw.header import fill_of as fill_in
+from icevirt_scanners.hdf5.raw.header import filters_of as filters_in
+from icevirt_scanners.hdf5.raw.header import placed as placed_by
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, number
-from icevirt_scanners.hdf5.types.attributes import FoundAttributes
-from icevirt_scanners.hdf5.types.datatypes import Element
-from icevirt_scanners.hdf5.types.filters import BUILT_IN, Pipeline, filters_of_plist, pipeline_of
-from icevirt_scanners.hdf5.values.libhdf5_values import fill_json, fill_of, has_default, is_filled
+
+
+class _KnownArray(NamedTuple):
+    """An array without the offsets and lengths of its chunks."""
+
+    rows: NDArray[np.uint32]  # index of the references
+    kind: NDArray[np.uint8]
+    source: NDArray[np.uint32]
+    chunks: NDArray[np.int64]  # the index of the entries it was made of
+    rest: dict[str, Any]  # of `ScannedArray`
+
+
+class KnownChunks:
+    """What is known of the chunks of one variable in all files of a pattern."""
+
+    __slots__ = ("_array", "_leaf")
+
+    def __init__(self) -> None:
+        self._leaf: Leaf | None = None
+        self._array: _KnownArray | None = None
+
+    def entries(self, header: ObjectHeader | None, raw: RawFile | None) -> ChunkEntries | None:
+        """Return the chunks of a file, or None if they are not like those that were kept."""
+        leaf = self._leaf
+        if leaf is None or header is None or raw is None:
+            return None
+        try:
+            return leaf.read(raw.space, header.layouts[0].data)
+        except NotUnderstoodError:
+            return None
+
+    def keep_entries(
+        self, found: ChunkEntries, header: ObjectHeader | None, raw: RawFile | None
+    ) -> None:
+        """Keep how the chunks of a file are stored; none may have been added or removed."""
+        self._leaf = self._array = None
+        if header is None or raw is None:
+            return
+        try:
+            self._leaf = Leaf.of(found, raw.space, header.layout)
+        except NotUnderstoodError:
+            return
+
+    def array(self, found: ChunkEntries, *, size: int, context: Any) -> ScannedArray | None:
+        """Return the array of a file of ``size`` bytes, or None if it is not like the kept one."""
+        known = self._array
+        if known is None or found.index is not known.chunks:
+            return None
+        offset, length = found.offset, found.length
+        inside = np.minimum.reduce(offset) >= 0 and np.maximum.reduce(offset) <= size
+        if not inside or np.maximum.reduce(offset + length) > size:
+            return None
+        if np.maximum.reduce(length) > LARGE:
+            return None
+        table = ChunkTable(
+            index=known.rows,
+            kind=known.kind,
+            source=known.source,
+            offset=offset.view(np.uint64),
+            length=length.view(np.uint64),
+            locations=context.location,
+        )
+        return ScannedArray(**known.rest, references=table)
+
+    def keep_array(self, array: ScannedArray, found: ChunkEntries) -> None:
+        """Keep an array if only its references depend on offsets and lengths."""
+        table = array.references
+        leaf, count = self._leaf, len(found.index)
+        if leaf is None or leaf.index is not found.index or table.count(ChunkType.virtual) != count:
+            return
+        if len(table) != count or not np.array_equal(table.index, found.index):
+            return
+        rest = {name: getattr(array, name) for name in _REST}
+        self._array = _KnownArray(table.index, table.kind, table.source, found.index, rest)
+
+
+_REST = tuple(name for name in ScannedArray.__dataclass_fields__ if name != "references")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

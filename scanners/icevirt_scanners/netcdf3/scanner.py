@@ -8,30 +8,394 @@ netCDF4 for verification, and shares only names with the scan.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
+from icevirt.archive.joining import SMALL, STEP, Fact
+from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile, ScannedGroup
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.json import JSON
 from icevirt.model.paths import node_name
-from icevirt.scan.contract import ByteSource, ScannerOptions
+from icevirt.scan.contract import ByteSource, Policy, ScannerOptions
+from icevirt_scanners import blocks
 from icevirt_scanners.context import ScanContext, check_dimensions
-from icevirt_scanners.encoding import with_fit_fill
+from icevirt_scanners.encoding import (
+    GZIP,
+    PIECE,
+    bytes_codec,
+    hashed,
+    spelt,
+    squeezed,
+    with_fit_fill,
+)
 from icevirt_scanners.netcdf3.header import (
     MAGIC,
     VERSIONS,
     Attribute,
     DamagedError,
     FileHeader,
+    Kind,
+    NetCDF3Variable,
+    fill_of,
     read_header,
     shown,
 )
-from icevirt_scanners.netcdf3.represent import FileLayout, PlacedVariable, layout_of, represent
+
+_LONGEST_EMPTY = 2**36  # bytes of a record, where no record shows that they exist
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedVariable:
+    """A variable and where its values lie: ``rows`` runs of ``run`` bytes, ``stride`` apart."""
+
+    path: str
+    dimensions: tuple[str, ...]
+    shape: tuple[int, ...]
+    kind: Kind
+    begin: int
+    rows: int  # 1 for a fixed-size variable
+    run: int  # bytes
+    stride: int  # bytes
+    variable: NetCDF3Variable = field(repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values."""
+        return self.rows * self.run
+
+    @property
+    def end(self) -> int:
+        """Where the last value ends."""
+        return self.begin + (self.rows - 1) * self.stride + self.run if self.rows else self.begin
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the values of further records would lie directly behind these."""
+        return self.stride == self.run
+
+    @property
+    def is_coordinate(self) -> bool:
+        """Whether it is 1-D and named like its dimension."""
+        return self.dimensions == (paths.name(self.path),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLayout:
+    """The variables of a file, and its records."""
+
+    variables: tuple[PlacedVariable, ...]
+    records: int
+    room: int  # how many records the file is long enough for
+
+
+def layout_of(header: FileHeader, *, size: int, url: str) -> FileLayout:
+    """Place the variables of a file of ``size`` bytes.
+
+    Raises:
+        DamagedError: They cannot lie as the header says.
+        ScanError: The file is too short for a variable.
+    """
+    _check_dimensions(header)
+    moving = [each for each in header.variables if _is_record(header, each)]
+    runs = [_run(header, each) for each in moving]
+    stride = runs[0] if len(runs) == 1 else sum(run + -run % 4 for run in runs)
+    room = _room(header, moving, stride, size)
+    records = room if header.records is None else header.records
+    placed = tuple(_placed(header, each, records, stride) for each in header.variables)
+    _check_inside(placed, header, size=size, url=url)
+    _check_apart(placed)
+    return FileLayout(variables=placed, records=records, room=room)
+
+
+def _check_dimensions(header: FileHeader) -> None:
+    numbers = range(len(header.dimensions))
+    for variable in header.variables:
+        for axis, number in enumerate(variable.dimensions):
+            if number not in numbers:
+                raise DamagedError(f"{variable.name!r} has a dimension that does not exist")
+            if axis and not header.dimensions[number].length:
+                raise DamagedError(f"{variable.name!r} has records inside of records")
+    if sum(dimension.length == 0 for dimension in header.dimensions) > 1:
+        raise DamagedError("two record dimensions")
+
+
+def _is_record(header: FileHeader, variable: NetCDF3Variable) -> bool:
+    return bool(variable.dimensions) and not header.dimensions[variable.dimensions[0]].length
+
+
+def _run(header: FileHeader, variable: NetCDF3Variable) -> int:
+    """Return the bytes of a fixed-size variable, or of one record of another."""
+    lengths = (header.dimensions[number].length or 1 for number in variable.dimensions)
+    return prod(lengths) * variable.kind.size
+
+
+def _room(header: FileHeader, moving: list[NetCDF3Variable], stride: int, size: int) -> int:
+    """Return for how many records of all variables the file is long enough."""
+    ends = [each.begin + _run(header, each) for each in moving]
+    return max(0, (size - max(ends)) // stride + 1) if ends else 0
+
+
+def _placed(
+    header: FileHeader, variable: NetCDF3Variable, records: int, stride: int
+) -> PlacedVariable:
+    moving, run = _is_record(header, variable), _run(header, variable)
+    shape = tuple(header.dimensions[number].length or records for number in variable.dimensions)
+    return PlacedVariable(
+        path=paths.join(paths.ROOT, node_name(variable.name)[0]),
+        dimensions=tuple(
+            node_name(header.dimensions[number].name)[0] for number in variable.dimensions
+        ),
+        shape=shape,
+        kind=variable.kind,
+        begin=variable.begin,
+        rows=records if moving else 1,
+        run=run,
+        stride=stride if moving else run,
+        variable=variable,
+    )
+
+
+def _check_inside(
+    placed: tuple[PlacedVariable, ...], header: FileHeader, *, size: int, url: str
+) -> None:
+    for each in placed:
+        if each.run > _LONGEST_EMPTY and not each.rows:
+            raise DamagedError(f"a record of {each.path} has {each.run} bytes")
+        if each.rows and each.begin < header.size:
+            raise DamagedError(f"{each.path} begins inside the header")
+        if each.rows and each.end > size:
+            raise ScanError(
+                "the file ends before the values that its header describes",
+                do="It is truncated, or was still being written; fetch it again.",
+                file=url,
+                variable=each.path,
+                end=each.end,
+                size=size,
+            )
+
+
+def _check_apart(placed: tuple[PlacedVariable, ...]) -> None:
+    """Compare the variables of one record with each other, then all records with the blocks."""
+    moving = [each for each in placed if not each.contiguous and each.rows]
+    spans = [(e.begin, e.end, e.path) for e in placed if e.contiguous and e.rows]
+    if moving:
+        record = [(each.begin, each.begin + each.run, each.path) for each in moving]
+        _check_spans(record)
+        begin, end = min(record)[0], max(end for _, end, _ in record)
+        if moving[0].rows > 1 and end - begin > moving[0].stride:
+            raise DamagedError("a record is longer than its variables")
+        spans.append((begin, max(each.end for each in moving), "the records"))
+    _check_spans(spans)
+
+
+def _check_spans(spans: list[tuple[int, int, str]]) -> None:
+    for (_, end, one), (start, _, other) in pairwise(sorted(spans)):
+        if end > start:
+            raise DamagedError(f"{one} and {other} overlap")
+
+
+_NEAR = 64 * 1024  # bytes between two runs that are read through rather than skipped
+_REFERENCE = 16  # bytes of a run that is not worth a reference
+
+
+def represent(placed: PlacedVariable, attributes: Attributes, context: ScanContext) -> ScannedArray:
+    """Return the scanned array.
+
+    Raises:
+        UnsupportedError: Its values must be stored, and are too large for that.
+    """
+    policy = context.options.policy_of(placed.path)
+    if _wants_whole(placed, context, policy):
+        return _stored(placed, attributes, context)
+    represented = _natively if policy is Policy.native else _referenced
+    array = represented(placed, attributes, context)
+    wanted = context.wanted(array)
+    if Fact.values in wanted:
+        return replace(
+            array, beside=context.values_of(lambda: _stored(placed, attributes, context))
+        )
+    if Fact.digest in wanted:
+        return replace(array, beside=FactsBeside(digest=_digest(placed, context.source)))
+    return array
+
+
+def _referenced(
+    placed: PlacedVariable, attributes: Attributes, context: ScanContext
+) -> ScannedArray:
+    lead, rest = ((), placed.shape) if placed.contiguous else ((1,), placed.shape[1:])
+    chunk = (*lead, *blocks.grid_of_block(rest, placed.kind.size))
+    table = blocks.virtual(placed.path, *_references(placed, chunk), context)
+    codecs = (bytes_codec(placed.kind.dtype, "big" if placed.kind.size > 1 else "little"),)
+    return _make_array(placed, attributes, chunk, codecs, table, whole=False)
+
+
+def _make_array(
+    placed: PlacedVariable,
+    attributes: Attributes,
+    chunk: tuple[int, ...],
+    codecs: tuple[JSON, ...],
+    table: ChunkTable,
+    *,
+    whole: bool,
+    **more: Any,
+) -> ScannedArray:
+    kind = placed.kind
+    return ScannedArray(
+        path=placed.path,
+        dimension_names=placed.dimensions,
+        shape=placed.shape,
+        chunk_shape=chunk,
+        data_type=kind.data_type,
+        codecs=codecs,
+        fill_value=spelt(fill_of(placed.variable.attributes, kind), kind.dtype),
+        attributes=attributes,
+        references=table,
+        whole=whole,
+        contiguous=not whole,
+        **more,
+    )
+
+
+def _wants_whole(placed: PlacedVariable, context: ScanContext, policy: Policy) -> bool:
+    if policy is Policy.reference:
+        return False
+    if not placed.shape or policy is Policy.inline:
+        return True
+    affordable = placed.nbytes <= context.budget.left
+    if placed.is_coordinate:
+        return affordable
+    if not placed.contiguous and placed.run < STEP:
+        # a reference to each crumb would take about as much room as the crumbs
+        small = placed.nbytes <= SMALL or placed.run <= _REFERENCE
+        return small and affordable
+    return False
+
+
+def _stored(placed: PlacedVariable, attributes: Attributes, context: ScanContext) -> ScannedArray:
+    """Read the values as one chunk; those of coordinates, and single ones, are labels too.
+
+    Raises:
+        UnsupportedError: They are too large for that.
+    """
+    if context.options.policy_of(placed.path) is Policy.inline and placed.nbytes > SMALL:
+        raise context.refusal(
+            placed.path,
+            f"a variable with the policy 'inline' has more than {SMALL} bytes",
+            do='Use the policy "native", which stores it in chunks.',
+            nbytes=placed.nbytes,
+        )
+    context.budget.spend(placed.nbytes, variable=placed.path, cause="stored whole")
+    found = _read(placed, context.source)
+    ndim = len(placed.shape)
+    table = ChunkTable.empty(ndim)
+    if found.size:
+        table = ChunkTable.inlined(index=np.zeros((1, ndim), np.int64), chunks=[found.tobytes()])
+    more: dict[str, Any] = {}
+    if placed.is_coordinate or (found.size == 1 and found.dtype.kind in "iuf"):
+        more = {"labels": found.tobytes(), "labels_dtype": found.dtype.str}
+    chunk = tuple(max(n, 1) for n in placed.shape)
+    digest = hashed(placed.kind.data_type, placed.shape, [found.tobytes()])
+    codecs = (bytes_codec(placed.kind.dtype),)
+    return _make_array(placed, attributes, chunk, codecs, table, whole=True, digest=digest, **more)
+
+
+def _natively(placed: PlacedVariable, attributes: Attributes, context: ScanContext) -> ScannedArray:
+    """Read the values and store them in the chunks that a block of them would have."""
+    cause = "its policy is 'native'"
+    context.budget.spend(placed.nbytes, variable=placed.path, cause=cause)
+    context.tell(placed.path, "stored-natively", cause)
+    found = _read(placed, context.source)
+    chunk = blocks.grid_of_block(placed.shape, placed.kind.size)
+    index = blocks.all_chunks(tuple(n // edge for n, edge in zip(placed.shape, chunk, strict=True)))
+    runs = found.reshape(len(index), -1) if found.size else ()  # a chunk is a run of the block
+    table = ChunkTable.inlined(index=index, chunks=[squeezed(run.tobytes()) for run in runs])
+    codecs = (bytes_codec(placed.kind.dtype), GZIP)
+    return _make_array(placed, attributes, chunk, codecs, table, whole=False)
+
+
+def _references(
+    placed: PlacedVariable, chunk: tuple[int, ...]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return index, offset and length of all chunks."""
+    size = placed.kind.size
+    if placed.contiguous:
+        return blocks.block_chunks(placed.shape, chunk, size, placed.begin)
+    inner, offset, length = blocks.block_chunks(placed.shape[1:], chunk[1:], size, placed.begin)
+    row = np.arange(placed.rows, dtype=np.int64)
+    index = np.column_stack([np.repeat(row, len(inner)), np.tile(inner, (placed.rows, 1))])
+    offsets = placed.stride * row[:, None] + offset
+    return index, offsets.reshape(-1), np.tile(length, placed.rows)
+
+
+def _read(placed: PlacedVariable, source: ByteSource) -> np.ndarray[Any, Any]:
+    """Read all values."""
+    flat = b"".join(piece.tobytes() for piece in _pieces(placed, source))
+    return np.frombuffer(flat, placed.kind.dtype).reshape(placed.shape)
+
+
+def _digest(placed: PlacedVariable, source: ByteSource) -> str:
+    """Hash type, shape and values, as all scanners do, without holding more than a piece."""
+    return hashed(
+        placed.kind.data_type,
+        placed.shape,
+        (piece.view(np.uint8) for piece in _pieces(placed, source)),
+    )
+
+
+def _pieces(placed: PlacedVariable, source: ByteSource) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield the values in their order, flat and little-endian."""
+    for raw in _raw(placed, source):
+        yield np.frombuffer(raw, placed.kind.stored).astype(placed.kind.dtype)
+
+
+def _raw(placed: PlacedVariable, source: ByteSource) -> Iterator[Any]:
+    if placed.contiguous:
+        yield from _block(placed.begin, placed.nbytes, source)
+    elif placed.stride - placed.run <= _NEAR:
+        yield from _through(placed, source)
+    else:
+        for row in range(placed.rows):
+            yield from _block(placed.begin + row * placed.stride, placed.run, source)
+
+
+def _block(begin: int, length: int, source: ByteSource) -> Iterator[bytes]:
+    for at in range(0, length, PIECE):
+        yield _exactly(begin + at, min(PIECE, length - at), source)
+
+
+def _through(placed: PlacedVariable, source: ByteSource) -> Iterator[Any]:
+    """Read several records at once, and pick out this variable's part of each."""
+    most = max(1, PIECE // placed.stride)
+    for first in range(0, placed.rows, most):
+        rows = min(most, placed.rows - first)
+        span = (rows - 1) * placed.stride + placed.run
+        raw = _exactly(placed.begin + first * placed.stride, span, source)
+        filled = np.frombuffer(raw.ljust(rows * placed.stride, b"\0"), np.uint8)
+        yield np.ascontiguousarray(filled.reshape(rows, placed.stride)[:, : placed.run]).reshape(-1)
+
+
+def _exactly(at: int, length: int, source: ByteSource) -> bytes:
+    raw = source.read(at, length)
+    if len(raw) != length:
+        raise ScanError(
+            "the file became shorter while it was read",
+            do="Scan it again when it no longer changes.",
+            file=source.file.url,
+            offset=at,
+            length=length,
+        )
+    return raw
+
 
 _MOST_AXES = 32  # of HDF5, and of many readers
 

@@ -16,8 +16,7 @@ from icevirt.scan import registry
 from icevirt.scan.contract import Scanner, ScannerOptions
 from icevirt_scanners.blocks import check_inside
 from icevirt_scanners.hdf5.raw import header
-from icevirt_scanners.hdf5.raw.file import RawFile
-from icevirt_scanners.hdf5.raw.header import DATATYPE, only
+from icevirt_scanners.hdf5.raw.header import DATATYPE, RawFile, only
 from icevirt_scanners.hdf5.raw.links import links_of
 from icevirt_scanners.hdf5.scanner import Hdf5Scanner
 from open_files import open_below

@@ -11,7 +11,7 @@ import icevirt
 from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError, ScanError
 from icevirt_scanners.hdf5 import scanner
-from icevirt_scanners.hdf5.values.whole import _inflated
+from icevirt_scanners.hdf5.whole import _inflated
 
 LENGTH = 21
 READ = {

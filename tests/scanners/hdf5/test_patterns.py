@@ -16,11 +16,9 @@ from icevirt.errors import IcevirtError
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import record
-from icevirt_scanners.hdf5 import patterns, scanner, variable
+from icevirt_scanners.hdf5 import attributes, chunked, patterns, scanner, variable, whole
 from icevirt_scanners.hdf5.raw import header
-from icevirt_scanners.hdf5.raw.file import RawFile
-from icevirt_scanners.hdf5.types import attributes
-from icevirt_scanners.hdf5.values import chunked, whole
+from icevirt_scanners.hdf5.raw.header import RawFile
 
 
 def forget():

@@ -13,15 +13,14 @@ from grouping import grouped
 from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError
 from icevirt.objects.source import open_source
-from icevirt_scanners.hdf5 import scanner
-from icevirt_scanners.hdf5.hierarchy.walk import _links_of
-from icevirt_scanners.hdf5.raw import file as superblock
+from icevirt_scanners.hdf5 import chunked, scanner
+from icevirt_scanners.hdf5.hierarchy import _links_of
 from icevirt_scanners.hdf5.raw import header, heaps, space
+from icevirt_scanners.hdf5.raw import header as superblock
 from icevirt_scanners.hdf5.raw.attributes import listed
-from icevirt_scanners.hdf5.raw.file import RawFile
+from icevirt_scanners.hdf5.raw.header import RawFile
 from icevirt_scanners.hdf5.raw.links import HARD, links_of
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
-from icevirt_scanners.hdf5.values import chunked
 from scanners.materialise import materialise
 
 FORMATS = {

@@ -16,14 +16,13 @@ from hypothesis.extra import numpy as arrays
 from fixtures import hdf5_cases
 from icevirt.archive.scanned import SourceFile
 from icevirt.objects.source import open_source
-from icevirt_scanners.hdf5.hierarchy.dimensions import _dimension_list
-from icevirt_scanners.hdf5.hierarchy.walk import Walk
+from icevirt_scanners.hdf5.attributes import attributes_of
+from icevirt_scanners.hdf5.hierarchy import Walk, _dimension_list
 from icevirt_scanners.hdf5.raw import header as raw_header
 from icevirt_scanners.hdf5.raw import space as raw_space
 from icevirt_scanners.hdf5.raw.attributes import listed
-from icevirt_scanners.hdf5.raw.file import RawFile
+from icevirt_scanners.hdf5.raw.header import RawFile
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
-from icevirt_scanners.hdf5.types.attributes import attributes_of
 
 
 def output(found):

@@ -12,7 +12,7 @@ import icevirt
 from builds.support import official
 from fixtures import hdf5_cases
 from icevirt.errors import ScanError, StaleReferenceError, UnsupportedError
-from icevirt_scanners.hdf5.types import representation
+from icevirt_scanners.hdf5 import representation
 from scanners.materialise import materialise
 
 ALL = {

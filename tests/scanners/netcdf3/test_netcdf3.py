@@ -17,7 +17,7 @@ from icevirt.objects.source import LocalSource, open_source
 from icevirt.scan.contract import Scanner, ScannerOptions
 from icevirt.scan.registry import combined
 from icevirt_scanners import encoding
-from icevirt_scanners.netcdf3 import header, represent
+from icevirt_scanners.netcdf3 import header, scanner
 from icevirt_scanners.netcdf3.scanner import NetCDF3Scanner
 from scanners.materialise import materialise, store_of
 
@@ -156,8 +156,8 @@ def test_the_digest_is_that_of_the_same_values_in_netcdf_4(tmp_path):
 def test_values_read_in_pieces_are_the_same(piece, near, tmp_path, monkeypatch):
     path = cases.write(tmp_path / "a.nc", "records", "NETCDF3_CLASSIC")
     before = scan(path, concat_dim="x").arrays
-    monkeypatch.setattr(represent, "PIECE", piece)
-    monkeypatch.setattr(represent, "_NEAR", near)
+    monkeypatch.setattr(scanner, "PIECE", piece)
+    monkeypatch.setattr(scanner, "_NEAR", near)
     monkeypatch.setattr(encoding, "PIECE", piece)
     assert scan(path, concat_dim="x").arrays == before
     assert_same(path)

@@ -15,7 +15,7 @@ from icevirt.objects.source import open_source
 from icevirt.scan import registry
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import combined
-from icevirt_scanners.virtualizarr import parser
+from icevirt_scanners.virtualizarr import scanner
 from icevirt_scanners.virtualizarr.scanner import VirtualizarrScanner
 from scanners.materialise import materialise
 
@@ -107,14 +107,14 @@ def test_a_parser_that_is_not_there_is_an_error_that_lists_what_is():
 
 
 def test_without_virtualizarr_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(parser.metadata, "version", _missing)
+    monkeypatch.setattr(scanner.metadata, "version", _missing)
     with pytest.raises(ScanError, match="pip install virtualizarr"):
         VirtualizarrScanner("HDFParser")
     VirtualizarrScanner()  # the registry makes one of every scanner
 
 
 def _missing(name):
-    raise parser.metadata.PackageNotFoundError(name)
+    raise scanner.metadata.PackageNotFoundError(name)
 
 
 def test_virtualizarr_is_not_imported_before_it_is_asked_for():

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from icevirt.archive.kinds import KindColumn
 from icevirt.archive.schema import ArraySchema
-from icevirt.catalog import gathered_arrays
-from icevirt.catalog.gathered_arrays import COUNTS, TEXTS, GatheredArrays
+from icevirt.catalog import facts_reader
+from icevirt.catalog.facts_reader import COUNTS, TEXTS, GatheredArrays
 from icevirt.model.attributes import Attributes
 
 SCHEMAS = [
@@ -49,8 +49,8 @@ def test_they_are_the_rows_of_all_parts(parts, most, wide, random):
     order = [*range(len(parts))]
     random.shuffle(order)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(gathered_arrays, "_MOST", most)
-        patched.setattr(gathered_arrays, "_WIDE", wide)
+        patched.setattr(facts_reader, "_MOST", most)
+        patched.setattr(facts_reader, "_WIDE", wide)
         gathered = GatheredArrays()
         for place, at in enumerate(order):
             gathered.add(table_of(parts[at]), np.full(len(parts[at]), order[place], np.int32))
@@ -69,7 +69,7 @@ def test_they_are_the_rows_of_all_parts(parts, most, wide, random):
 
 
 def test_what_differs_from_row_to_row_is_held_by_row():
-    rows = [("/a", SCHEMAS[0], "[1]", "", 1, 0, n, 0) for n in range(gathered_arrays._MOST + 1)]
+    rows = [("/a", SCHEMAS[0], "[1]", "", 1, 0, n, 0) for n in range(facts_reader._MOST + 1)]
     gathered = GatheredArrays()
     gathered.add(table_of(rows), np.arange(len(rows), dtype=np.int32))
     gathered.add(table_of(rows[:3]), np.arange(3, dtype=np.int32) + len(rows))
@@ -83,7 +83,7 @@ def test_a_shape_of_other_dimensions_than_its_schema_is_found():
     """Also where one of the two is no longer part of a kind."""
     good = [("/a", SCHEMAS[0], json.dumps([n]), "", 1, 0, 0, 0) for n in range(3)]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(gathered_arrays, "_MOST", 2)
+        patched.setattr(facts_reader, "_MOST", 2)
         for first in (good[:1], good):
             gathered = GatheredArrays()
             gathered.add(table_of(first), np.arange(len(first), dtype=np.int32))

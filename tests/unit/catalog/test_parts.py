@@ -17,8 +17,7 @@ from icevirt.archive.shares import ScanLimits
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.lookup import forget, rows_forgotten, settled
-from icevirt.catalog.parts import PartRows, complete_parts, mark, write_part
-from icevirt.catalog.scan_notes import ScanNotes
+from icevirt.catalog.parts import PartRows, ScanNotes, complete_parts, mark, write_part
 from icevirt.errors import ScanError, ScanTimeoutError, StaleReferenceError
 from icevirt.model.attributes import Attributes
 from icevirt.storage import durable

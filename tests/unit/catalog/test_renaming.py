@@ -15,9 +15,8 @@ from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_beside import fact_row, objects_of, write_facts
 from icevirt.catalog.facts_reader import Chosen
 from icevirt.catalog.lookup import forget, settled
-from icevirt.catalog.part_folding import fold_parts
+from icevirt.catalog.part_copies import fold_parts, rename_files
 from icevirt.catalog.parts import complete_parts, mark, write_part
-from icevirt.catalog.renaming import rename_files
 from icevirt.errors import FormatError, ScanError
 from icevirt.storage.memory import MemoryStorage
 from planning.test_combine import data, file, time

@@ -18,16 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from h5py import h5t
 
-from icevirt_scanners.hdf5.raw import heaps
-from icevirt_scanners.hdf5.raw.file import ObjectHeader
 from icevirt_scanners.hdf5.raw.header import (
     ATTRIBUTE,
     ATTRIBUTE_INFO,
     SHARED,
     Message,
+    ObjectHeader,
     SharedMessages,
 )
-from icevirt_scanners.hdf5.raw.heaps import FractalHeap, Heap
+from icevirt_scanners.hdf5.raw.heaps import FractalHeap, Heap, RecordTree
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, number, require
 
 UNREAD = frozenset(
@@ -264,9 +263,10 @@ def _stored(found: list[_Attribute], length_width: int) -> StoredAttributes:
 def _dense(store: int, tree: int, heap: Heap, unread: Collection[bytes]) -> list[_Attribute]:
     """Read attributes that are too many for the header, in the order of their names' hashes."""
     space = heap.space.begin()
-    objects = FractalHeap.at(space, store)
+    objects, records = FractalHeap(space, store), RecordTree(space, tree)
+    require(records.kind == _BY_NAME, "records of another kind")
     found: list[_Attribute] = []
-    for record in heaps.records(space, tree, _BY_NAME):
+    for record in records.records():
         identity, (flags, order, _) = record[: objects.id_length], _RECORD.unpack(record[-9:])
         require(not flags & SHARED, "a shared attribute")
         one = _attribute(objects.item(identity), space.length_width, unread, order=order)

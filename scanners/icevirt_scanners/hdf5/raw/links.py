@@ -7,9 +7,8 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
-from icevirt_scanners.hdf5.raw import heaps
 from icevirt_scanners.hdf5.raw.header import LINK, LINK_INFO, SHARED, SYMBOL_TABLE, Message
-from icevirt_scanners.hdf5.raw.heaps import FractalHeap
+from icevirt_scanners.hdf5.raw.heaps import FractalHeap, RecordTree
 from icevirt_scanners.hdf5.raw.space import Space, number, require
 
 HARD = 0
@@ -53,18 +52,17 @@ def links_of(messages: Sequence[Message], space: Space) -> list[Link]:
         at, wide = 10 if tracked else 2, space.address_width
         heap, tree = number(data, at, wide), number(data, at + wide, wide)
         inside = [message for message in messages if message.kind == LINK]
-        if heap == _nowhere(space):
-            found = [_link(message.data, space.address_width) for message in inside]
+        if heap == (1 << 8 * wide) - 1:
+            found = [_link(message.data, wide) for message in inside]
         else:
             require(not inside, "links in two places")
-            found = _of_heap(heap, tree, space)
+            records = RecordTree(space, tree)
+            require(records.kind == _BY_NAME, "records of another kind")
+            objects = FractalHeap(space, heap)
+            found = [_link(objects.item(one[_HASH:]), wide) for one in records.records()]
     found.sort(key=attrgetter("order" if tracked else "name"))
     require(len({link.name for link in found}) == len(found), "two links of one name")
     return found
-
-
-def _nowhere(space: Space) -> int:
-    return (1 << 8 * space.address_width) - 1
 
 
 @lru_cache(1024)  # most files of an archive have the same ones
@@ -85,13 +83,6 @@ def _link(data: bytes, address_width: int) -> Link:
     if kind != HARD:
         return Link(name, _OTHER, 0, order)
     return Link(name, HARD, number(data, at + length, address_width), order)
-
-
-def _of_heap(heap_at: int, tree: int, space: Space) -> list[Link]:
-    heap = FractalHeap.at(space, heap_at)
-    records = heaps.records(space, tree, _BY_NAME)
-    wide = space.address_width
-    return [_link(heap.item(record[_HASH:]), wide) for record in records]
 
 
 def _of_table(data: bytes, space: Space) -> list[Link]:

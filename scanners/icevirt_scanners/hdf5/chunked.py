@@ -32,10 +32,10 @@ from icevirt_scanners import blocks
 from icevirt_scanners.context import Budget
 from icevirt_scanners.encoding import squeezed
 from icevirt_scanners.hdf5.files import REMEDY, FileContext
-from icevirt_scanners.hdf5.index.chunks import found_chunks
-from icevirt_scanners.hdf5.index.entries import ChunkEntries
+from icevirt_scanners.hdf5.libhdf5_values import encode, read
+from icevirt_scanners.hdf5.raw.arrays import ChunkEntries
+from icevirt_scanners.hdf5.raw.chunks import found_chunks
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, number, require
-from icevirt_scanners.hdf5.values.libhdf5_values import encode, read
 from icevirt_scanners.hdf5.variable import HDF5Variable
 
 STORED = 1 << 31  # in a mask, where no filter is: a chunk that must be stored whatever it skips

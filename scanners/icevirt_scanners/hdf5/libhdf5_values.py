@@ -12,7 +12,7 @@ from h5py import h5d, h5s
 
 from icevirt.model.json import JSON
 from icevirt_scanners.encoding import PIECE, hashed, spelt, vlen_bytes
-from icevirt_scanners.hdf5.types.datatypes import Element
+from icevirt_scanners.hdf5.datatypes import Element
 
 
 class UnfaithfulError(Exception):

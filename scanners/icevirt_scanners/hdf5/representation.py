@@ -35,15 +35,8 @@ from icevirt.scan.contract import Policy, prefetch
 from icevirt_scanners import blocks
 from icevirt_scanners.encoding import GZIP, PIECE
 from icevirt_scanners.given import digest_of
-from icevirt_scanners.hdf5.files import CLOSE_IT, FileContext
-from icevirt_scanners.hdf5.index.chunks import layout_of
-from icevirt_scanners.hdf5.index.entries import ChunkEntries
-from icevirt_scanners.hdf5.raw.header import DATATYPE, FILTERS
-from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
-from icevirt_scanners.hdf5.types.datatypes import bytes_codec
-from icevirt_scanners.hdf5.types.filters import filters_of_plist
-from icevirt_scanners.hdf5.values import libhdf5_values
-from icevirt_scanners.hdf5.values.chunked import (
+from icevirt_scanners.hdf5 import libhdf5_values
+from icevirt_scanners.hdf5.chunked import (
     check_decodable,
     may_leave_edges,
     offset_of,
@@ -52,10 +45,16 @@ from icevirt_scanners.hdf5.values.chunked import (
     stored_chunks,
     with_inner,
 )
-from icevirt_scanners.hdf5.values.libhdf5_values import fill_json
-from icevirt_scanners.hdf5.values.whole import stored_whole, wants_whole
+from icevirt_scanners.hdf5.datatypes import bytes_codec, filters_of_plist
+from icevirt_scanners.hdf5.files import CLOSE_IT, FileContext
+from icevirt_scanners.hdf5.libhdf5_values import fill_json
+from icevirt_scanners.hdf5.raw.arrays import ChunkEntries
+from icevirt_scanners.hdf5.raw.chunks import layout_of
+from icevirt_scanners.hdf5.raw.header import DATATYPE, FILTERS
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 from icevirt_scanners.hdf5.variable import HDF5Variable
-from icevirt_scanners.hdf5.virtual.resolve import Resolved, resolve
+from icevirt_scanners.hdf5.virtual_datasets import Resolved, resolve
+from icevirt_scanners.hdf5.whole import stored_whole, wants_whole
 
 _BY_POLICY = "its policy is 'native'"
 LEAST = 200

@@ -29,11 +29,11 @@ from icevirt.model.json import JSON
 from icevirt.scan import values as values_by_zarr
 from icevirt.scan.contract import Policy
 from icevirt_scanners.blocks import virtual
+from icevirt_scanners.hdf5 import libhdf5_values
+from icevirt_scanners.hdf5.chunked import odd_chunks, short_chunk, stored_chunks
+from icevirt_scanners.hdf5.datatypes import bytes_codec
 from icevirt_scanners.hdf5.files import LACKS_FILTER, REMEDY, FileContext
-from icevirt_scanners.hdf5.index.entries import ChunkEntries
-from icevirt_scanners.hdf5.types.datatypes import bytes_codec
-from icevirt_scanners.hdf5.values import libhdf5_values
-from icevirt_scanners.hdf5.values.chunked import odd_chunks, short_chunk, stored_chunks
+from icevirt_scanners.hdf5.raw.arrays import ChunkEntries
 from icevirt_scanners.hdf5.variable import HDF5Variable
 
 TINY = 64 * 1024  # stored rather than referenced when there is any reason to

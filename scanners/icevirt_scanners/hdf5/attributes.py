@@ -20,6 +20,7 @@ from h5py import h5, h5a, h5g, h5s, h5t
 
 from icevirt.model.attributes import FILL, MISSING, Attributes
 from icevirt_scanners.encoding import with_fit_fill
+from icevirt_scanners.hdf5.datatypes import element_of
 from icevirt_scanners.hdf5.raw.attributes import (
     UNREAD,
     FixedStrings,
@@ -28,9 +29,8 @@ from icevirt_scanners.hdf5.raw.attributes import (
     Value,
     listed,
 )
-from icevirt_scanners.hdf5.raw.file import ObjectHeader
+from icevirt_scanners.hdf5.raw.header import ObjectHeader
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
-from icevirt_scanners.hdf5.types.datatypes import element_of
 
 # bookkeeping that netCDF-C hides wherever it stands: read where the dimensions need it, never shown
 _NEEDED = frozenset({"CLASS", "NAME", "_Netcdf4Dimid", "_Netcdf4Coordinates"})

@@ -1,1 +1,0 @@
-"""Find the groups, datasets, links and dimensions of an HDF5 file, with their names."""

@@ -1,1 +1,0 @@
-"""Translate HDF5 types, fill values, filters and attributes to zarr."""

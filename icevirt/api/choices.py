@@ -16,8 +16,7 @@ from icevirt.archive.options import names
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import ClosedCatalog
-from icevirt.catalog.parts import check_mark
-from icevirt.catalog.parts import described_scans, files_asked
+from icevirt.catalog.parts import check_mark, described_scans, files_asked
 from icevirt.errors import Fix, InvalidInputError
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.model import paths

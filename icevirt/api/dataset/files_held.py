@@ -17,8 +17,7 @@ from icevirt.api.sources.inputs import Inputs
 from icevirt.api.trust.readable_places import REBUILD
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
-from icevirt.catalog.listings import Known, look_up
-from icevirt.catalog.listings import FileListing, read_listing, write_listing
+from icevirt.catalog.listings import FileListing, Known, look_up, read_listing, write_listing
 from icevirt.errors import (
     FormatError,
     InvalidInputError,

@@ -102,7 +102,7 @@ _EXPORTS = {
     "icevirt.storage.constructors": (
         "azure_storage gcs_storage r2_storage s3_storage tigris_storage"
     ),
-    "icevirt.storage.http": "http_storage",
+    "icevirt.storage.object_store": "http_storage",
     "icevirt.storage.local": "local_filesystem_storage",
     "icevirt.storage.memory": "in_memory_storage",
     "icevirt.versioning.diff": "Diff",

@@ -286,7 +286,7 @@ from icevirt.storage.constructors import (
     s3_storage,
     tigris_storage,
 )
-from icevirt.storage.http import (
+from icevirt.storage.object_store import (
     http_storage,
 )
 from icevirt.storage.local import (

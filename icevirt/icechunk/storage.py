@@ -32,7 +32,7 @@ from icevirt.icechunk._shims.configuration import (
 from icevirt.icechunk._shims.storages import NamedStorage, OnDisk, local_filesystem_storage, named
 from icevirt.model.chunks import ChunkType
 from icevirt.model.config.containers import ObjectStoreConfig as AnyObjectStoreConfig
-from icevirt.storage import constructors, http, memory, object_store
+from icevirt.storage import constructors, memory, object_store
 from icevirt.storage.protocol import NOTHING, LostRace, Version, Written
 
 __all__ = [
@@ -301,7 +301,7 @@ class _InBucket(NamedStorage, object_store.ObjectStorage):
         return super().put_if(path, body, was=was, after=after)
 
 
-class _OnServer(NamedStorage, http.HttpStorage):
+class _OnServer(NamedStorage, object_store.HttpStorage):
     _type = "HTTP"
 
 
@@ -319,7 +319,7 @@ def http_storage(
     base_url: str, opts: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
 ) -> Storage:
     """Return a storage on a web server, to read from."""
-    return _named(http.http_storage(base_url, opts, headers))
+    return _named(object_store.http_storage(base_url, opts, headers))
 
 
 s3_storage = _headed(constructors.s3_storage)

@@ -358,7 +358,7 @@ _SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "az"}
 
 def _constructor(at: Address) -> Callable[..., Storage]:
     if at.provider == "http":
-        from icevirt.storage.http import http_storage
+        from icevirt.storage.object_store import http_storage
 
         return http_storage
     return _CONSTRUCTORS[at.scheme if at.scheme == "tigris" else at.provider]

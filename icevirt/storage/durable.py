@@ -11,123 +11,64 @@ from __future__ import annotations
 import _thread
 import errno
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import cache
 from typing import Self
-
-_IDLE = 0.25  # seconds
-
-
-class SyncCall:
-    """A call that is made in a thread."""
-
-    __slots__ = ("_act", "_done", "_error")
-
-    def __init__(self, act: Callable[[], None]) -> None:
-        self._act = act
-        self._error: BaseException | None = None
-        self._done = _thread.allocate_lock()
-        self._done.acquire()
-
-    def run(self) -> None:
-        """Make the call."""
-        try:
-            self._act()
-        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-            self._error = error
-        finally:
-            self._done.release()
-
-    def wait(self) -> None:
-        """Wait for its end; raise what it raised."""
-        self._done.acquire()
-        if self._error is not None:
-            raise self._error
-
-
-class _SyncThread:
-    """A thread that makes one call after the other."""
-
-    __slots__ = ("call", "go")
-
-    def __init__(self, call: SyncCall) -> None:
-        self.call = call
-        self.go = _thread.allocate_lock()  # free where there is another call
-        self.go.acquire()
-
-
-class SyncThreads:
-    """As many threads as calls that ran at a time, a moment ago.
-
-    A signal may interrupt a caller anywhere: then a thread may stay that nobody gives a call to,
-    but no call waits for a thread that does not come.
-    """
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew, as a forked child has to: it has none of its parent's threads."""
-        self._idle: list[_SyncThread] = []
-
-    def start(self, act: Callable[[], None]) -> SyncCall | None:
-        """Make a call beside the caller; None where there can be no further thread."""
-        if sys.is_finalizing():  # threads do not go on then
-            return None
-        call = SyncCall(act)
-        try:
-            thread = self._idle.pop()
-        except IndexError:
-            pass
-        else:
-            thread.call = call
-            thread.go.release()
-            return call
-        try:
-            # `threading.Thread` waits for each thread to begin
-            _thread.start_new_thread(self._run, (_SyncThread(call),))
-        except RuntimeError:  # there are as many as there may be
-            return None
-        return call
-
-    def _run(self, thread: _SyncThread) -> None:
-        idle = self._idle
-        while True:
-            thread.call.run()
-            idle.append(thread)
-            if not thread.go.acquire(timeout=_IDLE):
-                try:
-                    idle.remove(thread)
-                except ValueError:  # it was taken meanwhile, and its call comes
-                    thread.go.acquire()
-                else:
-                    return
-
-
-_OF_PROCESS = SyncThreads()
-os.register_at_fork(after_in_child=_OF_PROCESS.forget)
-
-
-def start(act: Callable[[], None]) -> SyncCall | None:
-    """Make a call in a thread of this process; see `SyncThreads.start`."""
-    return _OF_PROCESS.start(act)
-
 
 _TRIES = 50
 _PAUSE = 0.0005  # seconds more before each further try; a second in all
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS}
 _NO_HARD_LINKS = {errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EMLINK}
 _NO_LINK = {errno.EOPNOTSUPP, errno.EPERM, errno.EXDEV, errno.ENOENT, errno.ENOSYS}
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_STAGE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+
+type Sync = Callable[[Sequence[int]], None]
+"""Waits until a disk has what was written to some files or directories, or does not wait."""
 
 
 class NoHardLinksError(OSError):
     """The file system has no hard links, which create a file only where there is none."""
 
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+def sync(fds: Sequence[int]) -> None:
+    """Wait until the disk has some files or directories: in threads, so that it waits once."""
+    errors: list[BaseException] = []
+    pending: list[_thread.LockType] = []
+
+    def act(fd: int) -> None:
+        try:
+            os.fsync(fd)
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            errors.append(error)
+
+    def run(fd: int, done: _thread.LockType) -> None:
+        act(fd)
+        done.release()
+
+    here = [*fds[:1]]
+    for fd in fds[1:]:
+        done = _thread.allocate_lock()
+        done.acquire()
+        try:
+            # `threading.Thread` waits for each thread to begin
+            _thread.start_new_thread(run, (fd, done))
+            pending.append(done)
+        except RuntimeError:  # there are as many as there may be, or the interpreter ends
+            here.append(fd)
+    for fd in here:
+        act(fd)
+    for done in pending:
+        done.acquire()
+    if errors:
+        raise errors[0]
+
+
+def no_sync(fds: Sequence[int]) -> None:
+    """Do not wait for the disk: what a power cut loses may be anything, in any order."""
+    del fds
 
 
 @contextmanager
@@ -138,34 +79,6 @@ def directory(path: str) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-type Sync = Callable[[Sequence[int]], None]
-"""Waits until a disk has what was written to some files or directories, or does not wait."""
-
-
-def sync(fds: Sequence[int]) -> None:
-    """Wait until the disk has some files or directories: in threads, so that it waits once."""
-    here: list[Callable[[], None]] = [partial(os.fsync, fd) for fd in fds[:1]]
-    aside: list[Callable[[], None]] = []
-    for fd in fds[1:]:
-        if pending := start(partial(os.fsync, fd)):
-            aside.append(pending.wait)
-        else:
-            here.append(partial(os.fsync, fd))
-    failed = None
-    for act in here + aside:
-        try:
-            act()
-        except OSError as error:
-            failed = failed or error
-    if failed is not None:
-        raise failed
-
-
-def no_sync(fds: Sequence[int]) -> None:
-    """Do not wait for the disk: what a power cut loses may be anything, in any order."""
-    del fds
 
 
 def make_directory(path: str, sync: Sync = sync) -> None:
@@ -189,25 +102,20 @@ def within[T](folder: str, act: Callable[[int], T], sync: Sync = sync) -> T:
         with suppress(FileNotFoundError):
             if attempt:
                 make_directory(folder, sync)
-            with directory(folder) as at, _gone(at):
-                return act(at)
+            with directory(folder) as at:
+                try:
+                    return act(at)
+                except OSError as error:
+                    _refuse_gone(at, error)
+                    raise
         time.sleep(attempt * _PAUSE)
     make_directory(folder, sync)
     with directory(folder) as at:
         return act(at)
 
 
-@contextmanager
-def _gone(at: int) -> Iterator[None]:
-    """Call it by one name when a directory was removed while it was open."""
-    try:
-        yield
-    except OSError as error:
-        _refuse_gone(at, error)
-        raise
-
-
 def _refuse_gone(at: int, error: OSError) -> None:
+    """Call it by one name when a directory was removed while it was open."""
     if os.fstat(at).st_nlink == 0:
         raise FileNotFoundError from error
 
@@ -218,19 +126,36 @@ def create(at: int, name: str, body: bytes, sync: Sync = sync) -> bool:
     Raises:
         NoHardLinksError: The file system cannot; who holds a lock may look, and `replace`.
     """
-    fd = _write_unnamed(at, body)
-    if fd is None:
-        return _create_staged(at, name, body, sync)
-    try:
-        sync([fd])
-        is_new = _link_unnamed(fd, at, name)
-    finally:
-        os.close(fd)
+    is_new: bool | None = None
+    if (fd := _write_unnamed(at, body)) is not None:
+        try:
+            sync([fd])
+            is_new = _link_unnamed(fd, at, name)
+        finally:
+            os.close(fd)
     if is_new is None:
-        return _create_staged(at, name, body, sync)
+        is_new = _create_staged(at, name, body, sync)
     if is_new:
         sync([at])
     return is_new
+
+
+def _create_staged(at: int, name: str, body: bytes, sync: Sync) -> bool:
+    staged = unfinished(name)
+    try:
+        _write_file(os.open(staged, _STAGE | os.O_EXCL, 0o666, dir_fd=at), body, sync)
+        try:
+            os.link(staged, name, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in _NO_HARD_LINKS:
+                raise NoHardLinksError(error.errno, error.strerror) from error
+            raise
+    except FileExistsError:
+        return False
+    finally:
+        with suppress(OSError):
+            os.unlink(staged, dir_fd=at)
+    return True
 
 
 def replace(at: int, name: str, body: bytes, *, staged: str, sync: Sync = sync) -> None:
@@ -240,7 +165,21 @@ def replace(at: int, name: str, body: bytes, *, staged: str, sync: Sync = sync) 
     sync([at])
 
 
-_STAGE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+def replace_by_unnamed(fd: int, at: int, name: str, *, staged: str, sync: Sync = sync) -> bool:
+    """Do what `replace` does, with a file that was synced before; False where that is impossible.
+
+    Who calls it holds a lock: nobody else uses the name ``staged``.
+    """
+    is_new = _link_unnamed(fd, at, staged)
+    if is_new is False:  # of a writer that was killed
+        with suppress(FileNotFoundError):
+            os.unlink(staged, dir_fd=at)
+        is_new = _link_unnamed(fd, at, staged)
+    if not is_new:
+        return False
+    os.rename(staged, name, src_dir_fd=at, dst_dir_fd=at)
+    sync([at])
+    return True
 
 
 class UnnamedFiles:
@@ -262,10 +201,15 @@ class UnnamedFiles:
     def write(self, folder: str, body: bytes) -> int | None:
         """Write a file in a directory, which is made; None where files have to have names.
 
-        Raises:
-            FileNotFoundError: The directory was removed.
+        None too where the directory was removed meanwhile, as empty ones are.
         """
-        fd = _write_unnamed(self._opened(folder), body)
+        try:
+            if folder not in self._folders:
+                make_directory(folder, self._sync)
+                self._folders[folder] = os.open(folder, _DIRECTORY)
+            fd = _write_unnamed(self._folders[folder], body)
+        except FileNotFoundError:
+            return None
         if fd is not None:
             self._fds.append(fd)
         return fd
@@ -274,49 +218,19 @@ class UnnamedFiles:
         """Wait until the disk has the files."""
         self._sync(self._fds)
 
-    def name(self, fd: int, folder: str, name: str) -> bool | None:
-        """Give a file its name; False where another one has it, None where it cannot be done.
-
-        Raises:
-            FileNotFoundError: The directory was removed.
-        """
+    def name(self, fd: int, folder: str, name: str) -> bool:
+        """Give a file its name; False where another one has it, or it cannot be done."""
         at = self._changed[folder] = self._folders[folder]
         try:
-            return _link_unnamed(fd, at, name)
-        except OSError as error:
-            _refuse_gone(at, error)
+            return bool(_link_unnamed(fd, at, name))
+        except OSError:
+            if os.fstat(at).st_nlink == 0:  # the directory was removed
+                return False
             raise
 
     def sync_names(self) -> None:
         """Wait until the disk has the names."""
         self._sync(list(self._changed.values()))
-
-    def _opened(self, folder: str) -> int:
-        if folder not in self._folders:
-            try:
-                at = os.open(folder, _DIRECTORY)
-            except FileNotFoundError:
-                make_directory(folder, self._sync)
-                at = os.open(folder, _DIRECTORY)
-            self._folders[folder] = at
-        return self._folders[folder]
-
-
-def replace_by_unnamed(fd: int, at: int, name: str, *, staged: str, sync: Sync = sync) -> bool:
-    """Do what `replace` does, with a file that was synced before; False where that is impossible.
-
-    Who calls it holds a lock: nobody else uses the name ``staged``.
-    """
-    is_new = _link_unnamed(fd, at, staged)
-    if is_new is False:  # of a writer that was killed
-        with suppress(FileNotFoundError):
-            os.unlink(staged, dir_fd=at)
-        is_new = _link_unnamed(fd, at, staged)
-    if not is_new:
-        return False
-    os.rename(staged, name, src_dir_fd=at, dst_dir_fd=at)
-    sync([at])
-    return True
 
 
 @cache
@@ -354,29 +268,6 @@ def _link_unnamed(fd: int, at: int, name: str) -> bool | None:
             return None
         raise
     return True
-
-
-def _create_staged(at: int, name: str, body: bytes, sync: Sync) -> bool:
-    staged = unfinished(name)
-    try:
-        _write_file(os.open(staged, _STAGE | os.O_EXCL, 0o666, dir_fd=at), body, sync)
-        _link(staged, name, at)
-    except FileExistsError:
-        return False
-    finally:
-        with suppress(OSError):
-            os.unlink(staged, dir_fd=at)
-    sync([at])
-    return True
-
-
-def _link(staged: str, name: str, at: int) -> None:
-    try:
-        os.link(staged, name, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
-    except OSError as error:
-        if error.errno in _NO_HARD_LINKS:
-            raise NoHardLinksError(error.errno, error.strerror) from error
-        raise
 
 
 def unfinished(name: str) -> str:

@@ -1,11 +1,10 @@
-"""Make sure of what commits need where a file system does not promise it.
+"""Know what a file system does not promise, and make sure of what commits need.
 
 Some network and user-space file systems accept calls that they do not carry out: a lock that two
 processes hold, a rename that leaves a name without a file, a read that returns old bytes. Commits
 would be lost without a word. So once for each root in a process, two processes try it (`probe`):
 locks, exclusive creation, replacement, and reading what the other one wrote. That shows what
-processes of one machine see of each other; between machines only the kind of the file system tells
-(`icevirt.storage.mounts`).
+processes of one machine see of each other; between machines only the kind of the file system tells.
 
 Where locks hold on one machine only, one machine at a time writes.
 A file in the root names the machine that writes. It is made where there is none, renewed by the
@@ -13,24 +12,219 @@ writers of that machine, and taken over by another machine when nothing was writ
 A lock would not do: file systems without locks between machines keep what they read for a while,
 so that the next writer could take an old state for the newest.
 
-All of it happens under the locks of this machine.
+All of it happens under the locks of this machine (`alone`).
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import socket
-import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
-from types import TracebackType
 from typing import Self
 
+from icevirt.connect.urls import file_url
 from icevirt.errors import StorageError
 from icevirt.storage import durable
+
+_MOUNTS = "/proc/self/mountinfo"
+_OCTAL = r"\\([0-7]{3})"
+
+# of one machine, whose kernel does all that local storage needs
+_KNOWN = frozenset(
+    {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "ramfs", "reiserfs"}
+    | {"rootfs", "tmpfs", "xfs", "zfs"}
+)
+# views of buckets, which know no lock at all: each machine has its own, and commits would be lost
+_BUCKETS = frozenset(
+    {"fuse.blobfuse", "fuse.blobfuse2", "fuse.gcsfuse", "fuse.goofys", "fuse.mount-s3"}
+    | {"fuse.mountpoint-s3", "fuse.rclone", "fuse.s3fs"}
+)
+# network file systems whose locks one machine keeps alone: always, or with a mount option
+_LOCAL_LOCKS = _BUCKETS | {"9p", "fuse.sshfs", "vboxsf"}
+_LOCAL_BY_OPTION = {
+    "nfs": {"nolock", "local_lock=all", "local_lock=flock"},
+    "nfs4": {"nolock", "local_lock=all", "local_lock=flock"},
+    "cifs": {"nobrl"},
+    "smb3": {"nobrl"},
+    "lustre": {"localflock", "noflock"},
+}
+_DATABRICKS = ("/dbfs", "/Volumes", "/Workspace")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A mounted file system: its kind, and its options."""
+
+    kind: str
+    options: frozenset[str] = frozenset()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is of one machine, and known to do all that local storage needs."""
+        return self.kind in _KNOWN
+
+    @property
+    def is_bucket(self) -> bool:
+        """Whether it shows objects of a bucket as files."""
+        return self.kind in _BUCKETS
+
+    @property
+    def is_fuse(self) -> bool:
+        """Whether a program decides what its calls do; one of a disk of this machine does not."""
+        return self.kind in ("fuse", "virtiofs") or self.kind.startswith("fuse.")
+
+    @property
+    def keeps_locks(self) -> bool:
+        """Whether locks are known not to hold between machines."""
+        return self.kind in _LOCAL_LOCKS or not self.options.isdisjoint(
+            _LOCAL_BY_OPTION.get(self.kind, ())
+        )
+
+
+def mount_of(path: str) -> Mount | None:
+    """Return the file system of a path, which need not exist yet; None where that is not known."""
+    real = os.path.realpath(path)
+    if "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        for shown in _DATABRICKS:
+            if real == shown or real.startswith(f"{shown}/"):
+                return Mount("fuse.mountpoint-s3")
+    try:
+        device = os.stat(existing(real)).st_dev
+        with open(_MOUNTS, encoding="utf-8", errors="replace") as mounts:
+            return find(f"{os.major(device)}:{os.minor(device)}", real, mounts)
+    except OSError:
+        return None
+
+
+def existing(path: str) -> str:
+    """Return the directory that exists, of a path and those above it."""
+    while not os.path.isdir(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    return path
+
+
+def find(device: str, path: str, mounts: Iterable[str]) -> Mount | None:
+    """Decide by the lines of Linux' ``mountinfo``; the last mount of a device counts.
+
+    A file system with devices of its own, as btrfs has, is found by the longest place of a mount.
+    """
+    of_device: Mount | None = None
+    above: tuple[int, Mount] | None = None
+    for line in mounts:
+        own, _, below = line.partition(" - ")
+        fields, names = below.split(), own.split()
+        if len(fields) < 3 or len(names) < 5:
+            continue
+        mount = Mount(fields[0], frozenset(fields[2].split(",")))
+        if names[2] == device:
+            of_device = mount
+        place = names[4].rstrip("/")
+        if "\\" in place:
+            place = re.sub(_OCTAL, lambda found: chr(int(found[1], 8)), place)
+        covers = path == place or path.startswith(f"{place}/")
+        if covers and (above is None or len(place) >= above[0]):
+            above = len(place), mount
+    return of_device or (above[1] if above else None)
+
+
+def is_kept_by_kernel(descriptor: int) -> bool:
+    """Say whether a lock that this process holds is known to its own kernel.
+
+    Of FUSE the kernel knows only those locks that it keeps itself, because the file system takes
+    none: nobody but processes of this machine and mount sees them.
+    """
+    try:
+        with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as facts:
+            return any(line.startswith("lock:") for line in facts)
+    except OSError:
+        return True  # nobody can tell
+
+
+_PATIENCE = 300.0  # seconds that a writer waits for the lock
+_LOCK = "lock#0"  # a file that no listing shows, and that stays
+
+
+@cache
+def look_at(root: str) -> Mount | None:
+    """Look once in a process whether commits to a root are safe; None: its kind is known to do all.
+
+    Raises:
+        StorageError: They are not safe.
+    """
+    mount = mount_of(root) or Mount("unknown")
+    if mount.is_known:
+        return None
+    if mount.is_bucket:
+        raise StorageError(
+            "this directory shows a bucket as files, without locks: commits would be lost",
+            do="Name the repository by the URL of the bucket: s3://, gs:// or abfss://.",
+            path=root,
+            file_system=mount.kind,
+        )
+    probe(existing(root), mount.kind)
+    return mount
+
+
+@contextmanager
+def alone(at: int, root: str) -> Iterator[None]:
+    """Hold the lock of a root, whose descriptor is given.
+
+    Raises:
+        StorageError: Another process does not release it, or another machine writes.
+    """
+    mount = look_at(root)
+    with _locked(at, root):
+        if mount is None:
+            yield
+            return
+        # directories are locked on this machine only, whatever the server can do: of NFS, SMB
+        # and FUSE the kernel passes on locks of files
+        file = os.open(os.path.join(root, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            with _locked(file, root):
+                if mount.keeps_locks or (mount.is_fuse and is_kept_by_kernel(file)):
+                    claim(at, root, mount.kind)
+                yield
+        finally:
+            os.close(file)
+
+
+@contextmanager
+def _locked(descriptor: int, root: str) -> Iterator[None]:
+    """Hold a lock; fail after a while if another process does not release it.
+
+    It is held for as long as a small file takes to be written, so no writer waits long for one that
+    runs.
+    """
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            pass
+        if time.monotonic() > end:
+            raise StorageError(
+                f"another process has held the lock of the repository for {_PATIENCE:.0f} s",
+                do="Find a stopped or hanging writer with `fuser -v DIRECTORY`, and resume or end "
+                "it.",
+                url=file_url(root),
+            )
+        from icevirt.connect.retry import jitter
+
+        time.sleep(jitter(0.0005, 0.01))
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child forked meanwhile must not keep it
+
 
 _ROUNDS = 8  # replacements that the other process has to see
 
@@ -61,11 +255,7 @@ for line in sys.stdin:
 
 
 def probe(folder: str, kind: str) -> None:
-    """Try out a directory that exists.
-
-    Args:
-        folder: Its path. Files that are made there are removed again.
-        kind: Of its file system, for the error.
+    """Try out a directory that exists, of a kind of file system.
 
     Raises:
         StorageError: It does not do what is needed, or nothing can be written.
@@ -75,7 +265,7 @@ def probe(folder: str, kind: str) -> None:
     try:
         with durable.directory(folder) as at, _Other(folder) as other:
             try:
-                failed = _of_locks(folder, lock, other) or _of_files(at, name, folder, other)
+                failed = _try_locks(folder, lock, other) or _try_files(at, name, folder, other)
             finally:
                 for each in (name, lock, f"{name}0"):
                     with suppress(OSError):
@@ -93,7 +283,7 @@ def probe(folder: str, kind: str) -> None:
         )
 
 
-def _of_locks(folder: str, name: str, other: _Other) -> str:
+def _try_locks(folder: str, name: str, other: _Other) -> str:
     """Return what is wrong with locks, "" if nothing is."""
     fd = os.open(os.path.join(folder, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -106,9 +296,8 @@ def _of_locks(folder: str, name: str, other: _Other) -> str:
     return "" if answer == "taken" else f"a lock that was given back is not free ({answer})"
 
 
-def _of_files(at: int, name: str, folder: str, other: _Other) -> str:
+def _try_files(at: int, name: str, folder: str, other: _Other) -> str:
     """Return what is wrong with creating, replacing, reading and deleting, "" if nothing is."""
-    path = os.path.join(folder, name)
     body = b"0"
     try:
         if not durable.create(at, name, body):
@@ -118,10 +307,15 @@ def _of_files(at: int, name: str, folder: str, other: _Other) -> str:
     except durable.NoHardLinksError:
         durable.replace(at, name, body, staged=f"{name}0")
     for number in range(_ROUNDS):
-        for answer in (other.ask("read", name), f"bytes {_read(path).hex()}"):
+        looks = []
+        for _ in range(2):
+            with open(os.path.join(folder, name), "rb") as file:
+                facts = os.fstat(file.fileno())
+                looks.append((file.read(), facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns))
+        for answer in (other.ask("read", name), f"bytes {looks[0][0].hex()}"):
             if answer != f"bytes {body.hex()}":
                 return f"a process does not read what was written ({answer[:40]})"
-        if _identity(path) != _identity(path):
+        if looks[0] != looks[1]:
             return "a file that nobody changed changes its number or time"
         body = str(number).encode() * (number + 2)
         durable.replace(at, name, body, staged=f"{name}0")
@@ -130,21 +324,12 @@ def _of_files(at: int, name: str, folder: str, other: _Other) -> str:
     return "" if answer == "absent" else "a deleted file can still be read"
 
 
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def _identity(path: str) -> tuple[int, int, int]:
-    with open(path, "rb") as file:
-        facts = os.fstat(file.fileno())
-    return facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns
-
-
 class _Other:
     """Another process, which locks and reads; a context that ends it."""
 
     def __init__(self, folder: str) -> None:
+        import subprocess  # few file systems have to be tried out
+
         self._process = subprocess.Popen(  # noqa: S603  # this interpreter, a text of ours
             [sys.executable, "-I", "-S", "-c", _OTHER, folder],
             stdin=subprocess.PIPE,
@@ -163,12 +348,7 @@ class _Other:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.communicate()
 
@@ -181,12 +361,7 @@ _BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 def claim(at: int, root: str, kind: str) -> None:
-    """Make sure that this machine is the one that writes.
-
-    Args:
-        at: Descriptor of the root.
-        root: Its path, for the error.
-        kind: Of its file system, for the error.
+    """Make sure that this machine is the one that writes to a root, which is open as ``at``.
 
     Raises:
         StorageError: Another machine wrote less than an hour ago, or the same one through another
@@ -207,21 +382,24 @@ def claim(at: int, root: str, kind: str) -> None:
         _take_away(at, found)
 
 
-def look(at: int, root: str, kind: str) -> None:
-    """Do no more than find out whether another machine writes.
+def refuse_other_machines(root: str) -> None:
+    """Look whether commits are safe, and do no more than find out whether another machine writes.
 
     Raises:
-        StorageError: As `claim`.
+        StorageError: They are not, or one does.
     """
-    text, written = _text_of(at, _NAME) or ("", 0.0)
-    if text != _mine(at) and (age := time.time() - written) < LEASE:
-        raise _refusal(text, age, root, kind)
+    mount = look_at(root)
+    if mount is None or not os.path.isdir(root):
+        return
+    with durable.directory(root) as at:
+        text, written = _text_of(at, _NAME) or ("", 0.0)
+        if text != _mine(at) and (age := time.time() - written) < LEASE:
+            raise _refusal(text, age, root, mount.kind)
 
 
 def _mine(at: int) -> str:
     """Name this machine and mount; locks hold between those who name the same."""
-    facts = os.fstat(at)
-    return f"{socket.gethostname()} {_boot()} {facts.st_dev:x}\n"
+    return f"{socket.gethostname()} {_boot()} {os.fstat(at).st_dev:x}\n"
 
 
 @cache

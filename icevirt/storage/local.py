@@ -6,20 +6,18 @@ processes. The lock does not bind the official client, whose local commits overw
 unconditionally: do not let both write to one local repository at the same time. On file systems
 that are not of one machine a file is locked as well, and what they do is tried out before the first
 commit; where ``flock`` is local to the machine, one machine at a time may write
-(`icevirt.storage.file_systems`).
+(`icevirt.storage.file_systems`). All of it is plain system calls, so that each error is known.
 """
 
-# Plain system calls, so that each of their errors is known.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import cache, cached_property
+from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from icevirt.connect import urls
@@ -38,12 +36,10 @@ from icevirt.storage.protocol import (
 
 if TYPE_CHECKING:
     from icevirt.storage import durable
-    from icevirt.storage.mounts import Mount
 
-_PATIENCE = 300.0  # seconds that a writer waits for the lock
 _TRIES = 20  # to open a file that is there
 _REPLACING = (0.001, 0.004, 0.016, 0.064, 0.2)  # seconds that FUSE may take to replace a file
-_LOCK = "lock#0"  # a file that no listing shows, and that stays
+
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _REMEDIES = {
     errno.EACCES: "Give this user permission to read and write there, or choose another path.",
@@ -111,7 +107,7 @@ class LocalStorage:
 
     def get(self, path: str) -> bytes:
         """Return the whole object."""
-        return self._read(self._full(path))[0]
+        return self._read(path)[0]
 
     def get_range(self, path: str, *, offset: int, length: int) -> bytes:
         """Return exactly ``length`` bytes."""
@@ -126,34 +122,38 @@ class LocalStorage:
 
     def get_versioned(self, path: str) -> tuple[bytes, Version]:
         """Return the object and its version."""
-        body, facts = self._read(self._full(path))
-        return self._versioned(body, facts)
+        return self._versioned(*self._read(path))
+
+    def _read(self, path: str) -> tuple[bytes, os.stat_result]:
+        full = self._full(path)
+        with _StorageErrors(full), _opened(full) as fd:
+            facts = os.fstat(fd)
+            refuse_huge(full, facts.st_size)
+            return _read_exactly(fd, 0, facts.st_size), facts
 
     def _versioned(self, body: bytes, facts: os.stat_result) -> tuple[bytes, Version]:
+        """Return an object and its version, which covers the content, and the file.
+
+        So equal content that is written anew is another version.
+        """
         last, digest = self._last  # a commit reads the same object several times
         if last == body:
             body = last
         else:
             digest = hashlib.blake2b(body, digest_size=16).hexdigest()
             self._last = body, digest
-        return body, _version(digest, facts)
+        at = f"{facts.st_ino:x}-{facts.st_mtime_ns:x}-{facts.st_ctime_ns:x}"
+        return body, Version(f"{digest}-{at}")
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
         """Yield the objects below ``prefix``, in no particular order unless behind a path."""
-        found = self._listed(prefix)
-        if after:
-            behind = (info for info in found if info.path > after)
-            found = iter(sorted(behind, key=lambda info: info.path))
-        return found
-
-    def _listed(self, prefix: str) -> Iterator[ObjectInfo]:
         prefix = prefix.strip("/")
         start = self._full(prefix) if prefix else self._root
         with _StorageErrors(start):
-            if os.path.isfile(start) and prefix:
-                yield _info(prefix, os.stat(start))
-            else:
-                yield from _walk(start, prefix)
+            infos = _walk(start, prefix)
+            if after:
+                infos = iter(sorted((i for i in infos if i.path > after), key=lambda i: i.path))
+            yield from infos
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -191,32 +191,45 @@ class LocalStorage:
         names of the objects, for the replacement. Nobody waits for the lock longer than the last.
         """
         from icevirt.storage import durable
+        from icevirt.storage.file_systems import alone
 
         full = self._full(path)
         folder, name = os.path.split(full)
         unnamed: int | None = None
 
         def act(at: int) -> Written | LostRace:
-            with self._locked(at if folder == self._root else None):
-                if was is None:
-                    won = _create(at, name, body, self._sync)
-                elif won := self._is_at(path, was):
-                    how: dict[str, Any] = {"staged": f"{name}#0", "sync": self._sync}
-                    if unnamed is None or not durable.replace_by_unnamed(unnamed, at, name, **how):
-                        durable.replace(at, name, body, **how)
-                if not won:
-                    return LostRace()
-                # a writer that asks for no lock, as the official client's, may have been quicker
-                facts = os.stat(name, dir_fd=at, follow_symlinks=False)
-                if unnamed is not None and os.path.samestat(facts, os.fstat(unnamed)):
-                    return Written(self._versioned(body, facts)[1])
-                found, version = self.get_versioned(path)
-                return Written(version) if found == body else LostRace()
+            if folder == self._root:
+                with alone(at, self._root):
+                    return write(at)
+            with durable.directory(self._root) as root, alone(root, self._root):
+                return write(at)
+
+        def write(at: int) -> Written | LostRace:
+            if was is None:
+                won = _create(at, name, body, self._sync)
+            elif won := self._is_at(path, was):
+                how: dict[str, Any] = {"staged": f"{name}#0", "sync": self._sync}
+                if unnamed is None or not durable.replace_by_unnamed(unnamed, at, name, **how):
+                    durable.replace(at, name, body, **how)
+            if not won:
+                return LostRace()
+            # a writer that asks for no lock, as the official client's, may have been quicker
+            facts = os.stat(name, dir_fd=at, follow_symlinks=False)
+            if unnamed is not None and os.path.samestat(facts, os.fstat(unnamed)):
+                return Written(self._versioned(body, facts)[1])
+            found, version = self.get_versioned(path)
+            return Written(version) if found == body else LostRace()
 
         with _StorageErrors(full), durable.UnnamedFiles(self._sync) as files:
             if after:
                 unnamed = self._put_together(files, after, None if was is None else (folder, body))
             return durable.within(folder, act, self._sync)
+
+    def _is_at(self, path: str, version: Version) -> bool:
+        try:
+            return self.get_versioned(path)[1] == version
+        except ObjectNotFoundError:
+            return False
 
     def _put_together(
         self,
@@ -228,30 +241,18 @@ class LocalStorage:
         written = []
         for path, body in objects.items():
             folder, name = os.path.split(self._full(path))
-            written.append((path, folder, name, self._written(files, folder, body)))
-        unnamed = None if last is None else self._written(files, *last)
+            written.append((path, folder, name, files.write(folder, body)))
+        unnamed = None if last is None else files.write(*last)
         files.sync()
-        named = {
+        left = [
             path
             for path, folder, name, fd in written
-            if fd is not None and self._named(files, fd, folder, name)
-        }
+            if fd is None or not files.name(fd, folder, name)
+        ]
         files.sync_names()
-        for path in objects.keys() - named:
+        for path in left:
             self.put(path, objects[path])
         return unnamed
-
-    def _written(self, files: durable.UnnamedFiles, folder: str, body: bytes) -> int | None:
-        try:
-            return files.write(folder, body)
-        except FileNotFoundError:  # removed meanwhile, as empty directories are
-            return None
-
-    def _named(self, files: durable.UnnamedFiles, fd: int, folder: str, name: str) -> bool:
-        try:
-            return bool(files.name(fd, folder, name))
-        except FileNotFoundError:
-            return False
 
     def delete(self, path: str) -> None:
         """Remove an object, and the directories below the root that are empty then."""
@@ -292,50 +293,10 @@ class LocalStorage:
             StorageError: They are not, or nothing can be written there, or another machine writes
                 and locks do not reach it.
         """
-        from icevirt.storage import durable
+        from icevirt.storage.file_systems import refuse_other_machines
 
-        mount = _look_at(self._root)
-        if mount is not None and os.path.isdir(self._root):
-            from icevirt.storage import file_systems
-
-            with _StorageErrors(self._root), durable.directory(self._root) as root:
-                file_systems.look(root, self._root, mount.kind)
-
-    @contextmanager
-    def _locked(self, root: int | None = None) -> Iterator[None]:
-        """Hold the lock of the root, which may be open already."""
-        from icevirt.storage import durable
-        from icevirt.storage.mounts import is_kept_by_kernel
-
-        if root is None:
-            with durable.directory(self._root) as opened, self._locked(opened):
-                yield
-            return
-        mount = _look_at(self._root)
-        with _held(root, self._root):
-            if mount is None:
-                yield
-                return
-            # directories are locked on this machine only, whatever the server can do: of NFS, SMB
-            # and FUSE the kernel passes on locks of files
-            with _lock_file(self._root) as file, _held(file, self._root):
-                from icevirt.storage import file_systems
-
-                if mount.keeps_locks or (mount.is_fuse and is_kept_by_kernel(file)):
-                    file_systems.claim(root, self._root, mount.kind)
-                yield
-
-    def _is_at(self, path: str, version: Version) -> bool:
-        try:
-            return self.get_versioned(path)[1] == version
-        except ObjectNotFoundError:
-            return False
-
-    def _read(self, full: str) -> tuple[bytes, os.stat_result]:
-        with _StorageErrors(full), _opened(full) as fd:
-            facts = os.fstat(fd)
-            refuse_huge(full, facts.st_size)
-            return _read_exactly(fd, 0, facts.st_size), facts
+        with _StorageErrors(self._root):
+            refuse_other_machines(self._root)
 
     def _full(self, path: str) -> str:
         return self._below + checked_path(path)
@@ -356,50 +317,6 @@ def local_filesystem_storage(
     return LocalStorage(path, wait_for_disk=wait_for_disk)
 
 
-def _lock(descriptor: int, root: str) -> None:
-    """Take the lock; fail after a while if another process does not release it.
-
-    It is held for as long as a small file takes to be written, so no writer waits long for one that
-    runs.
-    """
-    end = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pass
-        else:
-            return
-        if time.monotonic() > end:
-            raise StorageError(
-                f"another process has held the lock of the repository for {_PATIENCE:.0f} s",
-                do="Find a stopped or hanging writer with `fuser -v DIRECTORY`, and resume or end "
-                "it.",
-                url=urls.file_url(root),
-            )
-        from icevirt.connect.retry import jitter
-
-        time.sleep(jitter(0.0005, 0.01))
-
-
-@contextmanager
-def _held(descriptor: int, root: str) -> Iterator[None]:
-    _lock(descriptor, root)
-    try:
-        yield
-    finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child forked meanwhile must not keep it
-
-
-@contextmanager
-def _lock_file(root: str) -> Iterator[int]:
-    fd = os.open(os.path.join(root, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
 def _create(at: int, name: str, body: bytes, sync: durable.Sync) -> bool:
     """Create a file that must not exist, under the lock; False when it does."""
     from icevirt.storage import durable
@@ -411,32 +328,6 @@ def _create(at: int, name: str, body: bytes, sync: durable.Sync) -> bool:
             return False
         durable.replace(at, name, body, staged=f"{name}#0", sync=sync)
         return True
-
-
-@cache
-def _look_at(root: str) -> Mount | None:
-    """Look once in a process whether commits to a root are safe; None: its kind is known to do all.
-
-    Raises:
-        StorageError: They are not safe.
-    """
-    from icevirt.storage.mounts import Mount, existing, mount_of
-
-    mount = mount_of(root) or Mount("unknown")
-    if mount.is_known:
-        return None
-    if mount.is_bucket:
-        raise StorageError(
-            "this directory shows a bucket as files, without locks: commits would be lost",
-            do="Name the repository by the URL of the bucket: s3://, gs:// or abfss://.",
-            path=root,
-            file_system=mount.kind,
-        )
-    from icevirt.storage.file_systems import probe
-
-    with _StorageErrors(root):
-        probe(existing(root), mount.kind)
-    return mount
 
 
 class _opened:  # noqa: N801 - as `open`
@@ -459,6 +350,22 @@ class _opened:  # noqa: N801 - as `open`
         os.close(self._fd)
 
 
+def _open(full: str) -> int:
+    """Open a file; of FUSE, one that is replaced at that moment seems not to be there."""
+    waits = iter(_REPLACING)
+    for _ in range(_TRIES):
+        with suppress(FileNotFoundError):
+            return os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+        if not os.path.lexists(full):
+            from icevirt.storage.file_systems import mount_of
+
+            mount = mount_of(full)
+            if mount is None or not mount.is_fuse or (wait := next(waits, None)) is None:
+                break
+            time.sleep(wait)
+    return os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+
+
 def _holds_something(directory: str) -> bool:
     with os.scandir(directory) as entries:
         return any(
@@ -467,22 +374,6 @@ def _holds_something(directory: str) -> bool:
             else not is_unfinished(entry.name)
             for entry in entries
         )
-
-
-def _open(full: str) -> int:
-    """Open a file; of FUSE, one that is replaced at that moment seems not to be there."""
-    waits = iter(_REPLACING)
-    for _ in range(_TRIES):
-        with suppress(FileNotFoundError):
-            return os.open(full, os.O_RDONLY | os.O_CLOEXEC)
-        if not os.path.lexists(full):
-            from icevirt.storage.mounts import mount_of
-
-            mount = mount_of(full)
-            if mount is None or not mount.is_fuse or (wait := next(waits, None)) is None:
-                break
-            time.sleep(wait)
-    return os.open(full, os.O_RDONLY | os.O_CLOEXEC)
 
 
 class _StorageErrors:
@@ -507,11 +398,6 @@ class _StorageErrors:
             ) from error
 
 
-def _version(digest: str, facts: os.stat_result) -> Version:
-    """Cover the content, and the file, so that equal content written anew is another version."""
-    return Version(f"{digest}-{facts.st_ino:x}-{facts.st_mtime_ns:x}-{facts.st_ctime_ns:x}")
-
-
 def _read_exactly(fd: int, offset: int, length: int) -> bytes:
     parts = []
     while length and (part := os.pread(fd, length, offset)):
@@ -530,22 +416,25 @@ def _renewed(full: str, body: bytes) -> bool:
     return False
 
 
-def _info(path: str, facts: os.stat_result) -> ObjectInfo:
-    return ObjectInfo(path=path, size=facts.st_size, last_modified=facts.st_mtime_ns // 1000)
-
-
 def _walk(folder: str, path: str) -> Iterator[ObjectInfo]:
+    """Yield the files below a folder, or the one that it is, with ``path`` before their names."""
     try:
         with os.scandir(folder) as found:
-            entries = list(found)
-    except (FileNotFoundError, NotADirectoryError):
+            entries = [*found]
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        if path and os.path.isfile(folder):
+            yield _info(path, os.stat(folder))
         return
     for entry in entries:
         inner = f"{path}/{entry.name}" if path else entry.name
         if entry.is_dir():
             yield from _walk(entry.path, inner)
         elif not is_unfinished(entry.name):
-            try:
+            with suppress(FileNotFoundError):  # deleted while we listed
                 yield _info(inner, entry.stat())
-            except FileNotFoundError:
-                continue  # deleted while we listed
+
+
+def _info(path: str, facts: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(path=path, size=facts.st_size, last_modified=facts.st_mtime_ns // 1000)

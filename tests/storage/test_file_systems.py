@@ -12,7 +12,7 @@ import icevirt
 from builds.support import write_days
 from icevirt.errors import StorageError
 from icevirt.execution.selection import default_executor
-from icevirt.storage import durable, file_systems, local, mounts
+from icevirt.storage import durable, file_systems
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import LostRace, Written
 
@@ -34,7 +34,7 @@ NFS = "36 35 0:44 / /data rw,relatime shared:1 - nfs4 host:/x rw,vers=4.2,{}addr
     ],
 )
 def test_a_file_system_whose_locks_one_machine_keeps_is_known_by_its_mount(lines, kind):
-    mount = mounts.find("0:44", "/elsewhere", lines)
+    mount = file_systems.find("0:44", "/elsewhere", lines)
     assert (mount.kind if mount is not None and mount.keeps_locks else None) == kind
 
 
@@ -56,7 +56,7 @@ MOUNTS = [
     ],
 )
 def test_a_file_system_with_devices_of_its_own_is_known_by_its_place(path, kind):
-    assert mounts.find("9:9", path, MOUNTS).kind == kind
+    assert file_systems.find("9:9", path, MOUNTS).kind == kind
 
 
 @pytest.fixture
@@ -64,15 +64,15 @@ def mounted(tmp_path, monkeypatch):
     """Returns a function that makes the test's directory a mount of some kind."""
     device = os.stat(tmp_path).st_dev
     output = tmp_path / "mountinfo"
-    monkeypatch.setattr(mounts, "_MOUNTS", str(output))
+    monkeypatch.setattr(file_systems, "_MOUNTS", str(output))
 
     def mount(line):
         output.write_text(line.replace("0:44", f"{os.major(device)}:{os.minor(device)}"))
-        local._look_at.cache_clear()
+        file_systems.look_at.cache_clear()
         return LocalStorage(tmp_path / "root")
 
     yield mount
-    local._look_at.cache_clear()
+    file_systems.look_at.cache_clear()
 
 
 def test_where_locks_stay_on_a_machine_one_machine_writes(mounted, tmp_path, monkeypatch):
@@ -132,8 +132,8 @@ def test_a_folder_of_databricks_is_one(mounted, tmp_path, monkeypatch):
     storage = mounted(OTHER.format("ext4"))
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     storage.refuse_unsafe()
-    monkeypatch.setattr(mounts, "_DATABRICKS", (str(tmp_path),))
-    local._look_at.cache_clear()
+    monkeypatch.setattr(file_systems, "_DATABRICKS", (str(tmp_path),))
+    file_systems.look_at.cache_clear()
     with pytest.raises(StorageError, match="URL of the bucket"):
         storage.refuse_unsafe()
 

@@ -11,7 +11,7 @@ import pytest
 
 import icevirt
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
-from icevirt.storage import durable, local, mounts
+from icevirt.storage import durable, file_systems, local
 from icevirt.storage.constructors import storage_of
 from icevirt.storage.local import LocalStorage, local_filesystem_storage
 from icevirt.storage.memory import MemoryStorage
@@ -252,7 +252,7 @@ def test_a_file_where_the_root_should_be_is_said(tmp_path):
 def test_a_child_forked_while_a_writer_holds_the_lock_does_not_keep_it(tmp_path):
     storage = LocalStorage(tmp_path)
     storage.put("a", b"")
-    with storage._locked():
+    with durable.directory(tmp_path) as at, file_systems.alone(at, str(tmp_path)):
         child = os.fork()
         if child == 0:
             import time
@@ -293,10 +293,15 @@ def test_a_memory_storage_stays_in_its_process():
 
 
 def test_a_lock_that_is_not_given_back_is_reported_in_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(local, "_PATIENCE", 0.2)
+    monkeypatch.setattr(file_systems, "_PATIENCE", 0.2)
     storage = LocalStorage(tmp_path)
     storage.put("repo", b"0")
-    with storage._locked(), pytest.raises(StorageError, match=r"lock.*fuser"):
+    lock = file_systems.alone
+    with (
+        durable.directory(tmp_path) as at,
+        lock(at, str(tmp_path)),
+        pytest.raises(StorageError, match=r"lock.*fuser"),
+    ):
         LocalStorage(tmp_path).put_if("repo", b"1", was=storage.get_versioned("repo")[1])
     assert storage.get("repo") == b"0"
 
@@ -328,7 +333,7 @@ def test_a_file_that_fuse_replaces_at_that_moment_is_waited_for(tmp_path, kind, 
         if len(waits) == 3:
             (tmp_path / "a").write_bytes(b"new")
 
-    monkeypatch.setattr(mounts, "mount_of", lambda _: mounts.Mount(kind))
+    monkeypatch.setattr(file_systems, "mount_of", lambda _: file_systems.Mount(kind))
     monkeypatch.setattr(local.time, "sleep", sleep)
     if kind == "ext4":
         with pytest.raises(ObjectNotFoundError):

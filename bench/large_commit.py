@@ -52,8 +52,8 @@ def write(root, total):
     from icevirt.ids import ObjectId8
     from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
     from icevirt.model.snapshot import ManifestFile, ManifestRef
-    from icevirt.planning.schedule.write_tasks import split_rules
-    from icevirt.repo.commits.build_commit import publish
+    from icevirt.planning.schedule.manifest_units import split_rules
+    from icevirt.repo.commits.build_commit import BuildCommit
     from icevirt.storage.local import LocalStorage
 
     storage = LocalStorage(root)
@@ -80,8 +80,8 @@ def write(root, total):
         arrays[path] = (_zarr_json(each), node, refs)
         rules[path] = ((each,), (PER_MANIFEST,), 0)
     written = time.perf_counter() - begin
-    publish(
-        storage,
+    BuildCommit(
+        storage=storage,
         branch="main",
         message="large",
         groups={"/": ScannedGroup(path="/").zarr_json()},
@@ -89,7 +89,7 @@ def write(root, total):
         manifest_files=infos,
         containers=[VirtualChunkContainer("file:///data/", local_filesystem_store("/data/"))],
         split_rules=split_rules(rules),
-    )
+    ).publish()
     published = time.perf_counter() - begin - written
     return {
         "write_s": round(written, 2),

@@ -53,7 +53,7 @@ def make(root: Path, refs: int) -> None:
     from icevirt.ids import ObjectId8
     from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
     from icevirt.model.snapshot import ManifestFile, ManifestRef
-    from icevirt.repo.commits.build_commit import publish
+    from icevirt.repo.commits.build_commit import BuildCommit
     from icevirt.storage.local import LocalStorage
 
     archive = root / "archive"
@@ -72,8 +72,8 @@ def make(root: Path, refs: int) -> None:
                 id=encoded.id, size_bytes=len(encoded.raw), num_chunk_refs=encoded.num_chunk_refs
             )
         )
-    publish(
-        storage,
+    BuildCommit(
+        storage=storage,
         branch="main",
         message="all",
         groups={"/": ScannedGroup(path="/").zarr_json()},
@@ -82,7 +82,7 @@ def make(root: Path, refs: int) -> None:
         containers=[
             VirtualChunkContainer(f"file://{archive}/", local_filesystem_store(str(archive)))
         ],
-    )
+    ).publish()
     size = sum(info.size_bytes for info in infos) / 1e6
     print(f"{days * PER_FILE:,} references in {len(infos)} manifests, {size:,.0f} MB", flush=True)
 

@@ -39,8 +39,9 @@ def make(repo: str, references: int, per_file: int) -> None:
     from icevirt.model.snapshot import ManifestRef
     from icevirt.model.strings import Strings
     from icevirt.repo.assets import Assets
-    from icevirt.repo.commits.build_commit import BuiltArray, publish
+    from icevirt.repo.commits.build_commit import BuildCommit
     from icevirt.storage.local import LocalStorage
+    from icevirt.versioning.merge.build_merge import BuiltArray
 
     storage, rng = LocalStorage(repo), np.random.default_rng(0)
     assets = Assets(storage)
@@ -73,15 +74,15 @@ def make(repo: str, references: int, per_file: int) -> None:
             refs.append(ManifestRef(object_id=files[-1].id, extents=table.extents()))
         arrays[f"/v{number}"] = BuiltArray(json.dumps(document(each)).encode(), node, refs)
     container = VirtualChunkContainer("file:///data/", local_filesystem_store("/data/"))
-    publish(
-        storage,
+    BuildCommit(
+        storage=storage,
         branch="main",
         message="bench",
         groups={},
         arrays=arrays,
         manifest_files=files,
         containers=[container],
-    )
+    ).publish()
 
 
 def document(chunks: int) -> dict:

@@ -258,8 +258,6 @@ from icevirt.repo.maintenance.chunk_sizes import (
 )
 from icevirt.repo.maintenance.garbage_collection import (
     GCSummary,
-)
-from icevirt.repo.maintenance.ops_log_trimming import (
     OpsLogTrimSummary,
 )
 from icevirt.repo.repository import (
@@ -286,14 +284,14 @@ from icevirt.storage.constructors import (
     s3_storage,
     tigris_storage,
 )
-from icevirt.storage.object_store import (
-    http_storage,
-)
 from icevirt.storage.local import (
     local_filesystem_storage,
 )
 from icevirt.storage.memory import (
     in_memory_storage,
+)
+from icevirt.storage.object_store import (
+    http_storage,
 )
 from icevirt.version import (
     __version__,

@@ -200,10 +200,10 @@ def test_nothing_imports_the_formats_before_v1():
 @pytest.mark.parametrize(
     "source",
     [
-        "from icevirt.legacy.refs import RefPaths",
-        "def f():\n    import icevirt.legacy.refs",
+        "from icevirt.legacy.finder import RefPaths",
+        "def f():\n    import icevirt.legacy.finder",
         "from icevirt import legacy",
-        "from importlib import import_module\nimport_module('icevirt.legacy.refs')",
+        "from importlib import import_module\nimport_module('icevirt.legacy.finder')",
     ],
 )
 def test_the_rule_of_rooms_fails_on(source, tmp_path):

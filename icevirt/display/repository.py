@@ -30,8 +30,7 @@ from icevirt.display.report import opening_of
 
 if TYPE_CHECKING:
     from icevirt.archive.reports.upgrade import UpgradeCopyReport
-    from icevirt.repo.maintenance.check import CheckReport
-    from icevirt.repo.maintenance.chunk_bytes import ChunksReport
+    from icevirt.repo.maintenance.check import CheckReport, ChunksReport
     from icevirt.repo.v1.upgrade import UpgradeReport
 
 _INDENT = " " * 11

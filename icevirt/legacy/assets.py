@@ -27,7 +27,7 @@ from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.model.strings import Strings
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
-from icevirt.repo.assets import CACHE_BYTES, Assets
+from icevirt.repo.assets import CACHE_BYTES, Assets, other_object
 from icevirt.storage.protocol import ObjectInfo, Storage
 from icevirt.versioning.chunk_tables import changed
 from icevirt.versioning.diff import log_of
@@ -42,11 +42,7 @@ type Grids = dict[ObjectId12, dict[ObjectId8, tuple[int, ...]]]
 class OldAssets(Assets):
     """Reads the objects below one root, and refuses to write any.
 
-    Args:
-        storage: The root.
-        old: What the repository is.
-        root: The file of the initial snapshot, if the generation gave it another id inside.
-        cache_bytes: Memory for decoded objects.
+    ``root`` is the file of the initial snapshot, if the generation gave it another id inside.
     """
 
     def __init__(
@@ -148,24 +144,14 @@ class OldAssets(Assets):
         """Return a snapshot under the name of its file, with the name of its parent's file."""
         found = old.snapshot
         if found.id != key and not (self.encoding.renames_root and found.parent_id is None):
-            raise FormatError(
-                "a file holds a different object than its name says",
-                do="Restore it from a copy of the repository.",
-                name=str(key),
-                found=str(found.id),
-            )
+            raise other_object(key, found.id)
         parent = found.parent_id
         if self._root is not None and old.ancestors is not None and len(old.ancestors) == 1:
-            parent = self._root if parent == self._inside() else parent
+            if self._named_inside is None:
+                raw = self.snapshot_file(self._root)
+                self._named_inside = decode.snapshot(raw, self.encoding).snapshot.id
+            parent = self._root if parent == self._named_inside else parent
         return replace(found, id=key, parent_id=parent)
-
-    def _inside(self) -> ObjectId12:
-        """Return the id that the initial snapshot has inside its file."""
-        if self._named_inside is None:
-            assert self._root is not None
-            raw = self.snapshot_file(self._root)
-            self._named_inside = decode.snapshot(raw, self.encoding).snapshot.id
-        return self._named_inside
 
     # -- manifests ---------------------------------------------------------------------------
 
@@ -176,18 +162,15 @@ class OldAssets(Assets):
         """Return the manifest in a file that was read. Raises ``FormatError``."""
         with layout.naming(layout.manifest(key)):
             tables = decode.manifest(raw, self.encoding, key)
-        arrays = {
-            node: table.take(np.flatnonzero((table.index < np.array(grid)).all(axis=1)))
-            for node, grid in self._grids_of(key).items()
-            if (table := tables.get(node, {}).get(len(grid))) is not None
-        }
-        return Manifest(id=key, arrays=arrays)
-
-    def _grids_of(self, key: ObjectId12) -> dict[ObjectId8, tuple[int, ...]]:
         if key not in self._grids:
             for each in self.snapshot_ids():  # another process found the manifest
                 self.snapshot(each)
-        return self._grids.get(key, {})
+        arrays = {
+            node: table.take(np.flatnonzero((table.index < np.array(grid)).all(axis=1)))
+            for node, grid in self._grids.get(key, {}).items()
+            if (table := tables.get(node, {}).get(len(grid))) is not None
+        }
+        return Manifest(id=key, arrays=arrays)
 
     # -- transaction logs --------------------------------------------------------------------
 
@@ -216,27 +199,23 @@ class OldAssets(Assets):
         after = self.snapshot(key)
         before = None if after.parent_id is None else self.snapshot(after.parent_id)
         old = {} if before is None else {node.id: node for node in before.arrays()}
-        chunks = {}
-        for node in after.arrays():
-            was = old.get(node.id)
-            if was is None or was.manifests != node.manifests:
-                chunks[node.id] = changed(
-                    self._table(was, node, unreadable), self._table(node, node, unreadable)
-                )
-        return log_of(after.id, () if before is None else before.nodes, after.nodes, chunks)
 
-    def _table(
-        self, node: ArrayNode | None, like: ArrayNode, unreadable: Container[ObjectId12]
-    ) -> ChunkTable:
-        """Return all references of an array; none where there is none."""
-        tables = [
-            table
-            for ref in (() if node is None else node.manifests)
-            if ref.object_id not in unreadable
-            and (table := self.read_manifest(ref.object_id).arrays.get(like.id)) is not None
-        ]
-        empty = ChunkTable.empty(len(like.num_chunks))
-        return ChunkTable.concatenate(tables) if tables else empty
+        def table(node: ArrayNode | None, like: ArrayNode) -> ChunkTable:
+            tables = [
+                found
+                for ref in (() if node is None else node.manifests)
+                if ref.object_id not in unreadable
+                and (found := self.read_manifest(ref.object_id).arrays.get(like.id)) is not None
+            ]
+            empty = ChunkTable.empty(len(like.num_chunks))
+            return ChunkTable.concatenate(tables) if tables else empty
+
+        chunks = {
+            node.id: changed(table(old.get(node.id), node), table(node, node))
+            for node in after.arrays()
+            if node.id not in old or old[node.id].manifests != node.manifests
+        }
+        return log_of(after.id, () if before is None else before.nodes, after.nodes, chunks)
 
     # -- nothing is written ------------------------------------------------------------------
 
@@ -250,16 +229,13 @@ class OldAssets(Assets):
 def _log(key: ObjectId12, old: OldLog, before: Snapshot | None, after: Snapshot) -> TransactionLog:
     """Return a log in the terms of today, in which a new node is not updated as well."""
     arrays = {node.id for each in (before, after) if each for node in each.arrays()}
-    named = old.nodes
-    new = named["new_groups"] | named["new_arrays"]
-    gone = named["deleted_groups"] | named["deleted_arrays"]
-    updated = (named["updated_user_attributes"] | named["updated_zarr_metadata"]) - new - gone
+    as_before = ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays")
+    same: dict[str, Any] = {name: old.nodes[name] for name in as_before}
+    updated = old.nodes["updated_user_attributes"] | old.nodes["updated_zarr_metadata"]
+    updated = updated.difference(*same.values())
     return TransactionLog(
         id=key,
-        new_groups=named["new_groups"],
-        new_arrays=named["new_arrays"],
-        deleted_groups=named["deleted_groups"],
-        deleted_arrays=named["deleted_arrays"],
+        **same,
         updated_arrays=updated & arrays,
         updated_groups=updated - arrays,
         updated_chunks={node: index for node, index in sorted(old.chunks.items()) if len(index)},

@@ -6,7 +6,7 @@ was overwritten, or was never there. Which of the two, is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, combinations
@@ -18,7 +18,7 @@ from icevirt.ids import ObjectId12
 from icevirt.legacy.assets import OldAssets
 from icevirt.model.chunks import ChunkType
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
-from icevirt.model.snapshot import ArrayNode, Snapshot
+from icevirt.model.snapshot import Snapshot
 from icevirt.repo import layout
 from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
 from icevirt.versioning import lookup
@@ -41,19 +41,23 @@ class OldCheck:
 
     def run(self, info: RepoInfo, lines: Callable[[], Lines], now: int) -> None:
         """Check everything that branches and tags lead to, also where branches once were."""
-        info = self._whole(info, lines)
+        info = self._read_all(info, lines)
         self.snapshots = len(info.snapshots)
         self.problems += of_repo_info(info, now)
         chunks = ChunkSizes.of(self.assets.chunk_objects())
         for listed in info.snapshots.values():
-            found = self.assets.snapshot(listed.id)
-            self.problems += of_snapshot(found, listed)
-            self._manifests(found, chunks)
-            path = layout.transaction_log(listed.id)
-            self._try(path, partial(self.assets.transaction_log, listed.id))
-            self._mixed(found)
+            snapshot = self.assets.snapshot(listed.id)
+            self.problems += of_snapshot(snapshot, listed)
+            self._check_manifests(snapshot, chunks)
+            log = layout.transaction_log(listed.id)
+            self._try(log, partial(self.assets.transaction_log, listed.id))
+            path = layout.snapshot(snapshot.id)
+            for pair in self._try(path, partial(mixed_arrays, self.assets, snapshot)) or ():
+                self.problems.append(
+                    Problem(file=path, code="mixed-arrays", what=str(pair), advice=not pair.chunks)
+                )
 
-    def _whole(self, info: RepoInfo, read_lines: Callable[[], Lines]) -> RepoInfo:
+    def _read_all(self, info: RepoInfo, read_lines: Callable[[], Lines]) -> RepoInfo:
         """Return the repo info with all that can be read in it."""
         refs = {}
         for kind, listed in (("branch", info.branches), ("tag", info.tags)):
@@ -73,7 +77,7 @@ class OldCheck:
             snapshots=dict(sorted(snapshots.items())),
         )
 
-    def _manifests(self, snapshot: Snapshot, chunks: ChunkSizes) -> None:
+    def _check_manifests(self, snapshot: Snapshot, chunks: ChunkSizes) -> None:
         for node in snapshot.arrays():
             for key in {ref.object_id for ref in node.manifests} - self.references.keys():
                 path = layout.manifest(key)
@@ -86,13 +90,6 @@ class OldCheck:
                     for at in range(len(lacking.ids)):
                         what = f"{layout.chunk(id_at(lacking.ids, at))} is missing or too short"
                         self.problems.append(Problem(file=path, code="chunk", what=what))
-
-    def _mixed(self, snapshot: Snapshot) -> None:
-        path = layout.snapshot(snapshot.id)
-        for pair in self._try(path, lambda: list(mixed_arrays(self.assets, snapshot))) or ():
-            self.problems.append(
-                Problem(file=path, code="mixed-arrays", what=str(pair), advice=not pair.chunks)
-            )
 
     def _try[T](self, path: str, fetch: Callable[[], T]) -> T | None:
         try:
@@ -126,36 +123,32 @@ class MixedArrays:
         )
 
 
-def mixed_arrays(assets: OldAssets, snapshot: Snapshot) -> Iterator[MixedArrays]:
-    """Yield the pairs of arrays of a snapshot that list the same chunks."""
-    if not assets.encoding.mixes_arrays:
-        return
+def mixed_arrays(assets: OldAssets, snapshot: Snapshot) -> list[MixedArrays]:
+    """Return the pairs of arrays of a snapshot that list the same chunks."""
+    found = []
     arrays = sorted(snapshot.arrays(), key=lambda node: node.id)
-    for one, other in combinations(arrays, 2):
-        if len(one.shape) == len(other.shape) and one.manifests and other.manifests:
-            yield from _compared(assets, snapshot, one, other)
-
-
-def _compared(
-    assets: OldAssets, snapshot: Snapshot, one: ArrayNode, other: ArrayNode
-) -> Iterator[MixedArrays]:
-    for ref in {ref.object_id for ref in one.manifests} & {r.object_id for r in other.manifests}:
-        held = assets.manifest(ref)
-        tables = [held[node.id].table for node in (one, other) if node.id in held]
-        if len(tables) < 2:
+    for one, other in combinations(arrays if assets.encoding.mixes_arrays else (), 2):
+        if len(one.shape) != len(other.shape):
             continue
-        table, theirs = tables
-        rows = RowFinder.of(theirs).find(table.index)
-        there = np.flatnonzero(rows >= 0)
-        there = there[same_bytes(table.take(there), theirs.take(rows[there]))]
-        if not len(there):
-            continue
-        inline = int(np.count_nonzero(table.kind[there] == ChunkType.inline))
-        yield MixedArrays(
-            snapshot=str(snapshot.id),
-            earlier=one.path,
-            later=other.path,
-            chunks=len(there) - inline,
-            equal=inline,
-            first=tuple(table.index[there[0]].tolist()),
-        )
+        for ref in {r.object_id for r in one.manifests} & {r.object_id for r in other.manifests}:
+            held = assets.manifest(ref)
+            if one.id not in held or other.id not in held:
+                continue
+            table, theirs = held[one.id].table, held[other.id].table
+            rows = RowFinder.of(theirs).find(table.index)
+            there = np.flatnonzero(rows >= 0)
+            there = there[same_bytes(table.take(there), theirs.take(rows[there]))]
+            if not len(there):
+                continue
+            inline = int(np.count_nonzero(table.kind[there] == ChunkType.inline))
+            found.append(
+                MixedArrays(
+                    snapshot=str(snapshot.id),
+                    earlier=one.path,
+                    later=other.path,
+                    chunks=len(there) - inline,
+                    equal=inline,
+                    first=tuple(table.index[there[0]].tolist()),
+                )
+            )
+    return found

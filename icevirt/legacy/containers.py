@@ -53,12 +53,8 @@ def containers_in_use(
 ) -> tuple[list[VirtualChunkContainer], list[str]]:
     """Return the narrowest containers that cover locations, and the locations that none can.
 
-    Containers of the configuration that cover no more than a bucket or directory are kept.
-
-    Args:
-        document: The configuration.
-        urls: Locations.
-        apart: Prefixes for which the configuration does not count, and how they are reached.
+    Containers of the configuration that cover no more than a bucket or directory are kept. For
+    prefixes that are ``apart`` it does not count: how they are reached is given.
     """
     usable, stores = _usable(document), _stores(document)
     roots: dict[str, list[str]] = {}

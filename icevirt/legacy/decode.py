@@ -20,11 +20,15 @@ from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.legacy import zarr_metadata
 from icevirt.legacy.encoding import (
+    CHUNK,
     META,
     NODE,
     NODE_SETS,
+    VIRTUAL,
     Encoding,
     Framing,
+    MessagePackFile,
+    ReadId,
     check_version,
     choice,
     fields,
@@ -33,24 +37,107 @@ from icevirt.legacy.encoding import (
     sequence,
     text,
 )
-from icevirt.legacy.message_pack import MessagePackFile
-from icevirt.legacy.references import MOST_DIMENSIONS, OldReferences
 from icevirt.model import paths
-from icevirt.model.chunks import ChunkTable
+from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.json import JSON, loads
-from icevirt.model.snapshot import (
-    ArrayNode,
-    Extents,
-    ManifestFile,
-    ManifestRef,
-    Node,
-    Snapshot,
-    node_of,
-)
+from icevirt.model.snapshot import node_of
+from icevirt.model.snapshot import ArrayNode, Extents, ManifestFile, ManifestRef, Node, Snapshot
+from icevirt.model.strings import Strings
 from icevirt.wire import header
 from icevirt.wire.flatbuffer.reader import Damage, reading
 from icevirt.wire.header import FileKind
 from icevirt.wire.metadata import as_json, unique_keys
+
+MOST_DIMENSIONS = 64
+
+
+class OldReferences:
+    """The references of one array, of indices of one length."""
+
+    def __init__(self, ndim: int) -> None:
+        if ndim > MOST_DIMENSIONS:
+            raise Damage(f"a chunk index of {ndim} dimensions", 0)
+        self._ndim = ndim
+        self._index = array("I")
+        self._kind = bytearray()
+        self._source = array("I")
+        self._offset = array("Q")
+        self._length = array("Q")
+        self._places: dict[tuple[str, str, int], int] = {}
+        self._ids = bytearray()
+        self._inline = bytearray()
+
+    def add(self, index: tuple[Any, ...], payload: Any, object_id: ReadId) -> None:
+        """Add a reference. Raises ``Damage``."""
+        self._index.extend(number(at, "a chunk index", _MOST) for at in index)
+        kind, value = choice(payload, "a chunk reference")
+        match kind:
+            case "Inline":
+                if not isinstance(value, bytes):  # JSON has numbers
+                    numbers = sequence(value, "an inline chunk")
+                    value = bytes(number(each, "a byte", 255) for each in numbers)
+                self._row(ChunkType.inline, 0, len(self._inline), len(value))
+                self._inline += value
+            case "Ref":
+                found = fields(value, CHUNK, "a reference to a chunk")
+                self._ids += object_id(found["id"])
+                at = len(self._ids) // ObjectId12.SIZE - 1
+                self._row(ChunkType.native, at, found["offset"], found["length"])
+            case "Virtual":
+                found = fields(value, VIRTUAL, "a virtual reference")
+                place = _location(found["location"]), *_checksum(found.get("checksum"))
+                at = self._places.setdefault(place, len(self._places))
+                self._row(ChunkType.virtual, at, found["offset"], found["length"])
+            case _:
+                raise Damage(f"a chunk reference of the unknown kind {kind[:80]!r}", 0)
+
+    def _row(self, kind: ChunkType, source: int, offset: Any, length: Any) -> None:
+        self._kind.append(kind)
+        self._source.append(source)
+        self._offset.append(number(offset, "an offset"))
+        self._length.append(number(length, "a length"))
+
+    def table(self) -> ChunkTable:
+        """Return the columns. Raises ``ValueError`` for a chunk that occurs twice."""
+        urls, etags, times = zip(*self._places, strict=True) if self._places else ((), (), ())
+        return ChunkTable(
+            index=np.array(self._index, np.uint32).reshape(len(self._kind), self._ndim),
+            kind=np.frombuffer(bytes(self._kind), np.uint8),
+            source=np.array(self._source, np.uint32),
+            offset=np.array(self._offset, np.uint64),
+            length=np.array(self._length, np.uint64),
+            locations=Locations(
+                url=Strings.of(list(urls)),
+                etag=Strings.of(list(etags)),
+                last_modified=np.array(times, np.uint32),
+            ),
+            chunk_ids=np.frombuffer(bytes(self._ids), np.uint8).reshape(-1, ObjectId12.SIZE),
+            inline=np.frombuffer(bytes(self._inline), np.uint8),
+        ).sorted()
+
+
+def _location(value: Any) -> str:
+    """Return a URL, which the first releases marked as absolute."""
+    kind, inner = choice(value, "a location")
+    if inner is None:
+        return kind
+    if kind != "Absolute":
+        raise Damage(f"a location of the unknown kind {kind[:80]!r}", 0)
+    return text(inner, "a location")
+
+
+def _checksum(value: Any) -> tuple[str, int]:
+    """Return the ETag and the time of a checksum."""
+    if value is None:
+        return "", 0
+    match choice(value, "a checksum"):
+        case "ETag", str(etag):
+            return etag, 0
+        case "LastModified", at:
+            return "", number(at, "a time", _MOST)
+        case kind, _:
+            raise Damage(f"a checksum of the unknown kind {kind[:80]!r}", 0)
+
 
 _ZSTD = bytes.fromhex("28b52ffd")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -84,7 +171,7 @@ def snapshot(raw: bytes, encoding: Encoding) -> OldSnapshot:
         found = fields(_value(raw, encoding, FileKind.snapshot), encoding.snapshot, "a snapshot")
         ancestors = None
         if "parent_id" in found:
-            parent = None if found["parent_id"] is None else _id12(found["parent_id"], encoding)
+            parent = None if found["parent_id"] is None else encoding.id12(found["parent_id"])
             meta = found
         else:
             meta = fields(found["metadata"], META, "the metadata of a snapshot")
@@ -94,15 +181,14 @@ def snapshot(raw: bytes, encoding: Encoding) -> OldSnapshot:
         if not isinstance(nodes, dict):
             raise Damage("the nodes are no map", 0)
         made = tuple(_node(path, value, encoding) for path, value in nodes.items())
-        listed = found.get("manifest_files")
         return OldSnapshot(
             snapshot=Snapshot(
-                id=_id12(meta["id"], encoding),
+                id=encoding.id12(meta["id"]),
                 nodes=made,
                 flushed_at=_micros(meta["written_at"]),
                 message=text(meta["message"], "a message"),
                 metadata=_object(found["properties"], "the properties"),
-                manifest_files=_used(made) if listed is None else _manifests(listed, encoding),
+                manifest_files=_manifests(found.get("manifest_files"), made, encoding),
                 parent_id=parent,
             ),
             ancestors=ancestors,
@@ -132,7 +218,7 @@ def transaction_log(raw: bytes, encoding: Encoding) -> OldLog:
         found = {name: file.value() for name in names}
         return OldLog(
             nodes={
-                name: frozenset(_id8(each, encoding) for each in sequence(found[name], name))
+                name: frozenset(encoding.id8(each) for each in sequence(found[name], name))
                 for name in NODE_SETS
             },
             chunks=unique_keys([_updated(file, encoding) for _ in range(file.map())]),
@@ -199,15 +285,22 @@ def _ancestors(found: Mapping[str, Any], encoding: Encoding) -> tuple[ObjectId12
     if here != len(listed) or number(total, "total_parents", _MOST) < here:
         raise Damage(f"it lists {len(listed)} ancestors, and says {here} of {total}", 0)
     metas = (fields(each, META, "the metadata of a snapshot") for each in listed)
-    return tuple(_id12(meta["id"], encoding) for meta in metas)
+    return tuple(encoding.id12(meta["id"]) for meta in metas)
 
 
 def _node(path: Any, value: Any, encoding: Encoding) -> Node:
     found = fields(value, NODE, "a node")
     if text(found["path"], "a path") != path or paths.canonical(path) != path:
         raise Damage(f"the path of a node is not valid, or not its key: {path[:200]!r}", 0)
-    attributes = _attributes(found["user_attributes"], path)
-    node_id = _id8(found["id"], encoding)
+    attributes = None
+    if found["user_attributes"] is not None:
+        kind, inner = choice(found["user_attributes"], "user attributes")
+        if kind == "Ref":
+            raise Damage(f"the attributes of {path[:200]!r} lie in a file that no client wrote", 0)
+        if kind != "Inline":
+            raise Damage(f"user attributes of the unknown kind {kind[:80]!r}", 0)
+        attributes = _object(inner, "user attributes")
+    node_id = encoding.id8(found["id"])
     match choice(found["node_data"], "a node"):
         case "Group", None:
             return node_of(path, zarr_metadata.group(attributes), node_id)
@@ -215,27 +308,13 @@ def _node(path: Any, value: Any, encoding: Encoding) -> Node:
             bare = node_of(path, zarr_metadata.array(metadata, attributes), node_id)
             assert isinstance(bare, ArrayNode)
             grid = tuple((0, count) for count in bare.num_chunks)
-            refs = [
-                _manifest_ref(each, grid, encoding) for each in sequence(manifests, "manifests")
-            ]
+            refs = [_ref(each, grid, encoding) for each in sequence(manifests, "manifests")]
             return node_of(path, bare.user_data, node_id, refs)
         case _:
             raise Damage("a node is neither group nor array", 0)
 
 
-def _attributes(value: Any, path: str) -> JSON:
-    if value is None:
-        return None
-    match choice(value, "user attributes"):
-        case "Inline", inner:
-            return _object(inner, "user attributes")
-        case "Ref", _:
-            raise Damage(f"the attributes of {path[:200]!r} lie in a file that no client wrote", 0)
-        case kind, _:
-            raise Damage(f"user attributes of the unknown kind {kind[:80]!r}", 0)
-
-
-def _manifest_ref(value: Any, grid: Extents, encoding: Encoding) -> ManifestRef:
+def _ref(value: Any, grid: Extents, encoding: Encoding) -> ManifestRef:
     """Read a reference to a manifest; without extents it covers the whole grid."""
     found = fields(value, encoding.manifest_ref, "a reference to a manifest")
     extents = sequence(found["extents"], "extents")
@@ -248,24 +327,24 @@ def _manifest_ref(value: Any, grid: Extents, encoding: Encoding) -> ManifestRef:
         )
         if len(box) != len(grid):
             raise Damage("the extents of a manifest do not fit its array", 0)
-    return ManifestRef(object_id=_id12(found["object_id"], encoding), extents=box)
+    return ManifestRef(object_id=encoding.id12(found["object_id"]), extents=box)
 
 
-def _used(nodes: tuple[Node, ...]) -> tuple[ManifestFile, ...]:
-    """Return the manifests of nodes, where a snapshot does not list them."""
-    arrays = (node for node in nodes if isinstance(node, ArrayNode))
-    keys = {ref.object_id for node in arrays for ref in node.manifests}
-    return tuple(ManifestFile(id=key, size_bytes=0, num_chunk_refs=0) for key in sorted(keys))
-
-
-def _manifests(listed: Any, encoding: Encoding) -> tuple[ManifestFile, ...]:
+def _manifests(
+    listed: Any, nodes: tuple[Node, ...], encoding: Encoding
+) -> tuple[ManifestFile, ...]:
+    """Return the manifests that a snapshot lists, or those of its nodes where it lists none."""
+    if listed is None:
+        arrays = (node for node in nodes if isinstance(node, ArrayNode))
+        keys = {ref.object_id for node in arrays for ref in node.manifests}
+        return tuple(ManifestFile(id=key, size_bytes=0, num_chunk_refs=0) for key in sorted(keys))
     found = []
     for each in sequence(listed, "the manifests"):
         values = fields(each, encoding.manifest_file, "the entry of a manifest")
         check_version(values, "the entry of a manifest")
         found.append(
             ManifestFile(
-                id=_id12(values["id"], encoding),
+                id=encoding.id12(values["id"]),
                 size_bytes=number(values.get("size_bytes", 0), "the size of a manifest"),
                 num_chunk_refs=number(values.get("num_chunk_refs", 0), "a count", _MOST),
             )
@@ -293,7 +372,7 @@ def _chunks(
     names = lines_for(file.array(), encoding.manifest, "a manifest")
     for name in names[:-1]:
         value = file.value()
-        if name == "id" and _id12(value, encoding) != key:
+        if name == "id" and encoding.id12(value) != key:
             raise Damage("the manifest holds another id than its name says", 0)
     if not encoding.by_node:
         for name, payload in file.pairs():
@@ -323,14 +402,6 @@ def _place(name: Any) -> tuple[Any, tuple[Any, ...]]:
 # -- values ----------------------------------------------------------------------------------------
 
 
-def _id12(value: Any, encoding: Encoding) -> ObjectId12:
-    return ObjectId12(encoding.object_id(value))
-
-
-def _id8(value: Any, encoding: Encoding) -> ObjectId8:
-    return ObjectId8(encoding.node_id(value))
-
-
 def _object(value: Any, what: str) -> dict[str, JSON]:
     found = as_json(value)
     if not isinstance(found, dict):
@@ -347,7 +418,7 @@ def _micros(value: Any) -> int:
 
 def _updated(file: MessagePackFile, encoding: Encoding) -> tuple[ObjectId8, NDArray[np.uint32]]:
     """Read a node and the indices of its updated chunks."""
-    node, rows = _id8(file.value(), encoding), file.array()
+    node, rows = encoding.id8(file.value()), file.array()
     found, ndims = array("I"), set()
     for _ in range(rows):
         index = sequence(file.value(), "a chunk index")

@@ -16,12 +16,12 @@ from icevirt.legacy.encoding import (
     NODE_SETS,
     Encoding,
     Framing,
+    MessagePackFile,
     number_id,
     pair_id,
     text_id,
     unreleased,
 )
-from icevirt.legacy.message_pack import MessagePackFile
 from icevirt.model.generation import FormatGeneration
 from icevirt.wire.flatbuffer.reader import Damage, reading
 from icevirt.wire.header import FileKind

@@ -20,8 +20,7 @@ from icevirt.model.chunks import ChunkTable, Manifest
 from icevirt.model.snapshot import ManifestFile, Snapshot
 from icevirt.model.strings import Strings
 from icevirt.repo import layout
-from icevirt.repo.cache import Cache
-from icevirt.repo.manifest_lookup import IndexedManifest, ManifestLookup
+from icevirt.repo.manifest_lookup import Cache, IndexedManifest, ManifestLookup
 from icevirt.storage.protocol import ObjectInfo, Storage, Written
 from icevirt.versioning import chunk_tables
 from icevirt.wire import snapshot as snapshot_file
@@ -47,8 +46,7 @@ class Assets:
         storage: The root.
         cache_bytes: Memory for decoded objects; a quarter of it for manifests that are searched.
         level: zstd level of the small files.
-        manifests: How manifests are compressed, by default as without a configuration; transaction
-            logs, with the same level.
+        manifests: How manifests and transaction logs are compressed.
         spec_version: Of the files that are written.
         content_addressed: Name chunks by their content, so that equal ones are stored once.
         compares: Compare chunks and manifests with their names when they are read, where a name
@@ -135,7 +133,7 @@ class Assets:
             FormatError: Its bytes are not those that its name was made of.
         """
         found: Manifest | None = self._cache.find(("written", key))
-        return found or self.decoded_manifest(key, self._compared_manifest(key))
+        return found or self.decoded_manifest(key, self.manifest_file(key, compares=True))
 
     def decoded_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
         """Return the manifest in a file that was read. Raises ``FormatError``."""
@@ -146,7 +144,9 @@ class Assets:
         """Return bytes of a native chunk. Raises ``StorageError``."""
         path = self.path(layout.CHUNKS, key)
         if self.compares:
-            from icevirt.repo.maintenance.compared import compared_chunk  # readers compare nothing
+            from icevirt.repo.maintenance.content_names import (
+                compared_chunk,  # readers compare nothing
+            )
 
             return compared_chunk(self.storage, path, key, offset, length, self._named_chunks)
         return self.storage.get_range(path, offset=offset, length=length)
@@ -163,16 +163,14 @@ class Assets:
         """Return the file of a snapshot. Raises ``ObjectNotFoundError``."""
         return self.storage.get(self.path(layout.SNAPSHOTS, key))
 
-    def manifest_file(self, key: ObjectId12) -> bytes:
+    def manifest_file(self, key: ObjectId12, *, compares: bool = False) -> bytes:
         """Return the file of a manifest. Raises ``ObjectNotFoundError``."""
-        if self.compares:
-            return self._compared_manifest(key)
-        return self.storage.get(self.path(layout.MANIFESTS, key))
+        path = self.path(layout.MANIFESTS, key)
+        if compares or self.compares:
+            from icevirt.repo.maintenance.content_names import compared_manifest
 
-    def _compared_manifest(self, key: ObjectId12) -> bytes:
-        from icevirt.repo.maintenance.compared import compared_manifest
-
-        return compared_manifest(self.storage, self.path(layout.MANIFESTS, key))
+            return compared_manifest(self.storage, path)
+        return self.storage.get(path)
 
     def log_file(self, key: ObjectId12) -> bytes:
         """Return the file of a transaction log. Raises ``ObjectNotFoundError``."""
@@ -184,7 +182,7 @@ class Assets:
 
     def chunk_objects(self) -> Iterator[ObjectInfo]:
         """List the native chunks, under the paths that their ids have."""
-        yield from self.storage.list(layout.CHUNKS)
+        return self.storage.list(layout.CHUNKS)
 
     def chunk_urls(self, ids: NDArray[np.uint8]) -> Strings:
         """Return the URLs of native chunks, whose ids are spelt in base32; 12 bytes a row."""
@@ -324,14 +322,19 @@ def _weighed(snapshot: Snapshot) -> tuple[Snapshot, int]:
     return snapshot, sum(_NODE_BYTES + len(node.user_data) for node in snapshot.nodes)
 
 
+def other_object(key: ObjectId12, found: ObjectId12) -> FormatError:
+    """Return the error of a file that holds another object than its name says."""
+    return FormatError(
+        "a file holds a different object than its name says",
+        do="Restore it from a copy of the repository.",
+        name=str(key),
+        found=str(found),
+    )
+
+
 def _same[T: (Snapshot, SnapshotSummary, Manifest, OpenManifest, TransactionLog)](
     key: ObjectId12, found: T
 ) -> T:
     if found.id != key:
-        raise FormatError(
-            "a file holds a different object than its name says",
-            do="Restore it from a copy of the repository.",
-            name=str(key),
-            found=str(found.id),
-        )
+        raise other_object(key, found.id)
     return found

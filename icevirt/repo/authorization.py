@@ -52,12 +52,8 @@ def authorized(
 ) -> Mapping[str, GrantedAccess]:
     """Return access by prefix, each ending in ``/``; local paths become ``file://`` URLs.
 
-    Args:
-        given: As the caller passed it.
-        config: What the caller passed: endpoints of its containers are the caller's own choice.
-
-    Raises:
-        InvalidInputError: A prefix is empty, or credentials are named that are not there.
+    Endpoints of containers in ``config``, which the caller passed too, are the caller's own choice.
+    Raises ``InvalidInputError``: a prefix is empty, or credentials are named that are not there.
     """
     if isinstance(given, str | os.PathLike):
         given = (os.fspath(given),)
@@ -88,10 +84,6 @@ def refuse_unmatched(
     access: Mapping[str, GrantedAccess], containers: Mapping[str, VirtualChunkContainer]
 ) -> None:
     """Check that prefixes which authorize nothing are no typing errors.
-
-    Args:
-        access: What was authorized, by prefix.
-        containers: Of the repository, by prefix.
 
     Raises:
         UnauthorizedError: A prefix is like that of a container which is not authorized, or none of

@@ -25,7 +25,7 @@ from icevirt.wire.ref import Ref
 
 
 def create(storage: Storage, config: JSONObject | None, spec_version: int = 2) -> None:
-    """Make an empty repository.
+    """Make an empty repository; of V1, the branch that makes the objects one comes last.
 
     Raises:
         AlreadyExistsError: There is one.
@@ -35,17 +35,23 @@ def create(storage: Storage, config: JSONObject | None, spec_version: int = 2) -
         raise InvalidInputError(
             "there is no such version of the format", do="Pass 1 or 2.", spec_version=spec_version
         )
-    head = RepoInfoFile(storage)
+    head, assets = RepoInfoFile(storage), Assets(storage, spec_version=spec_version)
     if spec_version == 1:
-        _create_v1(Assets(storage, spec_version=1), head.now(), config)
-    elif head.create(prepare(Assets(storage), head.now(), config)) is None:
+        _put_root(assets, repo_updates.initialised(head.now()))
+        files = V1Files(storage, {})
+        if config:
+            files.put_config(persistable(config))
+        is_new = files.put_branch(repo_updates.MAIN, Ref(INITIAL_SNAPSHOT_ID))
+    else:
+        is_new = head.create(prepare(assets, head.now(), config)) is not None
+    if not is_new:
         raise there_is_one(storage)
 
 
-def _create_v1(assets: Assets, now: int, config: JSONObject | None) -> None:
-    """Write the objects of the V1 format, the branch that makes them a repository last."""
-    root = repo_updates.initialised(now).snapshots[INITIAL_SNAPSHOT_ID]
-    assets.put_new_snapshot(
+def _put_root(assets: Assets, info: RepoInfo) -> Snapshot:
+    """Store the initial snapshot unless it is there; return the one that is there afterwards."""
+    root = info.snapshots[INITIAL_SNAPSHOT_ID]
+    return assets.put_new_snapshot(
         Snapshot(
             id=root.id,
             nodes=(),
@@ -54,28 +60,14 @@ def _create_v1(assets: Assets, now: int, config: JSONObject | None) -> None:
             metadata=root.metadata,
         )
     )
-    files = V1Files(assets.storage, {})
-    if config:
-        files.put_config(persistable(config))
-    if not files.put_branch(repo_updates.MAIN, Ref(root.id)):
-        raise there_is_one(assets.storage)
 
 
 def prepare(assets: Assets, now: int, config: JSONObject | None) -> RepoInfo:
     """Write the objects of a new repository except `repo`, and return what that will hold."""
-    info = repo_updates.initialised(now, None if not config else persistable(config))
-    root = info.snapshots[INITIAL_SNAPSHOT_ID]
-    assets.put_transaction_log(TransactionLog(id=root.id))
-    written = assets.put_new_snapshot(
-        Snapshot(
-            id=root.id,
-            nodes=(),
-            flushed_at=root.flushed_at,
-            message=root.message,
-            metadata=root.metadata,
-        )
-    )
-    return repo_updates.initialised(now, info.config, flushed_at=written.flushed_at)
+    info = repo_updates.initialised(now, persistable(config) if config else None)
+    assets.put_transaction_log(TransactionLog(id=INITIAL_SNAPSHOT_ID))
+    at = _put_root(assets, info).flushed_at
+    return repo_updates.initialised(now, info.config, flushed_at=at)
 
 
 def there_is_one(storage: Storage) -> AlreadyExistsError:

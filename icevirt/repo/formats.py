@@ -57,10 +57,7 @@ class OldFormats(Protocol):
     """Reads and upgrades what lies below one root."""
 
     def find(self, listed: Collection[str]) -> OldRepository | None:
-        """Read the repository; None where there is none.
-
-        Args:
-            listed: The paths below ``refs/``.
+        """Read the repository, whose paths below ``refs/`` are listed; None where there is none.
 
         Raises:
             FormatError: It is damaged, or of a layout that was never released.

@@ -55,11 +55,7 @@ INITIAL_OBJECTS = frozenset({snapshot(INITIAL_SNAPSHOT_ID), transaction_log(INIT
 
 
 def snapshot_id(text: str) -> ObjectId12:
-    """Read a snapshot id that a person typed.
-
-    Raises:
-        SnapshotNotFoundError: It is no id at all.
-    """
+    """Read a snapshot id that a person typed. Raises ``SnapshotNotFoundError``."""
     try:
         return ObjectId12.parse(text)
     except (TypeError, ValueError) as error:

@@ -3,13 +3,18 @@
 A manifest is opened for its first lookup: decompressed, not decoded. Each lookup decodes what it
 finds. When lookups have cost as much as decoding the manifest would, it is decoded as a whole. So
 it is when it is opened again soon after it had to make room. Decoded manifests take half of the
-memory, and finding a chunk in them takes a hundredth of the time.
+memory, and finding a chunk in them takes a hundredth of the time. `Cache` keeps what was used last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +22,79 @@ from numpy.typing import NDArray
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, Manifest
 from icevirt.repo import layout
-from icevirt.repo.cache import Cache
 from icevirt.versioning import chunk_tables
 from icevirt.wire.manifests.open_manifest import OpenManifest
+
+_all: WeakSet[Cache] = WeakSet()
+
+
+class Cache:
+    """The most recently used values, up to ``limit`` bytes; the newest is always kept.
+
+    A value that several threads request at once is made once. A forked child starts with an empty
+    cache: a lock that another thread held would stay locked there forever.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.clear()
+        _all.add(self)
+
+    def clear(self) -> None:
+        """Forget everything, also which threads wait."""
+        self._lock = threading.Lock()
+        self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._making: dict[Hashable, threading.Lock] = {}
+        self._held = 0
+
+    def get[T](self, key: Hashable, make: Callable[[], tuple[T, int]]) -> T:
+        """Return the value of ``key``; ``make`` returns it with its size where it is missing."""
+        found: T | None = self.find(key)
+        if found is not None:
+            return found
+        with self._lock:
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            found = self.find(key)
+            if found is None:
+                try:
+                    found, size = make()
+                    self.put(key, found, size)
+                finally:
+                    with self._lock:
+                        self._making.pop(key, None)
+            return found
+
+    def put(self, key: Hashable, value: object, size: int) -> None:
+        """Keep a value and let the least recently used ones go."""
+        with self._lock:
+            _, before = self._values.pop(key, (None, 0))
+            self._values[key] = (value, size)
+            self._held += size - before
+            while self._held > self.limit and len(self._values) > 1:
+                _, (_, gone) = self._values.popitem(last=False)
+                self._held -= gone
+
+    def drop(self, key: Hashable) -> None:
+        """Let a value go, if it is there."""
+        with self._lock:
+            self._held -= self._values.pop(key, (None, 0))[1]
+
+    def find(self, key: Hashable) -> Any:
+        """Return the value of ``key``, which counts as a use; None where it is missing."""
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key][0]
+
+
+def _forget_in_child() -> None:
+    for cache in list(_all):
+        cache.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
 
 # what searching costs, in rows of a manifest that is decoded as a whole
 _PER_LOOKUP = 4000
@@ -61,11 +136,8 @@ class _Searched:
 class ManifestLookup:
     """Finds chunks in the manifests of one repository. Safe in threads.
 
-    Args:
-        cache: Holds manifests that are decoded.
-        searched_bytes: Memory for those that are open and not decoded.
-        opened: Opens a manifest; returns None where manifests cannot be searched.
-        decoded: Fetches and decodes a manifest.
+    ``cache`` holds manifests that are decoded, ``searched_bytes`` is for those that are open.
+    ``opened`` returns None where manifests cannot be searched.
     """
 
     def __init__(

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations, Manifest
 from icevirt.model.snapshot import ArrayNode, Boxes, ManifestRef, Node
-from icevirt.model.strings import gather
 from icevirt.repo.assets import Assets
 from icevirt.versioning import chunk_tables
 
@@ -86,7 +85,7 @@ class ArrayReader:
     def table(self, refs: tuple[ManifestRef, ...] | None = None) -> ChunkTable:
         """Return the references of all manifests of the array, or of some."""
         wanted = self._node.manifests if refs is None else refs
-        return self._joined(self._assets.read_manifest(ref.object_id) for ref in wanted)
+        return self._join(self._assets.read_manifest(ref.object_id) for ref in wanted)
 
     def table_to_rewrite(self, refs: tuple[ManifestRef, ...]) -> ChunkTable:
         """Return the references of manifests that new ones will replace.
@@ -97,14 +96,13 @@ class ArrayReader:
         manifests = [self._assets.manifest_to_rewrite(ref.object_id) for ref in refs]
         for manifest in manifests:
             manifest.refuse_loss()
-        return self._joined(manifests)
+        return self._join(manifests)
 
-    def _joined(self, manifests: Iterable[Manifest]) -> ChunkTable:
-        found = (manifest.arrays.get(self._node.id) for manifest in manifests)
-        held = [table for table in found if table is not None]
-        return (
-            ChunkTable.concatenate(held) if held else ChunkTable.empty(len(self._node.num_chunks))
-        )
+    def _join(self, manifests: Iterable[Manifest]) -> ChunkTable:
+        tables = (manifest.arrays.get(self._node.id) for manifest in manifests)
+        held = [table for table in tables if table is not None]
+        empty = ChunkTable.empty(len(self._node.num_chunks))
+        return ChunkTable.concatenate(held) if held else empty
 
 
 def joined(parts: list[tuple[NDArray[np.int64], ChunkTable]], count: int, ndim: int) -> FoundChunks:
@@ -139,8 +137,9 @@ def has_same_values(assets: Assets, there: Node, built: BuiltArray) -> bool:
     if not isinstance(there, ArrayNode) or _facts(there.user_data) != _facts(built.zarr_json):
         return False
     new = replace(there, id=built.node_id, manifests=tuple(built.manifests))
-    before, after = (ArrayReader(assets, node).table() for node in (there, new))
-    return _chunks(before) == _chunks(after)
+    return not len(
+        chunk_tables.changed(*(ArrayReader(assets, each).table() for each in (there, new)))
+    )
 
 
 def _facts(zarr_json: bytes) -> str:
@@ -151,20 +150,3 @@ def _facts(zarr_json: bytes) -> str:
     attributes = document.get("attributes") or {}
     facts = [document.get(key) for key in _DECIDES], [attributes.get(name) for name in DECODING]
     return json.dumps(facts, sort_keys=True)
-
-
-def _chunks(table: ChunkTable) -> tuple[list[bytes], Locations]:
-    """Return what identifies the bytes of the chunks."""
-    inline, virtual, native = (
-        table.kind == kind for kind in (ChunkType.inline, ChunkType.virtual, ChunkType.native)
-    )
-    at, length = (column[inline].astype(np.int64) for column in (table.offset, table.length))
-    columns = [
-        table.index,
-        table.kind,
-        table.length,
-        table.offset[~inline],
-        table.chunk_ids[table.source[native]],
-        gather(table.inline, at, length)[0],
-    ]
-    return [column.tobytes() for column in columns], table.locations.take(table.source[virtual])

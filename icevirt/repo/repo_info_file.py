@@ -28,7 +28,7 @@ from icevirt.wire.repo_info import file
 if TYPE_CHECKING:  # what reads other formats is imported where there is no `repo`
     from icevirt.repo.assets import HeldObjects
     from icevirt.repo.formats import OldFormats, OldRepository
-    from icevirt.repo.v1.as_v2 import V1RepoState
+    from icevirt.repo.v1.files import V1RepoState
     from icevirt.versioning.repo_updates import Edit
 
 _TRIES = 100
@@ -78,32 +78,25 @@ class RepoInfoFile:
         return RepoInfoFile, (self.storage, self.now), {"_before_v1": self._before_v1}
 
     def find(self) -> RepoState | None:
-        """Read it; None where there is no repository.
-
-        Raises:
-            FormatError: It is damaged.
-        """
+        """Read it; None where there is no repository. Raises ``FormatError``."""
         # an upgrade may end between the first and the second look
         return self._repo_object() or self._older() or self._repo_object()
 
     def _older(self) -> V1RepoState | OldRepository | None:
         """Read a repository that has references in place of `repo`."""
-        from icevirt.repo.v1 import as_v2
-        from icevirt.repo.v1.files import V1Files
+        from icevirt.repo.v1 import files as v1
 
         try:
-            files = V1Files(self.storage, self._snapshots)
+            files = v1.V1Files(self.storage, self._snapshots)
         except NotListableError:  # on a web server; references are found by listing them
             return None
-        return as_v2.state_of(files, self.storage) or self._oldest(files.paths)
-
-    def _oldest(self, listed: Collection[str]) -> OldRepository | None:
-        """Read a repository of a format before V1; what is known of it is kept."""
-        if self._before_v1 is None:
+        if (state := v1.state_of(files, self.storage)) is not None:
+            return state
+        if self._before_v1 is None:  # what is known of a repository of a format before V1 is kept
             from icevirt.repo.formats import before_v1
 
             self._before_v1 = before_v1()(self.storage)
-        return self._before_v1.find(listed)
+        return self._before_v1.find(files.paths)
 
     def read(self) -> RepoState:
         """Read it.
@@ -150,10 +143,13 @@ class RepoInfoFile:
             ReadOnlyError: The repository does not take writes.
             StorageError: Others were faster too often, or would overwrite this one.
         """
-        do = "Try again, or let fewer processes write to it at once."
-        return self.publish(
-            lambda _: (None, edits), do=do, held=held, even_read_only=even_read_only
-        )[1]
+        _, after = self.publish(
+            lambda _: (None, edits),
+            do="Try again, or let fewer processes write to it at once.",
+            held=held,
+            even_read_only=even_read_only,
+        )
+        return after
 
     def publish[Result](
         self,
@@ -323,12 +319,7 @@ class ClockCheck:
         self._now = 0
 
     def check(self, storage: Storage, path: str, now: int) -> None:
-        """Compare the clocks by an object just written.
-
-        Args:
-            storage: Whose clock it is.
-            path: The object.
-            now: This machine's clock, microseconds, before the object was written.
+        """Compare the clocks by an object just written; ``now`` was this machine's before that.
 
         Raises:
             StorageError: This machine's clock is far ahead of the storage's.

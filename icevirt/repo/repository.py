@@ -13,8 +13,7 @@ from icevirt.model.arguments import checked
 from icevirt.model.config.document import RepositoryConfig, merged
 from icevirt.objects.staleness import OnStale
 from icevirt.repo.assets import Assets
-from icevirt.repo.history.api import RepositoryHistory
-from icevirt.repo.maintenance.api import Maintenance
+from icevirt.repo.history.walks import RepositoryHistory
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, old_of
 from icevirt.repo.session import Sessions
 from icevirt.repo.settings import Settings
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from icevirt.wire.manifests.encoding import ManifestEncoding
 
 
-class Repository(Sessions, RepositoryHistory, Settings, Maintenance, Pictured):
+class Repository(Sessions, RepositoryHistory, Settings, Pictured):
     """An Icechunk repository. Get one from `create`, `open` or `open_or_create`.
 
     Examples:

@@ -76,14 +76,6 @@ class Session(Editing, Pictured):
         with self.lock:
             return ForkSession(self._context, self._changed().forked())
 
-    def _began_as(self, other: Session) -> bool:
-        """Say whether two sessions began at one snapshot of one repository.
-
-        All repositories begin at the same one, and chunks of another lie elsewhere.
-        """
-        own = self.snapshot_id, self.assets.storage.url
-        return own == (other.snapshot_id, other.assets.storage.url)
-
     def merge(self, *others: Session) -> None:
         """Merge the changes of forks of this session, all or nothing.
 
@@ -92,10 +84,15 @@ class Session(Editing, Pictured):
             SessionStateError: One is not a fork, or started from another snapshot or repository.
             ReadOnlyError: The session is read-only.
         """
+        # all repositories begin at the same snapshot, and chunks of another lie elsewhere
+        own = self.snapshot_id, self.assets.storage.url
         with self.lock:
             area = self._changed()
             for other in others:
-                if not isinstance(other, ForkSession) or not self._began_as(other):
+                if not isinstance(other, ForkSession) or own != (
+                    other.snapshot_id,
+                    other.assets.storage.url,
+                ):
                     raise SessionStateError(
                         "only forks of this session can be merged into it",
                         do="Merge forks before a rebase, into the session that they came from.",

@@ -66,11 +66,7 @@ _UNLIKELY = {"gcs": "1", "azure": '"0x0000000000000000"', "s3": '"' + "0" * 32 +
 
 
 class ObjectReading:
-    """The reading half of a storage.
-
-    Args:
-        bucket: Where the objects are.
-        prefix: What their keys begin with; slashes at its ends do not matter.
+    """The reading half of a storage in a bucket, below a prefix.
 
     Raises:
         InvalidInputError: The prefix has an empty, ``.`` or ``..`` segment.

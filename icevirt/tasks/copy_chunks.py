@@ -29,7 +29,7 @@ from icevirt.model.snapshot import ArrayNode, Extents, Snapshot
 from icevirt.objects.staleness import Staleness
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
-from icevirt.repo.maintenance.compared import naming_variable
+from icevirt.repo.maintenance.content_names import naming_variable
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Context, Session
 from icevirt.storage.protocol import Storage

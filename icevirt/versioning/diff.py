@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,25 +29,24 @@ def log_of(
 ) -> TransactionLog:
     """Return the transaction log of the commit ``id`` that led from ``before`` to ``after``.
 
-    Args:
-        id: Of the commit's snapshot.
-        before: Nodes of the parent.
-        after: Nodes of the snapshot.
-        chunks: Indices of the chunks that were written or deleted, by array; those of arrays that
-            are gone are left out.
+    ``chunks`` are the indices of chunks that were written or deleted, by array; those of arrays
+    that are gone are left out.
     """
     old = {node.id: node for node in before}
     new = {node.id: node for node in after}
-    added, gone = new.keys() - old.keys(), old.keys() - new.keys()
-    updated = {key for key in new.keys() & old.keys() if new[key].user_data != old[key].user_data}
+    both = new.keys() & old.keys()
+    changed = {
+        "new": [new[key] for key in new.keys() - old.keys()],
+        "deleted": [old[key] for key in old.keys() - new.keys()],
+        "updated": [new[key] for key in both if new[key].user_data != old[key].user_data],
+    }
+    ids: dict[str, Any] = {}
+    for verb, nodes in changed.items():
+        ids[f"{verb}_groups"] = frozenset(n.id for n in nodes if isinstance(n, GroupNode))
+        ids[f"{verb}_arrays"] = frozenset(n.id for n in nodes if isinstance(n, ArrayNode))
     return TransactionLog(
         id=id,
-        new_groups=_groups(new, added),
-        new_arrays=_arrays(new, added),
-        deleted_groups=_groups(old, gone),
-        deleted_arrays=_arrays(old, gone),
-        updated_groups=_groups(new, updated),
-        updated_arrays=_arrays(new, updated),
+        **ids,
         updated_chunks={
             key: index for key, index in sorted(chunks.items()) if key in new and len(index)
         },
@@ -100,14 +100,6 @@ def _collapsed(moves: Iterable[Move], but: set[ObjectId8]) -> tuple[Move, ...]:
         for move in found.values()
         if move.node_id not in but and move.from_path != move.to_path
     )
-
-
-def _groups(nodes: Mapping[ObjectId8, Node], ids: Iterable[ObjectId8]) -> frozenset[ObjectId8]:
-    return frozenset(key for key in ids if isinstance(nodes[key], GroupNode))
-
-
-def _arrays(nodes: Mapping[ObjectId8, Node], ids: Iterable[ObjectId8]) -> frozenset[ObjectId8]:
-    return frozenset(key for key in ids if isinstance(nodes[key], ArrayNode))
 
 
 def _moves(old: Mapping[ObjectId8, Node], new: Mapping[ObjectId8, Node]) -> tuple[Move, ...]:

@@ -36,11 +36,7 @@ PLAIN_GROUP = b'{"zarr_format":3,"node_type":"group","attributes":{}}'
 
 
 def add_parents(nodes: Hierarchy, path: str, new_id: NewId) -> None:
-    """Add the groups that are missing above ``path``.
-
-    Raises:
-        InvalidInputError: One of them is an array.
-    """
+    """Add the groups that are missing above ``path``. Raises ``InvalidInputError``."""
     missing = []
     above = path
     while above != paths.ROOT:
@@ -99,7 +95,10 @@ def set_metadata(nodes: Hierarchy, node: Node, user_data: bytes) -> Node:
         return node
     manifests = node.manifests if isinstance(node, ArrayNode) else ()
     changed = node_of(node.path, user_data, node.id, manifests)
-    if type(changed) is not type(node) or _ndim(changed) != _ndim(node):
+    before, after = (
+        len(each.shape) if isinstance(each, ArrayNode) else None for each in (node, changed)
+    )
+    if before != after:
         raise InvalidInputError(
             "a node cannot change its kind or its number of dimensions",
             do="Delete it and add the new one.",
@@ -107,12 +106,6 @@ def set_metadata(nodes: Hierarchy, node: Node, user_data: bytes) -> Node:
         )
     nodes[node.path] = replace(changed, extra=node.extra)
     return nodes[node.path]
-
-
-def remove(nodes: Hierarchy, path: str) -> None:
-    """Remove a node and all below it; one that is not there is no error."""
-    remove_below(nodes, path)
-    nodes.pop(path, None)
 
 
 def remove_below(nodes: Hierarchy, path: str) -> None:
@@ -127,26 +120,24 @@ def by_path(nodes: Iterable[Node]) -> dict[str, Node]:
     return {node.path: node for node in nodes}
 
 
-def _ndim(node: Node) -> int:
-    return len(node.shape) if isinstance(node, ArrayNode) else -1
-
-
 def _united(node: GroupNode, new: bytes) -> bytes:
     """Return a group document that says what both say, that of the node if it says it all."""
-    path, old = node.path, node.user_data
-    if old == new:
-        return old
-    before, after = document_of(node), json.loads(new)
-    attributes = _union(path, before.get("attributes") or {}, after.get("attributes") or {})
-    rest = _union(path, _without_attributes(before), _without_attributes(after))
+    if node.user_data == new:
+        return new
+    documents = document_of(node), json.loads(new)
+    attributes = _union(node.path, *(each.get("attributes") or {} for each in documents))
+    rest = _union(
+        node.path,
+        *(
+            {k: v for k, v in each.items() if k != "attributes" and v is not None}
+            for each in documents
+        ),
+    )
     united = {**rest, "attributes": attributes}
+    before = documents[0]
     if united == {**before, "attributes": before.get("attributes") or {}}:
-        return old
+        return node.user_data
     return json.dumps(united, allow_nan=False, ensure_ascii=False).encode()
-
-
-def _without_attributes(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in document.items() if k != "attributes" and v is not None}
 
 
 def _union(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,12 +161,7 @@ def _exists(path: str, what: str) -> AlreadyExistsError:
 
 
 def merged(origin: Nodes, ours: Nodes, theirs: Nodes) -> dict[str, Node]:
-    """Return our nodes with what a fork changed.
-
-    Args:
-        origin: The nodes when the fork began.
-        ours: The nodes now, perhaps with the changes of other forks.
-        theirs: The nodes of the fork.
+    """Return our nodes with what a fork changed of those at its beginning, the origin.
 
     Raises:
         ConflictError: Both changed the same node.
@@ -184,32 +170,24 @@ def merged(origin: Nodes, ours: Nodes, theirs: Nodes) -> dict[str, Node]:
     here = {node.id: node for node in ours.values()}
     there = {node.id: node for node in theirs.values()}
     result = dict(ours)
-    for key in before.keys() - there.keys():
-        if key in here:
-            _remove(result, here[key], before)
+    for key in (before.keys() - there.keys()) & here.keys():
+        node = here[key]
+        inside = node.path.rstrip("/") + "/"
+        born = (n for n in result.values() if n.id not in before and n.path.startswith(inside))
+        if node != before[key] or any(born):
+            raise both(node.path)
+        del result[node.path]
     for key, node in there.items():
         if key not in before:
-            _add(result, node)
+            found = result.setdefault(node.path, node)
+            groups = isinstance(found, GroupNode) and isinstance(node, GroupNode)
+            if found != node and not (groups and found.user_data == node.user_data):
+                raise both(node.path)
         elif node != before[key]:
             if here.get(key) not in (before[key], node):
                 raise both(node.path)
             result[node.path] = node
     return result
-
-
-def _remove(result: dict[str, Node], node: Node, before: Mapping[ObjectId8, Node]) -> None:
-    inside = node.path.rstrip("/") + "/"
-    born = (n for n in result.values() if n.id not in before and n.path.startswith(inside))
-    if node != before[node.id] or any(born):
-        raise both(node.path)
-    del result[node.path]
-
-
-def _add(result: dict[str, Node], node: Node) -> None:
-    found = result.setdefault(node.path, node)
-    groups = isinstance(found, GroupNode) and isinstance(node, GroupNode)
-    if found != node and not (groups and found.user_data == node.user_data):
-        raise both(node.path)
 
 
 def both(path: str) -> ConflictError:
@@ -224,7 +202,7 @@ def both(path: str) -> ConflictError:
 type Reindex = Callable[[list[int]], Iterable[int] | None]
 
 
-def moved(nodes: Mapping[str, Node], source: str, target: str) -> dict[str, str]:
+def moved(nodes: Nodes, source: str, target: str) -> dict[str, str]:
     """Return the new paths, by old path, of a node and all below it.
 
     Raises:
@@ -239,28 +217,21 @@ def moved(nodes: Mapping[str, Node], source: str, target: str) -> dict[str, str]
         )
     paths.creatable(target)
     inside = source.rstrip("/") + "/"
+    do, facts = "Choose another path.", {"path": source, "to": target}
     if (target + "/").startswith(inside):
-        raise InvalidInputError(
-            "a node cannot be moved into itself", do="Choose another path.", path=source, to=target
-        )
+        raise InvalidInputError("a node cannot be moved into itself", do=do, **facts)
     if target in nodes:
-        raise AlreadyExistsError(
-            "the destination already exists", do="Choose another path.", path=source, to=target
-        )
+        raise AlreadyExistsError("the destination already exists", do=do, **facts)
     above = nodes.get(paths.parent(target))
-    if above is not None and not isinstance(above, GroupNode):
+    if isinstance(above, ArrayNode):
         raise InvalidInputError(
-            "the destination of a move lies in what is an array, not a group",
-            do="Choose another path.",
-            path=source,
-            to=target,
+            "the destination of a move lies in what is an array, not a group", do=do, **facts
         )
     if above is None:
         raise InvalidInputError(
             "the destination group of a move must exist",
             do="Create that group in a writable session and commit it first.",
-            path=source,
-            to=target,
+            **facts,
         )
     found = [path for path in nodes if path == source or path.startswith(inside)]
     return {path: target + path[len(source) :] for path in found}
@@ -282,21 +253,17 @@ def shifted(node: ArrayNode, table: ChunkTable, by: Sequence[int]) -> ChunkTable
 def reindexed(
     node: ArrayNode, table: ChunkTable, forward: Reindex, backward: Reindex | None
 ) -> ChunkTable:
-    """Return what to write so that each chunk lies where ``forward`` says.
+    """Return what to write so that each chunk lies where ``forward`` says; None: where it is.
 
-    Args:
-        node: The array.
-        table: All its references.
-        forward: From the index of a chunk to its new one; None leaves it where it is.
-        backward: From an index to the one whose chunk comes there; where that is None or has no
-            chunk, the place is cleared.
+    ``backward`` goes from an index to the one whose chunk comes there; where that is None or has
+    no chunk, the place is cleared.
 
     Raises:
         InvalidInputError: A new index is outside the grid, or two chunks would move to the same
             index.
     """
     _refuse_irregular(node)
-    rows, target = _mapped(node, table.index, forward)
+    rows, target = _map(node, table.index, forward)
     try:
         kept = table.take(rows).reindexed(target).sorted()
     except ValueError as error:
@@ -307,13 +274,13 @@ def reindexed(
         ) from error
     if backward is None:
         return kept
-    filled, origin = _mapped(node, table.index, backward)
+    filled, origin = _map(node, table.index, backward)
     empty = np.ones(len(table), np.bool_)
     empty[filled] = chunk_tables.RowFinder.of(table).find(origin) < 0
     return chunk_tables.overlay(chunk_tables.deleted(table.index[empty]), kept)
 
 
-def _mapped(
+def _map(
     node: ArrayNode, index: NDArray[np.uint32], function: Reindex
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Call a user's function for each chunk; return the rows it has an answer for, and these."""
@@ -328,18 +295,13 @@ def _mapped(
     try:
         found = np.array([tuple(to) for to in answers if to is not None])
         target = found.reshape(len(rows), len(node.num_chunks))
-    except (TypeError, ValueError) as error:
-        raise _outside(node) from error
-    if target.size and target.dtype.kind not in "iu":
-        raise _outside(node)
-    target = target.astype(np.int64)
-    if np.any((target < 0) | (target >= np.array(node.num_chunks, np.int64))):
-        raise _outside(node)
-    return rows, target
-
-
-def _outside(node: ArrayNode) -> InvalidInputError:
-    return InvalidInputError(
+    except (TypeError, ValueError):
+        target = None
+    if target is not None and (target.dtype.kind in "iu" or not target.size):
+        target = target.astype(np.int64)
+        if ((target >= 0) & (target < np.array(node.num_chunks, np.int64))).all():
+            return rows, target
+    raise InvalidInputError(
         "a chunk would leave the array's chunk grid",
         do="Return an index inside the grid, or None; or resize the array first.",
         path=node.path,

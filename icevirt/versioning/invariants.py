@@ -1,7 +1,4 @@
-"""Check what must hold for the files of a repository, each by itself and across files.
-
-`icevirt.repo.maintenance.check` reads them.
-"""
+"""Check what must hold for the files of a repository, each by itself and across files."""
 
 from __future__ import annotations
 
@@ -19,15 +16,7 @@ from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config import containers
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
-from icevirt.model.snapshot import (
-    ArrayNode,
-    Boxes,
-    ManifestRef,
-    Node,
-    Snapshot,
-    document_of,
-    grid_facts,
-)
+from icevirt.model.snapshot import ArrayNode, Boxes, ManifestRef, Snapshot
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.versioning.manifest_splitting import grid_of
 
@@ -74,10 +63,6 @@ def _history(info: RepoInfo) -> Iterator[tuple[str, str]]:
             yield "unknown-parent", f"the parent of {snapshot.id} is unknown"
         if parent is not None and snapshot.flushed_at <= parent.flushed_at:
             yield "time-order", f"{snapshot.id} is not later than its parent {parent.id}"
-    yield from _circles(info)
-
-
-def _circles(info: RepoInfo) -> Iterator[tuple[str, str]]:
     sound: set[ObjectId12] = set()
     for start in info.snapshots:
         walk: dict[ObjectId12, None] = {}
@@ -122,15 +107,14 @@ def _orders(info: RepoInfo) -> Iterator[tuple[str, str]]:
 
 def of_snapshot(snapshot: Snapshot, listed: SnapshotSummary) -> Iterator[Problem]:
     """Check a snapshot by itself and against its entry in the repo info."""
+    differing = [
+        ("summary", f"{name} differs between the snapshot and the repo info")
+        for name in ("id", "flushed_at", "message", "metadata")
+        if getattr(snapshot, name) != getattr(listed, name)
+    ]
     file = f"snapshots/{snapshot.id}"
-    for code, what in (*_summary(snapshot, listed), *_nodes(snapshot), *_manifest_rows(snapshot)):
+    for code, what in (*differing, *_nodes(snapshot), *_manifest_rows(snapshot)):
         yield Problem(file=file, code=code, what=what, advice=code == "unused-manifest")
-
-
-def _summary(snapshot: Snapshot, listed: SnapshotSummary) -> Iterator[tuple[str, str]]:
-    for name in ("id", "flushed_at", "message", "metadata"):
-        if getattr(snapshot, name) != getattr(listed, name):
-            yield "summary", f"{name} differs between the snapshot and the repo info"
 
 
 def _nodes(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
@@ -139,30 +123,20 @@ def _nodes(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         yield "node-id", "two nodes share one id"
     arrays = {node.path for node in snapshot.arrays()}
     for node in snapshot.nodes:
-        yield from _node(node)
-        below = arrays.intersection(paths.ancestors(node.path))
-        if below:
+        if below := arrays.intersection(paths.ancestors(node.path)):
             yield "below-array", f"{node.path} lies below the array {min(below)}"
-
-
-def _node(node: Node) -> Iterator[tuple[str, str]]:
-    try:
-        canonical = paths.canonical(node.path)
-        document = document_of(node)
-    except (InvalidInputError, FormatError) as error:
-        yield "metadata", f"{node.path} has no usable path or zarr.json: {error}"
-        return
-    if canonical != node.path:
-        yield "path", f"{node.path!r} is not in canonical form"
-    if isinstance(node, ArrayNode):
-        yield from _grid(node, document)
-
-
-def _grid(node: ArrayNode, document: dict[str, object]) -> Iterator[tuple[str, str]]:
-    facts = grid_facts(document)
-    for name in ("shape", "num_chunks", "dimension_names"):
-        if getattr(facts, name) != getattr(node, name):
-            yield "grid", f"{name} of {node.path} differs from its zarr.json"
+        try:
+            canonical, document = paths.canonical(node.path), document_of(node)
+        except (InvalidInputError, FormatError) as error:
+            yield "metadata", f"{node.path} has no usable path or zarr.json: {error}"
+            continue
+        if canonical != node.path:
+            yield "path", f"{node.path!r} is not in canonical form"
+        if isinstance(node, ArrayNode):
+            facts = grid_facts(document)
+            for name in ("shape", "num_chunks", "dimension_names"):
+                if getattr(facts, name) != getattr(node, name):
+                    yield "grid", f"{name} of {node.path} differs from its zarr.json"
 
 
 def _manifest_rows(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
@@ -256,32 +230,35 @@ def _rows(
 
 def of_log(log: TransactionLog, before: Snapshot, after: Snapshot) -> Iterator[Problem]:
     """Check the log of ``after`` against its parent; not for logs that an amend merged."""
-    for what in _log(log, before, after):
-        yield Problem(file=f"transactions/{log.id}", code="log", what=what)
-
-
-def _log(log: TransactionLog, before: Snapshot, after: Snapshot) -> Iterator[str]:
-    if log.id != after.id:
-        yield "it holds the log of another snapshot"
     old = {node.id: node for node in before.nodes}
     new = {node.id: node for node in after.nodes}
     both = new.keys() & old.keys()
-    if log.new_groups | log.new_arrays != new.keys() - old.keys():
-        yield "the new nodes it lists are not those of the snapshot"
-    if log.deleted_groups | log.deleted_arrays != old.keys() - new.keys():
-        yield "the deleted nodes it lists are not those that were deleted"
-    if {move.node_id for move in log.moved_nodes} != {
-        key for key in both if old[key].path != new[key].path
-    }:
-        yield "the moved nodes it lists are not those that moved"
+    moved = {key for key in both if old[key].path != new[key].path}
     updated = log.updated_groups | log.updated_arrays
-    if not {key for key in both if old[key].user_data != new[key].user_data} <= updated:
-        yield "metadata changed that it does not list"
-    # a rewrite of manifests changes no chunk, and its log is empty
-    rewritten = {key for key in both if _manifests(old[key]) != _manifests(new[key])}
-    if not log.is_empty() and not rewritten <= log.updated_chunks.keys() | updated:
-        yield "manifests changed of an array that it does not list"
-
-
-def _manifests(node: object) -> object:
-    return node.manifests if isinstance(node, ArrayNode) else ()
+    rewritten = {
+        key
+        for key in both
+        if getattr(old[key], "manifests", ()) != getattr(new[key], "manifests", ())
+    }
+    wrong = {
+        "it holds the log of another snapshot": log.id != after.id,
+        "the new nodes it lists are not those of the snapshot": (
+            log.new_groups | log.new_arrays != new.keys() - old.keys()
+        ),
+        "the deleted nodes it lists are not those that were deleted": (
+            log.deleted_groups | log.deleted_arrays != old.keys() - new.keys()
+        ),
+        "the moved nodes it lists are not those that moved": (
+            {move.node_id for move in log.moved_nodes} != moved
+        ),
+        "metadata changed that it does not list": (
+            not {key for key in both if old[key].user_data != new[key].user_data} <= updated
+        ),
+        # a rewrite of manifests changes no chunk, and its log is empty
+        "manifests changed of an array that it does not list": (
+            not log.is_empty() and not rewritten <= log.updated_chunks.keys() | updated
+        ),
+    }
+    for what, is_so in wrong.items():
+        if is_so:
+            yield Problem(file=f"transactions/{log.id}", code="log", what=what)

@@ -7,35 +7,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from icevirt.errors import FormatError, RefNotFoundError, SnapshotNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
-from icevirt.model.snapshot import ArrayNode
+from icevirt.model.snapshot import ArrayNode, Snapshot
 
 _NAMED = 10  # branches or tags in an error
 
 
 def branch_tip(info: RepoInfo, branch: str) -> ObjectId12:
-    """Return the snapshot a branch points at.
-
-    Raises:
-        RefNotFoundError: There is no such branch.
-    """
+    """Return the snapshot a branch points at. Raises ``RefNotFoundError``."""
     return _ref(info.branches, branch, "branch")
 
 
 def tag_target(info: RepoInfo, tag: str) -> ObjectId12:
-    """Return the snapshot a tag points at.
-
-    Raises:
-        RefNotFoundError: There is no such tag.
-    """
+    """Return the snapshot a tag points at. Raises ``RefNotFoundError``."""
     return _ref(info.tags, tag, "tag")
 
 
 def known(info: RepoInfo, snapshot: ObjectId12) -> SnapshotSummary:
-    """Return the facts about a snapshot.
-
-    Raises:
-        SnapshotNotFoundError: The repository has none of this id.
-    """
+    """Return the facts about a snapshot. Raises ``SnapshotNotFoundError``."""
     if (found := info.snapshots.get(snapshot)) is None:
         raise SnapshotNotFoundError(
             "no such snapshot",
@@ -43,6 +31,17 @@ def known(info: RepoInfo, snapshot: ObjectId12) -> SnapshotSummary:
             snapshot=str(snapshot),
         )
     return found
+
+
+def summary_of(snapshot: Snapshot, parent: ObjectId12 | None) -> SnapshotSummary:
+    """Return what the repo info repeats of a snapshot."""
+    return SnapshotSummary(
+        id=snapshot.id,
+        parent_id=parent,
+        flushed_at=snapshot.flushed_at,
+        message=snapshot.message,
+        metadata=snapshot.metadata,
+    )
 
 
 def users_of(

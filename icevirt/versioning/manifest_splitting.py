@@ -65,11 +65,7 @@ def grid_of(
     num_chunks: tuple[int, ...],
     dimension_names: tuple[str | None, ...] | None,
 ) -> SplitGrid:
-    """Apply the persisted ``split_sizes`` to an array.
-
-    Raises:
-        InvalidInputError: A rule is not understood.
-    """
+    """Apply the persisted ``split_sizes`` to an array. Raises ``InvalidInputError``."""
     names = dimension_names or (None,) * len(num_chunks)
     steps: list[int | None] = [None] * len(num_chunks)
     for condition, sizes in rules or ():

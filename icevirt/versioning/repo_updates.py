@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate
+from typing import TYPE_CHECKING, Any, Concatenate
 
 from icevirt.errors import (
     AlreadyExistsError,
@@ -22,25 +22,13 @@ from icevirt.errors import (
     SessionStateError,
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
+from icevirt.model import repo_info as kinds
 from icevirt.model.repo_info import (
-    BranchCreated,
-    BranchDeleted,
-    BranchReset,
-    CommitAmended,
-    ConfigChanged,
-    FeatureFlagChanged,
-    MetadataChanged,
-    NewCommit,
-    NewDetachedSnapshot,
     OpsLogEntry,
     RepoAvailability,
     RepoInfo,
-    RepoInitialized,
-    RepoStatusChanged,
     SnapshotSummary,
     StatusRecord,
-    TagCreated,
-    TagDeleted,
     UpdateKind,
     minus,
     plus,
@@ -64,10 +52,7 @@ def initialised(
 ) -> RepoInfo:
     """Return the repo info of a new repository, whose only snapshot is the empty initial one.
 
-    Args:
-        now: This machine's clock.
-        config: To be persisted.
-        flushed_at: When the initial snapshot was written, if that was not now.
+    That was written ``now``, or at ``flushed_at``.
     """
     root = SnapshotSummary(
         id=INITIAL_SNAPSHOT_ID,
@@ -80,7 +65,7 @@ def initialised(
         branches={MAIN: root.id},
         snapshots={root.id: root},
         status=StatusRecord(availability=RepoAvailability.online, set_at=now),
-        latest_updates=(OpsLogEntry(kind=RepoInitialized(), updated_at=now),),
+        latest_updates=(OpsLogEntry(kind=kinds.RepoInitialized(), updated_at=now),),
         config=config,
     )
 
@@ -127,7 +112,7 @@ def _edit[**P](
 def commit(info: RepoInfo, branch: str, snapshot: SnapshotSummary) -> _Step:
     """Add a snapshot and point ``branch`` at it; its parent must be the branch's tip."""
     refuse_moved(info, branch, snapshot.parent_id)
-    return _with_tip(info, branch, snapshot), NewCommit(branch, snapshot.id)
+    return _with_tip(info, branch, snapshot), kinds.NewCommit(branch, snapshot.id)
 
 
 @_edit
@@ -137,7 +122,7 @@ def amend(info: RepoInfo, branch: str, snapshot: SnapshotSummary, previous: Obje
     The previous one stays listed until it is collected as garbage, as in the official client.
     """
     refuse_moved(info, branch, previous)
-    return _with_tip(info, branch, snapshot), CommitAmended(branch, previous, snapshot.id)
+    return _with_tip(info, branch, snapshot), kinds.CommitAmended(branch, previous, snapshot.id)
 
 
 @_edit
@@ -146,7 +131,7 @@ def detach(info: RepoInfo, snapshot: SnapshotSummary) -> _Step:
     assert snapshot.parent_id is not None
     known(info, snapshot.parent_id)
     changed = replace(info, snapshots=plus(info.snapshots, snapshot.id, snapshot))
-    return changed, NewDetachedSnapshot(snapshot.id)
+    return changed, kinds.NewDetachedSnapshot(snapshot.id)
 
 
 @_edit
@@ -159,7 +144,8 @@ def create_branch(info: RepoInfo, branch: str, snapshot: ObjectId12) -> _Step:
             do="Choose another name, or move it with `reset_branch`.",
             branch=branch,
         )
-    return replace(info, branches=plus(info.branches, branch, snapshot)), BranchCreated(branch)
+    changed = replace(info, branches=plus(info.branches, branch, snapshot))
+    return changed, kinds.BranchCreated(branch)
 
 
 @_edit
@@ -184,7 +170,7 @@ def reset_branch(
             actual_parent=str(tip),
         )
     changed = replace(info, branches=plus(info.branches, branch, snapshot))
-    return changed, BranchReset(branch, tip)
+    return changed, kinds.BranchReset(branch, tip)
 
 
 @_edit
@@ -197,7 +183,7 @@ def delete_branch(info: RepoInfo, branch: str) -> _Step:
             " (icevirt reset REPO SNAPSHOT --branch main).",
         )
     tip = branch_tip(info, branch)
-    return replace(info, branches=minus(info.branches, branch)), BranchDeleted(branch, tip)
+    return replace(info, branches=minus(info.branches, branch)), kinds.BranchDeleted(branch, tip)
 
 
 @_edit
@@ -210,7 +196,7 @@ def create_tag(info: RepoInfo, tag: str, snapshot: ObjectId12) -> _Step:
             do="Choose another name: tags are immutable.",
             tag=tag,
         )
-    return replace(info, tags=plus(info.tags, tag, snapshot)), TagCreated(tag)
+    return replace(info, tags=plus(info.tags, tag, snapshot)), kinds.TagCreated(tag)
 
 
 @_edit
@@ -218,7 +204,7 @@ def delete_tag(info: RepoInfo, tag: str) -> _Step:
     """Delete a tag; its name stays taken."""
     target = tag_target(info, tag)
     changed = replace(info, tags=minus(info.tags, tag), deleted_tags=info.deleted_tags | {tag})
-    return changed, TagDeleted(tag, target)
+    return changed, kinds.TagDeleted(tag, target)
 
 
 @_edit
@@ -226,7 +212,7 @@ def set_config(info: RepoInfo, change: Callable[[JSONObject], JSONObject]) -> _S
     """Replace the persisted configuration by what ``change`` makes of the one persisted now."""
     before = info.config or {}
     after = change(before)
-    return None if after == before else (replace(info, config=after), ConfigChanged())
+    return None if after == before else (replace(info, config=after), kinds.ConfigChanged())
 
 
 @_edit
@@ -234,13 +220,13 @@ def set_metadata(info: RepoInfo, change: Callable[[JSONObject], JSONObject]) -> 
     """Replace the repository's metadata by what ``change`` makes of the present ones."""
     before = info.metadata or {}
     after = change(before)
-    return None if after == before else (replace(info, metadata=after), MetadataChanged())
+    return None if after == before else (replace(info, metadata=after), kinds.MetadataChanged())
 
 
 @_edit
 def set_status(info: RepoInfo, status: StatusRecord) -> _Step:
     """Change the availability of the repository."""
-    return replace(info, status=status), RepoStatusChanged(status)
+    return replace(info, status=status), kinds.RepoStatusChanged(status)
 
 
 def _with_tip(info: RepoInfo, branch: str, snapshot: SnapshotSummary) -> RepoInfo:
@@ -279,11 +265,7 @@ def flags_of(info: RepoInfo) -> list[FeatureFlag]:
 
 
 def refuse_disabled(info: RepoInfo, name: str) -> None:
-    """Check that a feature may be used.
-
-    Raises:
-        SessionStateError: It was switched off.
-    """
+    """Check that a feature may be used. Raises ``SessionStateError``."""
     if _setting(info, FEATURE_IDS[name]) is False:
         raise SessionStateError(
             f"{name} is disabled in this repository",
@@ -294,7 +276,7 @@ def refuse_disabled(info: RepoInfo, name: str) -> None:
 def guarded(name: str, edit: Edit) -> Edit:
     """Return an edit that is refused while a feature is disabled."""
 
-    def checked(info: RepoInfo) -> tuple[RepoInfo, UpdateKind] | None:
+    def checked(info: RepoInfo) -> _Step | None:
         refuse_disabled(info, name)
         return edit(info)
 
@@ -302,27 +284,20 @@ def guarded(name: str, edit: Edit) -> Edit:
 
 
 def set_flag(name: str, setting: bool | None) -> Edit:
-    """Switch a feature on or off, or back to its default.
-
-    Raises:
-        InvalidInputError: Unknown feature.
-    """
+    """Switch a feature on or off, or back to its default. Raises ``InvalidInputError``."""
     if (key := FEATURE_IDS.get(name)) is None:
         raise InvalidInputError(
             "unknown feature", do=f"Use one of {sorted(FEATURE_IDS)}.", name=name
         )
 
-    def edit(info: RepoInfo) -> tuple[RepoInfo, FeatureFlagChanged]:
-        enabled = {*(info.enabled_feature_flags or ())} - {key}
-        disabled = {*(info.disabled_feature_flags or ())} - {key}
-        if setting is not None:
-            (enabled if setting else disabled).add(key)
-        changed = replace(
-            info,
-            enabled_feature_flags=_kept(enabled, info.enabled_feature_flags),
-            disabled_feature_flags=_kept(disabled, info.disabled_feature_flags),
-        )
-        return changed, FeatureFlagChanged(key, setting)
+    def edit(info: RepoInfo) -> _Step:
+        lists: dict[str, Any] = {}
+        for is_on, field in ((True, "enabled_feature_flags"), (False, "disabled_feature_flags")):
+            before: tuple[int, ...] | None = getattr(info, field)
+            ids = {*(before or ())} - {key} | ({key} if setting is is_on else set())
+            # a list does not exist until it is used first
+            lists[field] = tuple(sorted(ids)) if ids or before is not None else None
+        return replace(info, **lists), kinds.FeatureFlagChanged(key, setting)
 
     return edit
 
@@ -331,8 +306,3 @@ def _setting(info: RepoInfo, key: int) -> bool | None:
     if key in (info.enabled_feature_flags or ()):
         return True
     return False if key in (info.disabled_feature_flags or ()) else None
-
-
-def _kept(ids: set[int], before: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Return ids in order; the list does not exist until it is used first."""
-    return tuple(sorted(ids)) if ids or before is not None else None

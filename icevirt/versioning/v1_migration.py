@@ -7,33 +7,20 @@ and on a branch of their own if V2 clients committed there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from icevirt.errors import ConflictError, FormatError
 from icevirt.ids import ObjectId12
+from icevirt.model import repo_info as kinds
 from icevirt.model.config.document import persistable
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import (
-    BranchCreated,
-    BranchDeleted,
-    BranchReset,
-    CommitAmended,
-    ConfigChanged,
-    FeatureFlagChanged,
-    MetadataChanged,
-    NewCommit,
-    NewDetachedSnapshot,
     OpsLogEntry,
     RepoAvailability,
     RepoInfo,
-    RepoInitialized,
-    RepoMigrated,
-    RepoStatusChanged,
     SnapshotSummary,
     StatusRecord,
-    TagCreated,
-    TagDeleted,
     UpdateKind,
 )
 from icevirt.versioning import repo_updates as edits
@@ -42,10 +29,10 @@ from icevirt.versioning.repo_updates import MAIN, Edit
 
 _MILLISECOND = 1000  # between a snapshot and a branch or tag made for it
 _NEED_V2: dict[type[UpdateKind], str] = {
-    MetadataChanged: "metadata of a repository",
-    CommitAmended: "amending a commit",
-    FeatureFlagChanged: "feature flags",
-    RepoStatusChanged: "making a repository read-only",
+    kinds.MetadataChanged: "metadata of a repository",
+    kinds.CommitAmended: "amending a commit",
+    kinds.FeatureFlagChanged: "feature flags",
+    kinds.RepoStatusChanged: "making a repository read-only",
 }
 
 
@@ -90,8 +77,12 @@ def migrated(state: V1State, now: int) -> RepoInfo:
     Raises:
         StorageError: The newest snapshot is dated too far in the future.
     """
-    log = [OpsLogEntry(kind=kind, updated_at=at) for at, kind in _spread(_kinds_of(state))][::-1]
-    done = OpsLogEntry(kind=RepoMigrated(1, 2), updated_at=stamp(now, top=log[0].updated_at))
+    log: list[OpsLogEntry] = []
+    for at, kind in sorted(_kinds_of(state), key=lambda event: event[0]):  # no two at one time
+        last = log[-1].updated_at if log else -1
+        log.append(OpsLogEntry(kind=kind, updated_at=max(at, last + 1)))
+    top = log[-1].updated_at
+    log.append(OpsLogEntry(kind=kinds.RepoMigrated(1, 2), updated_at=stamp(now, top=top)))
     return RepoInfo(
         branches=dict(state.branches),
         tags=dict(state.tags),
@@ -99,7 +90,7 @@ def migrated(state: V1State, now: int) -> RepoInfo:
         snapshots=dict(state.snapshots),
         status=StatusRecord(availability=RepoAvailability.online, set_at=_root(state).flushed_at),
         metadata={},
-        latest_updates=(done, *log),
+        latest_updates=tuple(reversed(log)),
         config=persistable(state.config) if state.config else None,
     )
 
@@ -130,37 +121,29 @@ def refuse_incomplete(state: V1State) -> None:
 def _kinds_of(state: V1State) -> Iterator[tuple[int, UpdateKind]]:
     """Yield what must have happened, and when; equal times keep this order."""
     seen = set()
-    yield _root(state).flushed_at, RepoInitialized()
+    yield _root(state).flushed_at, kinds.RepoInitialized()
     for name in sorted(state.branches, key=lambda name: (name != MAIN, name)):
         before, at = None, 0
         for tip in state.lines.get(name, (state.branches[name],)):
             snapshot = state.snapshots[tip]
             if before is None and name != MAIN:
                 at = snapshot.flushed_at + _MILLISECOND
-                yield at, BranchCreated(name)
+                yield at, kinds.BranchCreated(name)
             elif before is not None and snapshot.parent_id != before:
                 at = max(at + _MILLISECOND, snapshot.flushed_at)
-                yield at, BranchReset(name, before)
+                yield at, kinds.BranchReset(name, before)
             before, at = tip, max(at, snapshot.flushed_at)
             for snapshot in _history(state, tip):
                 if snapshot.id not in seen and snapshot.parent_id is not None:
-                    yield snapshot.flushed_at, NewCommit(name, snapshot.id)
+                    yield snapshot.flushed_at, kinds.NewCommit(name, snapshot.id)
                 seen.add(snapshot.id)
     for name, key in sorted(state.tags.items()):
-        yield state.snapshots[key].flushed_at + _MILLISECOND, TagCreated(name)
+        yield state.snapshots[key].flushed_at + _MILLISECOND, kinds.TagCreated(name)
     for name, was in sorted(state.deleted_tags.items()):
         if was is not None:
             at = state.snapshots.get(was, _root(state)).flushed_at
-            yield at + _MILLISECOND, TagCreated(name)
-            yield at + 2 * _MILLISECOND, TagDeleted(name, was)
-
-
-def _spread(events: Iterable[tuple[int, UpdateKind]]) -> Iterator[tuple[int, UpdateKind]]:
-    """Yield events in the order of time, no two at one time."""
-    last = -1
-    for at, kind in sorted(events, key=lambda event: event[0]):
-        last = max(at, last + 1)
-        yield last, kind
+            yield at + _MILLISECOND, kinds.TagCreated(name)
+            yield at + 2 * _MILLISECOND, kinds.TagDeleted(name, was)
 
 
 def _history(
@@ -197,96 +180,87 @@ class CarriedChanges:
 def carry(info: RepoInfo, past: Collection[UpdateKind], state: V1State) -> CarriedChanges:
     """Decide how to carry over what V1 clients did since the repo info of V2 was made.
 
-    Args:
-        info: As it is now.
-        past: The ops log: what V2 forgot on purpose does not come back.
-        state: The V1 objects as they are now.
+    What V2 forgot on purpose, by the ops log ``past``, does not come back.
 
     Raises:
         ConflictError: A V1 client committed on top of a snapshot that V2 has expired.
     """
-    return _Carrier(info, past, state).run()
+    carrier = _Carrier(info, past, state)
+    for name, tip in sorted(state.branches.items()):
+        carrier.carry_branch(name, tip)
+    for name, key in sorted(state.tags.items()):
+        carrier.carry_tag(name, key)
+    for name, was in sorted(state.deleted_tags.items()):
+        if was is not None:
+            carrier.carry_tag(name, was)
+        if name in carrier.info.tags:
+            carrier.do(edits.delete_tag(name))
+    # where the log was trimmed, the configuration may have been changed; what V2 has stays then
+    is_whole = any(isinstance(kind, kinds.RepoMigrated) for kind in past)
+    is_changed = any(isinstance(kind, kinds.ConfigChanged) for kind in past)
+    if (config := state.config) and is_whole and not is_changed:
+        carrier.do(edits.set_config(lambda _: persistable(config)))
+    return CarriedChanges(tuple(carrier.edits), carrier.commits, carrier.aside)
 
 
 class _Carrier:
     """Makes edits and follows what they do."""
 
     def __init__(self, info: RepoInfo, past: Collection[UpdateKind], state: V1State) -> None:
-        self._info = info
+        self.info = info
+        self.edits: list[Edit] = []
+        self.commits = 0
+        self.aside: dict[str, str] = {}
         self._state = state
-        self._had = {key for kind in past for key in _made(kind)}
-        self._dropped = {kind.name for kind in past if isinstance(kind, BranchDeleted)}
-        # where the log was trimmed, it may have been; what V2 has stays then
-        is_whole = any(isinstance(kind, RepoMigrated) for kind in past)
-        self._configured = not is_whole or any(isinstance(kind, ConfigChanged) for kind in past)
-        self._edits: list[Edit] = []
-        self._commits = 0
-        self._aside: dict[str, str] = {}
+        making = (kinds.NewCommit, kinds.CommitAmended, kinds.NewDetachedSnapshot)
+        self._had = {kind.new_snap_id for kind in past if isinstance(kind, making)}
+        self._dropped = {kind.name for kind in past if isinstance(kind, kinds.BranchDeleted)}
 
-    def run(self) -> CarriedChanges:
-        for name, tip in sorted(self._state.branches.items()):
-            self._branch(name, tip)
-        for name, key in sorted(self._state.tags.items()):
-            self._tag(name, key)
-        for name, was in sorted(self._state.deleted_tags.items()):
-            if was is not None:
-                self._tag(name, was)
-            if name in self._info.tags:
-                self._do(edits.delete_tag(name))
-        config = self._state.config
-        if config and not self._configured:
-            self._do(edits.set_config(lambda _: persistable(config)))
-        return CarriedChanges(tuple(self._edits), self._commits, self._aside)
-
-    def _branch(self, name: str, tip: ObjectId12) -> None:
-        there = self._info.branches
-        new = _history(self._state, tip, self._info.snapshots, self._had)
+    def carry_branch(self, name: str, tip: ObjectId12) -> None:
+        """Put new commits on the branch, or on one of their own."""
+        there = self.info.branches
+        new = _history(self._state, tip, self.info.snapshots, self._had)
         if not new:
-            if name not in there and name not in self._dropped and tip in self._info.snapshots:
-                self._do(edits.create_branch(name, tip))
+            if name not in there and name not in self._dropped and tip in self.info.snapshots:
+                self.do(edits.create_branch(name, tip))
             return
-        base = self._base(new[0])
+        base = self._refuse_expired(new[0])
         target = name
         if there.get(name, base) != base or (name not in there and name in self._dropped):
-            target = self._aside[name] = f"{name}-v1-{tip}"
+            target = self.aside[name] = f"{name}-v1-{tip}"
         if target not in there:
-            self._do(edits.create_branch(target, base))
-        self._add(new, lambda snapshot: edits.commit(target, snapshot))
+            self.do(edits.create_branch(target, base))
+        for snapshot in new:
+            self._refuse_expired(snapshot)
+            self.do(edits.commit(target, snapshot))
+        self.commits += len(new)
 
-    def _tag(self, name: str, key: ObjectId12) -> None:
-        if name in self._info.tags or name in self._info.deleted_tags:
+    def carry_tag(self, name: str, key: ObjectId12) -> None:
+        """Create a tag that V2 neither has nor had, with the commits that it leads to."""
+        if name in self.info.tags or name in self.info.deleted_tags:
             return
-        self._add(_history(self._state, key, self._info.snapshots, self._had), edits.detach)
-        if key in self._info.snapshots:
-            self._do(edits.create_tag(name, key))
+        new = _history(self._state, key, self.info.snapshots, self._had)
+        for snapshot in new:
+            self._refuse_expired(snapshot)
+            self.do(edits.detach(snapshot))
+        self.commits += len(new)
+        if key in self.info.snapshots:
+            self.do(edits.create_tag(name, key))
 
-    def _base(self, first: SnapshotSummary) -> ObjectId12:
-        if first.parent_id is None or first.parent_id not in self._info.snapshots:
+    def _refuse_expired(self, snapshot: SnapshotSummary) -> ObjectId12:
+        """Return the parent of a snapshot, which V2 has to have."""
+        if snapshot.parent_id is None or snapshot.parent_id not in self.info.snapshots:
             raise ConflictError(
                 "a V1 client committed on top of a snapshot that was expired since the upgrade",
                 do="Nothing of V1 was deleted. Repeat its changes in a V2 session, then delete "
                 "its branch with a V1 client.",
-                snapshot=str(first.id),
-                parent=str(first.parent_id),
+                snapshot=str(snapshot.id),
+                parent=str(snapshot.parent_id),
             )
-        return first.parent_id
+        return snapshot.parent_id
 
-    def _add(self, new: list[SnapshotSummary], edit: Callable[[SnapshotSummary], Edit]) -> None:
-        for snapshot in new:
-            self._base(snapshot)
-            self._do(edit(snapshot))
-            self._commits += 1
-
-    def _do(self, edit: Edit) -> None:
-        if (done := edit(self._info)) is not None:
-            self._info = done[0]
-            self._edits.append(edit)
-
-
-def _made(kind: UpdateKind) -> tuple[ObjectId12, ...]:
-    """Return the snapshots that an entry of the ops log made known."""
-    match kind:
-        case NewCommit(new_snap_id=key) | CommitAmended(new_snap_id=key) | NewDetachedSnapshot(key):
-            return (key,)
-        case _:
-            return ()
+    def do(self, edit: Edit) -> None:
+        """Add an edit, and follow what it does."""
+        if (done := edit(self.info)) is not None:
+            self.info = done[0]
+            self.edits.append(edit)

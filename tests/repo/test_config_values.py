@@ -8,7 +8,7 @@ from icevirt.errors import InvalidInputError
 from icevirt.model.config import containers as config
 from icevirt.model.config.containers import ObjectStoreConfig
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.repo.commits.build_commit import publish
+from icevirt.repo.commits.build_commit import BuildCommit
 from icevirt.repo.repository import Repository
 from icevirt.versioning.merge.kept_nodes import Claim
 
@@ -207,8 +207,8 @@ def test_a_build_completes_a_container_that_the_official_client_refuses(tmp_path
     storage = icechunk.local_filesystem_storage(str(tmp_path / "repo"))
 
     def build():
-        publish(
-            tmp_path / "repo",
+        BuildCommit(
+            storage=tmp_path / "repo",
             branch="main",
             groups={"/": b'{"zarr_format": 3, "node_type": "group"}'},
             arrays={},
@@ -216,7 +216,7 @@ def test_a_build_completes_a_container_that_the_official_client_refuses(tmp_path
             message="build",
             claim=Claim(group="/", replaces=True),
             containers=[container],
-        )
+        ).publish()
 
     with monkeypatch.context() as before:
         before.setattr(config, "_ON_S3", ())

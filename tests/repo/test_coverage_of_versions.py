@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import icevirt
 from icevirt.ids import ObjectId12
-from icevirt.repo import coverage
+from icevirt.repo import summary
 from icevirt.storage.memory import MemoryStorage
 
 RUNS = st.lists(
@@ -23,7 +23,7 @@ def test_chunks_of_listed_lengths_begin_where_those_before_them_end(edges):
     runs = (each if isinstance(each, list) else [each, 1] for each in edges)
     lengths = [size for size, times in runs for _ in range(times)]
     begins = [0, *itertools.accumulate(lengths)]
-    found = coverage._of_runs(edges, np.arange(len(begins)))
+    found = summary._of_runs(edges, np.arange(len(begins)))
     assert found.tolist() == begins
 
 
@@ -43,9 +43,9 @@ def test_chunks_that_are_counted_together_cover_as_much(groups, monkeypatch):
     array[20:30, :2] = 1
     made = session.commit("some chunks")
     snapshot_id = ObjectId12.parse(made)
-    (whole,) = coverage.coverage_of(repo.assets, snapshot_id).groups[0].arrays
-    monkeypatch.setattr(coverage, "_GROUPS", groups)
-    (grouped,) = coverage.coverage_of(repo.assets, snapshot_id).groups[0].arrays
+    (whole,) = summary.coverage_of(repo.assets, snapshot_id).groups[0].arrays
+    monkeypatch.setattr(summary, "_GROUPS", groups)
+    (grouped,) = summary.coverage_of(repo.assets, snapshot_id).groups[0].arrays
     assert whole.shares.keys() == grouped.shares.keys() == {"inline"}
     for found in (whole, grouped):
         assert found.shares["inline"].sum() == pytest.approx(16)

@@ -21,7 +21,7 @@ from icevirt.model.repo_info import RepoAvailability, RepoInitialized
 from icevirt.model.snapshot import ManifestRef
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits import pending_commit
-from icevirt.repo.commits.build_commit import BUILD_ID, find_build, publish
+from icevirt.repo.commits.build_commit import BUILD_ID, BuildCommit, find_build
 from icevirt.repo.history.types import RepoStatus
 from icevirt.repo.repository import Repository
 from icevirt.storage.local import LocalStorage
@@ -32,6 +32,10 @@ from repo.faults.faulty import deaths
 from repo.support import array_json, group_json, sound
 
 ROOT = str(INITIAL_SNAPSHOT_ID)
+
+
+def publish(storage, **build):
+    return BuildCommit(storage=storage, **build).publish()
 
 
 def built(storage, source, build_id="b1", path="/data/a", windows=2):

@@ -41,7 +41,7 @@ from icevirt.planning.schedule.write_tasks import MAX_REFERENCES
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
-from icevirt.repo.maintenance.compared import naming_variable
+from icevirt.repo.maintenance.content_names import naming_variable
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.session import Session
 from icevirt.repo.summary import reference_counts

@@ -43,7 +43,7 @@ from icevirt.planning.remedies import build_fix
 from icevirt.planning.schedule.write_tasks import Route, bundles, drafts, route_of, write_items
 from icevirt.planning.schedule.write_tasks import dealt as dealt_items
 from icevirt.repo.assets import Assets, HeldObjects
-from icevirt.repo.commits.build_commit import publish, with_settings
+from icevirt.repo.commits.build_commit import BuildCommit, with_settings
 from icevirt.repo.commits.pending_commit import PendingCommit
 from icevirt.repo.layout import chunk, manifest
 from icevirt.repo.repo_info_file import RepoState
@@ -246,8 +246,8 @@ def commit(
     replacing = replacing.relabelled(arrays)
     replacing.refuse_losses(allowed=allow_changes, expected=expected)
     keep_record(target.storage, metadata[METADATA], groups=plan.groups, arrays=arrays)
-    return publish(
-        target.storage,
+    return BuildCommit(
+        storage=target.storage,
         branch=target.branch,
         message=message or f"Build from {plural(len(plan.files), 'file')}",
         metadata=metadata,
@@ -258,7 +258,7 @@ def commit(
         containers=plan.containers,
         split_rules=plan.split_rules,
         expected_parent=str(target.tip),
-    )
+    ).publish()
 
 
 def arrays_written(plan: BuildPlan, results: Iterable[WriteResult]) -> dict[str, BuiltArray]:

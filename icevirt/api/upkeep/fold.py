@@ -20,7 +20,7 @@ from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Node, S
 from icevirt.planning.schedule.write_tasks import SHARED_REFERENCES
 from icevirt.planning.tail_runs import tail_run
 from icevirt.repo.assets import Assets, HeldObjects
-from icevirt.repo.commits.manifest_writer import by_cell
+from icevirt.repo.commits.commit import by_cell
 from icevirt.repo.commits.pending_commit import PendingCommit
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.storage.constructors import StorageLike, storage_of

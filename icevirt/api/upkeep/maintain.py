@@ -43,9 +43,9 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import ExpirationRan, RepoInfo, SnapshotSummary
 from icevirt.planning.axes.placement import duration_of
 from icevirt.repo.assets import Assets
-from icevirt.repo.maintenance import garbage_collection, ops_log_trimming
-from icevirt.repo.maintenance.api import SAFE_AGE
+from icevirt.repo.maintenance import garbage_collection
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
+from icevirt.repo.settings import SAFE_AGE
 from icevirt.repo.v1 import upgrade
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Below
@@ -169,7 +169,7 @@ def maintain(
             if not dry_run:
                 own.delete()
         with clock.phase("trim"):
-            trimmed = ops_log_trimming.trim(head, work.garbage_before, dry_run=dry_run)
+            trimmed = garbage_collection.trim(head, work.garbage_before, dry_run=dry_run)
     counts = {
         "snapshots": summary.snapshots_deleted,
         "transaction logs": summary.transaction_logs_deleted,

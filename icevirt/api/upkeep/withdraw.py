@@ -32,7 +32,7 @@ from icevirt.execution.executor import described, job_tags
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.model.repo_info import ExpirationRan, RepoInfo
 from icevirt.repo import layout
-from icevirt.repo.maintenance import ops_log_trimming
+from icevirt.repo.maintenance import garbage_collection
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Below, Storage
@@ -183,6 +183,6 @@ def _delete(storage: Storage, head: RepoInfoFile, found: Holding) -> None:
     catalog = Below(storage, CATALOG)
     storage.delete_many([*found.work, *found.records, *found.held])
     catalog.delete_many(objects_of_parts(catalog, found.parts))
-    ops_log_trimming.trim(head, head.now(), dry_run=False)
+    garbage_collection.trim(head, head.now(), dry_run=False)
     storage.delete_many([layout.manifest(key) for key in found.going])
     storage.delete_many([layout.snapshot(key) for key in found.versions])

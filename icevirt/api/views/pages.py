@@ -16,9 +16,8 @@ from icevirt.display.page import plan_page, repository_page
 from icevirt.display.report import opening, opening_of
 from icevirt.errors import IcevirtError, StorageError
 from icevirt.ids import ObjectId12
-from icevirt.repo.coverage import coverage_of
 from icevirt.repo.repository import Repository
-from icevirt.repo.summary import summary
+from icevirt.repo.summary import coverage_of, summary
 from icevirt.storage.constructors import StorageLike
 
 _COMMITS = 100  # of the history

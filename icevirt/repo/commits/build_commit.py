@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,71 +35,12 @@ from icevirt.repo.settings import as_json
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.versioning import lookup, repo_updates
 from icevirt.versioning.merge import build_merge
-from icevirt.versioning.merge.build_merge import BuiltArray, BuiltArrays, documents
+from icevirt.versioning.merge.build_merge import BuiltArrays, documents
 from icevirt.versioning.merge.kept_nodes import Claim
 from icevirt.versioning.repo_updates import Edit
 from icevirt.versioning.v1_migration import refuse_v1
 
 BUILD_ID = "icevirt_build_id"
-
-__all__ = ["BUILD_ID", "BuiltArray", "find_build", "publish"]
-
-
-def publish(
-    storage: StorageLike,
-    *,
-    branch: str,
-    message: str,
-    metadata: Mapping[str, Any] | None = None,
-    groups: Mapping[str, bytes],
-    arrays: BuiltArrays,
-    manifest_files: Sequence[ManifestFile],
-    claim: Claim | None = None,
-    containers: Sequence[VirtualChunkContainer] = (),
-    split_rules: Sequence[SplitRule] = (),
-    expected_parent: str | None = None,
-) -> str:
-    """Commit a build and return the id of its snapshot.
-
-    Args:
-        storage: The repository's root; the repository is created where there is none.
-        branch: Must exist, or be ``main`` of a new repository.
-        message: The commit message.
-        metadata: Of the commit; ``icevirt_build_id`` in it makes publishing idempotent.
-        groups: zarr.json by path. Missing parents are added.
-        arrays: zarr.json, node id and manifests by path.
-        manifest_files: The manifests, which lie in the repository.
-        claim: The group that the build has for itself, and what it replaces there. With it,
-            paths of ``groups`` and ``arrays`` are canonical.
-        containers: Added to the persisted configuration.
-        split_rules: Put in front of the persisted ones.
-        expected_parent: Snapshot that the build was planned on. If the branch moved on since, the
-            build goes on top of what is there, unless its own paths were touched.
-
-    Raises:
-        AlreadyExistsError: Something of the build, or something that is no repository, is there.
-        RefNotFoundError: There is no such branch.
-        ConflictError: The branch moved, and the build's paths were touched.
-        InvalidInputError: Containers contradict those that are there.
-        BuildError: A manifest is missing.
-        ReadOnlyError: The repository is read-only.
-        FormatError: It is of the V1 format.
-    """
-    build = _Build(
-        assets=Assets(storage_of(storage)),
-        branch=branch,
-        message=message,
-        metadata=as_json(metadata or {}),
-        groups=dict(groups),
-        arrays=dict(arrays),
-        files=tuple(manifest_files),
-        claim=claim,
-        containers=tuple(containers),
-        split_rules=tuple(split_rules),
-        expected_parent=None if expected_parent is None else layout.snapshot_id(expected_parent),
-    )
-    build.check()
-    return build.publish()
 
 
 def with_settings(
@@ -136,52 +76,79 @@ def find_build(info: RepoInfo, branch: str, build_id: str) -> str | None:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Build:
-    """A build to commit: one attempt after another until it is in, or must not be."""
+class BuildCommit:
+    """A build to commit: one attempt after another until it is in, or must not be.
 
-    assets: Assets
+    Args:
+        storage: The repository's root; the repository is created where there is none.
+        branch: Must exist, or be ``main`` of a new repository.
+        message: The commit message.
+        metadata: Of the commit; ``icevirt_build_id`` in it makes publishing idempotent.
+        groups: zarr.json by path. Missing parents are added.
+        arrays: zarr.json, node id and manifests by path.
+        manifest_files: The manifests, which lie in the repository.
+        claim: The group that the build has for itself, and what it replaces there. With it,
+            paths of ``groups`` and ``arrays`` are canonical.
+        containers: Added to the persisted configuration.
+        split_rules: Put in front of the persisted ones.
+        expected_parent: Snapshot that the build was planned on. If the branch moved on since, the
+            build goes on top of what is there, unless its own paths were touched.
+    """
+
+    storage: StorageLike
     branch: str
     message: str
-    metadata: JSONObject
     groups: Mapping[str, bytes]
     arrays: BuiltArrays
-    files: tuple[ManifestFile, ...]
-    claim: Claim | None
-    containers: tuple[VirtualChunkContainer, ...]
-    split_rules: tuple[SplitRule, ...]
-    expected_parent: ObjectId12 | None
-    head: RepoInfoFile = field(init=False)
-    held: HeldObjects = field(init=False)
-    first: RepoInfo | None = None  # where the build makes the repository
-    put: tuple[ObjectId12, Snapshot, Edit] | None = None  # the parent, and what is on it
+    manifest_files: Sequence[ManifestFile]
+    metadata: JSONObject = field(default_factory=dict)
+    claim: Claim | None = None
+    containers: Sequence[VirtualChunkContainer] = ()
+    split_rules: Sequence[SplitRule] = ()
+    expected_parent: str | None = None
+    _assets: Assets = field(init=False)
+    _head: RepoInfoFile = field(init=False)
+    _held: HeldObjects = field(init=False)
+    _first: RepoInfo | None = None  # where the build makes the repository
+    _put: tuple[ObjectId12, Snapshot, Edit] | None = None  # the parent, and what is on it
 
     def __post_init__(self) -> None:
-        self.head = RepoInfoFile(self.assets.storage)
-        self.held = HeldObjects(self.assets.storage)
+        self.metadata = as_json(self.metadata)
+        self._assets = Assets(storage_of(self.storage))
+        self._head = RepoInfoFile(self._assets.storage)
+        self._held = HeldObjects(self._assets.storage)
 
-    def check(self) -> None:
-        """Check metadata and manifests before anything is written."""
+    def publish(self) -> str:
+        """Commit, and return the id of the snapshot.
+
+        Raises:
+            AlreadyExistsError: Something of the build, or something that is no repository, is
+                there.
+            RefNotFoundError: There is no such branch.
+            ConflictError: The branch moved, and the build's paths were touched.
+            InvalidInputError: Containers contradict those that are there.
+            BuildError: A manifest is missing.
+            ReadOnlyError: The repository is read-only.
+            FormatError: It is of the V1 format.
+        """
         for path, zarr_json in (*self.groups.items(), *documents(self.arrays).items()):
             validation.checked(path, zarr_json)
         do = "Run the build again; it writes the manifests that are missing."
-        refuse_missing(self.assets, self.files, do=do)
-
-    def publish(self) -> str:
+        refuse_missing(self._assets, self.manifest_files, do=do)
         do = "Run the build again when fewer processes write: its work is kept."
-        made, _ = self.head.publish(self._decide, do=do, held=self.held, create=self._begin)
-        return made
+        return self._head.publish(self._decide, do=do, held=self._held, create=self._begin)[0]
 
     def _begin(self) -> RepoInfo:
         """Return what the repository begins with, if the build may make it."""
-        creation.refuse_foreign(self.assets.storage)
+        creation.refuse_foreign(self._assets.storage)
         if self.branch != repo_updates.MAIN:
             raise RefNotFoundError(
                 "a new repository has only the branch 'main'",
                 do="Build into 'main', or create the repository and the branch first.",
                 branch=self.branch,
             )
-        self.first = creation.prepare(self.assets, self.head.now(), self._config({}))
-        return self.first
+        self._first = creation.prepare(self._assets, self._head.now(), self._config({}))
+        return self._first
 
     def _decide(self, current: RepoState) -> tuple[str, Sequence[Edit]]:
         """Commit on top of what is there, unless this was done."""
@@ -189,63 +156,61 @@ class _Build:
         refuse_v1(info, "a build")
         if build_id is not None and (made := find_build(info, self.branch, str(build_id))):
             return made, ()
-        if info is not self.first:
-            self._check_parent(info)
         parent = lookup.branch_tip(info, self.branch)
-        if self.put is None or self.put[0] != parent:
-            pending = self._pending(self.assets.snapshot(parent))
-            self.put = parent, *pending.put(self.head, self.assets, self.held)
-        _, snapshot, commit = self.put
+        if info is not self._first:
+            self._check_parent(info, parent)
+        if self._put is None or self._put[0] != parent:
+            base = self._assets.snapshot(parent)
+            pending = PendingCommit(
+                base=base,
+                branch=self.branch,
+                message=self.message,
+                nodes=build_merge.grafted(
+                    base,
+                    groups=self.groups,
+                    arrays=self.arrays,
+                    claim=self.claim,
+                    new_id=ObjectId8.random,
+                ),
+                written={info.id: info for info in self.manifest_files},
+                chunks=self._list_chunks(),
+                metadata=self.metadata,
+            )
+            self._put = parent, *pending.put(self._head, self._assets, self._held)
+        _, snapshot, commit = self._put
         return str(snapshot.id), (repo_updates.set_config(self._config), commit)
 
     def _config(self, document: JSONObject) -> JSONObject:
         return with_settings(document, self.containers, self.split_rules)
 
-    def _pending(self, base: Snapshot) -> PendingCommit:
-        return PendingCommit(
-            base=base,
-            branch=self.branch,
-            message=self.message,
-            nodes=build_merge.grafted(
-                base,
-                groups=self.groups,
-                arrays=self.arrays,
-                claim=self.claim,
-                new_id=ObjectId8.random,
-            ),
-            written={info.id: info for info in self.files},
-            chunks=self._listed_chunks(),
-            metadata=self.metadata,
-        )
-
-    def _check_parent(self, info: RepoInfo) -> None:
-        tip = lookup.branch_tip(info, self.branch)
-        if self.expected_parent is None or tip == self.expected_parent:
+    def _check_parent(self, info: RepoInfo, tip: ObjectId12) -> None:
+        if self.expected_parent is None or self.expected_parent == str(tip):
             return
-        if self.expected_parent not in {each.id for each in lookup.ancestry(info, tip)}:
+        planned = layout.snapshot_id(self.expected_parent)
+        if planned not in {each.id for each in lookup.ancestry(info, tip)}:
             raise ConflictError(
                 "the branch was reset since the build was planned",
                 do="Run the build again: it plans from the current branch.",
                 branch=self.branch,
-                expected_parent=str(self.expected_parent),
+                expected_parent=self.expected_parent,
                 ours=self.message,
                 theirs=repo_updates.line_of(info.snapshots[tip]),
             )
         build_merge.refuse_touched(
-            self.assets.snapshot(self.expected_parent),
-            self.assets.snapshot(tip),
+            self._assets.snapshot(planned),
+            self._assets.snapshot(tip),
             groups=self.groups,
             arrays=self.arrays,
             claim=self.claim,
             message=self.message,
         )
 
-    def _listed_chunks(self) -> dict[ObjectId8, NDArray[np.uint32]]:
+    def _list_chunks(self) -> dict[ObjectId8, NDArray[np.uint32]]:
         """Return the chunks of the new arrays, or none where they are too many to list.
 
         Chunks of an array that did not exist cannot conflict.
         """
-        if are_many(self.files):
+        if are_many(self.manifest_files):
             return {}
         nodes: dict[ObjectId12, list[ObjectId8]] = {}  # of each manifest, which is read once
         for _, node_id, manifests in self.arrays.values():
@@ -253,7 +218,7 @@ class _Build:
                 nodes.setdefault(ref.object_id, []).append(node_id)
         parts: dict[ObjectId8, list[NDArray[np.uint32]]] = {}
         for key, held in nodes.items():
-            found = self.assets.read_manifest(key).arrays
+            found = self._assets.read_manifest(key).arrays
             for node_id in held:
                 if node_id in found:
                     parts.setdefault(node_id, []).append(found[node_id].index)

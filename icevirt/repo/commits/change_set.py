@@ -23,7 +23,7 @@ from icevirt.versioning.hierarchy import by_path
 
 if TYPE_CHECKING:
     from icevirt.model.transaction_log import TransactionLog
-    from icevirt.versioning.merge.rebase import Ours, Replayed
+    from icevirt.versioning.merge.conflicts import Replayed
 
 
 class ChangeSet:
@@ -42,15 +42,7 @@ class ChangeSet:
         under: Mapping[ObjectId8, ChunkTable] | None = None,
         origin: Mapping[str, Node] | None = None,
     ) -> None:
-        """Begin with changes that were made already.
-
-        Args:
-            base: What everything is based on.
-            nodes: As they are now.
-            chunks: Staged here, oldest first.
-            under: Of a fork: staged before it began.
-            origin: Of a fork: the nodes when it began.
-        """
+        """Begin with changes made already: of a fork, ``under`` and ``origin`` are of before it."""
         self.base = base
         self.nodes: dict[str, Node] = by_path(base.nodes) if nodes is None else dict(nodes)
         self._tables = {key: list(parts) for key, parts in (chunks or {}).items()}
@@ -100,12 +92,6 @@ class ChangeSet:
         """Join tables, so that those who read join none until more is staged."""
         for node in self._tables:
             self._own(node)
-
-    def ours(self) -> Ours:
-        """Return the changes for conflict detection."""
-        from icevirt.versioning.merge.rebase import Ours
-
-        return Ours(before=self.base, after=self.snapshot(), log=self.log(self.base.id))
 
     def log(self, key: ObjectId12) -> TransactionLog:
         """Return the transaction log of committing this as snapshot ``key``."""
@@ -170,18 +156,16 @@ class ChangeSet:
 
     def move(self, source: str, target: str) -> None:
         """Move a node and all below it; what comes back to its place is a change all the same."""
-        from icevirt.versioning import hierarchy
-
-        now = hierarchy.moved(self.nodes, source, target)
-        self.nodes = {
-            now.get(path, path): replace(node, path=now.get(path, path))
-            for path, node in self.nodes.items()
-        }
+        now = nodes.moved(self.nodes, source, target)
+        self.nodes = by_path(
+            replace(node, path=now.get(path, path)) for path, node in self.nodes.items()
+        )
         self._has_moved = True
 
     def remove(self, path: str) -> None:
-        """Remove a node and all below it."""
-        nodes.remove(self.nodes, path)
+        """Remove a node and all below it; one that is not there is no error."""
+        nodes.remove_below(self.nodes, path)
+        self.nodes.pop(path, None)
 
     def _own(self, node: ObjectId8) -> ChunkTable | None:
         """Return what was staged here, not in the session this is a fork of."""

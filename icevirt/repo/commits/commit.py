@@ -1,30 +1,130 @@
 """Commit, amend and rebase; referenced objects are written first.
 
 Manifests, transaction log, snapshot, repo info: no reader sees any of it before the last step, and
-a process killed earlier leaves garbage, not damage.
+a process killed earlier leaves garbage, not damage. Of the manifests only those are written anew
+that the changes touch: one is kept when it lies in one untouched cell of the splitting. Manifests
+that span several cells, or the edge of a grid that shrank, are divided: a changed splitting applies
+lazily.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from icevirt.errors import ConflictError, RebaseFailedError, SessionStateError
 from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import RepositoryConfig
+from icevirt.model.indices import all_inside, inside
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
-from icevirt.model.snapshot import Snapshot
+from icevirt.model.snapshot import ArrayNode, Boxes, ManifestFile, ManifestRef, Node, Snapshot
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits.change_set import ChangeSet
-from icevirt.repo.commits.manifest_writer import write_manifests
-from icevirt.repo.commits.pending_commit import PendingCommit, info_of
+from icevirt.repo.commits.pending_commit import PendingCommit
+from icevirt.repo.reader import ArrayReader
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
-from icevirt.versioning import lookup, repo_updates
+from icevirt.versioning import chunk_tables, lookup, repo_updates
+from icevirt.versioning.manifest_splitting import SplitGrid, grid_of
 
 if TYPE_CHECKING:
     from icevirt.versioning.merge.conflicts import ConflictSolver
+
+
+def write_manifests(
+    assets: Assets,
+    staging: ChangeSet,
+    config: RepositoryConfig,
+    *,
+    held: HeldObjects | None = None,
+    rewrite: bool = False,
+) -> tuple[tuple[Node, ...], dict[ObjectId12, ManifestFile]]:
+    """Store the staged references; return the nodes of the new snapshot and what was written.
+
+    With ``held``, manifests are held in it. With ``rewrite`` all manifests are written anew, those
+    that nothing touches too.
+
+    Raises:
+        FormatError: The base, or a manifest to be taken apart, holds what would be lost.
+    """
+    staging.base.refuse_loss()
+    staged = staging.tables()
+    old = {node.id: node for node in staging.base.arrays()}
+    written: dict[ObjectId12, ManifestFile] = {}
+
+    def rewritten(node: ArrayNode) -> ArrayNode:
+        grid = grid_of(
+            config.splitting_document,
+            path=node.path,
+            num_chunks=node.num_chunks,
+            dimension_names=node.dimension_names,
+        )
+        over = _inside(staged.get(node.id, ChunkTable.empty(len(node.num_chunks))), grid)
+        kept, taken = ((), node.manifests) if rewrite else _sort_out(node, grid, over)
+        merged = chunk_tables.overlay(ArrayReader(assets, node).table_to_rewrite(taken), over)
+        refs = [*kept]
+        for part in by_cell(_inside(chunk_tables.stored(merged), grid), grid):
+            file = assets.put_manifest({node.id: chunk_tables.compact(part)}, held)
+            written[file.id] = file
+            refs.append(ManifestRef(object_id=file.id, extents=part.extents()))
+        refs.sort(key=lambda ref: tuple(low for low, _ in ref.extents))
+        return replace(node, manifests=tuple(refs))
+
+    def is_touched(node: ArrayNode) -> bool:
+        before = old.get(node.id)
+        resized = before is not None and before.num_chunks != node.num_chunks
+        return node.id in staged or resized or rewrite
+
+    nodes = tuple(
+        rewritten(node) if isinstance(node, ArrayNode) and is_touched(node) else node
+        for node in staging.nodes.values()
+    )
+    return nodes, written
+
+
+def _sort_out(
+    node: ArrayNode, grid: SplitGrid, over: ChunkTable
+) -> tuple[tuple[ManifestRef, ...], tuple[ManifestRef, ...]]:
+    """Return the manifests to keep and those to take apart."""
+    if math.prod(grid.counts) == 1 and len(over):  # the only cell is touched
+        return (), node.manifests
+    if not node.manifests:
+        return (), ()
+    boxes = Boxes.of(node.manifests, len(node.num_chunks))
+    size, steps = np.array(node.num_chunks, np.int64), np.array(grid.steps, np.int64)
+    first, last = boxes.low, np.minimum(boxes.high, size) - 1
+    contained = np.all((boxes.high <= size) & (first // steps == last // steps), axis=1)
+    reaching = [
+        grid.cells_under(low.tolist(), high.tolist())
+        for low, high in zip(boxes.low[~contained], boxes.high[~contained], strict=True)
+    ]
+    rewritten = np.unique(np.concatenate([grid.cells_of(over.index), *reaching]))
+    keep = contained & ~np.isin(grid.cells_of(first), rewritten)
+    refs = [*zip(node.manifests, keep.tolist(), strict=True)]
+    return tuple(ref for ref, kept in refs if kept), tuple(ref for ref, kept in refs if not kept)
+
+
+def _inside(table: ChunkTable, grid: SplitGrid) -> ChunkTable:
+    if all_inside(table.index, grid.num_chunks):
+        return table
+    return table.take(inside(table.index, grid.num_chunks))
+
+
+def by_cell(table: ChunkTable, grid: SplitGrid) -> list[ChunkTable]:
+    """Return the rows of each cell as a table, in the order of the cells."""
+    if not len(table):
+        return []
+    if math.prod(grid.counts) == 1:
+        return [table]
+    cell = grid.cells_of(table.index)
+    order = np.argsort(cell, kind="stable")
+    ends = np.flatnonzero(np.diff(cell[order])) + 1
+    return [table.take(rows) for rows in np.split(order, ends)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +209,8 @@ def amend(draft: SessionCommit, branch: str) -> Snapshot:
     pending = draft.pending(branch, held)
     snapshot = pending.write(draft.head, draft.assets, held, lambda log: combined(before, log))
     info = replace(
-        info_of(snapshot, tip.parent_id), pruned_ancestor_tx_logs=tip.pruned_ancestor_tx_logs
+        lookup.summary_of(snapshot, tip.parent_id),
+        pruned_ancestor_tx_logs=tip.pruned_ancestor_tx_logs,
     )
     draft.head.update(repo_updates.amend(branch, info, previous), held=held)
     return snapshot
@@ -125,8 +226,25 @@ def rebased(
         ConflictError: The branch was reset, or its history rewritten.
         RebaseFailedError: A conflict remains; what was yielded last holds the changes.
     """
+    from icevirt.versioning.diff import combined
+    from icevirt.versioning.merge import conflicts as merge
+
     for other in newer(head.read().info, branch, staging.base.id):
-        staging = _onto(assets, staging, other, solver)
+        # what the commit changed, together with its expired ancestors
+        logs = (*(other.pruned_ancestor_tx_logs or ()), other.id)
+        log = combined(*(assets.transaction_log(key) for key in logs))
+        theirs, base = assets.snapshot(other.id), staging.base
+        ours = merge.Ours(before=base, after=staging.snapshot(), log=staging.log(base.id))
+        decided = merge.step(ours, log, theirs, solver, ObjectId8.random)
+        if isinstance(decided, merge.Conflicts):
+            raise RebaseFailedError(
+                "another commit came first and changed the same things",
+                do="Inspect `error.conflicts`; rebase with a solver that resolves them, or open a "
+                "new session and repeat the changes.",
+                snapshot=str(other.id),
+                conflicts=decided,
+            )
+        staging = staging.replayed(theirs, decided)
         yield staging
 
 
@@ -150,29 +268,3 @@ def newer(info: RepoInfo, branch: str, base: ObjectId12) -> list[SnapshotSummary
         expected_parent=str(base),
         actual_parent=str(tip),
     )
-
-
-def _onto(
-    assets: Assets, staging: ChangeSet, other: SnapshotSummary, solver: ConflictSolver
-) -> ChangeSet:
-    from icevirt.versioning.diff import combined
-    from icevirt.versioning.merge import rebase
-
-    # what the commit changed, together with its expired ancestors
-    logs = (*(other.pruned_ancestor_tx_logs or ()), other.id)
-    log = combined(*(assets.transaction_log(key) for key in logs))
-    theirs = assets.snapshot(other.id)
-    decided = rebase.step(staging.ours(), log, theirs, solver, ObjectId8.random)
-    match decided:
-        case rebase.Replayed():
-            return staging.replayed(theirs, decided)
-        case rebase.Refused(conflicts):
-            raise RebaseFailedError(
-                "another commit came first and changed the same things",
-                do="Inspect `error.conflicts`; rebase with a solver that resolves them, or open a "
-                "new session and repeat the changes.",
-                snapshot=str(other.id),
-                conflicts=conflicts,
-            )
-        case _:
-            assert_never(decided)

@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from icevirt.errors import BuildError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.json import JSONObject
-from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, ManifestFile, Node, Snapshot
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.repo_info_file import RepoInfoFile
-from icevirt.versioning import diff, repo_updates
+from icevirt.versioning import diff, lookup, repo_updates
 from icevirt.versioning.history.timestamps import stamp
 from icevirt.versioning.repo_updates import Edit
 
@@ -55,7 +54,7 @@ class PendingCommit:
             FormatError: The base holds what would be lost, or does not list a manifest.
         """
         snapshot = self.write(head, assets, held)
-        info = info_of(snapshot, self.base.id)
+        info = lookup.summary_of(snapshot, self.base.id)
         if self.branch is None:
             return snapshot, repo_updates.detach(info)
         return snapshot, repo_updates.commit(self.branch, info)
@@ -90,17 +89,6 @@ class PendingCommit:
         new = {node.path: node for node in self.nodes if self.base.find(node.path) != node}
         nodes = tuple(new.get(node.path, node) for node in tip.nodes)
         return replace(self, base=tip, nodes=nodes)
-
-
-def info_of(snapshot: Snapshot, parent: ObjectId12) -> SnapshotSummary:
-    """Return what the repo info repeats of a snapshot."""
-    return SnapshotSummary(
-        id=snapshot.id,
-        parent_id=parent,
-        flushed_at=snapshot.flushed_at,
-        message=snapshot.message,
-        metadata=snapshot.metadata,
-    )
 
 
 def _manifest_files(
@@ -140,11 +128,7 @@ def in_order(parts: Sequence[NDArray[np.uint32]]) -> NDArray[np.uint32]:
 
 
 def refuse_missing(assets: Assets, files: Sequence[ManifestFile], *, do: str) -> None:
-    """Check that manifests lie in the repository, as they were written.
-
-    Raises:
-        BuildError: One does not.
-    """
+    """Check that manifests lie in the repository, as they were written. Raises ``BuildError``."""
     listed = assets.storage.list("manifests") if files else ()
     sizes = {info.path: info.size for info in listed}
     for file in files:

@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from icevirt.errors import ConflictError
-from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
+from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model import paths
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
@@ -23,7 +20,7 @@ from icevirt.model.snapshot import ArrayNode, ManifestFile, Node, Snapshot
 from icevirt.repo import creation
 from icevirt.repo.assets import Assets, HeldObjects
 from icevirt.repo.commits.change_set import ChangeSet
-from icevirt.repo.commits.manifest_writer import write_manifests
+from icevirt.repo.commits.commit import write_manifests
 from icevirt.repo.commits.pending_commit import (
     PendingCommit,
     are_many,
@@ -89,8 +86,7 @@ class ReferenceCommit:
             "Write the references again when fewer processes commit: the same manifests are"
             " written."
         )
-        made, _ = self.head.publish(decide, do=do, held=held, create=self._begin)
-        return made
+        return self.head.publish(decide, do=do, held=held, create=self._begin)[0]
 
     def _begin(self) -> RepoInfo:
         """Return what the repository begins with, if there was none before."""
@@ -107,29 +103,23 @@ class ReferenceCommit:
         there = {node.id for node in base.nodes}
         ids = {node.id for node in self.arrays.values() if node.path in changed}
         chunks = {key: table.index for key, table in self.staging.tables().items()}
+        too_many = are_many(self.files)
+        new = set() if too_many else {file.id for file in self.files}
+        for node in self.arrays.values():
+            refs = [ref for ref in node.manifests if ref.object_id in new]
+            tables = [self.assets.read_manifest(ref.object_id).arrays[node.id] for ref in refs]
+            if tables:
+                chunks[node.id] = in_order([table.index for table in tables])
         return PendingCommit(
             base=base,
             branch=self.branch,
             message=self.message,
             nodes=tuple({**by_path(base.nodes), **changed}.values()),
             written=written,
-            chunks=chunks | self._listed(),
-            touched=frozenset(ids & there if are_many(self.files) else ()),
+            chunks=chunks,
+            touched=frozenset(ids & there if too_many else ()),
             metadata=self.metadata,
         )
-
-    def _listed(self) -> dict[ObjectId8, NDArray[np.uint32]]:
-        """Return the chunks in the written manifests, unless they are too many to list."""
-        new = {file.id for file in self.files}
-        if are_many(self.files):
-            return {}
-        found: dict[ObjectId8, NDArray[np.uint32]] = {}
-        for node in self.arrays.values():
-            refs = [ref for ref in node.manifests if ref.object_id in new]
-            tables = [self.assets.read_manifest(ref.object_id).arrays[node.id] for ref in refs]
-            if tables:
-                found[node.id] = in_order([table.index for table in tables])
-        return found
 
     def _refuse_touched(
         self, before: Mapping[str, Node], base: Snapshot, ours: Mapping[str, Node]

@@ -31,10 +31,7 @@ _REMEDY = "Write zarr v3 metadata as zarr itself would."
 def checked(path: str, zarr_json: bytes, *, any_codec: bool = False) -> str:
     """Check a zarr.json and return its node type, "group" or "array".
 
-    Args:
-        path: Of the node.
-        zarr_json: Its metadata.
-        any_codec: Accept codecs and storage transformers that are not installed here.
+    With ``any_codec``, codecs and storage transformers may be unknown here.
 
     Raises:
         InvalidInputError: It is no zarr v3 document that readers of this repository can use.
@@ -157,12 +154,6 @@ def check_chunks(
     config: RepositoryConfig, path: str, chunks: ChunkTable, *, any_location: bool = False
 ) -> None:
     """Check chunk references for what holds in any array.
-
-    Args:
-        config: Of the repository.
-        path: The array.
-        chunks: The references.
-        any_location: Accept locations that no container covers.
 
     Raises:
         InvalidInputError: One has no bytes, or no container covers a location.

@@ -7,19 +7,22 @@ then ids of 12 bytes, ascending. It is named by its own digest, so a damaged lis
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import compress
+from shlex import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import FormatError, IcevirtError, ObjectNotFoundError
 from icevirt.ids import ObjectId12
+from icevirt.model.snapshot import ArrayNode
 from icevirt.repo import layout
-from icevirt.storage.protocol import ObjectInfo, Storage
+from icevirt.storage.protocol import ObjectInfo, Storage, too_short
 from icevirt.versioning.history.garbage_collection import is_old
-from icevirt.versioning.id_columns import ID, of_names, places
+from icevirt.versioning.id_columns import ID, column, of_names, places
+from icevirt.wire.manifests import manifest
 
 MAGIC = b"ICVT-NAMES-1"
 
@@ -89,10 +92,7 @@ def recorded(storage: Storage) -> tuple[NDArray[np.void], dict[str, IcevirtError
 def compact(storage: Storage, existing: NDArray[np.void], older_than: int) -> None:
     """Replace the lists that were written before a time by one of the chunks that still exist.
 
-    Args:
-        storage: Of the repository.
-        existing: The ids of all chunk objects, ascending.
-        older_than: Microseconds since 1970, by the storage's clock.
+    The time is microseconds since 1970 by the storage's clock; the ids that exist ascend.
     """
     found, read = [np.zeros(0, ID)], set()
     for path in _old(storage, older_than):
@@ -128,3 +128,88 @@ def _files(ids: NDArray[np.void]) -> Iterator[tuple[str, bytes]]:
 
 def _read(storage: Storage, path: str) -> NDArray[np.void]:
     return decode(path.rpartition("/")[2], storage.get(path))
+
+
+type Named = Callable[[], tuple[NDArray[np.void], Mapping[str, IcevirtError]]]
+
+_VARIABLE = "VARIABLE"  # which `naming_variable` knows
+
+
+def compared_manifest(storage: Storage, path: str) -> bytes:
+    """Return the file of a manifest.
+
+    Raises:
+        FormatError: Its bytes are not those that its name was made of.
+        ObjectNotFoundError: It is not there.
+    """
+    raw = storage.get(path)
+    if manifest.is_intact(raw) is False:
+        raise FormatError(
+            "a manifest is damaged: its bytes do not agree with its name",
+            do=_again(storage, "--rescan '*'"),
+            path=path,
+            repo=storage.url,
+        )
+    return raw
+
+
+def compared_chunk(  # noqa: PLR0917 - an object, and what of it is wanted
+    storage: Storage, path: str, key: ObjectId12, offset: int, length: int, named: Named
+) -> bytes:
+    """Return bytes of a native chunk; ``named`` returns what `recorded` does.
+
+    Raises:
+        FormatError: They are not those that its name was made of, or it cannot be said whether the
+            name was made of them.
+        StorageError: It is not there, or too short.
+    """
+    raw = storage.get(path)
+    if ObjectId12.of_content(raw) != key:
+        _refuse_listed(storage, path, key, *named())
+    if len(raw) < offset + length:
+        raise too_short(f"{storage.url}/{path}", offset, length, len(raw))
+    return raw[offset : offset + length]
+
+
+def _refuse_listed(
+    storage: Storage,
+    path: str,
+    key: ObjectId12,
+    listed: NDArray[np.void],
+    unread: Mapping[str, IcevirtError],
+) -> None:
+    """Refuse a chunk that does not agree with its name, unless that is a random one."""
+    if (places(listed, column([key])) >= 0).any():
+        raise FormatError(
+            "a stored chunk is damaged: its bytes do not agree with its name",
+            do=_again(storage, f"--variables {_VARIABLE}"),
+            path=path,
+            repo=storage.url,
+        )
+    if unread:
+        raise FormatError(
+            "a stored chunk may be damaged: its bytes do not agree with its name, and the list that"
+            " says whether they should cannot be read",
+            do="Look at both with `icevirt check REPO --chunks`, and restore the list.",
+            path=path,
+            lists=sorted(unread),
+            repo=storage.url,
+        )
+
+
+def _again(storage: Storage, how: str) -> str:
+    return (
+        "Nothing was committed. Restore the object from a copy of the repository, or write it again"
+        f" from the files: icevirt update {quote(storage.url)} {how}"
+    )
+
+
+@contextmanager
+def naming_variable(node: ArrayNode) -> Iterator[None]:
+    """Name the variable in errors about what is stored of it."""
+    try:
+        yield
+    except FormatError as error:
+        error.facts = {"variable": node.path, **error.facts}
+        error.do = error.do.replace(_VARIABLE, quote(node.path))
+        raise

@@ -1,10 +1,12 @@
-"""Delete old files that no branch or tag refers to.
+"""Delete old files that no branch or tag refers to, and old entries of the ops log.
 
 The repo info drops unreachable snapshots, then every kept file is read, and only if all could be
 read are files deleted. V1 has no repo info: there snapshots stay that branches and tags lead to, or
-that are young. Memory is bounded by one manifest and the ids of files. Files not named
-like an object of the format belong to other programs and stay, as do ``overwritten/`` and the work
-folder of builds.
+that are young. Memory is bounded by one manifest and the ids of files. Files not named like an
+object of the format belong to other programs and stay, as does the work folder of builds.
+
+The ops log is cut first, in `repo` and in the backups that stay, and files are deleted last: a
+process killed in between leaves backups that nothing leads to, and the next trimming deletes them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.errors import ConflictError, FormatError
+from icevirt.errors import ConflictError, FormatError, ObjectNotFoundError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model.chunks import ChunkType
 from icevirt.model.repo_info import GCRan, RepoInfo, SnapshotSummary, UpdateKind
@@ -26,10 +28,13 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
-from icevirt.versioning.history import garbage_collection
+from icevirt.storage.protocol import Written
+from icevirt.versioning.history import garbage_collection, ops_log
 from icevirt.versioning.history.garbage_collection import Candidates
 from icevirt.versioning.id_columns import ID, column, of_rows, places
 from icevirt.versioning.repo_updates import Edit
+from icevirt.versioning.v1_migration import refuse_v1
+from icevirt.wire.repo_info import file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,24 +90,33 @@ def collect(
     # listed first: what is written from now on is not in the list, and what is committed until
     # the repo info is rewritten is kept
     old = {path: Candidates.of(key for key, _ in _old(assets, path, older_than)) for path in _NAMES}
-
-    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
-        spared = () if roots is None else roots(info)
-        return garbage_collection.swept(info, older_than, spared), GCRan()
-
-    if is_v1:
-        surely = older_than - head.watch.lag
-        kept: Mapping[ObjectId12, SnapshotSummary] = _kept_of_v1(assets, head, surely)
-    else:
-        kept = _forget(head, (*before, edit), dry_run=dry_run).snapshots
-    garbage, manifests = _garbage(assets, old, kept)
+    kept = (
+        _kept_of_v1(assets, head, older_than - head.watch.lag)
+        if is_v1
+        else _forget(head, older_than, before, roots, dry_run=dry_run)
+    )
+    manifests: set[ObjectId12] = set()
+    for key in kept:
+        manifests.update(file.id for file in assets.snapshot(key).manifest_files)
     chunks.look(manifests)
     if is_v1:
         _refuse_revived(head, kept)
+    needed = {  # in the order that leaves nothing dangling
+        layout.snapshot: kept.keys(),
+        layout.transaction_log: garbage_collection.needed_logs(kept),
+        layout.manifest: manifests,
+    }
     sizes, counts = {}, {}
     surely = older_than - head.watch.lag  # by the storage's clock, which dates the files
-    for path, candidates in garbage.items():
-        number, freed = _sweep(assets, path, candidates, surely, dry_run=dry_run)
+    for path, ids in needed.items():
+        candidates = old[path].without(column(ids))
+        # their age is looked at once more right before: what is named by its content may have been
+        # written again since it was listed first
+        batches = (
+            (candidates.among([key for key, _ in batch]), dict(batch))
+            for batch in batched(_old(assets, path, surely), _AT_ONCE)
+        )
+        number, freed = _delete(assets, path, batches, dry_run=dry_run)
         counts[f"{_NAMES[path]}_deleted"] = number
         sizes[_NAMES[path].replace("_", " ")] = freed
     number, sizes["native chunks"] = chunks.sweep(surely, dry_run=dry_run)
@@ -114,22 +128,41 @@ def collect(
     )
 
 
-def _sweep(
-    assets: Assets, path: _Path, candidates: Candidates, older_than: int, *, dry_run: bool
-) -> tuple[int, int]:
-    """Delete files and count them, looking at their age once more right before.
+def _forget(
+    head: RepoInfoFile,
+    older_than: int,
+    before: Sequence[Edit],
+    roots: Roots | None,
+    *,
+    dry_run: bool,
+) -> Mapping[ObjectId12, SnapshotSummary]:
+    """Take unreachable snapshots out of the repo info; return what is left, or would be."""
 
-    What is named by its content may have been written again since it was listed first.
-    """
-    return _delete(
-        assets,
-        path,
-        (
-            (candidates.among([key for key, _ in batch]), dict(batch))
-            for batch in batched(_old(assets, path, older_than), _AT_ONCE)
-        ),
-        dry_run=dry_run,
-    )
+    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
+        spared = () if roots is None else roots(info)
+        return garbage_collection.swept(info, older_than, spared), GCRan()
+
+    if not dry_run:
+        return head.update(*before, edit).snapshots
+    info = head.read().info
+    refuse_read_only(info)
+    for each in (*before, edit):
+        if (done := each(info)) is not None:
+            info, _ = done
+    return info.snapshots
+
+
+def _refuse_revived(head: RepoInfoFile, kept: Collection[ObjectId12]) -> None:
+    """Check that no branch or tag of a V1 repository came to name a snapshot that is garbage."""
+    info = head.read().info
+    for name, tip in (*info.branches.items(), *info.tags.items()):
+        if tip not in kept:
+            raise ConflictError(
+                "a branch or tag was set to a snapshot that was about to be deleted",
+                do="Collect garbage again; nothing was deleted.",
+                name=name,
+                snapshot=str(tip),
+            )
 
 
 def _delete(
@@ -146,18 +179,6 @@ def _delete(
         number += len(going)
         freed += sum(sizes[key] for key in going)
     return number, freed
-
-
-def _forget(head: RepoInfoFile, edits: Sequence[Edit], *, dry_run: bool) -> RepoInfo:
-    """Take unreachable snapshots out of the repo info, or say what would be left."""
-    if not dry_run:
-        return head.update(*edits)
-    info = head.read().info
-    refuse_read_only(info)
-    for edit in edits:
-        if (done := edit(info)) is not None:
-            info, _ = done
-    return info
 
 
 def _kept_of_v1(
@@ -182,19 +203,6 @@ def _kept_of_v1(
         ) from error
 
 
-def _refuse_revived(head: RepoInfoFile, kept: Collection[ObjectId12]) -> None:
-    """Check that no branch or tag of a V1 repository came to name a snapshot that is garbage."""
-    info = head.read().info
-    for name, tip in (*info.branches.items(), *info.tags.items()):
-        if tip not in kept:
-            raise ConflictError(
-                "a branch or tag was set to a snapshot that was about to be deleted",
-                do="Collect garbage again; nothing was deleted.",
-                name=name,
-                snapshot=str(tip),
-            )
-
-
 type Roots = Callable[[RepoInfo], Collection[ObjectId12]]
 type _Path = Callable[[ObjectId12], str]
 
@@ -210,15 +218,8 @@ _NAMES: Mapping[_Path, str] = {
 def _old(
     assets: Assets, path: _Path, older_than: int, ids: IdRange = (b"", b"")
 ) -> Iterator[tuple[ObjectId12, int]]:
-    """Yield the files of one kind that are old enough, with their sizes.
-
-    Args:
-        assets: Of the repository.
-        path: Where files of the kind lie, by id.
-        older_than: Microseconds since 1970.
-        ids: Only those from the first id on, and before the second one; b"" for no limit.
-    """
-    yield from _files(assets, path, lambda at: garbage_collection.is_old(at, older_than), ids)
+    """Yield the files of one kind that are old enough, with their sizes, in a range of ids."""
+    return _files(assets, path, lambda at: garbage_collection.is_old(at, older_than), ids)
 
 
 def _files(
@@ -239,23 +240,6 @@ def _files(
             continue  # of another program
         if path(key) == found.path and fits(found.last_modified):
             yield key, found.size
-
-
-def _garbage(
-    assets: Assets,
-    old: Mapping[_Path, Candidates],
-    kept: Mapping[ObjectId12, SnapshotSummary],
-) -> tuple[dict[_Path, Candidates], set[ObjectId12]]:
-    """Return the files to delete, in the order that leaves nothing dangling, and manifests kept."""
-    manifests: set[ObjectId12] = set()
-    for key in kept:
-        manifests.update(file.id for file in assets.snapshot(key).manifest_files)
-    needed = {
-        layout.snapshot: kept.keys(),
-        layout.transaction_log: garbage_collection.needed_logs(kept),
-        layout.manifest: manifests,
-    }
-    return {path: old[path].without(column(ids)) for path, ids in needed.items()}, manifests
 
 
 # -- chunks ---------------------------------------------------------------------------------------
@@ -282,14 +266,9 @@ def sweep_chunks(
     ids: IdRange = (b"", b""),
     dry_run: bool,
 ) -> tuple[int, int]:
-    """Delete old chunks in a range of ids; return how many, and their bytes.
+    """Delete old chunks in a range of ids, but for ``needed``, which ascend.
 
-    Args:
-        assets: Of the repository.
-        needed: Chunks that stay, ascending.
-        older_than: Microseconds since 1970; younger chunks stay.
-        ids: The range.
-        dry_run: Only count.
+    Returns how many, and their bytes.
     """
 
     def batches() -> Iterator[tuple[list[ObjectId12], dict[ObjectId12, int]]]:
@@ -318,3 +297,98 @@ class ChunksHere:
         if self._needed is None:
             return 0, 0
         return sweep_chunks(self._assets, self._needed, older_than, dry_run=dry_run)
+
+
+_FOLDER = layout.backup("").rstrip("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpsLogTrimSummary:
+    """What was deleted, or would be deleted."""
+
+    backups_deleted: int = 0
+    bytes_deleted: int = 0
+
+
+def trim(head: RepoInfoFile, older_than: int, *, dry_run: bool) -> OpsLogTrimSummary:
+    """Forget entries of the ops log before a time, and delete backups that nothing leads to.
+
+    Raises:
+        ReadOnlyError: The repository is read-only.
+        FormatError: A backup that continues the log is damaged or missing; none was deleted.
+    """
+    # listed first: a backup that another writer makes from now on is not in the list
+    listed = {info.path.removeprefix(f"{_FOLDER}/"): info for info in head.storage.list(_FOLDER)}
+    old = {
+        name: info.size
+        for name, info in listed.items()
+        if ops_log.is_backup(name) and garbage_collection.is_old(info.last_modified, older_than)
+    }
+    info = _cut(head, older_than, dry_run=dry_run)
+    while (needed := _needed(head, info, older_than, dry_run)) is None:
+        now = head.read().info
+        if now.latest_updates == info.latest_updates:  # no other process trimmed it meanwhile
+            raise FormatError(
+                "the ops log leads to a backup that is missing; nothing was deleted",
+                do="Restore it from a copy, or trim the log up to a later time.",
+                repo=head.storage.url,
+            )
+        info = now
+    unused = {name: size for name, size in old.items() if name not in needed}
+    if not dry_run:
+        head.storage.delete_many([layout.backup(name) for name in unused])
+    return OpsLogTrimSummary(backups_deleted=len(unused), bytes_deleted=sum(unused.values()))
+
+
+def _cut(head: RepoInfoFile, older_than: int, *, dry_run: bool) -> RepoInfo:
+    """Cut the log that is in `repo`; return what is there then, or would be.
+
+    `repo` is written even if nothing is cut: a writer who made a backup before the listing and has
+    not replaced `repo` yet is too late then, and begins again with another backup.
+    """
+
+    def edit(info: RepoInfo) -> tuple[RepoInfo, GCRan]:
+        refuse_v1(info, "trimming the ops log")
+        return ops_log.trimmed(info, older_than) or info, GCRan()
+
+    if not dry_run:
+        return head.update(edit)
+    info = head.read_v2("trimming the ops log").info
+    refuse_read_only(info)
+    return ops_log.trimmed(info, older_than) or info
+
+
+def _needed(head: RepoInfoFile, info: RepoInfo, older_than: int, dry_run: bool) -> set[str] | None:
+    """Return the backups that the kept log leads to, now or once `repo` overflows into them.
+
+    Each of them holds the log as it was then, and is cut too. None: one is missing.
+    """
+    found: set[str] = set()
+    left = [*ops_log.backups_of(info)]
+    while left:
+        if (name := left.pop()) in found:
+            continue
+        found.add(name)
+        try:
+            left += ops_log.backups_of(_cut_backup(head, name, older_than, dry_run))
+        except ObjectNotFoundError:
+            return None
+    return found
+
+
+def _cut_backup(head: RepoInfoFile, name: str, older_than: int, dry_run: bool) -> RepoInfo:
+    """Cut the log in a backup; return what is there then, or would be.
+
+    Another process that trims at the same time may have cut more, and deleted backups already: what
+    is written here never brings them back.
+    """
+    path = layout.backup(ops_log.checked_backup(name))
+    while True:
+        raw, version = head.storage.get_versioned(path)
+        before = file.decode(raw)
+        cut = ops_log.trimmed(before, older_than) or before
+        if cut == before or dry_run:
+            return cut
+        outcome = head.storage.put_if(path, file.encode(cut), was=version)
+        if isinstance(outcome, Written):
+            return cut

@@ -42,27 +42,45 @@ _COMPOSITE = (
 
 def repo_info_document(assets: Assets, info: repo_info.RepoInfo) -> JSONObject:
     """Return the contents of the file `repo`."""
-    by_id = sorted(info.snapshots.items(), key=lambda item: str(item[0]))
+    by_id = sorted(info.snapshots.values(), key=lambda each: str(each.id))
+    refs = (info.branches, info.tags)
+    branches, tags = ({name: str(key) for name, key in sorted(each.items())} for each in refs)
     return {
         "header": header.described(assets.storage.get(layout.REPO)),
         "spec_version": f"{info.spec_version}.0",
-        "branches": _refs(info.branches.items()),
-        "tags": _refs(info.tags.items()),
+        "branches": branches,
+        "tags": tags,
         "deleted_tags": sorted(info.deleted_tags),
-        "snapshots": [_snapshot(each) for _, each in by_id],
+        "snapshots": [
+            {
+                "id": str(each.id),
+                **({} if each.parent_id is None else {"parent_id": str(each.parent_id)}),
+                "flushed_at": _time(each.flushed_at),
+                "message": each.message,
+                "metadata": dict(each.metadata),
+            }
+            for each in by_id
+        ],
         "metadata": dict(info.metadata or {}),
-        "latest_updates": [_update(update) for update in info.latest_updates],
+        "latest_updates": [
+            {
+                "update_type": _update_type(each.kind),
+                "updated_at": _time(each.updated_at),
+                **({} if each.backup_path is None else {"backup_path": each.backup_path}),
+            }
+            for each in info.latest_updates
+        ],
     }
 
 
 def snapshot_document(assets: Assets, snapshot_id: str) -> JSONObject:
     """Return the contents of a snapshot file. Raises ``SnapshotNotFoundError``."""
     key = layout.snapshot_id(snapshot_id)
-    raw = _raw(assets.snapshot_file, key)
+    raw_header = _header(assets.snapshot_file, key)
     found = assets.snapshot(key)
     return {
         "id": str(found.id),
-        "header": _header(raw),
+        "header": raw_header,
         "flushed_at": _time(found.flushed_at),
         "commit_message": found.message,
         "metadata": dict(found.metadata),
@@ -83,9 +101,15 @@ def manifest_document(assets: Assets, manifest_id: str) -> JSONObject:
             manifest=manifest_id,
         ) from error
     arrays = [_counts(str(n), t) for n, t in assets.read_manifest(key).arrays.items()]
+    compression: JSONObject | None = None
+    if assets.spec_version:
+        size, used = OpenManifest(raw).compressed_locations()
+        compression = {"uses_location_compression": size is not None, "num_compressed_refs": used}
+        if size is not None:
+            compression["dictionary_size_bytes"] = size
     return {
         "id": str(key),
-        "header": _header(raw),
+        "header": _describe(raw),
         "size_bytes": len(raw),
         "num_arrays": len(arrays),
         **{
@@ -93,7 +117,7 @@ def manifest_document(assets: Assets, manifest_id: str) -> JSONObject:
             for what in ("chunk_refs", "inline", "native", "virtual")
         },
         "arrays": arrays,
-        "compression": _compression(raw) if assets.spec_version else None,
+        "compression": compression,
     }
 
 
@@ -106,24 +130,29 @@ def transaction_log_document(
         SnapshotNotFoundError: There is no such snapshot.
     """
     key = layout.snapshot_id(snapshot_id)
-    raw = _raw(assets.log_file, key)
+    raw_header = _header(assets.log_file, key)
     known = info.snapshots.get(key)
     pruned = (known and known.pruned_ancestor_tx_logs) or ()
-    there, missing = _logs(assets, pruned)
-    logs = [*there, assets.transaction_log(key)]
-    document = {"header": _header(raw), **_changes(logs)}
+    logs, missing = [], []
+    for each in pruned:
+        try:
+            logs.append(assets.transaction_log(each))
+        except ObjectNotFoundError:
+            missing.append(str(each))
+    document = {"header": raw_header, **_changes([*logs, assets.transaction_log(key)])}
     if pruned:
         document["synthetic_composite"] = {
             "note": _COMPOSITE,
-            "merged_pruned_ancestor_tx_logs": [str(log.id) for log in there],
+            "merged_pruned_ancestor_tx_logs": [str(log.id) for log in logs],
             "missing_tx_logs": missing,
         }
     return document
 
 
-def _raw(fetch: Callable[[ObjectId12], bytes], key: ObjectId12) -> bytes:
+def _header(fetch: Callable[[ObjectId12], bytes], key: ObjectId12) -> dict[str, str] | None:
+    """Return what the header of a snapshot's file says. Raises ``SnapshotNotFoundError``."""
     try:
-        return fetch(key)
+        return _describe(fetch(key))
     except ObjectNotFoundError as error:
         raise SnapshotNotFoundError(
             "no such snapshot",
@@ -132,23 +161,9 @@ def _raw(fetch: Callable[[ObjectId12], bytes], key: ObjectId12) -> bytes:
         ) from error
 
 
-def _logs(assets: Assets, keys: tuple[ObjectId12, ...]) -> tuple[list[TransactionLog], list[str]]:
-    there, missing = [], []
-    for key in keys:
-        try:
-            there.append(assets.transaction_log(key))
-        except ObjectNotFoundError:
-            missing.append(str(key))
-    return there, missing
-
-
-def _header(raw: bytes) -> dict[str, str] | None:
+def _describe(raw: bytes) -> dict[str, str] | None:
     """Return what the header of a file says; files of the first clients have none."""
     return header.described(raw) if raw.startswith(header.MAGIC) else None
-
-
-def _refs(refs: Any) -> dict[str, str]:
-    return {name: str(key) for name, key in sorted(refs)}
 
 
 def _time(micros: int) -> str:
@@ -158,26 +173,6 @@ def _time(micros: int) -> str:
     if at.microsecond and at.microsecond % 1000 == 0:
         digits = "milliseconds"
     return at.isoformat(timespec=digits).replace("+00:00", "Z")
-
-
-def _snapshot(info: repo_info.SnapshotSummary) -> JSONObject:
-    parent = {} if info.parent_id is None else {"parent_id": str(info.parent_id)}
-    return {
-        "id": str(info.id),
-        **parent,
-        "flushed_at": _time(info.flushed_at),
-        "message": info.message,
-        "metadata": dict(info.metadata),
-    }
-
-
-def _update(update: repo_info.OpsLogEntry) -> JSONObject:
-    backup = {} if update.backup_path is None else {"backup_path": update.backup_path}
-    return {
-        "update_type": _update_type(update.kind),
-        "updated_at": _time(update.updated_at),
-        **backup,
-    }
 
 
 def _update_type(kind: repo_info.UpdateKind) -> JSONObject:
@@ -220,12 +215,6 @@ def _counts(node: str, table: ChunkTable) -> dict[str, Any]:
         "num_native": table.count(ChunkType.native),
         "num_virtual": table.count(ChunkType.virtual),
     }
-
-
-def _compression(raw: bytes) -> dict[str, Any]:
-    size, used = OpenManifest(raw).compressed_locations()
-    facts = {"uses_location_compression": size is not None, "num_compressed_refs": used}
-    return facts if size is None else {**facts, "dictionary_size_bytes": size}
 
 
 def _changes(logs: list[TransactionLog]) -> JSONObject:

@@ -19,8 +19,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import Lazy, RepoInfo, SnapshotSummary, UpdateKind
 from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, pause
-from icevirt.repo.v1.as_v2 import V1RepoState
-from icevirt.repo.v1.files import V1Files
+from icevirt.repo.v1.files import V1Files, V1RepoState
 from icevirt.storage.protocol import ObjectInfo, Storage
 from icevirt.versioning.repo_updates import MAIN
 from icevirt.versioning.v1_migration import (
@@ -76,11 +75,7 @@ def left_behind(head: RepoInfoFile, info: RepoInfo) -> CarriedChanges | None:
 
 
 def refuse_left_behind(head: RepoInfoFile, info: RepoInfo, what: str) -> None:
-    """Check that V2 has all that V1 clients committed.
-
-    Raises:
-        ConflictError: It has not, and ``what`` would delete it.
-    """
+    """Check that V2 has all that V1 clients committed. Raises ``ConflictError``."""
     left = left_behind(head, info)
     if left is not None and left.commits:
         raise ConflictError(

@@ -55,10 +55,11 @@ class AncestryGraph:
     plain: bool
 
     def __str__(self) -> str:
-        return "".join(
-            f"{self._lanes(commit)}{commit.text}\n{self._between(commit)}\n"
-            for commit in self.commits
-        )
+        rows = []
+        for commit in self.commits:
+            cells = "".join(self._cell(commit, lane) for lane in range(self.lanes))
+            rows.append(f"{cells}{commit.text}\n{self._between(commit)}\n")
+        return "".join(rows)
 
     __repr__ = __str__
 
@@ -71,9 +72,6 @@ class AncestryGraph:
             f' height="{_ROW * len(self.commits)}" style="font-family: monospace">'
             f"{''.join(shapes)}</svg>"
         )
-
-    def _lanes(self, commit: Commit) -> str:
-        return "".join(self._cell(commit, lane) for lane in range(self.lanes))
 
     def _cell(self, commit: Commit, lane: int) -> str:
         """Return the two letters of one lane in the row of a snapshot."""
@@ -121,7 +119,12 @@ def graph(info: RepoInfo, tips: Mapping[str, ObjectId12], *, plain: bool) -> Anc
     Raises:
         FormatError: The parents form a cycle.
     """
-    owner = _owners(info, tips)
+    owner: dict[ObjectId12, int] = {}
+    for lane, tip in enumerate(tips.values()):
+        for snapshot in lookup.ancestry(info, tip):
+            if snapshot.id in owner:
+                break
+            owner[snapshot.id] = lane
     newest_first = sorted(owner, key=lambda key: info.snapshots[key].flushed_at, reverse=True)
     first = {owner[key]: row for row, key in reversed([*enumerate(newest_first)])}
     rows = {key: row for row, key in enumerate(newest_first)}
@@ -133,41 +136,24 @@ def graph(info: RepoInfo, tips: Mapping[str, ObjectId12], *, plain: bool) -> Anc
         if parent is not None and owner[parent] != lane:
             joins[parent].append(lane)
     branches, tags = lanes(info.branches), dict(sorted(info.tags.items()))
-    commits = [
-        Commit(
-            id=str(key),
-            lane=owner[key],
-            branches=_named(branches, key),
-            tags=_named(tags, key),
-            message=_shortened(info.snapshots[key].message),
-            joins=tuple(sorted(joins[key])),
-            passing=tuple(n for n in first if first[n] < row <= ends[n] and n != owner[key]),
-            goes_on=row < ends[owner[key]],
+    commits = []
+    for key, row in rows.items():
+        line = info.snapshots[key].message.split("\n", 1)[0]
+        commits.append(
+            Commit(
+                id=str(key),
+                lane=owner[key],
+                branches=tuple(name for name, at in branches.items() if at == key),
+                tags=tuple(name for name, at in tags.items() if at == key),
+                message=line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "...",
+                joins=tuple(sorted(joins[key])),
+                passing=tuple(n for n in first if first[n] < row <= ends[n] and n != owner[key]),
+                goes_on=row < ends[owner[key]],
+            )
         )
-        for key, row in rows.items()
-    ]
     return AncestryGraph(commits=tuple(commits), lanes=len(tips), plain=plain)
 
 
 def lanes(branches: Mapping[str, ObjectId12]) -> dict[str, ObjectId12]:
     """Return branches in the order of their lanes."""
     return dict(sorted(branches.items(), key=lambda item: (item[0] != repo_updates.MAIN, item[0])))
-
-
-def _owners(info: RepoInfo, tips: Mapping[str, ObjectId12]) -> dict[ObjectId12, int]:
-    owner: dict[ObjectId12, int] = {}
-    for lane, tip in enumerate(tips.values()):
-        for snapshot in lookup.ancestry(info, tip):
-            if snapshot.id in owner:
-                break
-            owner[snapshot.id] = lane
-    return owner
-
-
-def _named(refs: Mapping[str, ObjectId12], key: ObjectId12) -> tuple[str, ...]:
-    return tuple(name for name, target in refs.items() if target == key)
-
-
-def _shortened(message: str) -> str:
-    line = message.split("\n", 1)[0]
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."

@@ -17,14 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
-from icevirt.model.repo_info import (
-    BranchDeleted,
-    BranchReset,
-    CommitAmended,
-    RepoInfo,
-    SnapshotSummary,
-    TagDeleted,
-)
+from icevirt.model import repo_info as kinds
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.versioning import id_columns
 from icevirt.versioning.lookup import ancestry
 from icevirt.versioning.repo_updates import MAIN
@@ -108,9 +102,9 @@ def shown_at(info: RepoInfo, at: int) -> set[ObjectId12]:
 
 def undone_since(info: RepoInfo, at: int) -> set[ObjectId12]:
     """Return the snapshots that a branch or tag left since a time, as far as `repo` logs it."""
-    kinds = (BranchReset, BranchDeleted, TagDeleted, CommitAmended)
+    leaving = (kinds.BranchReset, kinds.BranchDeleted, kinds.TagDeleted, kinds.CommitAmended)
     logged = (each.kind for each in info.latest_updates if each.updated_at >= at)
-    left = {each.previous_snap_id for each in logged if isinstance(each, kinds)}
+    left = {each.previous_snap_id for each in logged if isinstance(each, leaving)}
     return left & info.snapshots.keys()
 
 
@@ -124,30 +118,26 @@ def expire(
 ) -> tuple[RepoInfo, frozenset[ObjectId12]]:
     """Release the snapshots that were flushed before a time; return what is left, and their ids.
 
-    Args:
-        info: The repository as it is.
-        older_than: Microseconds since 1970.
-        delete_branches: Delete branches whose tip is that old, ``main`` excepted.
-        delete_tags: Delete tags of snapshots that old.
-        spared: Snapshots that stay, whatever their age.
+    The time is microseconds since 1970. Branches, ``main`` excepted, and tags that old may be
+    deleted; snapshots that are spared stay, whatever their age.
 
     Raises:
         FormatError: The parents form a cycle.
     """
-    old = {key for key, each in info.snapshots.items() if each.flushed_at < older_than}
+    old = {
+        key
+        for key, each in info.snapshots.items()
+        if each.flushed_at < older_than and each.parent_id is not None
+    }
     branches = {
         name: tip
         for name, tip in info.branches.items()
-        if name == MAIN or not delete_branches or not _expires(info, tip, old)
+        if name == MAIN or not delete_branches or tip not in old
     }
-    tags = {
-        name: at for name, at in info.tags.items() if not delete_tags or not _expires(info, at, old)
-    }
-    kept = {*branches.values(), *tags.values(), *spared}
-    gone = frozenset(key for key in old - kept if info.snapshots[key].parent_id is not None)
+    tags = {name: key for name, key in info.tags.items() if not delete_tags or key not in old}
+    gone = frozenset(old - {*branches.values(), *tags.values(), *spared})
     deleted = info.deleted_tags | (info.tags.keys() - tags.keys())
-    named = replace(info, branches=branches, tags=tags, deleted_tags=deleted)
-    return released(named, gone), gone
+    return released(replace(info, branches=branches, tags=tags, deleted_tags=deleted), gone), gone
 
 
 def released(info: RepoInfo, gone: Collection[ObjectId12]) -> RepoInfo:
@@ -159,27 +149,17 @@ def released(info: RepoInfo, gone: Collection[ObjectId12]) -> RepoInfo:
         FormatError: The parents form a cycle.
     """
     tags = {name: key for name, key in info.tags.items() if key not in gone}
-    left = {
-        key: _reparented(info, snapshot, gone)
-        for key, snapshot in info.snapshots.items()
-        if key not in gone
-    }
     deleted = info.deleted_tags | (info.tags.keys() - tags.keys())
+    left = {}
+    for key, snapshot in info.snapshots.items():
+        if key in gone:
+            continue
+        left[key] = snapshot
+        if snapshot.parent_id is not None and snapshot.parent_id in gone:
+            *above, root = ancestry(info, snapshot.parent_id)
+            logs = [*reversed(snapshot.pruned_ancestor_tx_logs or ())]
+            for each in above:
+                logs += [each.id, *reversed(each.pruned_ancestor_tx_logs or ())]
+            pruned = tuple(reversed(logs))
+            left[key] = replace(snapshot, parent_id=root.id, pruned_ancestor_tx_logs=pruned)
     return replace(info, tags=tags, deleted_tags=deleted, snapshots=left)
-
-
-def _expires(info: RepoInfo, key: ObjectId12, old: set[ObjectId12]) -> bool:
-    return key in old and info.snapshots[key].parent_id is not None
-
-
-def _reparented(
-    info: RepoInfo, snapshot: SnapshotSummary, gone: Collection[ObjectId12]
-) -> SnapshotSummary:
-    if snapshot.parent_id is None or snapshot.parent_id not in gone:
-        return snapshot
-    logs = [*reversed(snapshot.pruned_ancestor_tx_logs or ())]
-    for above in ancestry(info, snapshot.parent_id):
-        if above.parent_id is None:
-            return replace(snapshot, parent_id=above.id, pruned_ancestor_tx_logs=tuple(logs[::-1]))
-        logs += [above.id, *reversed(above.pruned_ancestor_tx_logs or ())]
-    raise AssertionError  # pragma: no cover - a history ends at a root

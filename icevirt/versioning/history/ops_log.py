@@ -49,10 +49,10 @@ def newest_at(info: RepoInfo) -> int:
 def logged(
     info: RepoInfo, kind: UpdateKind, *, now: int, backup: str, limit: int = 1000
 ) -> RepoInfo:
-    """Put an entry on top of the log.
+    """Put an entry on top of the log of a repo info in which the change is already made.
 
     Args:
-        info: The repo info with the change already made, its log still that of before.
+        info: Its log is still that of before.
         kind: What was done.
         now: This machine's clock, microseconds.
         backup: Name of the backup of the repo info of before.

@@ -19,12 +19,9 @@ _COARSE = 50_000  # microseconds
 
 
 def stamp(now: int, *, parent: int = 0, top: int = 0) -> int:
-    """Return the time of something new that follows ``parent`` and ``top``, in microseconds.
+    """Return the time of something new that follows its parent and the top of the ops log.
 
-    Args:
-        now: This machine's clock.
-        parent: When the parent snapshot was flushed.
-        top: The newest entry of the ops log.
+    All are microseconds, ``now`` by this machine's clock.
 
     Raises:
         StorageError: What it follows is dated too far in the future.
@@ -44,9 +41,8 @@ def stamp(now: int, *, parent: int = 0, top: int = 0) -> int:
 def refuse_ahead(now: int, written: int) -> None:
     """Check this machine's clock by the time that the storage gave to an object written just then.
 
-    Args:
-        now: This machine's clock before the object was written, microseconds.
-        written: When that was by the storage's clock, perhaps cut off to seconds.
+    ``now`` was this machine's clock before that, in microseconds; the storage's may be cut off to
+    seconds.
 
     Raises:
         StorageError: This machine's clock is far ahead.

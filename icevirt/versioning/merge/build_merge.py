@@ -39,14 +39,7 @@ def grafted(
     claim: Claim | None,
     new_id: NewId,
 ) -> tuple[Node, ...]:
-    """Return the nodes of ``base`` with the build's groups and arrays.
-
-    Args:
-        base: What the branch holds.
-        groups: zarr.json by path.
-        arrays: zarr.json, node id and manifests by path.
-        claim: Of a build that has its own group.
-        new_id: Makes ids of groups.
+    """Return the nodes of ``base`` with the build's groups and arrays; ``new_id`` is for groups.
 
     Raises:
         AlreadyExistsError: Something of the build already exists.
@@ -82,15 +75,9 @@ def refuse_touched(
     claim: Claim | None,
     message: str,
 ) -> None:
-    """Check that no writer changed the nodes of the build since it was planned.
+    """Check that no writer changed the nodes of the build since it was planned on a tip.
 
-    Args:
-        planned: The tip when the build was planned.
-        tip: The tip now.
-        groups: zarr.json of the build's groups, by path.
-        arrays: Its arrays, by path.
-        claim: What the build replaces counts too, and a group that must be empty.
-        message: Of the build.
+    What the build replaces counts too, and a group that must be empty.
 
     Raises:
         ConflictError: A writer did.

@@ -80,14 +80,7 @@ class KeptNodes:
 def settled(
     base: Snapshot, claim: Claim, *, groups: Mapping[str, bytes], arrays: Mapping[str, bytes]
 ) -> KeptNodes:
-    """Decide what stays.
-
-    Args:
-        base: What the branch holds.
-        claim: Of the build.
-        groups: zarr.json of its groups, by path.
-        arrays: zarr.json of its arrays, by path.
-    """
+    """Decide what of a base stays, given zarr.json of the build's groups and arrays by path."""
     there = {node.path: node for node in base.nodes if claim.covers(node.path)}
     replaced = frozenset(there.keys() & (groups.keys() | arrays.keys()))
     sizes = _Sizes.of(claim, there, arrays)
@@ -96,19 +89,20 @@ def settled(
     for path, node in there.items():  # groups before what is below them
         if path in replaced or (claim.is_own(node) and isinstance(node, ArrayNode)):
             continue
-        why = _in_the_way(path, arrays) or sizes.unfit(node)
+        above = next((each for each in paths.ancestors(path) if each in arrays), None)
+        why = sizes.unfit(node) if above is None else f"{above} is an array in the build"
         if why is not None:
             unfit[path] = why
         elif not claim.is_own(node) or not is_same(attributes_of(node), claim.attributes(path)):
             kept.add(path)
-    above = {each for path in kept for each in paths.ancestors(path)}
-    kept |= {path for path in above & there.keys() - replaced if path not in unfit}
+    groups_above = {each for path in kept for each in paths.ancestors(path)}
+    kept |= {path for path in groups_above & there.keys() - replaced if path not in unfit}
     return KeptNodes(
         kept=frozenset(kept),
         replaced=replaced,
         deleted=frozenset(there.keys() - kept - replaced),
         unfit=unfit,
-        groups=_documents(base, claim, groups),
+        groups={path: _document(base, claim, path, planned) for path, planned in groups.items()},
     )
 
 
@@ -138,13 +132,24 @@ class _Sizes:
     @classmethod
     def of(cls, claim: Claim, there: Mapping[str, Node], arrays: Mapping[str, bytes]) -> _Sizes:
         now: dict[tuple[str, str], int] = {}
+        before: dict[tuple[str, str], int] = {}
+
+        def add(
+            to: dict[tuple[str, str], int],
+            path: str,
+            names: tuple[str | None, ...] | None,
+            shape: tuple[int, ...],
+        ) -> None:
+            for name, length in zip(names or (), shape, strict=False):
+                if name is not None:
+                    to[paths.parent(path), name] = length
+
         for path, zarr_json in arrays.items():
             facts = grid_facts(json.loads(zarr_json))
-            now |= _lengths(path, facts.dimension_names, facts.shape)
-        before: dict[tuple[str, str], int] = {}
+            add(now, path, facts.dimension_names, facts.shape)
         for path, node in there.items():
             if isinstance(node, ArrayNode) and (claim.is_own(node) or path in arrays):
-                before |= _lengths(path, node.dimension_names, node.shape)
+                add(before, path, node.dimension_names, node.shape)
         return cls(claim, there, now, before)
 
     def unfit(self, node: Node) -> str | None:
@@ -177,19 +182,6 @@ class _Sizes:
                     break
 
 
-def _lengths(
-    path: str, names: tuple[str | None, ...] | None, shape: tuple[int, ...]
-) -> dict[tuple[str, str], int]:
-    group = paths.parent(path)
-    pairs = zip(names or (), shape, strict=False)
-    return {(group, name): length for name, length in pairs if name is not None}
-
-
-def _in_the_way(path: str, arrays: Mapping[str, bytes]) -> str | None:
-    above = next((each for each in paths.ancestors(path) if each in arrays), None)
-    return None if above is None else f"{above} is an array in the build"
-
-
 def attributes_of(node: Node) -> dict[str, Any]:
     """Return the attributes of a node. Raises ``FormatError``."""
     return document_of(node).get("attributes") or {}
@@ -205,20 +197,13 @@ def is_same(one: Any, other: Any) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def _documents(base: Snapshot, claim: Claim, groups: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return zarr.json of the build's groups, with the attributes that stay."""
-    found = {}
-    for path, planned in groups.items():
-        node = base.find(path)
-        found[path] = planned
-        mine = claim.covers(path) or path == claim.group
-        if isinstance(node, GroupNode) and mine and claim.replaces:
-            found[path] = _with(planned, node, claim.staying(node, planned))
-    return found
-
-
-def _with(planned: bytes, node: GroupNode, kept: Mapping[str, Any]) -> bytes:
-    if not kept:
+def _document(base: Snapshot, claim: Claim, path: str, planned: bytes) -> bytes:
+    """Return zarr.json of a group of the build, with the attributes that stay."""
+    node = base.find(path)
+    mine = claim.covers(path) or path == claim.group
+    if not (isinstance(node, GroupNode) and mine and claim.replaces):
+        return planned
+    if not (kept := claim.staying(node, planned)):
         return planned
     document, there = json.loads(planned), document_of(node)
     document["attributes"] = {**(document.get("attributes") or {}), **kept}
@@ -246,16 +231,7 @@ def losses(
     arrays: Mapping[str, bytes],
     rearranged: Collection[ObjectId8] = (),
 ) -> list[Loss]:
-    """Return what a build would undo.
-
-    Args:
-        base: What the branch holds.
-        claim: Of the build.
-        found: What stays of that.
-        groups: zarr.json of its groups, by path.
-        arrays: zarr.json of its arrays, by path.
-        rearranged: Arrays whose manifests were rewritten with the references that they held.
-    """
+    """Return what a build would undo; of arrays in ``rearranged`` only the manifests changed."""
     planned = {**groups, **arrays}
     paths = {node.id: node.path for node in base.nodes}
     result = [Loss(path, why) for path, why in found.unfit.items()]
@@ -298,7 +274,11 @@ def _changes(made: ArrayNode, now: ArrayNode, *, is_rearranged: bool) -> Iterato
     if made.user_data != now.user_data:
         before, after = document_of(made), document_of(now)
         for key in sorted({*before, *after} - {"attributes"}):
-            if not is_same(_stated(before.get(key)), _stated(after.get(key))):
+            # some clients leave empty lists and objects out
+            was, is_now = (
+                None if (value := each.get(key)) in ([], {}) else value for each in (before, after)
+            )
+            if not is_same(was, is_now):
                 shown = f"{list(made.shape)} → {list(now.shape)}" if key == "shape" else ""
                 yield f"{key} {shown}".rstrip()
         attributes = (attributes_of(each) for each in (made, now))
@@ -307,15 +287,12 @@ def _changes(made: ArrayNode, now: ArrayNode, *, is_rearranged: bool) -> Iterato
         yield _CHUNKS
 
 
-def _stated(value: Any) -> Any:
-    """Return a value, None for an empty list or object: some clients leave these out."""
-    return None if value in ([], {}) else value
-
-
-def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    for name in sorted({*before, *after}):
-        if name not in before or name not in after or not is_same(before[name], after[name]):
-            yield name
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    return [
+        name
+        for name in sorted({*before, *after})
+        if name not in before or name not in after or not is_same(before[name], after[name])
+    ]
 
 
 def _attributes(node: GroupNode, claim: Claim, planned: bytes) -> Iterator[Loss]:

@@ -33,9 +33,8 @@ WRITING = frozenset(
     for name in (
         *("storage/local.py", "storage/durable.py", "repo/assets.py", "repo/session.py"),
         *("repo/repo_info_file.py", "repo/creation.py", "repo/commits/commit.py"),
-        *("repo/commits/manifest_writer.py", "repo/maintenance/api.py"),
-        *("repo/maintenance/content_names.py", "repo/maintenance/garbage_collection.py"),
-        *("repo/v1/files.py", "repo/v1/upgrade.py"),
+        *("repo/settings.py", "repo/maintenance/content_names.py"),
+        *("repo/maintenance/garbage_collection.py", "repo/v1/files.py", "repo/v1/upgrade.py"),
     )
 )
 

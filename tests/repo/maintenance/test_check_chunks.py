@@ -166,7 +166,7 @@ def test_a_chunk_of_several_arrays_names_them_and_counts_once(repo, repo_path):
 
 def test_chunks_larger_than_a_piece_are_compared_in_pieces(repo, repo_path, monkeypatch):
     write(repo)
-    monkeypatch.setattr("icevirt.repo.maintenance.chunk_bytes._PIECE", 999)
+    monkeypatch.setattr("icevirt.repo.maintenance.check._PIECE", 999)
     assert counts(check(repo_path, chunks=True)) == (4, 0, 0)
     change(files(repo_path)[0], flipped(3998))
     assert counts(check(repo_path, chunks=True)) == (3, 1, 0)

@@ -25,7 +25,7 @@ from icevirt.errors import (
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
 from icevirt.model.repo_info import RepoAvailability
-from icevirt.repo.commits.build_commit import publish
+from icevirt.repo.commits.build_commit import BuildCommit
 from icevirt.repo.history.types import RepoStatus
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
@@ -316,7 +316,8 @@ def amend(repo):
 
 
 def build(repo):
-    publish(repo.storage, branch="main", message="", groups={}, arrays={}, manifest_files=[])
+    facts = {"branch": "main", "message": "", "groups": {}, "arrays": {}, "manifest_files": []}
+    BuildCommit(storage=repo.storage, **facts).publish()
 
 
 def rectilinear(repo):

@@ -8,7 +8,7 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.snapshot import GroupNode, ManifestRef, Snapshot, node_of
 from icevirt.versioning.diff import log_of
-from icevirt.versioning.merge.rebase import Ours
+from icevirt.versioning.merge.conflicts import Ours
 
 
 def key(number):

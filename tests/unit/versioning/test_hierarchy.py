@@ -39,7 +39,8 @@ def test_every_node_lies_in_groups_whatever_is_added_and_removed(steps):
     for number, (removes, is_array, path) in enumerate(steps):
         try:
             if removes:
-                hierarchy.remove(held, path)
+                hierarchy.remove_below(held, path)
+                held.pop(path, None)
                 assert not any((each + "/").startswith(path + "/") for each in held)
             elif is_array:
                 hierarchy.add_array(held, array(number, path), ids)

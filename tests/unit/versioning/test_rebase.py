@@ -13,9 +13,11 @@ from icevirt.versioning.merge.conflicts import (
     ConflictDetector,
     Conflicts,
     ConflictType,
+    Replayed,
     VersionSelection,
+    find_conflicts,
+    step,
 )
-from icevirt.versioning.merge.rebase import Refused, Replayed, find_conflicts, step
 from unit.versioning.states import array, changes, group, key, snapshot, table
 
 A, B, G = array(1, "/a"), array(2, "/g/b"), group(3, "/g")
@@ -37,7 +39,7 @@ def kinds(*sides, **more):
     found = rebased(*sides, **more)
     if isinstance(found, Replayed):
         return []
-    return [(each.conflict_type.name, each.path) for each in found.conflicts]
+    return [(each.conflict_type.name, each.path) for each in found]
 
 
 def again(node, **attributes):
@@ -137,7 +139,7 @@ def test_what_does_not_conflict_merges_as_a_loop_over_paths_does(one, two, mine,
         if left.get(path) != before.get(path) != right.get(path)
         and left.get(path) != right.get(path)
     }
-    if isinstance(found, Refused):
+    if isinstance(found, Conflicts):
         assert clash or "/g" in {*before} - {*left}
         return
     merged = {
@@ -195,7 +197,7 @@ def test_appends_of_both_lie_behind_one_another(mine, other, edge):
         other={"a1": [2 + at for at in range(-(-other // edge))]},
     )
     if other % edge:
-        assert isinstance(found, Refused)
+        assert isinstance(found, Conflicts)
         return
     assert found.nodes["/a"].shape == (start + other + mine,)
     moved = found.chunks(key(1), table(0, *index)).index.ravel().tolist()
@@ -215,7 +217,7 @@ def test_appends_of_both_lie_behind_one_another(mine, other, edge):
 def test_what_is_no_append_of_both_is_refused(ours, theirs, dims):
     base = snapshot(array(1, "/a", dims=dims))
     found = rebased([ours], [theirs], AppendConflictSolver(append_dim="time"), base=base)
-    assert isinstance(found, Refused)
+    assert isinstance(found, Conflicts)
 
 
 def test_chunks_before_the_append_still_conflict():
@@ -224,7 +226,7 @@ def test_chunks_before_the_append_still_conflict():
         on_chunk_conflict=VersionSelection.Fail), base=snapshot(A),
         mine={"a1": [1, 4, 5]}, other={"a1": [1, 4, 5]},
     )  # fmt: skip
-    (conflict,) = found.conflicts
+    (conflict,) = found
     assert conflict.conflicted_chunks.ravel().tolist() == [1]
 
 
@@ -248,7 +250,7 @@ def test_groups_that_they_deleted_are_there_again_for_our_nodes():
 
 def test_a_conflict_is_shown_with_its_chunks():
     found = rebased([A, G, B], [A, G, B], **CHUNKS)
-    assert repr(found.conflicts) == "<ChunkDoubleUpdate /a in 1 chunks, [2] first>"
+    assert repr(found) == "<ChunkDoubleUpdate /a in 1 chunks, [2] first>"
     many = Conflicts(Conflict(conflict_type=T.DeleteOfUpdatedGroup, path=f"/{n}") for n in range(7))
     assert repr(many).endswith("<DeleteOfUpdatedGroup /4>, and 2 more")
     ours = changes(BASE, snapshot(A, G, B), a1=[0])

@@ -24,7 +24,7 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.legacy.assets import OldAssets
 from icevirt.legacy.check import mixed_arrays
 from icevirt.legacy.containers import containers_in_use
-from icevirt.legacy.finder import OldRepoState
+from icevirt.legacy.repository import OldRepoState
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.generation import without_old_format_warning

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from icevirt.connect import urls
-from icevirt.connect.credentials.common import Credentials
 from icevirt.connect.credentials.keywords import credentials_named
 from icevirt.connect.urls import PROVIDERS, is_url, plain, spelled
 from icevirt.errors import InvalidInputError, UnauthorizedError
@@ -65,18 +64,25 @@ def authorized(
         )
     pairs = given.items() if isinstance(given, Mapping) else ((p, None) for p in given or ())
     found: dict[str, GrantedAccess] = {}
-    for entry, given_credentials in pairs:
-        credentials = given_credentials
+    for entry, credentials in pairs:
         prefix, endpoints = _entry(entry)
-        if isinstance(credentials, GrantedAccess):  # from another repository
-            endpoints |= credentials.endpoints
-            credentials = credentials.credentials
-        if isinstance(credentials, str):
-            credentials = _named(prefix, credentials)
+        access = credentials
+        if isinstance(access, str):
+            provider = PROVIDERS.get(prefix.partition(":")[0])
+            if provider is None:
+                raise InvalidInputError(
+                    "credentials or a file system were passed for a prefix that needs none",
+                    do="Pass None for local files, an fsspec file system for fsspec containers.",
+                    prefix=prefix,
+                )
+            access = credentials_named(access, provider)
+        if isinstance(access, GrantedAccess):  # from another repository
+            endpoints |= access.endpoints
+            access = access.credentials
         container = None if config is None else config.virtual_chunk_containers.get(prefix)
         if container is not None and (endpoint := endpoint_if_valid(container)) is not None:
             endpoints |= {endpoint}
-        found[prefix] = GrantedAccess(credentials, endpoints)
+        found[prefix] = GrantedAccess(access, endpoints)
     return found
 
 
@@ -119,17 +125,6 @@ def _entry(entry: object) -> tuple[str, frozenset[str]]:
                 do="Pass the url_prefix of a container, or (url_prefix, endpoint_url).",
                 found=entry,
             )
-
-
-def _named(prefix: str, word: str) -> Credentials:
-    provider = PROVIDERS.get(prefix.partition(":")[0])
-    if provider is None:
-        raise InvalidInputError(
-            "credentials or a file system were passed for a prefix that needs none",
-            do="Pass None for local files, and an fsspec file system for fsspec containers.",
-            prefix=prefix,
-        )
-    return credentials_named(word, provider)
 
 
 def _normalized(prefix: str) -> str:

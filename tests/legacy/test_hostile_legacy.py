@@ -15,7 +15,7 @@ import zstandard
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
-from icevirt.legacy import decode, finder
+from icevirt.legacy import decode, repository
 from icevirt.legacy.generations import ENCODINGS, recognized
 from icevirt.wire import header
 from icevirt.wire.header import FileKind
@@ -210,4 +210,4 @@ def test_one_node_with_a_thousand_dimensions_is_refused():
 def test_references_that_name_no_snapshot_are_refused(raw):
     for encoding in ENCODINGS.values():
         with pytest.raises(FormatError):
-            finder.target(raw, encoding, "refs/branch.main/ZZZZZZZZ.json")
+            repository.target(raw, encoding, "refs/branch.main/ZZZZZZZZ.json")

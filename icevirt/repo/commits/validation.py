@@ -36,7 +36,7 @@ def checked(path: str, zarr_json: bytes, *, any_codec: bool = False) -> str:
     Raises:
         InvalidInputError: It is no zarr v3 document that readers of this repository can use.
     """
-    document = _strict(path, zarr_json)
+    document = _load(path, zarr_json)
     kind = document.get("node_type")
     if document.get("zarr_format") != 3 or kind not in ("group", "array"):
         raise InvalidInputError(
@@ -59,7 +59,7 @@ def checked(path: str, zarr_json: bytes, *, any_codec: bool = False) -> str:
     return str(kind)
 
 
-def _strict(path: str, zarr_json: bytes) -> dict[str, Any]:
+def _load(path: str, zarr_json: bytes) -> dict[str, Any]:
     try:
         document = loads(zarr_json, nan=False)
     except NaNError as error:
@@ -78,6 +78,17 @@ def _strict(path: str, zarr_json: bytes) -> dict[str, Any]:
     return document
 
 
+def _parse(document: dict[str, Any]) -> None:
+    """Let zarr read the document; whether a codec is specified already is not our concern."""
+    from zarr.core.group import GroupMetadata
+    from zarr.core.metadata import ArrayV3Metadata
+
+    reader = GroupMetadata if document["node_type"] == "group" else ArrayV3Metadata
+    with warnings.catch_warnings(), any_grid():
+        warnings.simplefilter("ignore")
+        reader.from_dict(json.loads(json.dumps(document)))  # zarr empties what it is given
+
+
 def _with_known_codecs(document: dict[str, Any]) -> dict[str, Any]:
     """Return metadata with other codecs, if some are unknown here, and no storage transformers."""
     from zarr.registry import get_codec_class
@@ -91,17 +102,6 @@ def _with_known_codecs(document: dict[str, Any]) -> dict[str, Any]:
         is_text = document.get("data_type") == "string"
         return {**kept, "codecs": [{"name": "vlen-utf8"} if is_text else little]}
     return kept
-
-
-def _parse(document: dict[str, Any]) -> None:
-    """Let zarr read the document; whether a codec is specified already is not our concern."""
-    from zarr.core.group import GroupMetadata
-    from zarr.core.metadata import ArrayV3Metadata
-
-    reader = GroupMetadata if document["node_type"] == "group" else ArrayV3Metadata
-    with warnings.catch_warnings(), any_grid():
-        warnings.simplefilter("ignore")
-        reader.from_dict(json.loads(json.dumps(document)))  # zarr empties what it is given
 
 
 @contextmanager
@@ -135,10 +135,7 @@ def _check_array(path: str, document: dict[str, Any]) -> None:
         )
     for name in filter(None, names or ()):
         arguments.refuse_no_text("the name of a dimension", name)
-    _check_keys(path, document.get("chunk_key_encoding"))
-
-
-def _check_keys(path: str, encoding: Any) -> None:
+    encoding = document.get("chunk_key_encoding")
     named = encoding if isinstance(encoding, dict) else {"name": encoding}
     separator = (named.get("configuration") or {}).get("separator", "/")
     if named.get("name") != "default" or separator != "/":
@@ -170,26 +167,19 @@ def check_chunks(
         )
     if any_location or not chunks.count(ChunkType.virtual):
         return
-    used = chunk_tables.compact(chunks).locations.url
     containers = config.virtual_chunk_containers.values()
-    bad = first_uncovered(used, prefixes_of(containers))
-    if bad is not None:
-        raise InvalidInputError(
-            "no virtual chunk container of this repository covers a location",
-            do=_how_to_add(bad),
-            path=path,
-            location=bad,
-            containers=[container.url_prefix for container in containers],
-        )
-
-
-def _how_to_add(url: str) -> str:
-    prefix = url.rsplit("/", 1)[0] + "/"
-    store = "ObjectStoreConfig(...)"
+    bad = first_uncovered(chunk_tables.compact(chunks).locations.url, prefixes_of(containers))
+    if bad is None:
+        return
+    prefix, store = bad.rsplit("/", 1)[0] + "/", "ObjectStoreConfig(...)"
     if prefix.startswith("file://"):
         store = f'local_filesystem_store("{unquote(prefix.removeprefix("file://"))}")'
-    return (
-        "Add one and open a new session:"
+    raise InvalidInputError(
+        "no virtual chunk container of this repository covers a location",
+        do="Add one and open a new session:"
         f' repo.config.set_virtual_chunk_container(VirtualChunkContainer("{prefix}", {store}));'
-        " repo.save_config()"
+        " repo.save_config()",
+        path=path,
+        location=bad,
+        containers=[container.url_prefix for container in containers],
     )

@@ -1,4 +1,4 @@
-"""Walk a repository's history: time travel, the ops log, differences, who changed a node last."""
+"""Show a repository's history: time travel, the ops log, differences, branches and tags."""
 
 from __future__ import annotations
 
@@ -60,7 +60,19 @@ def resolve(
         return lookup.known(info, layout.snapshot_id(snapshot_id)).id
     assert branch is not None
     tip = lookup.branch_tip(info, branch)
-    return tip if as_of is None else _as_of(info, tip, as_of)
+    if as_of is None:
+        return tip
+    from icevirt.versioning.history.timestamps import micros
+
+    latest = micros(as_of)
+    for snapshot in ancestry(info, tip):
+        if snapshot.flushed_at <= latest:
+            return snapshot.id
+    raise SnapshotNotFoundError(
+        "the branch has no snapshot before this time",
+        do="Pass a later time.",
+        as_of=as_of.isoformat(),
+    )
 
 
 def operations(head: RepoInfoFile) -> Iterator[OpsLogEntry]:
@@ -110,20 +122,6 @@ def diff(assets: Assets, info: RepoInfo, before: ObjectId12, after: ObjectId12) 
         assets.snapshot(before),
         assets.snapshot(after),
         [assets.transaction_log(key) for key in reversed(logs)],
-    )
-
-
-def _as_of(info: RepoInfo, tip: ObjectId12, moment: datetime) -> ObjectId12:
-    from icevirt.versioning.history.timestamps import micros
-
-    latest = micros(moment)
-    for snapshot in ancestry(info, tip):
-        if snapshot.flushed_at <= latest:
-            return snapshot.id
-    raise SnapshotNotFoundError(
-        "the branch has no snapshot before this time",
-        do="Pass a later time.",
-        as_of=moment.isoformat(),
     )
 
 

@@ -1,12 +1,18 @@
-"""Read and write V1's mutable objects: a file per branch and tag, and ``config.yaml``.
+"""Read and write V1's mutable objects, and present a V1 repository as V2's repo info.
 
-Each is written only if it is still as it was read; two cannot be written at once. A deleted tag
-keeps its file and gets an empty file beside it that marks the deletion.
+There is a file per branch and tag, and ``config.yaml``. Each is written only if it is still as it
+was read; two cannot be written at once. A deleted tag keeps its file and gets an empty file beside
+it that marks the deletion.
+
+A commit is acknowledged only if the branch was still where the session began, and what V1 cannot
+express is refused. Two edits at once are two writes here: a process killed in between leaves the
+first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, unquote
@@ -95,11 +101,9 @@ class V1Files:
     def snapshot(self, key: ObjectId12) -> SnapshotSummary | None:
         """Return the facts about a snapshot out of its file; None where there is none."""
         if key not in self._known:
-            try:
+            with suppress(ObjectNotFoundError):
                 self._known[key] = Assets(self._storage, cache_bytes=0).read_summary(key)
-            except ObjectNotFoundError:
-                return None
-        return self._known[key]
+        return self._known.get(key)
 
     def forget_snapshot(self, key: ObjectId12) -> None:
         """Read the file of a snapshot again when it is asked for."""
@@ -124,7 +128,7 @@ class V1Files:
         found = self._ref(path)
         if found is None:
             self._refuse_name(BRANCH, name)
-        if found is not None and found[0].sealed:
+        elif found[0].sealed:
             return False
         return self._put_if(path, ref.encode(target), None if found is None else found[1])
 
@@ -180,20 +184,17 @@ class V1Files:
 
     def _ref(self, path: str) -> tuple[Ref, Version] | None:
         if path in self.paths and path not in self._refs:
-            try:
+            self._refs[path] = None
+            with suppress(ObjectNotFoundError):
                 raw, version = self._storage.get_versioned(path)
-            except ObjectNotFoundError:
-                self._refs[path] = None
-            else:
                 self._refs[path] = ref.decode(raw), version
         return self._refs.get(path)
 
     def _config_file(self) -> tuple[bytes | None, Version | None]:
         if self._config is None:
-            try:
+            self._config = None, None
+            with suppress(ObjectNotFoundError):
                 self._config = self._storage.get_versioned(CONFIG)
-            except ObjectNotFoundError:
-                self._config = (None, None)
         return self._config
 
     def _put_if(self, path: str, body: bytes, was: Version | None) -> bool:
@@ -226,10 +227,23 @@ class V1RepoState:
             refuse_update(info, kind)
             refuse_unconditional(after.config, self.storage.url)
             if not self._write(after, kind) and not self._is_built_upon(after, kind):
-                self._refuse_half()
+                if self.files.is_sealed(MAIN):
+                    self._refuse_half()
                 return None
             info = after
         return info
+
+    def _refuse_half(self) -> None:
+        """Check that an upgrade that sealed branches left `repo`. Raises ``FormatError``."""
+        try:
+            self.storage.get(layout.REPO)
+        except ObjectNotFoundError as error:
+            raise FormatError(
+                "the object `repo` of this upgraded repository was deleted",
+                do="Restore it from a copy or the newest file below `overwritten/`; or upgrade"
+                " the repository again as it was before.",
+                repo=self.storage.url,
+            ) from error
 
     def _write(self, after: RepoInfo, kind: UpdateKind) -> bool:  # noqa: PLR0911 - one each
         match kind:
@@ -279,23 +293,6 @@ class V1RepoState:
             found = now.snapshot(at)
             at = None if found is None else found.parent_id
         return at == kind.new_snap_id
-
-    def _refuse_half(self) -> None:
-        """Check that an upgrade which took over the branches left `repo`.
-
-        Raises:
-            FormatError: They were taken over, and `repo` is not there.
-        """
-        if self.files.is_sealed(MAIN):
-            try:
-                self.storage.get(layout.REPO)
-            except ObjectNotFoundError as error:
-                raise FormatError(
-                    "the object `repo` of this upgraded repository was deleted",
-                    do="Restore it from a copy or the newest file below `overwritten/`; or upgrade"
-                    " the repository again as it was before.",
-                    repo=self.storage.url,
-                ) from error
 
 
 def state_of(files: V1Files, storage: Storage) -> V1RepoState | None:

@@ -101,8 +101,16 @@ class _Upgrade:
     def run(self, dry_run: bool, prefetch_concurrency: int) -> UpgradeReport:
         current = self.head.read()
         if isinstance(current, V1RepoState):
-            _prefetch(self.storage, self.known, prefetch_concurrency)
-        first = self._first(current)
+            self._prefetch(prefetch_concurrency)
+        first = current.info
+        at: RepoState = current
+        while isinstance(at, V1RepoState):
+            state = _state(V1Files(self.storage, self.known))
+            if MAIN in state.branches:
+                first = migrated(state, self.head.now())
+                break
+            at = self.head.read()  # another upgrade took it over in this moment
+            first = at.info
         if dry_run:
             return self._report(current, first, dry_run=True)
         if isinstance(current, V1RepoState):
@@ -117,14 +125,17 @@ class _Upgrade:
             )
         return self._report(current, self.head.read().info, dry_run=False)
 
-    def _first(self, current: RepoState) -> RepoInfo:
-        """Return the repo info that is to be created; where there is one, that."""
-        while isinstance(current, V1RepoState):
-            state = _state(V1Files(self.storage, self.known))
-            if MAIN in state.branches:
-                return migrated(state, self.head.now())
-            current = self.head.read()  # another upgrade took it over in this moment
-        return current.info
+    def _prefetch(self, concurrency: int) -> None:
+        """Read all snapshots side by side; each names its parent, so a walk reads one at a time."""
+        files = V1Files(self.storage, self.known)
+
+        def fetch(listed: ObjectInfo) -> None:
+            with suppress(ValueError, IcevirtError):  # foreign files; needed ones are read again
+                files.snapshot(ObjectId12.parse(listed.path.rpartition("/")[2]))
+
+        with ThreadPoolExecutor(max(1, concurrency)) as pool:
+            for _ in pool.map(fetch, self.storage.list("snapshots")):
+                pass
 
     def _finish(self) -> None:
         """Carry over what V1 clients did, and remove the V1 objects, until there are none."""
@@ -134,29 +145,25 @@ class _Upgrade:
                 return
             if self.delete and not self._seal(files):
                 continue
-            if not self._carry(files):
+            what = carry(self.head.read().info, _past(self.head), _state(files, lazily=True))
+            try:
+                if what.edits:
+                    self.head.update(*what.edits)
+            except ConflictError:  # V2 clients changed it meanwhile
                 pause(attempt)
-            elif not self.delete:
+                continue
+            self.carried += what.commits
+            self.aside |= what.aside
+            if not self.delete:
                 return
-            elif self._is_closed(files):
-                files.forget()
+            now = V1Files(self.storage, self.known)
+            if now.paths == files.paths and all(now.is_sealed(name) for name in now.branches):
+                files.forget()  # nothing has changed since, but for the seals
         raise StorageError(
             "other clients changed the repository before every attempt to finish the upgrade",
             do="Stop them, then run the upgrade again: it continues.",
             tries=_TRIES,
         )
-
-    def _carry(self, files: V1Files) -> bool:
-        """Bring into V2 what V1 clients did; False when V2 clients changed it meanwhile."""
-        what = carry(self.head.read().info, _past(self.head), _state(files, lazily=True))
-        if what.edits:
-            try:
-                self.head.update(*what.edits)
-            except ConflictError:
-                return False
-        self.carried += what.commits
-        self.aside |= what.aside
-        return True
 
     def _seal(self, files: V1Files) -> bool:
         """Close each branch for V1 clients where it is now; False when one of them was faster."""
@@ -167,11 +174,6 @@ class _Upgrade:
                 files.is_sealed(name) or files.put_branch(name, Ref(tip, sealed=True))
             )
         return done
-
-    def _is_closed(self, files: V1Files) -> bool:
-        """Say whether nothing has changed since, but for the seals."""
-        now = V1Files(self.storage, self.known)
-        return now.paths == files.paths and all(now.is_sealed(name) for name in now.branches)
 
     def _report(self, before: RepoState, after: RepoInfo, *, dry_run: bool) -> UpgradeReport:
         return UpgradeReport(
@@ -217,16 +219,3 @@ def _past(head: RepoInfoFile) -> list[UpdateKind]:
         for entry in walks.operations(head):
             found.append(entry.kind)  # noqa: PERF401 - what came before an error counts
     return found
-
-
-def _prefetch(storage: Storage, known: dict[ObjectId12, SnapshotSummary], concurrency: int) -> None:
-    """Read all snapshots side by side; each names its parent, so a walk reads one at a time."""
-    files = V1Files(storage, known)
-
-    def fetch(listed: ObjectInfo) -> None:
-        with suppress(ValueError, IcevirtError):  # foreign files; needed ones are read again
-            files.snapshot(ObjectId12.parse(listed.path.rpartition("/")[2]))
-
-    with ThreadPoolExecutor(max(1, concurrency)) as pool:
-        for _ in pool.map(fetch, storage.list("snapshots")):
-            pass

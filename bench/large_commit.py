@@ -52,7 +52,7 @@ def write(root, total):
     from icevirt.ids import ObjectId8
     from icevirt.model.config.containers import VirtualChunkContainer, local_filesystem_store
     from icevirt.model.snapshot import ManifestFile, ManifestRef
-    from icevirt.planning.schedule.manifest_units import split_rules
+    from icevirt.planning.schedule.write_tasks import split_rules
     from icevirt.repo.commits.build_commit import BuildCommit
     from icevirt.storage.local import LocalStorage
 

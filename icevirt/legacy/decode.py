@@ -40,8 +40,15 @@ from icevirt.legacy.encoding import (
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.json import JSON, loads
-from icevirt.model.snapshot import node_of
-from icevirt.model.snapshot import ArrayNode, Extents, ManifestFile, ManifestRef, Node, Snapshot
+from icevirt.model.snapshot import (
+    ArrayNode,
+    Extents,
+    ManifestFile,
+    ManifestRef,
+    Node,
+    Snapshot,
+    node_of,
+)
 from icevirt.model.strings import Strings
 from icevirt.wire import header
 from icevirt.wire.flatbuffer.reader import Damage, reading

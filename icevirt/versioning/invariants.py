@@ -16,7 +16,7 @@ from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config import containers
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo, SnapshotSummary
-from icevirt.model.snapshot import ArrayNode, Boxes, ManifestRef, Snapshot
+from icevirt.model.snapshot import ArrayNode, Boxes, ManifestRef, Snapshot, document_of, grid_facts
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.versioning.manifest_splitting import grid_of
 

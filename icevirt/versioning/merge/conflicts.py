@@ -28,8 +28,7 @@ from icevirt.escaping import escape_line
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.snapshot import document_of, node_of
-from icevirt.model.snapshot import ArrayNode, Node, Snapshot
+from icevirt.model.snapshot import ArrayNode, Node, Snapshot, document_of, node_of
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.versioning import chunk_tables
 from icevirt.versioning import hierarchy as nodes

@@ -1,6 +1,6 @@
 """Tables of a catalog part that no scan wrote."""
 
-from icevirt.archive.shares import DEFAULT
+from icevirt.archive.scanned import DEFAULT
 from icevirt.catalog.parts import PartRows
 
 

@@ -41,19 +41,16 @@ _EXPORTS = {
     "icevirt.api.upkeep.scans": "forget_scans",
     "icevirt.api.upkeep.withdraw": "withdraw",
     "icevirt.api.verify": "verify",
-    "icevirt.archive.edits": "FileChanges FileFacts VariableFacts",
     "icevirt.archive.plan": "BuildPlan",
     "icevirt.archive.reports.build": "AppendReport BuildReport RepositorySummary",
-    "icevirt.archive.reports.copying": "ExportReport MaterializeReport",
-    "icevirt.archive.reports.history": "BranchMove CommitLog OperationLog VersionDiff",
-    "icevirt.archive.reports.relocation": "RelocateReport",
-    "icevirt.archive.reports.scan": "ScanReport",
-    "icevirt.archive.reports.upgrade": "UpgradeCopyReport",
-    "icevirt.archive.reports.upkeep": (
-        "ExcludedFiles MaintenanceReport RepositoryStatus WithdrawReport"
+    "icevirt.archive.reports.history": "BranchMove CommitLog OperationLog ValueSource VersionDiff",
+    "icevirt.archive.reports.relocation": (
+        "ExportReport MaterializeReport RelocateReport UpgradeCopyReport"
     ),
-    "icevirt.archive.reports.update": "FileHeldBack UpdateReport",
-    "icevirt.archive.reports.value_source": "ValueSource",
+    "icevirt.archive.reports.scan": "ScanReport",
+    "icevirt.archive.reports.upkeep": (
+        "ExcludedFiles FileHeldBack MaintenanceReport RepositoryStatus UpdateReport WithdrawReport"
+    ),
     "icevirt.archive.reports.verification": "VerifyReport",
     "icevirt.archive.scanned": "ScannedFile",
     "icevirt.connect.credentials.common": "HttpAccess LocalFileSystemAccess containers_credentials",
@@ -89,6 +86,7 @@ _EXPORTS = {
     "icevirt.model.generation": "OldFormatWarning",
     "icevirt.model.repo_info": "RepoAvailability",
     "icevirt.planning.combine.options": "CombineOptions",
+    "icevirt.planning.edits.file_edits": "FileChanges FileFacts VariableFacts",
     "icevirt.repo.history.types": "ManifestFileInfo RepoStatus SnapshotInfo Update UpdateType",
     "icevirt.repo.maintenance.check": "CheckReport check",
     "icevirt.repo.maintenance.garbage_collection": "GCSummary OpsLogTrimSummary",

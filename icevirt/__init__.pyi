@@ -100,11 +100,6 @@ from icevirt.api.views.pages import (
 from icevirt.api.views.progress import (
     ProgressBar,
 )
-from icevirt.archive.edits import (
-    FileChanges,
-    FileFacts,
-    VariableFacts,
-)
 from icevirt.archive.plan import (
     BuildPlan,
 )
@@ -113,37 +108,29 @@ from icevirt.archive.reports.build import (
     BuildReport,
     RepositorySummary,
 )
-from icevirt.archive.reports.copying import (
-    ExportReport,
-    MaterializeReport,
-)
 from icevirt.archive.reports.history import (
     BranchMove,
     CommitLog,
     OperationLog,
+    ValueSource,
     VersionDiff,
 )
 from icevirt.archive.reports.relocation import (
+    ExportReport,
+    MaterializeReport,
     RelocateReport,
+    UpgradeCopyReport,
 )
 from icevirt.archive.reports.scan import (
     ScanReport,
 )
-from icevirt.archive.reports.update import (
-    FileHeldBack,
-    UpdateReport,
-)
-from icevirt.archive.reports.upgrade import (
-    UpgradeCopyReport,
-)
 from icevirt.archive.reports.upkeep import (
     ExcludedFiles,
+    FileHeldBack,
     MaintenanceReport,
     RepositoryStatus,
+    UpdateReport,
     WithdrawReport,
-)
-from icevirt.archive.reports.value_source import (
-    ValueSource,
 )
 from icevirt.archive.reports.verification import (
     VerifyReport,
@@ -241,6 +228,11 @@ from icevirt.model.repo_info import (
 )
 from icevirt.planning.combine.options import (
     CombineOptions,
+)
+from icevirt.planning.edits.file_edits import (
+    FileChanges,
+    FileFacts,
+    VariableFacts,
 )
 from icevirt.repo.history.types import (
     ManifestFileInfo,

@@ -33,7 +33,7 @@ PAGES = {
             "api.commit_options",
             "planning.combine.options",
             "scan",
-            "archive.edits",
+            "planning.edits.file_edits",
             "api.recipe",
         ),
     ),

@@ -18,7 +18,7 @@ from icevirt.access.references import ChunkSource, chunk_of, source_of_chunk
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.access.xarray.datastore import dataset_of, of_all_eras
 from icevirt.access.xarray.eras import eras_around
-from icevirt.archive.reports.value_source import ChunkOrigin, ValueSource, WrittenBy
+from icevirt.archive.reports.history import ChunkOrigin, ValueSource, WrittenBy
 from icevirt.errors import (
     InvalidInputError,
     ObjectNotFoundError,

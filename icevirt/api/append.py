@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from icevirt.amounts import plural
 from icevirt.api.choices import (
     Asked,
     Choices,
@@ -52,7 +53,6 @@ from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.trust.made_here import is_remembered, remember, remember_places
 from icevirt.api.trust.readable_places import ReadablePlaces, opening_of, places_named
 from icevirt.archive.reports.build import AppendReport, BuildReport, Progress
-from icevirt.archive.reports.card import plural
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.listings import FileListing
 from icevirt.errors import (

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.edits import FileChanges, FileFacts
 from icevirt.archive.facts import CatalogFacts
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model.json import JSON
 from icevirt.planning.combine.options import CombineSpec, Preprocess
 from icevirt.planning.edits.checked_names import refuse_unknown_edits
-from icevirt.planning.edits.file_edits import FileEdit, facts_of_file
+from icevirt.planning.edits.file_edits import FileChanges, FileEdit, FileFacts, facts_of_file
 from icevirt.planning.edits.renames import LabelEdits, edited
 
 BY_PREPROCESS = "preprocess"

@@ -10,7 +10,7 @@ from typing import Literal
 
 from icevirt.access.interop.export import INLINE_NATIVE
 from icevirt.access.interop.kerchunk import Format, to_kerchunk
-from icevirt.archive.reports.copying import ExportReport
+from icevirt.archive.reports.relocation import ExportReport
 from icevirt.errors import InvalidInputError
 from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike

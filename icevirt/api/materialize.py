@@ -13,7 +13,7 @@ from icevirt.api.dataset.events import Clock, long_running
 from icevirt.api.storing.datasets import dataset_of
 from icevirt.api.storing.store import ArrayStorage, files_of, index_of
 from icevirt.archive.reports.build import Progress
-from icevirt.archive.reports.copying import MaterializeReport
+from icevirt.archive.reports.relocation import MaterializeReport
 from icevirt.errors import ConflictError, InvalidInputError
 from icevirt.execution.executor import job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first

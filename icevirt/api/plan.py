@@ -32,8 +32,7 @@ from icevirt.api.option_objects import refuse_misplaced_options
 from icevirt.api.sources.inputs import Sources, is_listable
 from icevirt.api.sources.reader_urls import published
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.reports.build import BuildReport, Progress
-from icevirt.archive.reports.plan import PlanDifference
+from icevirt.archive.reports.build import BuildReport, PlanDifference, Progress
 from icevirt.display.render import as_text
 from icevirt.execution.executor import job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first

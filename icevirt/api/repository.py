@@ -13,7 +13,7 @@ from icevirt.repo.summary import summary
 from icevirt.storage.constructors import StorageLike, storage_of
 
 if TYPE_CHECKING:
-    from icevirt.archive.reports.upgrade import Chunks, UpgradeCopyReport
+    from icevirt.archive.reports.relocation import Chunks, UpgradeCopyReport
 
 
 def info(

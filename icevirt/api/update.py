@@ -35,7 +35,7 @@ from icevirt.api.trust.made_here import remember, remember_places
 from icevirt.api.trust.readable_places import opening_of
 from icevirt.archive.options import names
 from icevirt.archive.reports.build import Progress
-from icevirt.archive.reports.update import UpdateReport
+from icevirt.archive.reports.upkeep import UpdateReport
 from icevirt.errors import (
     BuildError,
     ConflictError,

@@ -13,14 +13,56 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from icevirt.archive.reports.card import plural
-from icevirt.archive.shares import Share
+from icevirt.amounts import plural
 from icevirt.errors import IcevirtError
 from icevirt.escaping import Pictured, escape_line
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import JSON
+
+ATTEMPTS = 3
+"""Attempts of a task before its job fails; Spark's own default in local mode is 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanLimits:
+    """Time and memory that the scan of one file may take."""
+
+    seconds: float = 600.0
+    memory: int = 4 << 30  # bytes of address space, beside what the process has before
+
+
+DEFAULT = ScanLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weight:
+    """Estimate of what scanning one variable costs, from headers.
+
+    ``cost`` is in chunk references, which take about half a microsecond each; ``chunks`` are the
+    places of its chunk grid where its index can be read in runs, 0 where it cannot.
+    """
+
+    path: str
+    cost: int
+    chunks: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """One share of a file; all shares together hold each variable once.
+
+    A run (low, high) is of places in the chunk grid, counted in C order.
+    """
+
+    order: tuple[str, ...] = ()  # the variables of the file, of all shares
+    whole: frozenset[str] = frozenset()
+    runs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def covers(self, path: str) -> bool:
+        """Say whether the variable, or a run of its chunks, is in this share."""
+        return path in self.whole or path in self.runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from icevirt.amounts import plural
 from icevirt.archive import catalog
 from icevirt.archive.facts import (
     ArrayColumns,
@@ -26,7 +27,6 @@ from icevirt.archive.facts import (
 )
 from icevirt.archive.kinds import EvenRuns, KindColumn, narrow, spread
 from icevirt.archive.reports.build import BadFile
-from icevirt.archive.reports.card import plural
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import file_signature
 from icevirt.archive.sources import SourceFiles

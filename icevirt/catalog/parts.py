@@ -24,15 +24,16 @@ from icevirt.archive.blocks.packing import PackedBlock, pack
 from icevirt.archive.catalog import CatalogPart, path_of, scan_of
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import (
+    DEFAULT,
     FactsBeside,
     Finding,
+    ScanLimits,
     ScannedArray,
     ScannedFile,
     ScanOutcome,
     SourceFile,
 )
 from icevirt.archive.schema import SchemaTexts, file_signature
-from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.catalog import references as refs
 from icevirt.catalog.facts_beside import fact_row, write_facts
 from icevirt.catalog.parquet import REQUESTED, encode_table, read_table, telling_damage

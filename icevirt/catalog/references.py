@@ -25,8 +25,14 @@ from numpy.typing import NDArray
 
 from icevirt.archive import catalog
 from icevirt.archive.blocks.cutting import part_of
-from icevirt.archive.blocks.packing import Block, PackedBlock
-from icevirt.archive.blocks.unpacking import COLUMNS, BinaryColumn, PackedBlocks, unpack_all
+from icevirt.archive.blocks.packing import (
+    COLUMNS,
+    BinaryColumn,
+    Block,
+    PackedBlock,
+    PackedBlocks,
+    unpack_all,
+)
 from icevirt.archive.plan import FileRows
 from icevirt.catalog.arrow_columns import bytes_of, known, numbers_of, one_array, rows_of
 from icevirt.catalog.parquet import check_run, naming, of_run, opened, table_of, telling_damage

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
-from icevirt.archive.blocks.packing import Block
-from icevirt.archive.blocks.unpacking import unpack
+from icevirt.archive.blocks.packing import Block, unpack
 from icevirt.archive.catalog_view import TABLES
 from icevirt.archive.schema import ArraySchema
 from icevirt.catalog.lookup import rows_forgotten

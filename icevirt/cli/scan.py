@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from icevirt.archive.reports.card import counted
-from icevirt.archive.shares import DEFAULT
+from icevirt.amounts import counted
+from icevirt.archive.scanned import DEFAULT
 from icevirt.cli import options
 from icevirt.cli.declared import asked, takes_options
 from icevirt.cli.options import OutputOption

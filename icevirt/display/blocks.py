@@ -16,8 +16,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from icevirt.amounts import counted, volume
 from icevirt.archive.reports.build import ReferenceCounts
-from icevirt.archive.reports.card import counted, volume
 from icevirt.escaping import escape_line
 from icevirt.model.snapshot import Extent
 from icevirt.remedy_notation import shown

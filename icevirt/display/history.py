@@ -9,6 +9,7 @@ from rich.text import Text
 
 from icevirt.archive.reports.history import (
     BranchMove,
+    ChunkOrigin,
     CommitLog,
     DimensionGrowth,
     FilesDifference,
@@ -17,13 +18,13 @@ from icevirt.archive.reports.history import (
     NamedVersions,
     NodeChange,
     OperationLog,
+    ValueSource,
     VersionDiff,
     detailed,
     place,
     shapes,
     when,
 )
-from icevirt.archive.reports.value_source import ChunkOrigin, ValueSource
 from icevirt.display.blocks import (
     Facts,
     count,

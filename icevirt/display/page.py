@@ -21,7 +21,6 @@ from icevirt.archive.reports.build import (
     ReferenceCounts,
     RepositorySummary,
 )
-from icevirt.archive.reports.coverage import KINDS, ArrayCoverage, Coverage, GroupCoverage
 from icevirt.archive.reports.history import CommitLog, when
 from icevirt.display import picture
 from icevirt.display.blocks import (
@@ -38,7 +37,7 @@ from icevirt.display.plan import array_of, differing, eras, plan_facts, remarks
 from icevirt.display.report import array_table, bad_files, build_facts
 from icevirt.display.repository import summary_facts
 from icevirt.escaping import escape_html
-from icevirt.planning.coverage import coverage_of
+from icevirt.planning.coverage import KINDS, ArrayCoverage, Coverage, GroupCoverage, coverage_of
 from icevirt.planning.schedule.cost_estimate import costs_of
 
 _STYLE = """

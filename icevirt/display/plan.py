@@ -10,8 +10,13 @@ from rich.text import Text
 
 from icevirt.archive.eras import REFUSED, Choice, Eras, Run
 from icevirt.archive.plan import BuildPlan, PlannedArray
-from icevirt.archive.reports.build import ArraySummary
-from icevirt.archive.reports.plan import ArrayCost, PlanCost, PlanDifference, ReadCost
+from icevirt.archive.reports.build import (
+    ArrayCost,
+    ArraySummary,
+    PlanCost,
+    PlanDifference,
+    ReadCost,
+)
 from icevirt.display.blocks import (
     Facts,
     bytes_of,

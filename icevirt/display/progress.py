@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
+from icevirt.amounts import counted
 from icevirt.archive.reports.build import Progress
-from icevirt.archive.reports.card import counted
 from icevirt.display.blocks import size
 from icevirt.escaping import escape_line
 

@@ -16,7 +16,7 @@ from icevirt.archive.reports.build import (
     RepositorySummary,
     reason_of,
 )
-from icevirt.archive.reports.update import FileHeldBack
+from icevirt.archive.reports.upkeep import FileHeldBack
 from icevirt.display.blocks import (
     Facts,
     TableOrCards,

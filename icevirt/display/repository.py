@@ -29,7 +29,7 @@ from icevirt.display.blocks import (
 from icevirt.display.report import opening_of
 
 if TYPE_CHECKING:
-    from icevirt.archive.reports.upgrade import UpgradeCopyReport
+    from icevirt.archive.reports.relocation import UpgradeCopyReport
     from icevirt.repo.maintenance.check import CheckReport, ChunksReport
     from icevirt.repo.v1.upgrade import UpgradeReport
 

@@ -8,15 +8,19 @@ from datetime import timedelta
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from icevirt.archive.reports.copying import ExportReport, MaterializeReport
 from icevirt.archive.reports.history import NamedVersion, when
-from icevirt.archive.reports.relocation import MovedDataset, RelocateReport
-from icevirt.archive.reports.update import UpdateReport
+from icevirt.archive.reports.relocation import (
+    ExportReport,
+    MaterializeReport,
+    MovedDataset,
+    RelocateReport,
+)
 from icevirt.archive.reports.upkeep import (
     ExcludedFiles,
     MaintenanceReport,
     RepositoryStatus,
     UnfinishedBuild,
+    UpdateReport,
     WindowChange,
     WithdrawReport,
 )

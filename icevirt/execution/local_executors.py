@@ -25,7 +25,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any, Self
 
-from icevirt.archive.shares import ATTEMPTS
+from icevirt.archive.scanned import ATTEMPTS
 from icevirt.errors import InvalidInputError, SparkJobError
 from icevirt.execution.executor import INTERVAL, Done, Executor, Watch, results_of, run_pickled
 from icevirt.storage.protocol import Storage

@@ -32,7 +32,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icevirt.archive.shares import ATTEMPTS
+from icevirt.archive.scanned import ATTEMPTS
 from icevirt.errors import BuildError, InvalidInputError, SparkJobError
 from icevirt.execution.executor import Done, JobLabel, Watch, current
 from icevirt.execution.java import find_java, java_home

@@ -21,7 +21,7 @@ from icevirt.versioning.repo_updates import MAIN
 
 if TYPE_CHECKING:
     from icevirt.archive.reports.build import Progress
-    from icevirt.archive.reports.upgrade import Chunks, UpgradeCopyReport
+    from icevirt.archive.reports.relocation import Chunks, UpgradeCopyReport
 
 
 class Finder:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from icevirt.archive.reports.build import Progress
-from icevirt.archive.reports.upgrade import Chunks, UpgradeCopyReport
+from icevirt.archive.reports.relocation import Chunks, UpgradeCopyReport
 from icevirt.connect.urls import local_path
 from icevirt.errors import FormatError, InvalidInputError, ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12

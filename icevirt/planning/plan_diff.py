@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
-from icevirt.archive.reports.plan import OTHERS, PlanChange
+from icevirt.archive.reports.build import OTHERS, PlanChange
 from icevirt.archive.schema import DECODING, decoder_of
 from icevirt.model.attributes import recorded_dtypes, restore
 from icevirt.planning.edits.file_edits import FileEdit

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # each new repository is looked for in these formats
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from icevirt.archive.reports.build import Progress
-    from icevirt.archive.reports.upgrade import Chunks, UpgradeCopyReport
+    from icevirt.archive.reports.relocation import Chunks, UpgradeCopyReport
     from icevirt.ids import ObjectId12
     from icevirt.model.config.containers import VirtualChunkContainer
     from icevirt.model.repo_info import RepoInfo

@@ -15,7 +15,11 @@ from icevirt.archive.reports.build import (
     ReferenceCounts,
     RepositorySummary,
 )
-from icevirt.archive.reports.coverage import (
+from icevirt.ids import ObjectId12
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.config.document import RepositoryConfig
+from icevirt.model.snapshot import ArrayNode, GroupNode, chunk_extents, document_of
+from icevirt.planning.coverage import (
     KINDS,
     ArrayCoverage,
     Coverage,
@@ -23,10 +27,6 @@ from icevirt.archive.reports.coverage import (
     main_dimension,
     shares,
 )
-from icevirt.ids import ObjectId12
-from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.snapshot import ArrayNode, GroupNode, chunk_extents, document_of
 from icevirt.planning.reader_support import readers_of_document
 from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks

@@ -19,8 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from icevirt.archive.joining import Fact
-from icevirt.archive.scanned import ScannedArray, ScannedFile, SourceFile
-from icevirt.archive.shares import Share, Weight
+from icevirt.archive.scanned import ScannedArray, ScannedFile, Share, SourceFile, Weight
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkType

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from icevirt.archive.options import Names, Option, Options, count
-from icevirt.archive.shares import DEFAULT, ScanLimits
+from icevirt.archive.scanned import DEFAULT, ScanLimits
 from icevirt.errors import InvalidInputError
 from icevirt.scan.contract import PolicyLike, rules_of
 from icevirt.scan.registry import named

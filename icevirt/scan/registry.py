@@ -22,8 +22,7 @@ import numpy as np
 from icevirt.archive.blocks.cutting import cut
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.joining import Fact, cut_along, itemsize_of
-from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile
-from icevirt.archive.shares import Share
+from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile, Share
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, Locations

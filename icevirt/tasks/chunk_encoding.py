@@ -17,8 +17,8 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from icevirt.archive.hybrid import AxisGrid
 from icevirt.archive.joining import fixed_dtype
+from icevirt.archive.plan import AxisGrid
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkTable

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from icevirt.access.store.arrays import decoding, open_array
 from icevirt.access.store.locating import ReferenceLocator, waited
-from icevirt.archive.hybrid import AxisGrid
+from icevirt.archive.plan import AxisGrid
 from icevirt.errors import BuildError, InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -31,7 +31,8 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.maintenance.content_names import naming_variable
 from icevirt.repo.repository import Repository
-from icevirt.repo.session import Context, Session
+from icevirt.repo.session import Session
+from icevirt.repo.view import Context
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.chunk_encoding import (
     ChunkEncoder,

@@ -40,7 +40,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from icevirt.archive.shares import DEFAULT, ScanLimits
+from icevirt.archive.scanned import DEFAULT, ScanLimits
 from icevirt.errors import (
     BuildError,
     IcevirtError,

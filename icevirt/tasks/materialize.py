@@ -30,14 +30,15 @@ from icevirt.model.snapshot import Extents
 from icevirt.model.strings import gather
 from icevirt.planning.combine.cf_packing import (
     LostValues,
+    NoMemberError,
     decoded,
     packing_of,
+    renumbered,
     repacked,
     same_packing,
 )
-from icevirt.planning.combine.renumbering import NoMemberError, renumbered
 from icevirt.planning.partial.chunk_alignment import native_chunks, slabs
-from icevirt.planning.partial.stored_times import counts_differ
+from icevirt.planning.partial.storage_cost import counts_differ
 from icevirt.planning.remedies import drop_window_fix, fix
 from icevirt.planning.times.instants import InexactError, recoded
 from icevirt.planning.times.units import counted_units, missing_of

@@ -15,8 +15,15 @@ from functools import cache, partial
 
 from icevirt.archive.catalog import CatalogPart, run_of
 from icevirt.archive.joining import Fact
-from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile, ScanOutcome, SourceFile
-from icevirt.archive.shares import DEFAULT, ScanLimits
+from icevirt.archive.scanned import (
+    DEFAULT,
+    FactsBeside,
+    ScanLimits,
+    ScannedArray,
+    ScannedFile,
+    ScanOutcome,
+    SourceFile,
+)
 from icevirt.catalog.facts_beside import fact_row, write_facts
 from icevirt.catalog.parts import PartRows, ScanNotes, complete_parts, mark, write_part
 from icevirt.errors import (

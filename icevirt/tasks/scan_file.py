@@ -17,8 +17,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Self
 
-from icevirt.archive.scanned import ScannedFile, ScanOutcome, SourceFile
-from icevirt.archive.shares import ScanLimits, Share
+from icevirt.archive.scanned import ScanLimits, ScannedFile, ScanOutcome, Share, SourceFile
 from icevirt.connect.urls import is_url
 from icevirt.errors import (
     IcevirtError,

@@ -19,9 +19,8 @@ from icevirt.archive import catalog
 from icevirt.archive.blocks.packing import PackedBlock
 from icevirt.archive.catalog import CatalogPart
 from icevirt.archive.joining import Fact
-from icevirt.archive.scanned import Finding, ScannedArray, ScanOutcome, Severity
+from icevirt.archive.scanned import Finding, ScanLimits, ScannedArray, ScanOutcome, Severity, Share
 from icevirt.archive.schema import file_signature
-from icevirt.archive.shares import ScanLimits, Share
 from icevirt.catalog import references
 from icevirt.catalog.parts import PartRows, PartTables, complete_parts, findings_json, write_part
 from icevirt.errors import ScanCrashError, ScanMemoryError, ScanTimeoutError

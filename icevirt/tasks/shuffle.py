@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive import catalog
 from icevirt.archive.blocks.cutting import dumps, joined, loads, part_of
-from icevirt.archive.blocks.packing import Block
-from icevirt.archive.blocks.unpacking import unpack
+from icevirt.archive.blocks.packing import Block, unpack
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.joining import Form
 from icevirt.archive.plan import ArrayMode, FileRows, ManifestTask, WindowTask

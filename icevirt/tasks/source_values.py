@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, FileColumns
-from icevirt.archive.scanned import SourceFile
-from icevirt.archive.shares import DEFAULT, ScanLimits
+from icevirt.archive.scanned import DEFAULT, ScanLimits, SourceFile
 from icevirt.errors import (
     CombineError,
     NotFoundError,

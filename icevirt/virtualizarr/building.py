@@ -26,7 +26,7 @@ from icevirt.access.interop.virtualizarr import (
 )
 from icevirt.api.choices import checked_group
 from icevirt.api.plan import Plan
-from icevirt.archive.reports.opening import Opening, opened
+from icevirt.archive.reports.build import Opening, opened
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.errors import (
     AlreadyExistsError,

@@ -12,7 +12,7 @@ import pytest
 
 import icevirt
 from builds.support import write_day, write_days
-from icevirt.archive.reports.opening import Opening
+from icevirt.archive.reports.build import Opening
 from icevirt.display.document import document
 from icevirt.errors import UnauthorizedError
 from icevirt.storage.local import LocalStorage

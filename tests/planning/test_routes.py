@@ -19,8 +19,7 @@ from builds.support import (
 )
 from grouping import combine_spec
 from icevirt.archive.blocks.cutting import dumps, joined, loads, part_of
-from icevirt.archive.blocks.packing import Block
-from icevirt.archive.blocks.unpacking import unpack
+from icevirt.archive.blocks.packing import Block, unpack
 from icevirt.archive.plan import FileRows
 from icevirt.archive.scanned import ScanOutcome
 from icevirt.catalog import parts as rows

@@ -15,8 +15,7 @@ import pytest
 from builds.support import assert_same_dataset, closed_of, expected_dataset, opened, write_days
 from icevirt.api.scan import scan_file
 from icevirt.archive.catalog import CatalogPart, parts_of, run_of
-from icevirt.archive.scanned import SourceFile
-from icevirt.archive.shares import ScanLimits
+from icevirt.archive.scanned import ScanLimits, SourceFile
 from icevirt.catalog import parts as catalog
 from icevirt.catalog.parts import ScanNotes
 from icevirt.errors import BuildError, ScanError, ScanTimeoutError
@@ -139,7 +138,7 @@ def test_a_child_that_does_not_start_is_no_fault_of_the_file(tmp_path, monkeypat
 
 USER = """
     import os, sys, threading
-    from icevirt.archive.shares import ScanLimits
+    from icevirt.archive.scanned import ScanLimits
     from icevirt.tasks.forkserver import Apart
     import time
 
@@ -274,7 +273,7 @@ def test_an_error_that_python_lives_through_leaves_no_note(tmp_path):
 HANGING = """
     import signal, time
     from icevirt.tasks import forkserver as watch
-    from icevirt.archive.shares import ScanLimits
+    from icevirt.archive.scanned import ScanLimits
 
     with watch.held_to(ScanLimits(seconds=0.1)):
         time.sleep(0.3)
@@ -299,7 +298,7 @@ def test_a_worker_that_hangs_is_ended_and_other_processes_are_not():
 ALARMED = """
     import signal, sys, threading, time
     from icevirt.tasks import forkserver as watch
-    from icevirt.archive.shares import ScanLimits
+    from icevirt.archive.scanned import ScanLimits
 
     rang = []
     def ring(*_):

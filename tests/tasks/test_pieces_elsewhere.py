@@ -20,8 +20,7 @@ pytestmark = [pytest.mark.ci, pytest.mark.slow, pytest.mark.usefixtures("in_proc
 SHARED = """
     import os, signal, time
     import numpy as np
-    from icevirt.archive.scanned import ScannedFile, ScannedGroup
-    from icevirt.archive.shares import Weight
+    from icevirt.archive.scanned import ScannedFile, ScannedGroup, Weight
 
     def crash():
         os.kill(os.getpid(), signal.SIGSEGV)

@@ -19,7 +19,7 @@ import numpy as np
 from icevirt.access.interop.export import INLINE_NATIVE, ExportedReferences, nodes_below, outgoing
 from icevirt.access.interop.kerchunk_files import JsonWriter, ParquetWriter, ReferenceWriter
 from icevirt.access.xarray.attributes import shown
-from icevirt.archive.reports.copying import ExportReport
+from icevirt.archive.reports.relocation import ExportReport
 from icevirt.connect.urls import as_local_path
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths

@@ -17,7 +17,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning.lookup import branch_tip
 
 if TYPE_CHECKING:
-    from icevirt.archive.reports.value_source import ValueSource
+    from icevirt.archive.reports.history import ValueSource
     from icevirt.repo.session import Session
 
 _KEY = "icevirt"  # of the encoding of a dataset

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from icevirt.amounts import plural
 from icevirt.api.dataset.end_plan import (
     Appending,
     added_by,
@@ -46,7 +47,6 @@ from icevirt.api.dataset.writing import publish_rewrite, refuse_changed
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import ArraySummary, BuildReport, ReferenceCounts
-from icevirt.archive.reports.card import plural
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.listings import GrownListing, grown_listing
 from icevirt.catalog.parts import MARK, mark

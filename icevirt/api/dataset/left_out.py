@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icevirt.api.dataset.records import digest_of
-from icevirt.archive.reports.update import FileHeldBack
+from icevirt.archive.reports.upkeep import FileHeldBack
 from icevirt.catalog.parquet import opened, telling_damage
 from icevirt.errors import ObjectNotFoundError
 from icevirt.model.json import loads

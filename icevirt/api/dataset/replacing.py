@@ -15,7 +15,7 @@ from typing import Any
 from icevirt.api.dataset.records import keep_record, provenance_of
 from icevirt.api.dataset.target import Target, origin_of
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.reports.plan import OTHERS, PlanChange, PlanDifference
+from icevirt.archive.reports.build import OTHERS, PlanChange, PlanDifference
 from icevirt.errors import PlanChangedError
 from icevirt.model.json import JSON
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot, document_of

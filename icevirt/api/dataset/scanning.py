@@ -15,6 +15,7 @@ from itertools import batched, chain, islice, takewhile
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.amounts import plural
 from icevirt.api.dataset.events import tell, tell_bad_files
 from icevirt.api.dataset.records import identity_of, recorded_options
 from icevirt.archive import catalog as schema
@@ -22,10 +23,8 @@ from icevirt.archive.catalog import parts_of
 from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.joining import Form
 from icevirt.archive.reports.build import BadFile, Progress, reason_of
-from icevirt.archive.reports.card import plural
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.scanned import DEFAULT, ScanLimits, SourceFile
 from icevirt.archive.schema import ArraySchema
-from icevirt.archive.shares import DEFAULT, ScanLimits
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog import parts
 from icevirt.catalog.facts_beside import BesideReader

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from icevirt.amounts import plural
 from icevirt.api.choices import Choices, outside
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.dataset.events import Clock, tell
@@ -61,12 +62,11 @@ from icevirt.archive.reports.build import (
     ArraySummary,
     BadFile,
     BuildReport,
+    Opening,
     Progress,
     ReferenceCounts,
 )
-from icevirt.archive.reports.card import plural
-from icevirt.archive.reports.opening import Opening
-from icevirt.archive.shares import ScanLimits
+from icevirt.archive.scanned import ScanLimits
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import (
     BuildError,
@@ -88,8 +88,8 @@ from icevirt.model.json import JSON
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.objects.authorize import entry_of
 from icevirt.planning.axes.axis_ends import labels_at_ends
-from icevirt.planning.combine.absent_files import without_values
 from icevirt.planning.combine.options import CombineSpec
+from icevirt.planning.combine.prepare import without_values
 from icevirt.planning.reader_support import readers_of_json
 from icevirt.planning.schedule.write_tasks import route_of
 from icevirt.planning.stored_form import recorded_forms

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.amounts import plural
 from icevirt.api.dataset.records import digest_of
 from icevirt.api.dataset.replacing import OF_OTHERS, Replacing, kept_of
 from icevirt.api.dataset.scanning import Scan, closed_catalog, scan_and_infer, scan_missing
@@ -18,8 +19,7 @@ from icevirt.archive.catalog import path_of
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan, FileRows
 from icevirt.archive.reports.build import BadFile
-from icevirt.archive.reports.card import plural
-from icevirt.archive.reports.update import FileHeldBack
+from icevirt.archive.reports.upkeep import FileHeldBack
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.sources import SourceFiles

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from icevirt.amounts import plural
 from icevirt.api.dataset import transaction
 from icevirt.api.dataset.differences import is_named
 from icevirt.api.dataset.events import Clock, tell_committed
@@ -48,8 +49,7 @@ from icevirt.api.storing.again import StoredArrays, StoringAgain
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import BadFile, BuildReport
-from icevirt.archive.reports.card import plural
-from icevirt.archive.reports.update import FileHeldBack, UpdateReport
+from icevirt.archive.reports.upkeep import FileHeldBack, UpdateReport
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import (

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from icevirt.amounts import plural
 from icevirt.api.dataset import left_out
 from icevirt.api.dataset.differences import (
     Changes,
@@ -32,9 +33,8 @@ from icevirt.api.dataset.trial import (
 )
 from icevirt.api.recorded import Continued, continued
 from icevirt.api.trust.readable_places import left_elsewhere
-from icevirt.archive.reports.card import plural
-from icevirt.archive.reports.plan import OTHERS
-from icevirt.archive.reports.update import FileHeldBack, UpdateReport
+from icevirt.archive.reports.build import OTHERS
+from icevirt.archive.reports.upkeep import FileHeldBack, UpdateReport
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.listings import FileListing

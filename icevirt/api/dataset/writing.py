@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from icevirt.amounts import plural
 from icevirt.api.dataset.left_out import keep_held
 from icevirt.api.dataset.records import (
     HOLDING,
@@ -24,8 +25,7 @@ from icevirt.api.dataset.target import Target
 from icevirt.archive.joining import Form
 from icevirt.archive.plan import BuildPlan, FileRows, ManifestTask, WriteResult
 from icevirt.archive.reports.build import Progress
-from icevirt.archive.reports.card import plural
-from icevirt.archive.reports.update import FileHeldBack
+from icevirt.archive.reports.upkeep import FileHeldBack
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import (
     BuildError,

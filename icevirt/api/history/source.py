@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from icevirt.access.value_source import value_source
-from icevirt.archive.reports.value_source import ValueSource
+from icevirt.archive.reports.history import ValueSource
 from icevirt.repo.authorization import Authorization
 from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from icevirt.amounts import plural
 from icevirt.api.dataset.files_held import CATALOG
 from icevirt.archive.catalog import scan_of
 from icevirt.archive.plan import FileRows
-from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.relocation import Moved, total
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from icevirt.amounts import plural
 from icevirt.api.sources.inputs import Inputs, each_source, names_many
 from icevirt.api.trust.made_here import remembered_containers
-from icevirt.archive.reports.build import BuildReport
-from icevirt.archive.reports.card import plural
-from icevirt.archive.reports.opening import Opening
+from icevirt.archive.reports.build import BuildReport, Opening
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.urls import (
     Address,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from icevirt.amounts import plural
 from icevirt.api.dataset.replacing import Carried
 from icevirt.api.dataset.target import Target
-from icevirt.archive.reports.card import plural
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from icevirt.amounts import plural
 from icevirt.archive.catalog_view import TABLES
 from icevirt.archive.reports.build import BadFile, ReferenceCounts
-from icevirt.archive.reports.card import plural
 from icevirt.archive.reports.scan import CatalogSummary
 from icevirt.catalog.parts import check_mark, described_scans
 from icevirt.catalog.view import PartView, ddl, newest, schema

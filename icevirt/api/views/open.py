@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from icevirt.api.trust.made_here import remembered_containers
-from icevirt.archive.reports.opening import opened
+from icevirt.archive.reports.build import opened
 from icevirt.storage.constructors import StorageLike, storage_of
 
 if TYPE_CHECKING:

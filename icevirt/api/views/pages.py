@@ -11,11 +11,11 @@ from typing import Any
 from icevirt.api.history.log import log
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport, RepositorySummary
-from icevirt.archive.reports.coverage import GroupCoverage
 from icevirt.display.page import plan_page, repository_page
 from icevirt.display.report import opening, opening_of
 from icevirt.errors import IcevirtError, StorageError
 from icevirt.ids import ObjectId12
+from icevirt.planning.coverage import GroupCoverage
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import coverage_of, summary
 from icevirt.storage.constructors import StorageLike

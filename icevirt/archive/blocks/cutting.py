@@ -18,8 +18,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from icevirt.archive.blocks.packing import Block, PackedBlock, packed_columns
-from icevirt.archive.blocks.unpacking import unpack
+from icevirt.archive.blocks.packing import Block, PackedBlock, packed_columns, unpack
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import gather

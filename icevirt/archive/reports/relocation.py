@@ -1,15 +1,16 @@
-"""Define what `icevirt.relocate` changed, or would change, for text, JSON and tests."""
+"""Define what `icevirt.relocate`, `materialize`, `export` and `upgrade` moved and copied."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.reports.card import plural
+from icevirt.amounts import plural, volume
 from icevirt.archive.reports.verification import MOST_SHOWN, Difference
 from icevirt.escaping import Pictured, escape_line
 
@@ -119,3 +120,92 @@ class RelocateReport(Pictured):
             f"<RelocateReport {plan}{escape_line(self.old)} → {escape_line(self.new)}"
             f"  {plural(self.files, 'file')}  {plural(self.references, 'reference')}>"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaterializeReport(Pictured):
+    """The outcome of `icevirt.materialize`, or its plan."""
+
+    repo: str  # URL
+    branch: str
+    variable: str  # path
+    is_plan: bool  # nothing was changed
+    snapshot_id: str | None  # of the commit; None: everything was stored already, or it is a plan
+    region: tuple[tuple[int, int], ...]  # (first, last + 1) element along each dimension
+    is_widened: bool  # the region was extended to whole chunks
+    chunk_shape: tuple[int, ...]  # elements; () where chunks differ in length
+    is_reencoded: bool  # chunks or codecs are others than before
+    chunks: int  # stored, or to be stored
+    bytes_read: int  # of source files
+    bytes_stored: int  # in a plan of other chunks or codecs: before compression
+    tasks: int
+    executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"
+    seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
+
+    def __repr__(self) -> str:
+        """Return what was stored, in one line."""
+        what = "to store" if self.is_plan else "stored"
+        return (
+            f"<MaterializeReport {escape_line(self.variable)} on {escape_line(self.branch)}"
+            f"  {plural(self.chunks, 'chunk')} {what}  {volume(self.bytes_stored)}>"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportReport(Pictured):
+    """The outcome of `icevirt.export`."""
+
+    repo: str = ""  # URL; empty where a session was written
+    snapshot_id: str | None  # the version; None: with uncommitted changes
+    group: str  # path in the repository, of a group or an array
+    path: str  # of the file or directory that was written
+    format: str  # "json" or "parquet"
+    zarr_format: int  # of the metadata, 2 or 3
+    arrays: int
+    references: int  # into files
+    files: int  # that references lead to
+    chunks_embedded: int  # native and inline chunks
+    bytes_embedded: int
+
+    def __repr__(self) -> str:
+        """Return what was written, in one line."""
+        return (
+            f"<ExportReport {escape_line(self.path)}  {plural(self.arrays, 'array')}"
+            f"  {plural(self.references, 'reference')}>"
+        )
+
+
+type Chunks = Literal["copy", "reference"]
+"""What becomes of the chunks that the old repository stores."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeCopyReport(Pictured):
+    """The outcome of `icevirt.upgrade`, or of its dry run."""
+
+    source: str  # URL
+    repo: str  # URL of the new repository
+    dry_run: bool
+    generation: str  # "E4", "V1"
+    snapshots: int
+    branches: int
+    tags: int
+    manifests: int
+    references: int
+    chunks: int  # native ones that were copied now; not the ones of an interrupted upgrade
+    bytes: int  # of these
+    authorize: tuple[str | tuple[str, str], ...]  # to read virtual chunks
+    notes: tuple[str, ...]  # what differs, and loses nothing
+    lost: tuple[str, ...]  # what could not be carried over
+
+    def __repr__(self) -> str:
+        """Return what was carried over, in one line."""
+        return (
+            f"<UpgradeCopyReport {escape_line(self.generation)} → {escape_line(self.repo)}"
+            f"  {plural(self.snapshots, 'snapshot')}  {len(self.lost):,} lost>"
+        )
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was lost."""
+        return not self.lost

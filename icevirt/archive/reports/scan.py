@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from icevirt.amounts import plural, volume
 from icevirt.archive.reports.build import BadFile, BadFiles, Readers, ReferenceCounts
-from icevirt.archive.reports.card import plural, volume
 from icevirt.escaping import Pictured
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from icevirt.archive.reports.card import plural
+from icevirt.amounts import plural
 from icevirt.escaping import Pictured
 
 MOST_SHOWN = 100

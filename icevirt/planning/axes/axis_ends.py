@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.amounts import counted
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.reports.card import counted
-from icevirt.archive.reports.plan import AxisSummary, StepGap
+from icevirt.archive.reports.build import AxisSummary, StepGap
 from icevirt.archive.schema import ArraySchema
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.times import TimeUnits
+from icevirt.archive.schema import TimeUnits
 from icevirt.errors import InvalidInputError
 from icevirt.model.attributes import Attributes
 from icevirt.model.strings import Strings

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.kinds import spread
-from icevirt.archive.schema import ArraySchema
-from icevirt.archive.times import TimeUnits
+from icevirt.archive.schema import ArraySchema, TimeUnits
 from icevirt.errors import CombineError, Fix, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes

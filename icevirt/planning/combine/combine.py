@@ -15,7 +15,7 @@ import numpy as np
 
 from icevirt.archive.facts import CatalogFacts, StepCuts
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
-from icevirt.archive.reports.plan import AxisSummary
+from icevirt.archive.reports.build import AxisSummary
 from icevirt.archive.scanned import ScannedGroup, names_by_group
 from icevirt.errors import CombineError
 from icevirt.model import paths
@@ -31,8 +31,8 @@ from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.plan_variable import planned
 from icevirt.planning.combine.prepare import PreparedFacts
-from icevirt.planning.combine.rounding import offer_tolerance
 from icevirt.planning.combine.stacking import coordinate
+from icevirt.planning.combine.tolerance import offer_tolerance
 from icevirt.planning.combine.variables import CombinedVariable, members_of, placed
 from icevirt.planning.containers import containers_for
 from icevirt.planning.meaning.conventions import describe_conventions

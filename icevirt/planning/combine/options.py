@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from icevirt.archive.edits import FileChanges, FileFacts
 from icevirt.archive.options import Names, Option, Options, count, mapping, names, one_of
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
@@ -27,6 +26,7 @@ from icevirt.planning.combine.data_vars import (
     Kept,
     data_vars_of,
 )
+from icevirt.planning.edits.file_edits import FileChanges, FileFacts
 from icevirt.planning.edits.renames import LabelEdits
 from icevirt.planning.schedule.write_tasks import MAX_REFERENCES
 

@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, by_first_appearance
-from icevirt.archive.hybrid import AxisGrid, Hybrid
-from icevirt.archive.plan import ArrayMode, PlannedArray, grids_of
+from icevirt.archive.plan import ArrayMode, AxisGrid, Hybrid, PlannedArray, grids_of
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.scanned import ScannedArray
-from icevirt.archive.schema import DECODING, ArraySchema
-from icevirt.archive.times import Recoding
+from icevirt.archive.schema import DECODING, ArraySchema, Recoding
 from icevirt.errors import CombineError, OverlapError
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.planning.axes.gaps import Gap, steps_of_label
-from icevirt.planning.axes.placement import AxisPlacement, AxisSteps, Placement, without_spacing
-from icevirt.planning.combine import shares
+from icevirt.planning.axes.placement import (
+    AxisPlacement,
+    AxisSteps,
+    Placement,
+    numbered,
+    without_spacing,
+)
 from icevirt.planning.combine.cf_packing import OWN, PACKING
 from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.options import CombineSpec
-from icevirt.planning.combine.rounding import fixes_of
-from icevirt.planning.combine.tolerance import largest_difference
+from icevirt.planning.combine.tolerance import fixes_of, largest_difference
 from icevirt.planning.combine.unlike_files import unequal_refusal
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.partial_references import Decision, Place, decide
@@ -293,9 +295,9 @@ def _share(
     if facts.cuts is not None:
         names = [axis.dimension for axis in member.along]
         alone = False
-        boxes = shares.boxes_of(facts, member.rows[of], names, starts, lengths)
+        boxes = boxes_of(facts, member.rows[of], names, starts, lengths)
         if not member.whole.all():  # values that are joined are compared cell by cell
-            boxes = shares.joined(boxes, len(names))
+            boxes = joined(boxes, len(names))
         of, starts, lengths = of[boxes.rows], boxes.starts, boxes.lengths
         skips, held = boxes.needed
     if (lengths == lengths[:1]).all():  # nearly always; it then takes no room
@@ -470,3 +472,87 @@ def _zarr_json(
         references=ChunkTable.empty(len(shape)),
     ).zarr_json()
     return with_grid(made, grids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FileBoxes:
+    """What counts of files, a row for each box of steps that lie end to end."""
+
+    rows: NDArray[np.int64]  # (k,) among those given
+    source: NDArray[np.int64]  # (k,) the file
+    starts: NDArray[np.int64]  # (k, n) in the array
+    lengths: NDArray[np.int64]  # (k, n)
+    skips: NDArray[np.int64]  # (k, n) in the file
+    held: NDArray[np.int64]  # (k, n) of the whole file
+
+    @property
+    def needed(self) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+        """What is skipped and what files hold; None where all files are whole."""
+        if not self.skips.any() and (self.held == self.lengths).all():
+            return None, None
+        return self.skips, self.held
+
+    def take(self, rows: NDArray[np.int64]) -> FileBoxes:
+        """Return some of the boxes."""
+        return FileBoxes(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
+
+
+def boxes_of(
+    facts: CatalogFacts,
+    rows: NDArray[np.integer],
+    dimensions: Sequence[str],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+) -> FileBoxes:
+    """Return the boxes of an array.
+
+    Args:
+        facts: Of pieces of files.
+        rows: (k,) The array in these.
+        dimensions: Of the first axes of ``starts``, along which files are placed.
+        starts: (k, n) Where each begins in the array.
+        lengths: (k, n) How long it is.
+    """
+    cuts = facts.cuts
+    assert cuts is not None
+    file = facts.arrays.file[rows]
+    skips, held = np.zeros_like(starts), np.array(lengths, np.int64)
+    for at, name in enumerate(dimensions):
+        if name in cuts.skip:
+            skips[:, at], held[:, at] = cuts.skip[name][file], cuts.held[name][file]
+    return FileBoxes(
+        rows=np.arange(len(rows)),
+        source=cuts.source[file],
+        starts=starts,
+        lengths=np.array(lengths, np.int64),
+        skips=skips,
+        held=held,
+    )
+
+
+def joined(boxes: FileBoxes, axes: int) -> FileBoxes:
+    """Join boxes of a file that follow one another in the array as in the file, axis by axis."""
+    for at in range(axes):
+        boxes = _joined_along(boxes, at)
+    return boxes
+
+
+def _joined_along(boxes: FileBoxes, at: int) -> FileBoxes:
+    starts, lengths, skips = boxes.starts, boxes.lengths, boxes.skips
+    others = [axis for axis in range(starts.shape[1]) if axis != at]
+    columns = [each[:, axis] for axis in others for each in (starts, lengths, skips)]
+    number = numbered([boxes.source, *columns], len(boxes.rows))
+    order = np.lexsort((starts[:, at], number))
+    one, two = order[:-1], order[1:]
+    follows = np.zeros(len(order), np.bool_)
+    follows[1:] = (
+        (number[one] == number[two])
+        & (starts[one, at] + lengths[one, at] == starts[two, at])
+        & (skips[one, at] + lengths[one, at] == skips[two, at])
+    )
+    if not follows.any():
+        return boxes
+    first = np.flatnonzero(~follows)
+    total = lengths.copy()
+    total[order[first], at] = np.add.reduceat(lengths[order, at], first)
+    return replace(boxes, lengths=total).take(np.sort(order[first]))

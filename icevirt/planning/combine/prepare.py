@@ -7,7 +7,7 @@ units of times, and which of several files with the same steps counts.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts
 from icevirt.archive.plan import LeftOut
-from icevirt.archive.schema import ArraySchema
-from icevirt.archive.times import Recoding
+from icevirt.archive.schema import ArraySchema, Recoding
 from icevirt.errors import CombineError, Fix
+from icevirt.model import paths
+from icevirt.model.strings import Strings
 from icevirt.planning.axes import candidates, duplicates, overlaps
 from icevirt.planning.axes.group_order import with_groups
 from icevirt.planning.axes.label_proposals import label_fixes, odd_names
@@ -282,3 +283,25 @@ def _dimensions(arrays: ArrayColumns) -> list[str]:
         if name is not None
     }
     return sorted(names)
+
+
+def without_values(
+    facts: CatalogFacts, spec: CombineSpec, absent: Collection[str], dimensions: Sequence[str]
+) -> tuple[CatalogFacts, CombineSpec]:
+    """Return facts in which absent files hold nothing but labels, and a spec that reserves steps.
+
+    Args:
+        facts: Of all files.
+        spec: Of the plan.
+        absent: URLs of files.
+        dimensions: Along which files lie beside each other.
+    """
+    if not absent:
+        return facts, spec
+    gone = np.isin(facts.files.url.hashes(), Strings.of(sorted(absent)).hashes())
+    labels = np.array([paths.name(each) in dimensions for each in facts.arrays.path.values])
+    kept = labels[facts.arrays.path.codes] | ~gone[facts.arrays.file]
+    options = replace(spec.options, missing="reserve")
+    return replace(facts, arrays=facts.arrays.take(np.flatnonzero(kept))), replace(
+        spec, options=options
+    )

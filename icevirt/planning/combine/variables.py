@@ -27,8 +27,7 @@ from icevirt.planning.combine.dimension_lengths import FullLengths
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
 from icevirt.planning.combine.unlike_files import ways_to_fit
 from icevirt.planning.partial import mismatch
-from icevirt.planning.partial.storage_cost import is_storage, permits, signature
-from icevirt.planning.partial.stored_times import converts
+from icevirt.planning.partial.storage_cost import converts, is_storage, permits, signature
 from icevirt.planning.remedies import scan_fix
 
 _ROWS = 1 << 20  # that are sorted at a time

@@ -28,8 +28,7 @@ from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.combine.combine_attrs import CombineAttrs, combine_attributes
-from icevirt.planning.edits.corrections import COUNTING, Corrections, statement, typed
-from icevirt.planning.edits.file_edits import FileEdit
+from icevirt.planning.edits.file_edits import COUNTING, Corrections, FileEdit, statement, typed
 from icevirt.planning.remedies import drop_fix
 from icevirt.planning.times.units import bounds_of
 

@@ -24,8 +24,7 @@ from icevirt.planning.combine.data_vars import variables_of
 from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.combine.variables import by_path
-from icevirt.planning.eras.grids import Grids
-from icevirt.planning.eras.signatures import Signatures
+from icevirt.planning.eras.signatures import Grids, Signatures
 
 _ABSENT = -1
 """The signature of a variable that a place lacks."""

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.eras import REFUSED, Absence, Change, Choice, Era, Eras, Run
-from icevirt.archive.hybrid import Hybrid
-from icevirt.archive.plan import BuildPlan, PlannedArray
+from icevirt.archive.plan import BuildPlan, Hybrid, PlannedArray
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import Fix, IcevirtError
 from icevirt.model import paths

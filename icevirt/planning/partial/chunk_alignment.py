@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.hybrid import AxisGrid
+from icevirt.archive.plan import AxisGrid
 from icevirt.model.snapshot import Extents
 
 SLAB_BYTES = 64 << 20

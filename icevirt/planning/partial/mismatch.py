@@ -15,8 +15,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import MEMBERS, ArraySchema, differences
 from icevirt.errors import CombineError, Fix
 from icevirt.model.attributes import members_of, restore
-from icevirt.planning.combine.cf_packing import packing_of, same_packing
-from icevirt.planning.combine.renumbering import can_renumber
+from icevirt.planning.combine.cf_packing import can_renumber, packing_of, same_packing
 from icevirt.planning.partial.storage_cost import NUMBERS, signature
 from icevirt.planning.remedies import drop_fixes, fix
 from icevirt.planning.times.units import says_since, units_of, why_unread

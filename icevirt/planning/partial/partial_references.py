@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, Coded, by_first_appearance
-from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.joining import fixed_dtype, itemsize_of
+from icevirt.archive.plan import AxisGrid, Hybrid
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
@@ -31,8 +31,7 @@ from icevirt.planning.partial.chunk_alignment import (
     native_chunks,
     values_in,
 )
-from icevirt.planning.partial.storage_cost import remedy, signature
-from icevirt.planning.partial.stored_times import counts_differ, stored_times
+from icevirt.planning.partial.storage_cost import counts_differ, remedy, signature, stored_times
 from icevirt.planning.remedies import leave_out
 
 _LOSSY = (

@@ -12,8 +12,7 @@ import math
 from collections.abc import Sequence
 
 from icevirt.archive.catalog import BLOCK_REFS, CatalogPart
-from icevirt.archive.scanned import SourceFile
-from icevirt.archive.shares import Share, Weight
+from icevirt.archive.scanned import Share, SourceFile, Weight
 
 _FILE = 4e-3  # seconds of a small file: opening, describing, packing
 _GIGABYTE = 4e-3  # seconds of its chunk index, and of the coordinates that are read

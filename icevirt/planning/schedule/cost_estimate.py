@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from icevirt.amounts import volume
 from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
-from icevirt.archive.reports.build import ReferenceCounts
-from icevirt.archive.reports.card import volume
-from icevirt.archive.reports.plan import ArrayCost, PlanCost, ReadCost
+from icevirt.archive.reports.build import ArrayCost, PlanCost, ReadCost, ReferenceCounts
 from icevirt.planning.remedies import listed
 from icevirt.planning.schedule.write_tasks import manifests_of, route_of
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.times import DURATION, TimeStorage, TimeUnits, UnitColumns
+from icevirt.archive.schema import DURATION, TimeStorage, TimeUnits, UnitColumns
 from icevirt.planning.times.calendars import REFORM
 from icevirt.planning.times.units import MICROSECOND, SECOND
 

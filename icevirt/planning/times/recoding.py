@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, Coded
 from icevirt.archive.joining import SMALL, itemsize_of
-from icevirt.archive.schema import ArraySchema
-from icevirt.archive.times import DURATION, Recoding
+from icevirt.archive.schema import DURATION, ArraySchema, Recoding
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON

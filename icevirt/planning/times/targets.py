@@ -20,8 +20,14 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts, Labels
 from icevirt.archive.kinds import joint
-from icevirt.archive.schema import ArraySchema
-from icevirt.archive.times import DURATION, Recoding, TimeStorage, TimeUnits, UnitColumns
+from icevirt.archive.schema import (
+    DURATION,
+    ArraySchema,
+    Recoding,
+    TimeStorage,
+    TimeUnits,
+    UnitColumns,
+)
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.planning.times.calendars import REFORM, SINCE_REFORM

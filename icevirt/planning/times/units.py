@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from icevirt.archive.scanned import ScannedArray
-from icevirt.archive.times import DURATION, Recoding, TimeUnits, UnitColumns
+from icevirt.archive.schema import DURATION, Recoding, TimeUnits, UnitColumns
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes, restore
 from icevirt.planning.times import calendars

@@ -35,11 +35,17 @@ from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
-from icevirt.planning.combine.cf_packing import decoded, packing_in, packing_of, same_packing
+from icevirt.planning.combine.cf_packing import (
+    NoMemberError,
+    decoded,
+    packing_in,
+    packing_of,
+    renumbered,
+    same_packing,
+)
 from icevirt.planning.combine.hints import covered_by
-from icevirt.planning.combine.renumbering import NoMemberError, renumbered
 from icevirt.planning.combine.tolerance import difference_of
-from icevirt.planning.edits.corrections import COUNTING
+from icevirt.planning.edits.file_edits import COUNTING
 from icevirt.planning.edits.renames import with_attributes
 from icevirt.planning.equality import same_values
 from icevirt.planning.times.instants import InexactError, recoded

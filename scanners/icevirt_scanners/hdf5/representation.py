@@ -27,8 +27,7 @@ from h5py import h5d
 from numpy.typing import NDArray
 
 from icevirt.archive.joining import Fact
-from icevirt.archive.scanned import FactsBeside, ScannedArray
-from icevirt.archive.shares import Weight
+from icevirt.archive.scanned import FactsBeside, ScannedArray, Weight
 from icevirt.errors import ScanError
 from icevirt.model.chunks import ChunkTable
 from icevirt.scan.contract import Policy, prefetch

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.archive.reports.coverage import BINS, ArrayCoverage, by_group, main_dimension, shares
+from icevirt.planning.coverage import BINS, ArrayCoverage, by_group, main_dimension, shares
 
 
 @given(st.data(), st.integers(1, 2 * BINS))

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.archive.blocks.cutting import joined
-from icevirt.archive.blocks.packing import pack
-from icevirt.archive.blocks.unpacking import PackedBlocks, unpack, unpack_all
+from icevirt.archive.blocks.packing import PackedBlocks, pack, unpack, unpack_all
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkTable, Locations
 

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builds.support import closed_of, tables_of
-from icevirt.archive.blocks.unpacking import unpack
+from icevirt.archive.blocks.packing import unpack
 from icevirt.archive.catalog import parts_of, run_of, scan_of, status_of
-from icevirt.archive.scanned import ScanOutcome, SourceFile
+from icevirt.archive.scanned import ScanLimits, ScanOutcome, SourceFile
 from icevirt.archive.schema import ArraySchema, file_signature
-from icevirt.archive.shares import ScanLimits
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.lookup import forget, rows_forgotten, settled

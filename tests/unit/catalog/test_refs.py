@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from icevirt.archive import catalog
-from icevirt.archive.blocks.packing import PackedBlock, pack
-from icevirt.archive.blocks.unpacking import unpack
+from icevirt.archive.blocks.packing import PackedBlock, pack, unpack
 from icevirt.archive.facts import FileColumns
 from icevirt.catalog import references
 from icevirt.errors import FormatError, ObjectNotFoundError

@@ -5,7 +5,7 @@ import pytest
 
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.differing import comparable, differing, of_many
-from icevirt.planning.combine.rounding import _rounded_up
+from icevirt.planning.combine.tolerance import _rounded_up
 
 DAYS = {"units": "days since 2000-01-01"}
 

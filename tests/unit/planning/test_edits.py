@@ -8,14 +8,19 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icevirt.archive.edits import FileChanges
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.new_dimensions import new_dimension
 from icevirt.planning.edits.checked_names import refuse_unknown_edits, refuse_void_options
-from icevirt.planning.edits.corrections import statement, typed
-from icevirt.planning.edits.file_edits import FileEdit, facts_of_file, recorded
+from icevirt.planning.edits.file_edits import (
+    FileChanges,
+    FileEdit,
+    facts_of_file,
+    recorded,
+    statement,
+    typed,
+)
 from icevirt.planning.edits.renames import LabelEdits, edited
 from unit.planning.scanned_facts import File, coord, data, facts_of, label, spec, step
 

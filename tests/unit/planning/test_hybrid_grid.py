@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.archive.hybrid import AxisGrid
+from icevirt.archive.plan import AxisGrid
 from icevirt.planning.partial import chunk_alignment
 from icevirt.planning.partial.chunk_alignment import (
     SLAB_BYTES,

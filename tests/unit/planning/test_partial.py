@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icevirt.archive.hybrid import AxisGrid
+from icevirt.archive.plan import AxisGrid
 from icevirt.errors import CombineError
 from icevirt.planning.partial.storage_cost import (
     WINDOW_BYTES,

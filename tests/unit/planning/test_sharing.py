@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.archive.catalog import BLOCK_REFS, parts_of
-from icevirt.archive.scanned import SourceFile
-from icevirt.archive.shares import Weight
+from icevirt.archive.scanned import SourceFile, Weight
 from icevirt.planning.schedule.balance_scans import RUN, pieces_of, share_of
 
 GIB = 1 << 30

@@ -9,8 +9,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icevirt.archive.schema import ArraySchema
-from icevirt.archive.times import UnitColumns
+from icevirt.archive.schema import ArraySchema, UnitColumns
 from icevirt.model.attributes import restore
 from icevirt.planning.times.instants import InexactError, decoded_times, microseconds, recoded
 from icevirt.planning.times.recoding import recode_times, recoded_values

@@ -11,7 +11,7 @@ from icevirt.api.dataset.differences import (
     young,
 )
 from icevirt.api.dataset.trial import UNTRIED, misfits
-from icevirt.archive.reports.update import UpdateReport
+from icevirt.archive.reports.upkeep import UpdateReport
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import CombineError, InvalidInputError, OverlapError
 

@@ -43,30 +43,31 @@ def recorded_dtypes(document: Mapping[str, Any]) -> dict[str, str]:
 
     Anybody may have written it: a field of another kind counts as no record.
     """
-    extension = document.get(EXTENSION)
-    found = extension.get("attribute_dtypes") if isinstance(extension, Mapping) else None
-    pairs = found.items() if isinstance(found, Mapping) else ()
+    pairs = _field(document, "attribute_dtypes", dict).items()
     return {name: dtype for name, dtype in pairs if isinstance(dtype, str)}
 
 
 def recorded_replacements(document: Mapping[str, Any]) -> dict[str, tuple[JSON, JSON]]:
     """Return what a zarr.json records as written differently for other readers."""
-    extension = document.get(EXTENSION)
-    found = extension.get("replaced_attributes") if isinstance(extension, Mapping) else None
-    pairs = found.items() if isinstance(found, Mapping) else ()
     return {
         name: (pair[0], pair[1])
-        for name, pair in pairs
+        for name, pair in _field(document, "replaced_attributes", dict).items()
         if isinstance(pair, list | tuple) and len(pair) == 2
     }
 
 
 def recorded_order(document: Mapping[str, Any]) -> dict[str, int]:
     """Return the places of variables that a group's zarr.json records; names of others lack."""
-    extension = document.get(EXTENSION)
-    found = extension.get("variables") if isinstance(extension, Mapping) else None
-    names = found if isinstance(found, list) else ()
+    names = _field(document, "variables", list)
     return {name: at for at, name in enumerate(names) if isinstance(name, str)}
+
+
+def _field[T: (dict[str, Any], list[Any])](
+    document: Mapping[str, Any], name: str, kind: type[T]
+) -> T:
+    extension = document.get(EXTENSION)
+    found = extension.get(name) if isinstance(extension, Mapping) else None
+    return found if isinstance(found, kind) else kind()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +130,7 @@ class Attributes:
 def restore(values: Mapping[str, Any], dtypes: Mapping[str, str]) -> dict[str, Any]:
     """Give attribute values back the dtypes they had in the file; others pass through."""
     return {
-        name: _restored(value, np.dtype(dtypes[name])) if name in dtypes else value
+        name: _restore(value, np.dtype(dtypes[name])) if name in dtypes else value
         for name, value in values.items()
     }
 
@@ -153,40 +154,35 @@ def _numbers_of(value: Any) -> np.generic | np.ndarray[Any, Any] | None:
     return made if is_odd else None
 
 
-def _restored(value: Any, dtype: np.dtype[Any]) -> Any:
+def _restore(value: Any, dtype: np.dtype[Any]) -> Any:
     if not has_dtype(dtype):
         raise ValueError(f"attributes cannot have the dtype {dtype}")
-    if dtype.kind == "c" and _is_packed(value):
-        return np.complex128(complex(*map(_unpacked, value))).astype(dtype)
+    is_pair = dtype.kind == "c" and isinstance(value, list) and len(value) == 2
+    if is_pair and all(str(part).endswith("=") for part in value):  # a ``_FillValue``, not text
+        return np.complex128(complex(*map(_unpack, value))).astype(dtype)
     if dtype.kind in "cmMV":
-        found = np.array(_parsed(value, dtype.kind), dtype)
+        found = np.array(_parse(value, dtype.kind), dtype)
         return found if isinstance(value, list) else found[()]
     if isinstance(value, str) and value not in _WORDS:
-        return _unpacked(value).astype(dtype)
+        return _unpack(value).astype(dtype)
     if isinstance(value, list):
         return np.array([_WORDS.get(v, v) if isinstance(v, str) else v for v in value], dtype)
     return dtype.type(_WORDS.get(value, value) if isinstance(value, str) else value)
 
 
-def _packed(number: float) -> str:
+def _pack(number: float) -> str:
     """Return a number as xarray spells those of a ``_FillValue``."""
     return base64.standard_b64encode(np.array(number, "<f8").tobytes()).decode()
 
 
-def _is_packed(value: Any) -> bool:
-    """Say whether these are the two parts of a complex ``_FillValue``, not numbers as text."""
-    is_pair = isinstance(value, list) and len(value) == 2
-    return is_pair and all(str(part).endswith("=") for part in value)
-
-
-def _unpacked(text: str) -> np.float64:
+def _unpack(text: str) -> np.float64:
     return np.frombuffer(base64.standard_b64decode(text), "<f8")[0]  # type: ignore[no-any-return]
 
 
-def _parsed(value: Any, kind: str) -> Any:
+def _parse(value: Any, kind: str) -> Any:
     """Return what `_numbers` made of complex numbers, times or opaque bytes as numpy takes it."""
     if isinstance(value, list):
-        return [_parsed(item, kind) for item in value]
+        return [_parse(item, kind) for item in value]
     if kind == "V":
         return base64.standard_b64decode(value)
     return complex(value) if kind == "c" else int(value)
@@ -199,11 +195,10 @@ def _numbers(name: str, value: np.generic | np.ndarray[Any, Any]) -> JSON:
     if name == FILL and array.dtype.kind in "fc" and array.size == 1:
         number = array.reshape(-1)[0].item()
         is_real = array.dtype.kind == "f"
-        return _packed(number) if is_real else [_packed(number.real), _packed(number.imag)]
+        return _pack(number) if is_real else [_pack(number.real), _pack(number.imag)]
     if array.dtype.kind in "cV":
         return _texts(array.tolist())
-    listed = array.tolist()
-    return [_strict(item) for item in listed] if isinstance(listed, list) else _strict(listed)
+    return _strict(array.tolist())
 
 
 def _texts(value: Any) -> JSON:
@@ -257,36 +252,27 @@ def with_enumeration(
     """
     if named is None:
         return attributes
-    shown = _flags(named, dtype) if attributes.values.keys().isdisjoint(FLAGS) else Attributes()
+    shown, members = Attributes(), named.get("enum")
+    if (
+        isinstance(members, Mapping)
+        and attributes.values.keys().isdisjoint(FLAGS)
+        and all(len(name.split()) == 1 for name in members)
+    ):  # as CF has them
+        rising = sorted(members.items(), key=lambda member: member[1])  # type: ignore[arg-type,return-value]
+        numbers = np.array([number for _, number in rising], dtype)
+        names = " ".join(name for name, _ in rising)
+        shown = Attributes.of({"flag_values": numbers, "flag_meanings": names})
     pairs: dict[str, tuple[JSON, JSON]] = {ENUMERATION: (named, None)}
     pairs |= {name: (None, value) for name, value in shown.values.items()}
-    made = attributes | shown
-    return replace(made, replaced={**attributes.replaced, **pairs})
-
-
-def _flags(named: Mapping[str, JSON], dtype: np.dtype[Any]) -> Attributes:
-    """Return the members as CF has them, where no name has a blank inside."""
-    members = named.get("enum")
-    if not isinstance(members, Mapping) or any(len(name.split()) != 1 for name in members):
-        return Attributes()
-    rising = sorted(members.items(), key=lambda member: member[1])  # type: ignore[arg-type,return-value]
-    numbers = np.array([number for _, number in rising], dtype)
-    names = " ".join(name for name, _ in rising)
-    return Attributes.of({"flag_values": numbers, "flag_meanings": names})
-
-
-def enumeration_of(attributes: Attributes) -> Mapping[str, JSON] | None:
-    """Return what `with_enumeration` was given, None where that was nothing."""
-    if ENUMERATION not in attributes.replaced:
-        return None
-    named, _ = attributes.replaced[ENUMERATION]
-    return named if isinstance(named, Mapping) else None
+    return replace(attributes | shown, replaced={**attributes.replaced, **pairs})
 
 
 def members_of(attributes: Attributes) -> JSON:
     """Return what numbers are called, equal for equal meanings; None where they have no names."""
-    named = enumeration_of(attributes)
-    return None if named is None else {k: v for k, v in named.items() if k != "enum_name"}
+    named, _ = attributes.replaced.get(ENUMERATION, (None, None))
+    if not isinstance(named, Mapping):
+        return None
+    return {k: v for k, v in named.items() if k != "enum_name"}
 
 
 def dtype_metadata(document: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 type JSON = bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None
@@ -55,7 +55,12 @@ def refuse_deep(value: Any, *, most: int | None = None) -> None:
     for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []
         for each in level:
-            below += _inside(each)
+            if isinstance(each, Mapping):
+                if not all(isinstance(key, str) for key in each):
+                    raise ValueError("it has a mapping with a key that is not a string")
+                below += each.values()
+            elif isinstance(each, list | tuple):
+                below += each
             if len(below) > left:
                 raise ValueError(f"it has more than {most:,} values")
         if not below:
@@ -66,14 +71,6 @@ def refuse_deep(value: Any, *, most: int | None = None) -> None:
 
 
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    if isinstance(value, Mapping):
-        if not all(isinstance(key, str) for key in value):
-            raise ValueError("it has a mapping with a key that is not a string")
-        return value.values()
-    return value if isinstance(value, list | tuple) else ()
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -36,12 +36,6 @@ def canonical(path: str) -> str:
     inner = path.removeprefix("/").removesuffix("/")
     if not inner:
         return ROOT
-    if not is_unicode(inner):
-        raise InvalidInputError(
-            "this is not a valid node path",
-            do="Remove the surrogates, which UTF-8 cannot encode.",
-            path=path,
-        )
     if not _NO_NAMES.isdisjoint(inner.split("/")):
         raise InvalidInputError(
             "this is not a valid node path",

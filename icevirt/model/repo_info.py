@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -185,23 +185,8 @@ type AnyUpdate[Id, Status] = (
     | RepoStatusChanged[Status]
 )
 type UpdateKind = AnyUpdate[ObjectId12, StatusRecord]
-UPDATE_KINDS: tuple[type[Any], ...] = (
-    RepoInitialized,
-    RepoMigrated,
-    ConfigChanged,
-    MetadataChanged,
-    TagCreated,
-    TagDeleted,
-    BranchCreated,
-    BranchDeleted,
-    BranchReset,
-    NewCommit,
-    CommitAmended,
-    NewDetachedSnapshot,
-    GCRan,
-    ExpirationRan,
-    FeatureFlagChanged,
-    RepoStatusChanged,
+UPDATE_KINDS: tuple[type[Any], ...] = tuple(
+    get_origin(kind) or kind for kind in get_args(AnyUpdate.__value__)
 )
 """The members of the union, so that ``UPDATE_KINDS[tag - 1]`` is the class of a tag."""
 
@@ -295,9 +280,24 @@ class OpsLog(Sequence[OpsLogEntry]):
         """Return one entry, or some as columns."""
         if isinstance(at, slice):
             low, high, step = at.indices(len(self))
-            if step == 1 and len(self.kinds) <= high - low:
-                return self._between(low, high)
-            return self._take(np.arange(len(self))[at])
+            if step == 1 and len(self.kinds) <= high - low:  # views
+                starts = self.backup.starts[low : high + 1]
+                raw = self.backup.data[starts[0] : starts[-1]]
+                return OpsLog(
+                    kinds=self.kinds,
+                    kind=self.kind[at],
+                    ids=self.ids[at],
+                    updated_at=self.updated_at[at],
+                    backup=Strings(raw, starts - starts[0]),
+                )
+            used, kind = np.unique(self.kind[at], return_inverse=True)
+            return OpsLog(
+                kinds=tuple(self.kinds[number] for number in used.tolist()),
+                kind=kind.astype(np.int64),
+                ids=self.ids[at],
+                updated_at=self.updated_at[at],
+                backup=self.backup[np.arange(len(self))[at]],
+            )
         return self._entry(range(len(self))[at])
 
     def __add__(self, other: OpsLog) -> OpsLog:
@@ -332,29 +332,6 @@ class OpsLog(Sequence[OpsLogEntry]):
             ),
             updated_at=np.concatenate([np.array([entry.updated_at], np.uint64), self.updated_at]),
             backup=Strings(np.concatenate([data, self.backup.data[old[1] :]]), starts),
-        )
-
-    def _between(self, low: int, high: int) -> OpsLog:
-        """Return some entries that follow one another, as views."""
-        starts = self.backup.starts
-        return OpsLog(
-            kinds=self.kinds,
-            kind=self.kind[low:high],
-            ids=self.ids[low:high],
-            updated_at=self.updated_at[low:high],
-            backup=Strings(
-                self.backup.data[starts[low] : starts[high]], starts[low : high + 1] - starts[low]
-            ),
-        )
-
-    def _take(self, rows: NDArray[np.int64]) -> OpsLog:
-        used, kind = np.unique(self.kind[rows], return_inverse=True)
-        return OpsLog(
-            kinds=tuple(self.kinds[number] for number in used.tolist()),
-            kind=kind.astype(np.int64),
-            ids=self.ids[rows],
-            updated_at=self.updated_at[rows],
-            backup=self.backup[rows],
         )
 
     def _entry(self, row: int) -> OpsLogEntry:

@@ -390,16 +390,13 @@ def chunk_extents(grid: dict[str, Any]) -> tuple[int | Extent, ...]:
         grid: The ``chunk_grid`` of an array's metadata.
     """
     configuration = grid["configuration"]
-    edges = configuration.get("chunk_shape") or configuration.get("chunk_shapes") or ()
-    return tuple(map(_extent, edges))
-
-
-def _extent(axis: Any) -> int | Extent:
-    if not isinstance(axis, list):
-        return int(axis)
-    sizes = [int(item[0] if isinstance(item, list) else item) for item in axis] or [0]
-    least, greatest = min(sizes), max(sizes)
-    return least if least == greatest else (least, greatest)
+    found: list[int | Extent] = []
+    for axis in configuration.get("chunk_shape") or configuration.get("chunk_shapes") or ():
+        items = axis if isinstance(axis, list) else [axis]
+        sizes = [int(item[0] if isinstance(item, list) else item) for item in items] or [0]
+        least, greatest = min(sizes), max(sizes)
+        found.append(least if least == greatest else (least, greatest))
+    return tuple(found)
 
 
 def _ceil(length: int, edge: int) -> int:

@@ -105,7 +105,10 @@ class Strings:
     def __getitem__(self, row: int | NDArray[np.integer]) -> str | Strings:
         """Return one string, or the column of the given rows in their order."""
         if isinstance(row, np.ndarray):
-            return self._take(row.astype(np.int64))
+            rows = row.astype(np.int64)
+            if are_all(rows, len(self)):
+                return self
+            return self._gather(np.where(rows < 0, rows + len(self), rows))
         row = int(row)
         if not 0 <= row < len(self):
             raise IndexError(row)
@@ -114,12 +117,7 @@ class Strings:
     def _one(self, row: int) -> str:
         return self.data[self.starts[row] : self.starts[row + 1]].tobytes().decode()
 
-    def _take(self, rows: NDArray[np.int64]) -> Strings:
-        if are_all(rows, len(self)):
-            return self
-        return self._gathered(np.where(rows < 0, rows + len(self), rows))
-
-    def _gathered(self, rows: NDArray[np.int64]) -> Strings:
+    def _gather(self, rows: NDArray[np.int64]) -> Strings:
         start = self.starts[rows]
         return Strings(*gather(self.data, start, self.starts[rows + 1] - start))
 
@@ -194,7 +192,7 @@ class StringsWithin(Strings):
     @property
     def _all(self) -> Strings:
         if self._whole is None:
-            vars(self)["_whole"] = self._gathered(np.arange(len(self)))
+            vars(self)["_whole"] = self._gather(np.arange(len(self)))
         assert self._whole is not None
         return self._whole
 
@@ -219,7 +217,7 @@ class StringsWithin(Strings):
         at = int(self._at[row])
         return self._around[at : at + int(self._size[row])].tobytes().decode()
 
-    def _gathered(self, rows: NDArray[np.int64]) -> Strings:
+    def _gather(self, rows: NDArray[np.int64]) -> Strings:
         at, size = self._at[rows], self._size[rows]
         return Strings(*gather(self._around, at.astype(np.int64), size.astype(np.int64)))
 
@@ -333,7 +331,7 @@ class FoldingStrings(Strings):
         vars(self)["_last"] = None
         at = len(self._blocks) - 1
         while at >= 0 and isinstance(self._blocks[at], Strings):
-            self._blocks[at] = _folded(self._block(at))
+            self._blocks[at] = _fold(self._block(at))
             at -= 1
 
     @property
@@ -398,13 +396,13 @@ class FoldingStrings(Strings):
             return held
         last = self._last  # read once: other threads open other blocks
         if last is None or last[0] != at:
-            last = vars(self)["_last"] = (at, _unfolded(held))
+            last = vars(self)["_last"] = (at, _unfold(held))
         return last[1]
 
     def _one(self, row: int) -> str:
         return self._block(row // self.block_rows)[row % self.block_rows]
 
-    def _gathered(self, rows: NDArray[np.int64]) -> Strings:
+    def _gather(self, rows: NDArray[np.int64]) -> Strings:
         block = rows // self.block_rows
         if (block[1:] < block[:-1]).any():  # each block would be opened again and again
             return self.opened()[rows]
@@ -418,20 +416,16 @@ class FoldingStrings(Strings):
         )
 
 
-def _folded(strings: Strings) -> bytes:
+def _fold(strings: Strings) -> bytes:
     raw = strings.lengths.astype(np.int32).tobytes() + strings.data.tobytes()
-    return len(strings).to_bytes(4, "little") + _compressed(np.frombuffer(raw, np.uint8))
+    packed = zstandard.ZstdCompressor(level=1).compress(raw)
+    # joined, which copies: what the compressor returns keeps the room that it might have needed
+    return b"".join((len(strings).to_bytes(4, "little"), packed))
 
 
-def _unfolded(folded: bytes) -> Strings:
+def _unfold(folded: bytes) -> Strings:
     rows = int.from_bytes(folded[:4], "little")
     raw = np.frombuffer(zstandard.ZstdDecompressor().decompress(folded[4:]), np.uint8)
     starts = np.zeros(rows + 1, np.int64)
     np.cumsum(raw[: 4 * rows].view(np.int32), out=starts[1:])
     return Strings(raw[4 * rows :], starts)
-
-
-def _compressed(column: NDArray[Any]) -> bytes:
-    packed = zstandard.ZstdCompressor(level=1).compress(np.ascontiguousarray(column).data)
-    # a copy: what the compressor returns keeps the room that it might have needed
-    return bytes(memoryview(packed))

@@ -307,11 +307,11 @@ def _finished(
         there = {cell.cell for cell in own}
         every, gone[path] = targets[path].rewritten(there)
         rest += [
-            RestTask(writer=writer, target=targets[path], cells=(cell,))
+            RestTask(writer=writer, target=targets[path], cell=cell)
             for cell in sorted(every - there)
         ]
-    for found in executor.run(write_rest, rest):
-        by_path[found[0].path] += found
+    for cell in executor.run(write_rest, rest):
+        by_path[cell.path].append(cell)
     return tuple(
         _done(targets[path], tuple(own), gone[path]) for path, own in sorted(by_path.items())
     )

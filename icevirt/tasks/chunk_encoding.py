@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,8 +22,11 @@ from icevirt.archive.joining import fixed_dtype
 from icevirt.archive.plan import AxisGrid
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import FormatError
-from icevirt.model.chunks import ChunkTable
+from icevirt.ids import ObjectId12
+from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import Extents
+from icevirt.model.strings import gather
+from icevirt.storage.protocol import Storage
 
 if TYPE_CHECKING:
     import zarr
@@ -96,7 +100,13 @@ def encode_chunks(
     if dtype is None or not (isinstance(fill, int | float) or spelt):
         chunks = _encode_by_zarr(document, values, at)
     else:
-        chunks = _encode_plain(document, values.astype(dtype), at)
+        grids, encoder = grids_of(document), ChunkEncoder(document)
+        box = tuple(
+            (a // grid.edge, a // grid.edge - (-n // grid.edge))
+            for a, n, grid in zip(at, values.shape, grids, strict=True)
+        )
+        parts = chunks_of(values.astype(dtype), at, box, grids, fill_of(document))
+        chunks = {index: encoder.encode(chunk) for index, chunk in parts}
     if len(chunks) != expected:
         raise FormatError("values fill a wrong number of chunks", found=len(chunks), want=expected)
     return inline_table(chunks, values.ndim)
@@ -106,6 +116,44 @@ def inline_table(chunks: Mapping[tuple[int, ...], bytes], ndim: int) -> ChunkTab
     """Return encoded chunks, by index, as inline references."""
     index = np.array(list(chunks), np.uint32).reshape(len(chunks), ndim)
     return ChunkTable.inlined(index=index, chunks=list(chunks.values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """Where encoded chunks go."""
+
+    repo: Storage
+    inline_threshold: int  # bytes; up to it chunks lie in the manifest
+
+
+def stored(table: ChunkTable, sink: Sink) -> ChunkTable:
+    """Put inline chunks above the threshold into chunk objects; ids cover their content."""
+    if not len(table.inline):
+        return table
+    inline = table.kind == ChunkType.inline
+    is_large = inline & (table.length > sink.inline_threshold)
+    large, small = np.flatnonzero(is_large), np.flatnonzero(inline & ~is_large)
+    if not len(large):
+        return table
+    kind, source, offset = table.kind.copy(), table.source.copy(), table.offset.copy()
+    ids = []
+    for row in large.tolist():
+        at, size = int(table.offset[row]), int(table.length[row])
+        body = table.inline[at : at + size].tobytes()
+        ids.append(ObjectId12.of_content(body))
+        sink.repo.put(f"chunks/{ids[-1]}", body)
+    kind[large], source[large], offset[large] = ChunkType.native, np.arange(len(ids)), 0
+    begins, lengths = (each[small].astype(np.int64) for each in (table.offset, table.length))
+    left, starts = gather(table.inline, begins, lengths)
+    offset[small] = starts[:-1]
+    return replace(
+        table,
+        kind=kind,
+        source=source,
+        offset=offset,
+        chunk_ids=np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 12).copy(),
+        inline=left,
+    )
 
 
 def fill_of(document: Mapping[str, Any]) -> Any:
@@ -144,7 +192,7 @@ class ChunkEncoder:
         edges = list(chunk.shape)
         document = {**self._document, "shape": edges, "chunk_grid": _grid(edges), "attributes": {}}
         try:
-            store = _written(document, chunk, (0,) * chunk.ndim)
+            store = _write(document, chunk, (0,) * chunk.ndim)
             again = np.asarray(_open(store)[...])
         except (RuntimeError, NotImplementedError, TypeError) as error:
             raise ValueError(str(error)) from error
@@ -167,16 +215,10 @@ def plain_dtype(data_type: object, codecs: Sequence[Any]) -> np.dtype[Any] | Non
     return None if order is None else dtype.newbyteorder(order)
 
 
-def _encode_plain(
-    document: dict[str, Any], values: NDArray[Any], at: tuple[int, ...]
-) -> dict[tuple[int, ...], bytes]:
+def grids_of(document: Mapping[str, Any]) -> list[AxisGrid]:
+    """Return the chunks along each axis, which are of one length."""
     edges = document["chunk_grid"]["configuration"]["chunk_shape"]
-    grids = [AxisGrid(total=n, edge=e) for n, e in zip(document["shape"], edges, strict=True)]
-    first = [a // edge for a, edge in zip(at, edges, strict=True)]
-    counts = [-(-n // edge) for n, edge in zip(values.shape, edges, strict=True)]
-    box = tuple((low, low + count) for low, count in zip(first, counts, strict=True))
-    encoder, chunks = ChunkEncoder(document), chunks_of(values, at, box, grids, fill_of(document))
-    return {index: encoder.encode(chunk) for index, chunk in chunks}
+    return [AxisGrid(total=n, edge=e) for n, e in zip(document["shape"], edges, strict=True)]
 
 
 def chunks_of(
@@ -195,7 +237,11 @@ def chunks_of(
         grids: The chunks along each axis.
         fill: For elements behind the end of the array.
     """
-    spans = (_spans(*axis) for axis in zip(grids, box, at, strict=True))
+    spans: list[list[tuple[int, slice, int]]] = []  # number, place in values, length
+    for grid, chunks, begin in zip(grids, box, at, strict=True):
+        ends = (grid.begins(np.arange(chunks[0], chunks[1] + 1)) - begin).tolist()
+        numbered = zip(range(*chunks), itertools.pairwise(ends), strict=True)
+        spans.append([(number, slice(*span), grid.edge_of(number)) for number, span in numbered])
     for chunk in itertools.product(*spans):
         inside: tuple[Any, ...] = (..., *(span for _, span, _ in chunk))  # an array even of 0-d
         part = values[inside]
@@ -207,33 +253,33 @@ def chunks_of(
         yield tuple(number for number, _, _ in chunk), part
 
 
-def _spans(grid: AxisGrid, chunks: tuple[int, int], at: int) -> list[tuple[int, slice, int]]:
-    """Return number, place in values that begin at element ``at``, and length of some chunks."""
-    ends = (grid.begins(np.arange(chunks[0], chunks[1] + 1)) - at).tolist()
-    return [
-        (number, slice(*span), grid.edge_of(number))
-        for number, span in zip(range(*chunks), itertools.pairwise(ends), strict=True)
-    ]
-
-
 # -- everything else, by zarr --------------------------------------------------------------------
 
 
 def _decode_by_zarr(schema: ArraySchema, shape: tuple[int, ...], raw: bytes) -> NDArray[Any]:
-    store = _store(_document(schema, list(shape), [max(1, length) for length in shape]))
-    _set(store, "/".join(["c", *("0" for _ in shape)]), raw)
-    values: NDArray[Any] = np.asarray(_open(store)[...])
-    return values
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(shape),
+        "data_type": schema.data_type,
+        "chunk_grid": _grid([max(1, length) for length in shape]),
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": schema.fill_value,
+        "codecs": list(schema.codecs),
+        "attributes": {},
+    }
+    store = _store(document, **{"/".join(["c", *("0" for _ in shape)]): raw})
+    return np.asarray(_open(store)[...])
 
 
 def _encode_by_zarr(
     document: dict[str, Any], values: NDArray[Any], at: tuple[int, ...]
 ) -> dict[tuple[int, ...], bytes]:
-    chunks = _chunks_in(_written(document, values, at))
+    chunks = _chunks_in(_write(document, values, at))
     return {tuple(map(int, key.split("/")[1:])): raw for key, raw in chunks.items()}
 
 
-def _written(document: Mapping[str, Any], values: NDArray[Any], at: tuple[int, ...]) -> MemoryStore:
+def _write(document: Mapping[str, Any], values: NDArray[Any], at: tuple[int, ...]) -> MemoryStore:
     """Return a store with an array that holds values from element ``at`` on."""
     import zarr
 
@@ -250,37 +296,19 @@ def _chunks_in(store: MemoryStore) -> dict[str, bytes]:
     return {key: buffer.to_bytes() for key, buffer in held if key != "zarr.json"}
 
 
-def _document(schema: ArraySchema, shape: list[int], edges: list[int]) -> dict[str, Any]:
-    return {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": shape,
-        "data_type": schema.data_type,
-        "chunk_grid": _grid(edges),
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": schema.fill_value,
-        "codecs": list(schema.codecs),
-        "attributes": {},
-    }
-
-
 def _grid(edges: list[int]) -> dict[str, Any]:
     return {"name": "regular", "configuration": {"chunk_shape": edges}}
 
 
-def _store(document: Mapping[str, Any]) -> MemoryStore:
-    from zarr.storage import MemoryStore
-
-    store = MemoryStore({})
-    _set(store, "zarr.json", json.dumps(document).encode())
-    return store
-
-
-def _set(store: MemoryStore, key: str, raw: bytes) -> None:
+def _store(document: Mapping[str, Any], **chunks: bytes) -> MemoryStore:
     from zarr.core.buffer import default_buffer_prototype
     from zarr.core.sync import sync
+    from zarr.storage import MemoryStore
 
-    sync(store.set(key, default_buffer_prototype().buffer.from_bytes(raw)))
+    store, make = MemoryStore({}), default_buffer_prototype().buffer.from_bytes
+    for key, raw in {"zarr.json": json.dumps(document).encode(), **chunks}.items():
+        sync(store.set(key, make(raw)))
+    return store
 
 
 def _open(store: MemoryStore) -> zarr.Array[Any]:

@@ -94,32 +94,23 @@ def _checksum_of(file: SourceFile) -> Checksum:
 
 def _ranges(task: CopiesTask) -> Iterator[_Ranges]:
     """Yield for each file the ranges that are not only referred to."""
-    taken: list[list[_Ranges]] = [[] for _ in task.files]
+    none = np.zeros(0, np.int64)
+    taken: list[list[_Ranges]] = [[(none, none)] for _ in task.files]
     reader, everything = RefsReader(task.catalog), np.ones(len(task.rows), np.bool_)
-    for path in sorted(_paths(task)):
+    there: set[str] = set()
+    for part in task.rows.parts:
+        table = read_table(task.catalog, catalog.path_of("arrays", part), ["path"])
+        there |= {*table["path"].to_pylist()}
+    for path in sorted(each for each in there if paths.name(each) in task.referenced):
         for block in reader.located(task.rows, everything, path):
             own = (block.kind == ChunkType.virtual) & (block.source == 0)
             for at in np.unique(block.file[own]).tolist():
-                taken[at].append(_of_file(block, np.flatnonzero(own & (block.file == at))))
+                mine = own & (block.file == at)
+                ranges = (block.offset[mine], block.length[mine])
+                taken[at].append((ranges[0].astype(np.int64), ranges[1].astype(np.int64)))
     for (before, _), each in zip(task.files, taken, strict=True):
-        offsets, lengths = zip(_NONE, *each, strict=True)
+        offsets, lengths = zip(*each, strict=True)
         yield gaps(np.concatenate(offsets), np.concatenate(lengths), before.size)
-
-
-_NONE: _Ranges = (np.zeros(0, np.int64), np.zeros(0, np.int64))
-
-
-def _of_file(block: Block, rows: NDArray[np.int64]) -> _Ranges:
-    return block.offset[rows].astype(np.int64), block.length[rows].astype(np.int64)
-
-
-def _paths(task: CopiesTask) -> set[str]:
-    """Return the variables in these files of which nothing is copied."""
-    found: set[str] = set()
-    for part in task.rows.parts:
-        table = read_table(task.catalog, catalog.path_of("arrays", part), ["path"])
-        found |= {*table["path"].to_pylist()}
-    return {path for path in found if paths.name(path) in task.referenced}
 
 
 def gaps(offset: NDArray[np.int64], length: NDArray[np.int64], size: int) -> _Ranges:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from icevirt.access.store.arrays import decoding, open_array
 from icevirt.access.store.locating import ReferenceLocator, waited
-from icevirt.archive.plan import AxisGrid
 from icevirt.errors import BuildError, InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -36,12 +35,14 @@ from icevirt.repo.view import Context
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.chunk_encoding import (
     ChunkEncoder,
+    Sink,
     chunks_of,
     fill_of,
+    grids_of,
     inline_table,
     plain_dtype,
+    stored,
 )
-from icevirt.tasks.materialize import Sink, stored
 from icevirt.versioning import chunk_tables
 from icevirt.versioning.id_columns import column
 from icevirt.wire.manifests.encoding import ManifestEncoding
@@ -124,7 +125,10 @@ def copy_chunks(task: CopyTask) -> Copied:
         table = manifest.arrays.get(node.id)
         if table is None:
             continue
-        rows = _inside(table, task.region)
+        wanted = table.kind == ChunkType.virtual
+        for axis, (low, high) in enumerate(task.region):
+            wanted = wanted & (table.index[:, axis] >= low) & (table.index[:, axis] < high)
+        rows = np.flatnonzero(wanted)
         if not len(rows):
             continue
         chunks += len(rows)
@@ -178,18 +182,16 @@ def encoded(
         kept: Stores them.
     """
     document = json.loads(zarr_json)
-    edges = document["chunk_grid"]["configuration"]["chunk_shape"]
-    grids = [AxisGrid(total=n, edge=e) for n, e in zip(document["shape"], edges, strict=True)]
-    encoder, fill = ChunkEncoder(document), fill_of(document)
+    grids, encoder, fill = grids_of(document), ChunkEncoder(document), fill_of(document)
     tables: list[ChunkTable] = []
-    for part in slabs(box, edges, dtype.itemsize):
+    for part in slabs(box, [grid.edge for grid in grids], dtype.itemsize):
         region = tuple(
             slice(int(grid.begins(low)), int(grid.begins(high)))
             for grid, (low, high) in zip(grids, part, strict=True)
         )
         found = values(region)
         for index, chunk in chunks_of(found, [each.start for each in region], part, grids, fill):
-            raw = _encoded(encoder, document, np.ascontiguousarray(chunk), kept.array)
+            raw = _encode(encoder, document, np.ascontiguousarray(chunk), kept.array)
             tables.append(kept.store({index: raw}))
     return ChunkTable.concatenate(tables)
 
@@ -274,34 +276,22 @@ def _manifest(task: CopyTask, replaces: bytes, table: ChunkTable) -> WrittenMani
     )
 
 
-def _inside(table: ChunkTable, region: Extents) -> NDArray[np.int64]:
-    """Return the virtual rows whose chunks lie in a region."""
-    wanted = table.kind == ChunkType.virtual
-    for axis, (low, high) in enumerate(region):
-        wanted = wanted & (table.index[:, axis] >= low) & (table.index[:, axis] < high)
-    return np.flatnonzero(wanted)
-
-
-def _encoded(
+def _encode(
     encoder: ChunkEncoder, document: Mapping[str, Any], chunk: NDArray[Any], array: str
 ) -> bytes:
     """Return the bytes of a chunk, which decode to its values."""
     try:
         raw = encoder.encode(chunk)
+        dtype = plain_dtype(document["data_type"], document["codecs"])
+        if dtype is not None:  # others are decoded where they are encoded
+            is_packed = len(document["codecs"]) > 1
+            again = zstandard.ZstdDecompressor().decompress(raw) if is_packed else raw
+            if again != chunk.astype(dtype, copy=False).tobytes():
+                raise ValueError("they are decoded to other values")  # noqa: TRY301 - one refusal
     except ValueError as error:
-        raise _lossy(str(error), array) from error
-    dtype = plain_dtype(document["data_type"], document["codecs"])
-    if dtype is not None:  # others are decoded where they are encoded
-        is_packed = len(document["codecs"]) > 1
-        again = zstandard.ZstdDecompressor().decompress(raw) if is_packed else raw
-        if again != chunk.astype(dtype, copy=False).tobytes():
-            raise _lossy("they are decoded to other values", array)
+        raise InvalidInputError(
+            f"the codecs of the array do not reproduce its values: {error}",
+            do='Pass codec="zstd" (--codec zstd).',
+            variable=array,
+        ) from error
     return raw
-
-
-def _lossy(why: str, array: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"the codecs of the array do not reproduce its values: {why}",
-        do='Pass codec="zstd" (--codec zstd).',
-        variable=array,
-    )

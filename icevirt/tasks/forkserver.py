@@ -203,19 +203,17 @@ class Child:
         """
         self._line.close()
         with self._lock:
-            if self._code is None:
-                self._code = self._ended(patience)
+            if self._code is not None:
+                return self._code
+            with self._status:
+                try:
+                    if not self._status.poll(patience):
+                        with suppress(OSError):  # it ended meanwhile
+                            self._status.send(None)  # kills it
+                    self._code = int(self._status.recv())
+                except (EOFError, OSError):  # its server is gone
+                    self._code = self._server.process.wait()
             return self._code
-
-    def _ended(self, patience: float) -> int:
-        with self._status:
-            try:
-                if not self._status.poll(patience):
-                    with suppress(OSError):  # it ended meanwhile
-                        self._status.send(None)  # kills it
-                return int(self._status.recv())
-            except (EOFError, OSError):  # its server is gone
-                return self._server.process.wait()
 
 
 def how(code: int) -> str:
@@ -381,30 +379,24 @@ class Apart:
             ScanCrashError: The child died, `ScanTimeoutError` if it took too long,
                 `ScanMemoryError` if the system ended it.
         """
-        try:
-            found = self._asked(work, args, kwargs)
-        except TimeoutError:
-            raise self._too_slow(url) from None
-        except (EOFError, OSError):
-            raise self._crashed(url) from None
-        if isinstance(found, IcevirtError):
-            raise found
-        return found
-
-    def _asked[R](
-        self, work: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> R | IcevirtError:
-        """Ask a child, and another one where the first ended while it waited: no file did that."""
 
         def ask() -> R | IcevirtError:
             child = self._ready(work.__module__)
-            return child.ask(self._limits.seconds, _limited, self._limits, work, args, kwargs)
+            return child.ask(self._limits.seconds, _limit, self._limits, work, args, kwargs)
 
         try:
-            return ask()
-        except ConnectionError:
-            self._stop()
-            return ask()
+            try:
+                found = ask()
+            except ConnectionError:  # the child ended while it waited: no file did that
+                self._stop()
+                found = ask()
+        except TimeoutError:
+            raise self._too_slow(url) from None
+        except (EOFError, OSError):
+            raise self._crash_of(url) from None
+        if isinstance(found, IcevirtError):
+            raise found
+        return found
 
     def _ready(self, module: str) -> Child:
         """Return a child that waits for a file."""
@@ -431,7 +423,7 @@ class Apart:
             seconds=self._limits.seconds,
         )
 
-    def _crashed(self, url: str) -> IcevirtError:
+    def _crash_of(self, url: str) -> IcevirtError:
         code = self._stop()
         if code == -signal.SIGALRM:  # its own deadline came first
             return self._too_slow(url)
@@ -468,7 +460,7 @@ def _come_up() -> int:
     return os.getpid()
 
 
-def _limited[R](
+def _limit[R](
     limits: ScanLimits, work: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> R | IcevirtError:
     """Return the result or error of work in a child; an alarm ends what its parent does not."""

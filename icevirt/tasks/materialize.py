@@ -9,25 +9,20 @@ codec, what is stored decodes to the values that were read, or the build stops.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.blocks.packing import Block
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.joining import fixed_dtype
 from icevirt.archive.plan import FileRows, WindowTask
 from icevirt.archive.schema import ArraySchema
 from icevirt.catalog.task_inputs import WindowBlocks
 from icevirt.errors import CombineError, FormatError
-from icevirt.ids import ObjectId12
 from icevirt.model.attributes import members_of
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import Extents
-from icevirt.model.strings import gather
 from icevirt.planning.combine.cf_packing import (
     LostValues,
     NoMemberError,
@@ -42,23 +37,16 @@ from icevirt.planning.partial.storage_cost import counts_differ
 from icevirt.planning.remedies import drop_window_fix, fix
 from icevirt.planning.times.instants import InexactError, recoded
 from icevirt.planning.times.units import counted_units, missing_of
-from icevirt.storage.protocol import Storage
 from icevirt.tasks.chunk_encoding import (
     ChunkEncoder,
+    Sink,
     chunks_of,
     decode_whole,
     fill_of,
     inline_table,
+    stored,
 )
 from icevirt.tasks.source_values import Reading, SourceValues, checked
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sink:
-    """Where encoded chunks go."""
-
-    repo: Storage
-    inline_threshold: int  # bytes; up to it chunks lie in the manifest
 
 
 def rechunked(  # noqa: PLR0917 - one window and where it comes from
@@ -94,7 +82,10 @@ def rechunked(  # noqa: PLR0917 - one window and where it comes from
         box=[window.box[axis] for axis in axes],
         own_edges=window.hybrid.edges(axes[0], window.chunk_shape[axes[0]])[takes],
     )
-    kept = referenced.take(~_among(referenced.index[:, list(axes)], chunks))
+    there = referenced.index[:, list(axes)].astype(np.int64)
+    sizes = tuple((np.maximum(there.max(0, initial=0), chunks.max(0, initial=0)) + 1).tolist())
+    numbers, replaced = (np.ravel_multi_index(tuple(each.T), sizes) for each in (there, chunks))
+    kept = referenced.take(~np.isin(numbers, replaced))
     dtype = _dtype(window.hybrid.target)
     with SourceValues(files, how) as source:
         assembly = _Assembly(window, files, source, refs)
@@ -102,33 +93,21 @@ def rechunked(  # noqa: PLR0917 - one window and where it comes from
         encoder, fill = ChunkEncoder(document), fill_of(document)
         tables = [kept] if len(kept) else []
         for box in slabs(chunks, axes, window.box, window.grids, dtype.itemsize):
-            parts = chunks_of(*assembly.values(box), box, window.grids, fill)
-            made = {index: _encoded(window, encoder, chunk) for index, chunk in parts}
+            made: dict[tuple[int, ...], bytes] = {}
+            for index, chunk in chunks_of(*assembly.values(box), box, window.grids, fill):
+                try:
+                    made[index] = encoder.encode(np.ascontiguousarray(chunk))
+                except ValueError as error:
+                    path = window.source_path
+                    raise CombineError(
+                        f"the codecs of {path} do not reproduce the encoded values: {error}",
+                        fixes=[drop_window_fix(window)],
+                        do="You can also build the files that differ into another group.",
+                        variable=path,
+                    ) from error
             tables.append(stored(inline_table(made, len(window.box)), sink))
     table = ChunkTable.concatenate(tables) if tables else kept
     return table, len(referenced) - len(kept)
-
-
-def _encoded(window: WindowTask, encoder: ChunkEncoder, chunk: NDArray[Any]) -> bytes:
-    try:
-        return encoder.encode(np.ascontiguousarray(chunk))
-    except ValueError as error:
-        path = window.source_path
-        raise CombineError(
-            f"the codecs of {path} do not reproduce the encoded values: {error}",
-            fixes=[drop_window_fix(window)],
-            do="You can also build the files that differ into another group.",
-            variable=path,
-        ) from error
-
-
-def _among(index: NDArray[np.uint32], chunks: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Say which rows of an index, shape (n, m), are among the chunks."""
-    if chunks.shape[1] == 1:
-        found: NDArray[np.bool_] = np.isin(index[:, 0].astype(np.int64), chunks[:, 0])
-        return found
-    known = set(map(tuple, chunks.tolist()))
-    return np.array([tuple(row) in known for row in index.tolist()], np.bool_)
 
 
 class _Assembly:
@@ -166,7 +145,12 @@ class _Assembly:
         there = self._window.takes & ((starts < highs) & (ends > lows)).all(axis=1)
         recorded = there & self._window.whole
         found = self._refs.of(FileRows.of(self._files), self._window, recorded)
-        self._read = dict(row for block in found for row in _rows(block)) if recorded.any() else {}
+        self._read = {}
+        for block in found if recorded.any() else ():
+            for row in np.flatnonzero(block.kind == ChunkType.inline).tolist():
+                start, size = int(block.offset[row]), int(block.length[row])
+                raw = block.data[start : start + size].tobytes()
+                self._read[int(block.file[row])] = raw
         for place in np.flatnonzero(there).tolist():
             here = [slice(0, h - w) for w, h in zip(low, high, strict=True)]
             inside = [slice(w, h) for w, h in zip(low, high, strict=True)]
@@ -188,22 +172,17 @@ class _Assembly:
             shape = list(self._window.shape)
             for at, axis in enumerate(self._window.axes):
                 shape[axis] = int(self._window.in_files[place, at])
-            return decode_whole(schema, tuple(shape), self._raw(place))[region]
-        new = self._hybrid.new_axes
-        values = self._source.read(place, path, region[new:])
+            if place not in self._read:
+                raise FormatError(
+                    "the catalog lacks values that the plan needs",
+                    do="Delete the catalog and scan again.",
+                    variable=self._window.source_path,
+                    file=url,
+                )
+            return decode_whole(schema, tuple(shape), self._read[place])[region]
+        values = self._source.read(place, path, region[self._hybrid.new_axes :])
         values = checked(values, dtype, path=path, url=url)
         return values.reshape([part.stop - part.start for part in region])
-
-    def _raw(self, place: int) -> bytes:
-        try:
-            return self._read[place]
-        except KeyError as error:
-            raise FormatError(
-                "the catalog lacks values that the plan needs",
-                do="Delete the catalog and scan again.",
-                variable=self._window.source_path,
-                file=self._files.url[place],
-            ) from error
 
     def _in_packing(self, place: int, values: NDArray[Any]) -> NDArray[Any]:
         """Return values as the array packs them.
@@ -217,12 +196,20 @@ class _Assembly:
         schema, target = self._hybrid.schemas[own], self._hybrid.target
         if counts_differ([schema, target]):
             return self._as_times(place, schema, values)
-        values = self._by_name(place, schema, values)
+        path = self._window.source_path
+        try:
+            values = renumbered(values, schema.attributes, target.attributes)
+        except NoMemberError as error:
+            raise CombineError(
+                f"a member of the enumeration {path} has no number in the dataset: {error}",
+                fixes=[fix("a group for each enumeration", on_mismatch="eras")],
+                variable=path,
+                file=self._files.url[place],
+            ) from error
         theirs = packing_of(schema.attributes)
         found = repacked(decoded(values, theirs), self._dtype, self._packing)
         if not isinstance(found, LostValues):
             return found
-        path = self._window.source_path
         raise CombineError(
             f"{found.count:,} values of {path} cannot be packed like the other files' values; the "
             f"maximum error would be {found.maximum_error:g}",
@@ -236,32 +223,9 @@ class _Assembly:
             of_the_array={name: str(value) for name, value in self._packing.items()},
         )
 
-    def _by_name(self, place: int, schema: ArraySchema, values: NDArray[Any]) -> NDArray[Any]:
-        """Return the members of an enumeration as the array numbers them.
-
-        Raises:
-            CombineError: One of them has no number there.
-        """
-        try:
-            return renumbered(values, schema.attributes, self._hybrid.target.attributes)
-        except NoMemberError as error:
-            path = self._window.source_path
-            raise CombineError(
-                f"a member of the enumeration {path} has no number in the dataset: {error}",
-                fixes=[fix("a group for each enumeration", on_mismatch="eras")],
-                variable=path,
-                file=self._files.url[place],
-            ) from error
-
     def _as_times(self, place: int, schema: ArraySchema, values: NDArray[Any]) -> NDArray[Any]:
-        """Return times as the array counts them.
-
-        Raises:
-            CombineError: One of them has no exact value there.
-        """
-        source, target = (
-            counted_units(each.attributes.values) for each in (schema, self._hybrid.target)
-        )
+        source = counted_units(schema.attributes.values)
+        target = counted_units(self._hybrid.target.attributes.values)
         assert source is not None
         assert target is not None
         try:
@@ -283,43 +247,7 @@ class _Assembly:
             ) from error
 
 
-def _rows(block: Block) -> Iterator[tuple[int, bytes]]:
-    for row in np.flatnonzero(block.kind == ChunkType.inline).tolist():
-        at, size = int(block.offset[row]), int(block.length[row])
-        yield int(block.file[row]), block.data[at : at + size].tobytes()
-
-
 def _dtype(schema: ArraySchema) -> np.dtype[Any]:
     dtype = fixed_dtype(schema.data_type)
     assert dtype is not None, "the plan stores no values of other types"
     return dtype
-
-
-def stored(table: ChunkTable, sink: Sink) -> ChunkTable:
-    """Put inline chunks above the threshold into chunk objects; ids cover their content."""
-    if not len(table.inline):
-        return table
-    inline = table.kind == ChunkType.inline
-    is_large = inline & (table.length > sink.inline_threshold)
-    large, small = np.flatnonzero(is_large), np.flatnonzero(inline & ~is_large)
-    if not len(large):
-        return table
-    kind, source, offset = table.kind.copy(), table.source.copy(), table.offset.copy()
-    ids = []
-    for row in large.tolist():
-        at, size = int(table.offset[row]), int(table.length[row])
-        body = table.inline[at : at + size].tobytes()
-        ids.append(ObjectId12.of_content(body))
-        sink.repo.put(f"chunks/{ids[-1]}", body)
-    kind[large], source[large], offset[large] = ChunkType.native, np.arange(len(ids)), 0
-    begins, lengths = (each[small].astype(np.int64) for each in (table.offset, table.length))
-    left, starts = gather(table.inline, begins, lengths)
-    offset[small] = starts[:-1]
-    return replace(
-        table,
-        kind=kind,
-        source=source,
-        offset=offset,
-        chunk_ids=np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 12).copy(),
-        inline=left,
-    )

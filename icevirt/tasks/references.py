@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -180,17 +180,31 @@ class Incoming:
                 find; the first is named.
         """
         numbers = {target.node.path: number for number, target in enumerate(self.targets)}
-        for rows in _gathered(batches):
-            yield from self._sorted(rows, numbers)
+        held: list[pa.RecordBatch] = []
+        for batch in batches:
+            held.append(batch)
+            if sum(each.num_rows for each in held) >= AT_ONCE:
+                yield from self._sort(pa.Table.from_batches(held), numbers)
+                held = []
+        if sum(each.num_rows for each in held):
+            yield from self._sort(pa.Table.from_batches(held), numbers)
 
     def first_cells(self) -> list[int]:
         """Return the number of each array's first cell, where all cells have numbers."""
         counts = [math.prod(target.grid.counts) for target in self.targets]
         return [0, *accumulate(counts)][:-1]
 
-    def _sorted(self, rows: Any, numbers: Mapping[str, int]) -> Iterator[ReferenceBlock]:
+    def _sort(self, rows: Any, numbers: Mapping[str, int]) -> Iterator[ReferenceBlock]:
         checked = _Checked(rows)
-        self._check_locations(checked)
+        bad = first_uncovered(checked.urls, self.prefixes)
+        if bad is not None:
+            raise checked.error(
+                int(_flags(pc.equal(rows["location"], bad)).argmax()),
+                "no virtual chunk container of the repository covers a location",
+                do="Pass containers=[icevirt.VirtualChunkContainer(url_prefix, store)] for it.",
+                containers=list(self.prefixes)[:_SHOWN],
+            )
+        check_locations(checked.urls)
         paths = rows["path"].combine_chunks().dictionary_encode()
         codes = paths.indices.to_numpy(zero_copy_only=False)
         for code, path in enumerate(paths.dictionary.to_pylist()):
@@ -214,18 +228,6 @@ class Incoming:
                 payload = checked.packed(own[some], index[some])
                 yield ReferenceBlock(array=number, cell=int(cell[some[0]]), payload=payload)
 
-    def _check_locations(self, checked: _Checked) -> None:
-        urls = checked.urls
-        bad = first_uncovered(urls, self.prefixes)
-        if bad is not None:
-            raise checked.error(
-                checked.row_with(bad),
-                "no virtual chunk container of the repository covers a location",
-                do="Pass containers=[icevirt.VirtualChunkContainer(url_prefix, store)] for it.",
-                containers=list(self.prefixes)[:_SHOWN],
-            )
-        check_locations(urls)
-
 
 class _Checked:
     """Rows, whose columns are checked when this is made."""
@@ -236,29 +238,21 @@ class _Checked:
             if name in rows.column_names:
                 _refuse_no_text(name, rows[name].combine_chunks())
         if "kind" in rows.column_names:
-            others = _of(pc.fill_null(pc.not_equal(rows["kind"], "virtual"), False))
+            others = _flags(pc.fill_null(pc.not_equal(rows["kind"], "virtual"), False))
             self._refuse(
                 others,
                 "only virtual references can be written",
                 do="Leave out native and inline chunks: df.where(\"kind = 'virtual'\").",
             )
         for name in COLUMNS:
-            self._refuse(_of(pc.is_null(rows[name])), f"a reference has no {name}")
+            self._refuse(_flags(pc.is_null(rows[name])), f"a reference has no {name}")
         self.offset = self._bytes("offset", 0)
         self.length = self._bytes("length", 1)
-        self._location = rows["location"].combine_chunks().dictionary_encode()
-        self.urls = strings_of(self._location.dictionary)
-        self._refuse(self.urls.lengths[self._codes] == 0, "a reference has no location")
+        location = rows["location"].combine_chunks().dictionary_encode()
+        self.urls = strings_of(location.dictionary)
+        codes = location.indices.to_numpy(zero_copy_only=False)
+        self._refuse(self.urls.lengths[codes] == 0, "a reference has no location")
         self._seconds = self._times()
-
-    @property
-    def _codes(self) -> NDArray[np.int64]:
-        found: NDArray[np.int64] = self._location.indices.to_numpy(zero_copy_only=False)
-        return found
-
-    def row_with(self, url: str) -> int:
-        """Return the first row with this location."""
-        return int(_of(pc.equal(self._rows["location"], url)).argmax())
 
     def _bytes(self, name: str, least: int) -> NDArray[np.uint64]:
         found = self._rows[name].to_numpy()
@@ -274,7 +268,7 @@ class _Checked:
         if "last_modified" not in self._rows.column_names:
             return np.zeros(self._rows.num_rows, np.uint32)
         given: Any = self._rows["last_modified"].combine_chunks()
-        missing = _of(pc.is_null(given))
+        missing = _flags(pc.is_null(given))
         micros = given.cast(pa.timestamp("us", given.type.tz)).view(pa.int64()).fill_null(0)
         seconds = -(-micros.to_numpy() // 1_000_000)
         self._refuse(
@@ -288,12 +282,12 @@ class _Checked:
         """Return the chunks of some rows, shape (k, ndim), which lie in the array's grid."""
         ndim = len(target.node.num_chunks)
         lists: Any = self._rows["index"].combine_chunks().take(pa.array(rows))
-        wrong = _of(pc.not_equal(pc.list_value_length(lists), ndim))
+        wrong = _flags(pc.not_equal(pc.list_value_length(lists), ndim))
         what = "a chunk index does not have the array's number of dimensions"
         self._refuse(wrong, what, rows=rows, num_chunks=target.node.num_chunks)
         flat = pc.list_flatten(lists)
         if flat.null_count:
-            row = _of(pc.is_null(flat)).reshape(-1, ndim).any(axis=1)
+            row = _flags(pc.is_null(flat)).reshape(-1, ndim).any(axis=1)
             self._refuse(row, "a chunk index has a null", rows=rows)
         index = flat.to_numpy().reshape(len(rows), ndim)
         outside = np.any((index < 0) | (index >= np.array(target.node.num_chunks)), axis=1)
@@ -365,18 +359,7 @@ def _refuse_no_text(name: str, column: Any) -> None:
         raise
 
 
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(each.num_rows for each in held) >= AT_ONCE:
-            yield pa.Table.from_batches(held)
-            held = []
-    if sum(each.num_rows for each in held):
-        yield pa.Table.from_batches(held)
-
-
-def _of(column: Any) -> NDArray[np.bool_]:
+def _flags(column: Any) -> NDArray[np.bool_]:
     """Return a column of truth values, which has no nulls."""
     found: NDArray[np.bool_] = column.to_numpy(zero_copy_only=False).astype(np.bool_)
     return found
@@ -391,12 +374,6 @@ def strings_of(column: Any) -> Strings:
     starts = np.frombuffer(places, np.int64)[large.offset : large.offset + len(large) + 1]
     raw = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
     return Strings(raw[starts[0] : starts[-1]].copy(), starts - starts[0])
-
-
-def opened(payloads: Sequence[bytes]) -> Any:
-    """Return the rows of several blocks as one Arrow table."""
-    tables = [pa.ipc.open_stream(payload).read_all() for payload in payloads]
-    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,7 +396,7 @@ class CellWriter:
             InvalidInputError: Two rows are for one chunk.
             FormatError: Existing manifests hold facts of a newer client, which would be lost.
         """
-        new = _table(target, payloads)
+        new = _join(target, payloads)
         assets = self.assets
         before = ArrayReader(assets, target.node).table_to_rewrite(target.in_cell(cell))
         if len(before):
@@ -430,7 +407,14 @@ class CellWriter:
         table = chunk_tables.compact(chunk_tables.overlay(before, new))
         if not len(table):
             return WrittenCell(path=target.node.path, cell=cell)
-        file = assets.put_manifest({target.node.id: _in_order(table)})
+        virtual = np.flatnonzero(table.kind == ChunkType.virtual)
+        if len(virtual):  # locations in the order of first use, whatever the table was made of
+            first, number = first_uses(table.source[virtual])
+            source = table.source.copy()
+            source[virtual] = number
+            places = table.locations.take(table.source[virtual][first])
+            table = replace(table, source=source, locations=places)
+        file = assets.put_manifest({target.node.id: table})
         return WrittenCell(
             path=target.node.path,
             cell=cell,
@@ -444,16 +428,16 @@ class CellWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestTask:
-    """Cells to which nothing came, whose references lie in manifests that go."""
+    """A cell to which nothing came, whose references lie in manifests that go."""
 
     writer: CellWriter
     target: TargetArray
-    cells: tuple[int, ...]
+    cell: int
 
 
-def write_rest(task: RestTask) -> tuple[WrittenCell, ...]:
-    """Write the references of cells that have to be written though nothing came."""
-    return tuple(task.writer.write(task.target, cell, ()) for cell in task.cells)
+def write_rest(task: RestTask) -> WrittenCell:
+    """Write the references of a cell that has to be written though nothing came."""
+    return task.writer.write(task.target, task.cell, ())
 
 
 def write_cells(
@@ -472,12 +456,13 @@ def write_cells(
         yield writer.write(targets[array], cell, payloads)
 
 
-def _table(target: TargetArray, payloads: Sequence[bytes]) -> ChunkTable:
+def _join(target: TargetArray, payloads: Sequence[bytes]) -> ChunkTable:
     """Return the rows of blocks, in order; each distinct object is there once."""
     ndim = len(target.node.num_chunks)
     if not payloads:
         return ChunkTable.empty(ndim)
-    rows = opened(payloads)
+    tables = [pa.ipc.open_stream(payload).read_all() for payload in payloads]
+    rows: Any = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     count = rows.num_rows
     index = np.empty((count, ndim), np.uint32)
     for axis in range(ndim):
@@ -485,7 +470,8 @@ def _table(target: TargetArray, payloads: Sequence[bytes]) -> ChunkTable:
     order = np.lexsort(index.T[::-1]) if ndim else np.arange(count)
     index = np.ascontiguousarray(index[order])
     _refuse_twice(target.node.path, index, order, rows)
-    url, etag = (_codes(rows, name)[order] for name in ("location", "etag"))
+    urls, etags = (rows[name].combine_chunks() for name in ("location", "etag"))
+    url, etag = (each.indices.to_numpy().astype(np.int64)[order] for each in (urls, etags))
     seconds = rows["last_modified"].to_numpy()[order].astype(np.int64)
     _, pair = first_uses(url * (int(etag.max(initial=0)) + 1) + etag)
     first, source = first_uses(pair * (int(seconds.max(initial=0)) + 1) + seconds)
@@ -496,40 +482,11 @@ def _table(target: TargetArray, payloads: Sequence[bytes]) -> ChunkTable:
         offset=rows["offset"].to_numpy()[order],
         length=rows["length"].to_numpy()[order],
         locations=Locations(
-            url=_distinct(rows, "location")[url[first]],
-            etag=_distinct(rows, "etag")[etag[first]],
+            url=strings_of(urls.dictionary)[url[first]],
+            etag=strings_of(etags.dictionary)[etag[first]],
             last_modified=seconds[first].astype(np.uint32),
         ),
     )
-
-
-def _in_order(table: ChunkTable) -> ChunkTable:
-    """Return a table with its locations in the order of first use, whatever it was made of."""
-    virtual = np.flatnonzero(table.kind == ChunkType.virtual)
-    if not len(virtual):
-        return table
-    first, number = first_uses(table.source[virtual])
-    source = table.source.copy()
-    source[virtual] = number
-    return ChunkTable(
-        index=table.index,
-        kind=table.kind,
-        source=source,
-        offset=table.offset,
-        length=table.length,
-        locations=table.locations.take(table.source[virtual][first]),
-        chunk_ids=table.chunk_ids,
-        inline=table.inline,
-    )
-
-
-def _codes(rows: Any, name: str) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = rows[name].combine_chunks().indices.to_numpy().astype(np.int64)
-    return found
-
-
-def _distinct(rows: Any, name: str) -> Any:
-    return strings_of(rows[name].combine_chunks().dictionary)
 
 
 def _refuse_twice(

@@ -51,7 +51,9 @@ class RelocateTask:
 
 def relocate(task: RelocateTask) -> Moved:
     """Write the manifests of a task anew, as far as their references change."""
-    return total(_Relocating(task).each())
+    work = _Relocating(task)
+    each = zip(task.manifests, task.sample, strict=True)
+    return total(work.move(ObjectId12(key), sample) for key, sample in each)
 
 
 class _Relocating:
@@ -64,11 +66,8 @@ class _Relocating:
         self._assets = Assets(task.repo, manifests=task.encoding, compares=True)
         self._files: dict[_File, _Placed] = {}
 
-    def each(self) -> Iterator[Moved]:
-        for key, sample in zip(self._task.manifests, self._task.sample, strict=True):
-            yield self._manifest(ObjectId12(key), sample)
-
-    def _manifest(self, key: ObjectId12, sample: int) -> Moved:
+    def move(self, key: ObjectId12, sample: int) -> Moved:
+        """Write a manifest anew; ``sample`` of its references are compared."""
         if len(self._files) > _KNOWN:
             self._files.clear()  # which costs another look at some
         found = self._assets.read_manifest(key)
@@ -80,7 +79,12 @@ class _Relocating:
         if not any(len(part.hit) for part in parts.values()):
             return moved
         met = {file for part in parts.values() for file in part.files}
-        moved += self._counted(parts, met)
+        moved += Moved(
+            files=_hashes(met),
+            references=sum(len(part.rows) for part in parts.values()),
+            bytes=sum(part.bytes for part in parts.values()),
+            absolute=sum(part.absolute for part in parts.values()),
+        )
         if self._task.is_plan:
             is_text = any(part.is_new_text for part in parts.values())
             planned = (bytes(key), b"", 0, found.num_chunk_refs)
@@ -88,7 +92,7 @@ class _Relocating:
         new = [file for file in sorted(met, key=lambda file: file[0]) if file not in self._files]
         problems = [*self._look(new), *self._too_short(parts)]
         moved += self._compare(key, tables, parts, sample, problems)
-        changed = {node: self._rewritten(tables[node], part) for node, part in parts.items()}
+        changed = {node: self._rewrite(tables[node], part) for node, part in parts.items()}
         moved += Moved(restamped=_hashes(file for file in met if self._files[file].is_restamped))
         if problems or all(changed[node] is tables[node] for node in changed):
             return moved + Moved(
@@ -138,14 +142,6 @@ class _Relocating:
             ends=ends[hit],
             bytes=int(table.length[rows].sum()),
             there=at_new,
-        )
-
-    def _counted(self, parts: Mapping[ObjectId8, _PartAtOld], met: set[_File]) -> Moved:
-        return Moved(
-            files=_hashes(met),
-            references=sum(len(part.rows) for part in parts.values()),
-            bytes=sum(part.bytes for part in parts.values()),
-            absolute=sum(part.absolute for part in parts.values()),
         )
 
     def _look(self, files: Sequence[_File]) -> list[Difference]:
@@ -233,7 +229,7 @@ class _Relocating:
         first[at[np.isin(found, numbers)]] = True
         return first
 
-    def _rewritten(self, table: ChunkTable, part: _PartAtOld) -> ChunkTable:
+    def _rewrite(self, table: ChunkTable, part: _PartAtOld) -> ChunkTable:
         """Return a table with the new locations and checksums; the same one if none is new."""
         placed = [self._files[file] for file in part.files]
         is_restamped = any(each.is_restamped for each in placed)
@@ -311,16 +307,12 @@ class _Placed:
     @property
     def is_restamped(self) -> bool:
         """Whether references record another checksum at the new place."""
-        if self.problem is not None or self.now is None:
-            return False
-        return not self.now.is_unchanged or self._has_another_time
-
-    @property
-    def _has_another_time(self) -> bool:
-        """Whether readers accept both copies, and the time says that one is another file."""
         was, now = self.was, self.now
-        if was is None or now is None or not self.is_comparable:
+        if self.problem is not None or now is None:
             return False
+        if not now.is_unchanged or was is None or not was.is_unchanged:
+            return not now.is_unchanged
+        # readers accept both copies, and the time says that one is another file
         return self.old.checksum.is_time and was.seconds != now.seconds
 
     def stamp(self, recorded: Checksum) -> Checksum:

@@ -27,7 +27,6 @@ from icevirt.archive.scanned import (
 from icevirt.catalog.facts_beside import fact_row, write_facts
 from icevirt.catalog.parts import PartRows, ScanNotes, complete_parts, mark, write_part
 from icevirt.errors import (
-    IcevirtError,
     NotFoundError,
     ScanCrashError,
     ScanError,
@@ -78,25 +77,22 @@ def run_scan(task: ScanTask) -> int:
     with granted(task.access), _attempts(task, parts, suspicious=suspicious) as scan_file:
         for part in parts:
             with journal.scanning(part):
-                if part.of > 1:
-                    _scan_piece(task, part, scan_file)
-                else:
-                    _scan_whole(task, part, scan_file)
+                if part.of == 1 or not _scan_piece(task, part, scan_file):
+                    rows = PartRows(task.limits, task.wanted)
+                    for file in part.files:
+                        rows.add(scan_file(file, None))
+                    write_part(task.catalog, part.name, rows.tables())
     return sum(len(part.files) for part in task.parts if not part.piece)
 
 
 type _Attempt = Callable[[SourceFile, tuple[int, int] | None], ScanOutcome]
 
 
-def _scan_whole(task: ScanTask, part: CatalogPart, scan_file: _Attempt) -> None:
-    rows = PartRows(task.limits, task.wanted)
-    for file in part.files:
-        rows.add(scan_file(file, None))
-    write_part(task.catalog, part.name, rows.tables())
+def _scan_piece(task: ScanTask, part: CatalogPart, scan_file: _Attempt) -> bool:
+    """Scan a piece of a huge file, and join all where this was the last.
 
-
-def _scan_piece(task: ScanTask, part: CatalogPart, scan_file: _Attempt) -> None:
-    """Scan a piece of a huge file, and join all where this was the last."""
+    False where they cannot be joined, and this task has to scan the file whole.
+    """
     stored = task.options.max_native_bytes
     pieces = Pieces(
         catalog=task.catalog, part=part, limits=task.limits, max_stored=stored, wanted=task.wanted
@@ -104,8 +100,7 @@ def _scan_piece(task: ScanTask, part: CatalogPart, scan_file: _Attempt) -> None:
     if not pieces.is_there():
         (file,) = part.files
         pieces.write(scan_file(file, (part.piece, part.of)))
-    if pieces.wait_to_be_joined() and not pieces.join():
-        _scan_whole(task, part, scan_file)
+    return not pieces.wait_to_be_joined() or pieces.join()
 
 
 @contextmanager
@@ -177,10 +172,18 @@ def _arrays(task: FactsTask, wanted: WantedFacts, apart: Apart | None) -> dict[s
             outcome = attempt(wanted.file, options)
     else:
         outcome = apart.call(wanted.file.url, attempt_as, in_force(), wanted.file, options)
-    if outcome.error is not None:
-        raise _refusal(outcome.error, wanted.file.url)
+    error = outcome.error
+    if isinstance(error, StaleReferenceError | NotFoundError):
+        raise SourcesChangedError(
+            "a file changed since its scan, before facts that this plan needs were taken from it",
+            do="Build again when no other process writes to it, with rescan_changed"
+            " (--rescan-changed) if a catalog is kept; nothing was committed.",
+            files={wanted.file.url: str(error)},
+        )
+    if error is not None:
+        raise error
     assert outcome.scanned is not None, "a file is scanned or bad"
-    found = {array.path: _with_own(array) for array in outcome.scanned.arrays}
+    found = {each.path: replace(each, beside=_with_own(each)) for each in outcome.scanned.arrays}
     if lacking := [path for path, _ in wanted.arrays if path not in found]:
         raise ScanError(
             "a file lacks variables that its scan found",
@@ -191,24 +194,12 @@ def _arrays(task: FactsTask, wanted: WantedFacts, apart: Apart | None) -> dict[s
     return found
 
 
-def _with_own(array: ScannedArray) -> ScannedArray:
-    """Return an array with all facts beside, wherever its scanner puts them."""
+def _with_own(array: ScannedArray) -> FactsBeside:
+    """Return all facts of an array, wherever its scanner puts them."""
     beside = array.beside or FactsBeside()
-    digest = beside.digest or array.digest
     if beside.labels is None:
         beside = replace(beside, labels=array.labels, labels_dtype=array.labels_dtype)
-    return replace(array, beside=replace(beside, digest=digest))
-
-
-def _refusal(error: IcevirtError, url: str) -> IcevirtError:
-    if not isinstance(error, StaleReferenceError | NotFoundError):
-        return error
-    return SourcesChangedError(
-        "a file changed since its scan, before facts that this plan needs were taken from it",
-        do="Build again when no other process writes to it, with rescan_changed (--rescan-changed)"
-        " if a catalog is kept; nothing was committed.",
-        files={url: str(error)},
-    )
+    return replace(beside, digest=beside.digest or array.digest)
 
 
 # -- the ends of a list ---------------------------------------------------------------------------
@@ -299,7 +290,7 @@ def _labels(
     if any(array.labels is None for array in found):  # a file of references, or a large one
         outcome = again(tuple(paths.name(array.path) for array in found))
         found = [] if outcome.scanned is None else _coordinates(outcome.scanned)
-    labelled = ((array, _with_own(array).beside or FactsBeside()) for array in found)
+    labelled = ((array, _with_own(array)) for array in found)
     return {
         paths.name(array.path): comparable(beside.labels, beside.labels_dtype, array.attributes)
         for array, beside in labelled

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
 from icevirt.archive import catalog
-from icevirt.archive.blocks.packing import PackedBlock
 from icevirt.archive.catalog import CatalogPart
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import Finding, ScanLimits, ScannedArray, ScanOutcome, Severity, Share
@@ -45,14 +44,14 @@ class _PieceResult:
     tally: Mapping[str, int] = field(default_factory=dict)
     more: list[dict[str, Any]] = field(default_factory=list)  # facts beside
 
-    def dumps(self) -> bytes:
-        """Return it as JSON."""
-        return json.dumps(self, default=_as_json).encode()
-
     @classmethod
     def loads(cls, raw: bytes) -> _PieceResult:
-        """Return the result of which `dumps` was called."""
-        found = json.loads(raw, object_hook=_of_json)
+        """Return the result that a piece's JSON holds."""
+
+        def unhex(value: dict[str, Any]) -> Any:
+            return bytes.fromhex(value["hex"]) if value.keys() == {"hex"} else value
+
+        found = json.loads(raw, object_hook=unhex)
         share, findings = found.pop("share"), found.pop("findings")
         return cls(
             **found,
@@ -76,10 +75,6 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     return {each.name: getattr(value, each.name) for each in fields(value)}
-
-
-def _of_json(value: dict[str, Any]) -> Any:
-    return bytes.fromhex(value["hex"]) if value.keys() == {"hex"} else value
 
 
 def clear(storage: Storage) -> None:
@@ -109,9 +104,8 @@ class Pieces:
 
     def wait_to_be_joined(self) -> bool:
         """Say whether all pieces are finished, and the part does not exist."""
-        if not {self._name(number) for number in range(self.part.of)} <= self._there():
-            return False
-        return self.part.name not in _complete(self.catalog)
+        every = {self._name(number) for number in range(self.part.of)}
+        return every <= self._there() and self.part.name not in _complete(self.catalog)
 
     def write(self, outcome: ScanOutcome) -> None:
         """Write what a task found in its share."""
@@ -131,7 +125,7 @@ class Pieces:
         self._storage.put(
             catalog.path_of("refs", name), references.encode(tables.refs, catalog.run_of(name))
         )
-        self._storage.put(f"found/{name}", found.dumps())
+        self._storage.put(f"found/{name}", json.dumps(found, default=_as_json).encode())
 
     def join(self) -> bool:
         """Write the part; False where one task must scan the file whole."""
@@ -167,21 +161,24 @@ class Pieces:
         if bad or not _fit(found, self.max_stored):
             return None
         holders = _holders(found)
-        arrays = [_array(holders[path], path) for path in found[0].share.order if path in holders]
+        arrays = []
+        for path in found[0].share.order:
+            if path in holders:
+                rows = [row for each in holders[path] for row in each.arrays if row["path"] == path]
+                sums = {name: sum(row[name] for row in rows) for name in _TOTALS}
+                arrays.append(rows[0] | sums)
+        reader = references.RefsReader(self._storage)
         return PartTables(
             files=_columns([_file(found, arrays)], catalog.FILES),
             arrays=_columns(arrays, catalog.ARRAYS),
-            refs=self._refs(holders),
+            refs=(
+                (path, block)
+                for path in sorted(holders)
+                for each in holders[path]
+                for block in reader.blocks(each.name, path)
+            ),
             more=[row for each in found for row in each.more],
         )
-
-    def _refs(
-        self, holders: Mapping[str, Sequence[_PieceResult]]
-    ) -> Iterator[tuple[str, PackedBlock]]:
-        reader = references.RefsReader(self._storage)
-        for path in sorted(holders):
-            for each in holders[path]:
-                yield from ((path, block) for block in reader.blocks(each.name, path))
 
 
 def _fit(found: Sequence[_PieceResult], max_stored: int) -> bool:
@@ -191,9 +188,8 @@ def _fit(found: Sequence[_PieceResult], max_stored: int) -> bool:
         tally.update(each.tally)
     stored = tally.pop("", 0)
     first = found[0].share
-    alike = all(each.share.order == first.order for each in found)
     return (
-        alike
+        all(each.share.order == first.order for each in found)
         and stored <= max_stored
         and not any(tally.values())
         and all(_fits(found, path) for path in first.order)
@@ -207,17 +203,12 @@ def _fits(found: Sequence[_PieceResult], path: str) -> bool:
     if not runs:
         return len(mine) == 1
     follow = all(one[1] == other[0] for one, other in pairwise(runs))
-    descriptions = {
-        (_describe(each, path), frozenset(f for f in each.findings if f.path == path))
-        for each in mine
-    }
-    return len(runs) == len(mine) and runs[0][0] == 0 and follow and len(descriptions) == 1
-
-
-def _describe(found: _PieceResult, path: str) -> str:
-    """Return what all runs of an array say alike."""
-    rows = [row for row in found.arrays if row["path"] == path]
-    return repr([{name: row[name] for name in row if name not in _TOTALS} for row in rows])
+    said = set()  # what all runs say alike
+    for each in mine:
+        rows = [row for row in each.arrays if row["path"] == path]
+        facts = repr([{name: row[name] for name in row if name not in _TOTALS} for row in rows])
+        said.add((facts, frozenset(f for f in each.findings if f.path == path)))
+    return len(runs) == len(mine) and runs[0][0] == 0 and follow and len(said) == 1
 
 
 def _holders(found: Sequence[_PieceResult]) -> dict[str, list[_PieceResult]]:
@@ -229,11 +220,6 @@ def _holders(found: Sequence[_PieceResult]) -> dict[str, list[_PieceResult]]:
     for path, pieces in holders.items():
         pieces.sort(key=lambda each: each.share.runs.get(path, (0, 0)))
     return holders
-
-
-def _array(pieces: Sequence[_PieceResult], path: str) -> dict[str, Any]:
-    rows = [row for each in pieces for row in each.arrays if row["path"] == path]
-    return rows[0] | {name: sum(row[name] for row in rows) for name in _TOTALS}
 
 
 def _file(found: Sequence[_PieceResult], arrays: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

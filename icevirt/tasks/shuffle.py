@@ -87,15 +87,15 @@ class Needs:
         """Note what an item needs; windows whose values the plan holds need nothing."""
         files = item.files
         runs = places_by_part(files.part, len(files.parts))
-        named = zip(files.parts, runs, strict=True)
-        for name, places in ((name, each) for name, run in named for each in _layers(files, run)):
-            need = _Need(
-                item=to,
-                boxes=_boxes(item, places),
-                rows=files.row[places].astype(np.int32),
-                places=places.astype(np.int32),
-            )
-            self._of[name].append(need)
+        for name, run in zip(files.parts, runs, strict=True):
+            for places in _layers(files, run):
+                need = _Need(
+                    item=to,
+                    boxes=_boxes(item, places),
+                    rows=files.row[places].astype(np.int32),
+                    places=places.astype(np.int32),
+                )
+                self._of[name].append(need)
 
     def tasks(self, storage: Storage, count: int) -> tuple[MapTask, ...]:
         """Deal the parts to at most ``count`` tasks."""
@@ -128,17 +128,11 @@ def _boxes(item: ManifestTask, places: NDArray[np.int64]) -> dict[str, tuple[Bou
     boxes: dict[str, tuple[Bound, ...]] = {}
     for window in item.windows:
         cuts = window.is_form(Form.cut).any()  # what it wants is known when runs are cut
-        for path, _ in _sent(window):
+        wanted = window.takes & ~window.is_form(Form.beside)
+        for path, _ in window.read_from(wanted) if window.values is None else ():
             # arrays that files call each other's names want all that either wants
             boxes[path] = () if path in boxes or cuts else bounds_of(window, places)
     return boxes
-
-
-def _sent(window: WindowTask) -> Sequence[tuple[str, NDArray[np.bool_]]]:
-    """Return what a window wants of the catalog's references."""
-    if window.values is not None:
-        return ()
-    return window.read_from(window.takes & ~window.is_form(Form.beside))
 
 
 def bounds_of(window: WindowTask, places: NDArray[np.int64]) -> tuple[Bound, ...]:

@@ -62,7 +62,7 @@ class _Sources:
         if known.url not in self._opened:
             while len(self._opened) >= _OPEN:
                 _close(self._opened.popitem(last=False)[1][0])
-            self._opened[known.url] = _fresh(known, path)
+            self._opened[known.url] = _open(known, path)
         self._opened.move_to_end(known.url)
         source, oracle = self._opened[known.url]
         values = oracle.read_values(source, path, region)
@@ -72,19 +72,16 @@ class _Sources:
         """Close all files, and look whether they are what was opened."""
         while self._opened:
             source, _ = self._opened.popitem(last=False)[1]
-            if check:
-                _close(source)
-            else:
-                source.close()
+            _close(source) if check else source.close()
 
 
-def _fresh(known: SourceFile, path: str) -> _Opened:
+def _open(known: SourceFile, path: str) -> _Opened:
     try:
         source = open_source(known.url)
     except NotFoundError as error:
-        raise _changed(known.url) from error
+        raise _change_of(known.url) from error
     try:
-        _check(known, source.file)
+        _refuse_change(known, source.file)
         return source, oracle_for(source)
     except UnsupportedError as error:
         source.close()
@@ -99,21 +96,21 @@ def _fresh(known: SourceFile, path: str) -> _Opened:
         raise
 
 
-def _check(known: SourceFile, found: SourceFile) -> None:
+def _refuse_change(known: SourceFile, found: SourceFile) -> None:
     if known.etag and found.etag:
         same = known.etag == found.etag
     else:
         seconds = {known.last_modified_seconds, found.last_modified_seconds}
         same = 0 in seconds or len(seconds) == 1
     if not same or known.size != found.size:
-        raise _changed(known.url)
+        raise _change_of(known.url)
 
 
 def _close(source: OpenedSource) -> None:
     try:
         source.check_unchanged()
     except StaleReferenceError as error:
-        raise _changed(source.file.url) from error
+        raise _change_of(source.file.url) from error
     finally:
         source.close()
 
@@ -197,7 +194,7 @@ class SourceValues:
                 apart.call("", close_apart, self._how.access)
 
 
-def _changed(url: str) -> SourcesChangedError:
+def _change_of(url: str) -> SourcesChangedError:
     return SourcesChangedError(
         "a file changed since the scan",
         do="Build again when it no longer changes, or with rescan_changed=True "
@@ -241,8 +238,7 @@ class Differences:
     def values(self, url: str, path: str) -> NDArray[Any] | None:
         """Return the values of a variable in a file; None where they are many, or unreadable."""
         try:
-            file = self._row(url)
-            shape = self._shape(file, path)
+            file, shape = self._find(url, path)
             if shape is None or math.prod(shape) > _AT_ONCE:
                 return None
             with SourceValues(self._facts.files, self._how, is_apart=True) as source:
@@ -251,28 +247,28 @@ class Differences:
             return None
 
     def _first(self, source: SourceValues, *both: tuple[str, str]) -> dict[str, Any] | None:
-        places = [(self._row(url), path) for url, path in both]
-        shape, other = (self._shape(*place) for place in places)
-        if shape is None or shape != other:
+        (one, shape), (other, same) = (self._find(*place) for place in both)
+        if shape is None or shape != same:
             return None
         row = math.prod(shape[1:])
         step = max(1, _AT_ONCE // max(1, row))
         rest = tuple(slice(0, length) for length in shape[1:])
         for low in range(0, min(shape[0], _MOST // max(1, row) + 1) if shape else 1, step):
             region = (slice(low, min(low + step, shape[0])), *rest) if shape else ()
-            left, right = (source.read(*place, region) for place in places)
+            left = source.read(one, both[0][1], region)
+            right = source.read(other, both[1][1], region)
             if (found := first_difference(left, right)) is not None:
                 if shape:
                     found["index"][0] += low
                 return found
         return None
 
-    def _row(self, url: str) -> int:
-        return next(row for row, each in enumerate(self._facts.files.url) if each == url)
-
-    def _shape(self, file: int, path: str) -> tuple[int, ...] | None:
+    def _find(self, url: str, path: str) -> tuple[int, tuple[int, ...] | None]:
+        """Return the row of a file, and the shape of one of its variables, None without it."""
+        file = next(row for row, each in enumerate(self._facts.files.url) if each == url)
         arrays = self._facts.arrays
         if path not in arrays.path.values:
-            return None
+            return file, None
         mine = (arrays.file == file) & (arrays.path.codes == arrays.path.values.index(path))
-        return tuple(json.loads(arrays.shape[int(np.argmax(mine))])) if mine.any() else None
+        shape = tuple(json.loads(arrays.shape[int(np.argmax(mine))])) if mine.any() else None
+        return file, shape

@@ -93,11 +93,6 @@ def batch(table: str, columns: dict[str, Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
-def lists(values: Any, starts: Any) -> Any:
-    """Return a column of lists of 32-bit numbers."""
-    return pa.ListArray.from_arrays(pa.array(starts), values, type=_TYPES["array<int>"])
-
-
 type ChunkRange = tuple[int, int | None]
 """The first chunk along a dimension, and the one behind the last; None: up to the end."""
 
@@ -177,18 +172,15 @@ class TableQuery:
             tag=tag,
             snapshot_id=snapshot_id,
             array=None if array is None else paths.canonical(array),
-            box=None if chunks is None else _box(chunks),
+            box=None
+            if chunks is None
+            else tuple(map(_range, chunks.split(",") if isinstance(chunks, str) else chunks)),
         )
-
-
-def _box(chunks: str | Sequence[int | slice | None]) -> tuple[ChunkRange, ...]:
-    entries = chunks.split(",") if isinstance(chunks, str) else chunks
-    return tuple(_range(entry) for entry in entries)
 
 
 def _range(entry: object) -> ChunkRange:
     try:
-        low, high = _ends(entry)
+        low, high = _read_range(entry)
     except (TypeError, ValueError):
         low, high = -1, None
     if low < 0 or (high is not None and high < low):
@@ -200,7 +192,7 @@ def _range(entry: object) -> ChunkRange:
     return low, high
 
 
-def _ends(entry: object) -> tuple[int, int | None]:
+def _read_range(entry: object) -> ChunkRange:
     match entry:
         case None:
             return 0, None

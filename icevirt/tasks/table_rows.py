@@ -22,11 +22,10 @@ from icevirt.access.references import names_of, places_of
 from icevirt.errors import FormatError, InvalidInputError, UnsupportedError
 from icevirt.escaping import escape_json
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.chunks import ChunkTable, ChunkType, Manifest
+from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import (
     ArrayNode,
     Extents,
-    ManifestRef,
     Snapshot,
     chunk_shape,
     document_of,
@@ -34,7 +33,6 @@ from icevirt.model.snapshot import (
 from icevirt.model.strings import Strings
 from icevirt.planning import containers
 from icevirt.repo.assets import Assets
-from icevirt.repo.history.types import Update
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.table_query import (
@@ -44,7 +42,6 @@ from icevirt.tasks.table_query import (
     ChunkRange,
     TableQuery,
     batch,
-    lists,
     schema,
 )
 from icevirt.versioning import chunk_tables
@@ -84,8 +81,14 @@ class TableShare:
     pieces: tuple[ManifestPiece, ...] = ()
     described: tuple[ArrayNode, ...] = ()  # whose metadata it shows; without their manifests
 
-    def manifests(self) -> Iterator[tuple[ManifestPiece, Manifest]]:
-        """Yield the manifests, of which a few more are fetched meanwhile."""
+    def tables(self) -> Iterator[tuple[ObjectId12, PieceArray, ChunkTable]]:
+        """Yield the references that a reader sees, by manifest and array.
+
+        A few more manifests are fetched meanwhile.
+
+        Raises:
+            FormatError: They are of an array with another number of dimensions.
+        """
         with ThreadPoolExecutor(_AHEAD, thread_name_prefix="icevirt-table") as pool:
 
             def fetch(piece: ManifestPiece) -> tuple[ManifestPiece, Future[bytes]]:
@@ -99,20 +102,19 @@ class TableShare:
                     body = raw.result()
                     del raw
                     waiting += [fetch(each) for each in islice(left, 1)]
-                    yield piece, self.assets.decoded_manifest(piece.manifest, body)
+                    manifest = self.assets.decoded_manifest(piece.manifest, body)
+                    for array in piece.arrays:
+                        table = manifest.arrays.get(array.node_id)
+                        if table is not None and len(table := self._clip(array, table)):
+                            yield piece.manifest, array, table
             finally:
                 for _, raw in waiting:
                     raw.cancel()
 
-    def wanted(self, array: PieceArray, manifest: Manifest) -> ChunkTable | None:
-        """Return the references of an array in a manifest that a reader sees, inside the box.
-
-        Raises:
-            FormatError: They are of an array with another number of dimensions.
-        """
-        table = manifest.arrays.get(array.node_id)
-        if table is None or not len(table):
-            return None
+    def _clip(self, array: PieceArray, table: ChunkTable) -> ChunkTable:
+        """Return the references of an array in a manifest that a reader sees, inside the box."""
+        if not len(table):
+            return table
         if table.ndim != array.ndim:
             raise FormatError(
                 "a manifest does not fit the array that refers to it",
@@ -131,8 +133,7 @@ class TableShare:
         box = np.array(table.extents(), np.int64).reshape(-1, 2)
         if np.all(box[:, 0] >= low) and np.all(box[:, 1] <= high):
             return table
-        inside = np.all((table.index >= low) & (table.index < high), axis=1)
-        return table.take(np.flatnonzero(inside)) if inside.any() else None
+        return table.take(np.all((table.index >= low) & (table.index < high), axis=1))
 
 
 MOST_PARTITIONS = 10_000
@@ -221,7 +222,11 @@ def _pieces(
     found: dict[ObjectId12, list[PieceArray]] = {}
     for node in arrays:
         for ref in node.manifests:
-            if _meets(ref, box):
+            sides = zip(ref.extents, box, strict=True) if box is not None and ref.extents else ()
+            if all(
+                first < high and (last is None or last > low)
+                for (low, high), (first, last) in sides
+            ):
                 piece = PieceArray(
                     node_id=node.id,
                     path=node.path,
@@ -237,15 +242,6 @@ def _pieces(
         )
         for key in along_arrays(arrays)
         if key in found
-    )
-
-
-def _meets(ref: ManifestRef, box: tuple[ChunkRange, ...] | None) -> bool:
-    if box is None or not ref.extents:
-        return True
-    return all(
-        first < high and (last is None or last > low)
-        for (low, high), (first, last) in zip(ref.extents, box, strict=True)
     )
 
 
@@ -280,21 +276,20 @@ def snapshot_rows(share: TableShare) -> Iterator[pa.RecordBatch]:
 
 def operation_rows(share: TableShare) -> Iterator[pa.RecordBatch]:
     """Yield a row for each operation on the repository, newest first."""
-    return _batches("ops_log", map(_operation, Repository.open(share.assets.storage).ops_log()))
 
+    def text_of(value: Any) -> str:  # times and words, which JSON has no type for
+        return value.name if isinstance(value, Enum) else str(value)
 
-def _operation(update: Update) -> dict[str, Any]:
-    return {
-        "updated_at": update.updated_at,
-        "kind": type(update.kind).__name__,
-        "details": escape_json(asdict(update.kind), default=_named_text),
-        "backup_path": update.backup_path,
-    }
-
-
-def _named_text(value: Any) -> str:
-    """Return what JSON has no type for: times and words."""
-    return value.name if isinstance(value, Enum) else str(value)
+    rows = (
+        {
+            "updated_at": update.updated_at,
+            "kind": type(update.kind).__name__,
+            "details": escape_json(asdict(update.kind), default=text_of),
+            "backup_path": update.backup_path,
+        }
+        for update in Repository.open(share.assets.storage).ops_log()
+    )
+    return _batches("ops_log", rows)
 
 
 def _batches(table: str, rows: Iterator[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
@@ -304,51 +299,32 @@ def _batches(table: str, rows: Iterator[dict[str, Any]]) -> Iterator[pa.RecordBa
 
 
 _HELD = 1 << 20  # rows that are gathered before they are added up
-_LOW = np.uint64(0xFFFFFFFF)
 
 
 def counted_rows(share: TableShare) -> Iterator[pa.RecordBatch]:
     """Yield a row for each file, with its virtual references and their bytes in the share."""
-    totals = _Totals(share.table)
-    for piece, manifest in share.manifests():
-        for array in piece.arrays:
-            table = share.wanted(array, manifest)
-            if table is not None and table.count(ChunkType.virtual):
-                totals.add(_counted(share, table))
-    yield from totals.batches()
+    held: list[pa.RecordBatch] = []
+    rows = left = 0
+    for _, _, table in share.tables():
+        if table.count(ChunkType.virtual):
+            held.append(_count(share, table))
+            rows += held[-1].num_rows
+            if rows > left + _HELD and len(held) > 1:
+                held = _add_up(share.table, held).to_batches()
+                rows = left = sum(each.num_rows for each in held)
+    if held:
+        yield from _add_up(share.table, held).to_batches(max_chunksize=ROWS)
 
 
-class _Totals:
-    """Adds up rows with equal keys."""
-
-    def __init__(self, table: str) -> None:
-        self._table = table
-        self._held: list[pa.RecordBatch] = []
-        self._rows = self._left = 0
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        """Take over more rows."""
-        self._held.append(rows)
-        self._rows += rows.num_rows
-        if self._rows > self._left + _HELD and len(self._held) > 1:
-            self._held = self._added_up().to_batches()
-            self._rows = self._left = sum(each.num_rows for each in self._held)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield what came, each key once."""
-        if self._held:
-            yield from self._added_up().to_batches(max_chunksize=ROWS)
-
-    def _added_up(self) -> pa.Table:
-        keys = COUNTED[self._table]
-        wanted = schema(self._table)
-        grouped: Any = pa.Table.from_batches(self._held).group_by([*keys], use_threads=False)
-        found = grouped.aggregate([("references", "sum"), ("bytes", "sum")])
-        columns = [found[key] for key in keys] + [found["references_sum"], found["bytes_sum"]]
-        return pa.table(columns, schema=wanted)
+def _add_up(table: str, rows: Sequence[pa.RecordBatch]) -> pa.Table:
+    keys = COUNTED[table]
+    grouped: Any = pa.Table.from_batches(rows).group_by([*keys], use_threads=False)
+    found = grouped.aggregate([("references", "sum"), ("bytes", "sum")])
+    columns = [found[key] for key in keys] + [found["references_sum"], found["bytes_sum"]]
+    return pa.table(columns, schema=schema(table))
 
 
-def _counted(share: TableShare, table: ChunkTable) -> pa.RecordBatch:
+def _count(share: TableShare, table: ChunkTable) -> pa.RecordBatch:
     """Return the objects that a table refers to, each of its locations once."""
     virtual = table.kind == ChunkType.virtual
     source, length = table.source, table.length
@@ -356,27 +332,22 @@ def _counted(share: TableShare, table: ChunkTable) -> pa.RecordBatch:
         source, length = source[virtual], length[virtual]
     count = np.bincount(source, minlength=len(table.locations))
     used = np.flatnonzero(count)
-    size = _sums(source, length, len(table.locations))[used]
+    # halves of 32 bits add up exactly as floats
+    low, high = (
+        np.bincount(source, half.astype(np.float64), len(count)).astype(np.int64)
+        for half in (length & np.uint64(0xFFFFFFFF), length >> np.uint64(32))
+    )
     places = table.locations if len(used) == len(count) else table.locations.take(used)
     columns: dict[str, Any] = {
         "location": strings(containers.absolute(places.url, share.named)),
         "references": pa.array(count[used]),
-        "bytes": pa.array(size),
+        "bytes": pa.array((low + (high << 32))[used]),
     }
     if share.table == "files":
-        rows = np.arange(len(places))
-        missing = places.etag.lengths == 0
-        columns["etag"] = strings(places.etag).take(pa.array(rows, mask=missing))
+        rows = pa.array(np.arange(len(places)), mask=places.etag.lengths == 0)
+        columns["etag"] = strings(places.etag).take(rows)
         columns["last_modified"] = times(places.last_modified)
     return batch(share.table, columns)
-
-
-def _sums(source: NDArray[np.uint32], length: NDArray[np.uint64], most: int) -> NDArray[np.int64]:
-    """Return the bytes of each source; halves of 32 bits add up exactly as floats."""
-    low = np.bincount(source, weights=(length & _LOW).astype(np.float64), minlength=most)
-    high = np.bincount(source, weights=(length >> np.uint64(32)).astype(np.float64), minlength=most)
-    total: NDArray[np.int64] = low.astype(np.int64) + (high.astype(np.int64) << 32)
-    return total
 
 
 _COUNTS = (ChunkType.virtual, ChunkType.native, ChunkType.inline)
@@ -388,15 +359,12 @@ def array_rows(share: TableShare) -> Iterator[pa.RecordBatch]:
     One that it only counts has no more columns than its path.
     """
     counts: dict[str, list[int]] = defaultdict(lambda: [0] * (len(_COUNTS) + 1))
-    for piece, manifest in share.manifests():
-        for array in piece.arrays:
-            table = share.wanted(array, manifest)
-            if table is not None:
-                own = counts[array.path]
-                for at, kind in enumerate(_COUNTS):
-                    own[at] += table.count(kind)
-                own[-1] += int(table.length.sum())
-    facts = {node.path: _facts(node) for node in share.described}
+    for _, array, table in share.tables():
+        own = counts[array.path]
+        for at, kind in enumerate(_COUNTS):
+            own[at] += table.count(kind)
+        own[-1] += int(table.length.sum())
+    facts = {node.path: _describe(node) for node in share.described}
     rows = [
         {"path": path}
         | facts.get(path, {})
@@ -409,20 +377,16 @@ def array_rows(share: TableShare) -> Iterator[pa.RecordBatch]:
         yield batch("arrays", {name: [row.get(name) for row in rows] for name in names})
 
 
-def _facts(node: Any) -> dict[str, Any]:
+def _describe(node: ArrayNode) -> dict[str, Any]:
     document = document_of(node)
-    names = node.dimension_names
+    names, data_type = node.dimension_names, document["data_type"]
     return {
         "shape": list(node.shape),
         "chunk_shape": chunk_shape(node),
         "dimension_names": None if names is None else list(names),
-        "data_type": _text(document["data_type"]),
+        "data_type": data_type if isinstance(data_type, str) else escape_json(data_type),
         "attributes": escape_json(document.get("attributes") or {}),
     }
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else escape_json(value)
 
 
 ROWS = 1 << 15
@@ -434,11 +398,8 @@ _NAMES: Any = pa.array([kind.name for kind in ChunkType])
 
 def reference_rows(share: TableShare) -> Iterator[pa.RecordBatch]:
     """Yield a row for each reference, by manifest and array in the order of the chunks."""
-    for piece, manifest in share.manifests():
-        for array in piece.arrays:
-            table = share.wanted(array, manifest)
-            if table is not None:
-                yield from _rows(share, array.path, str(piece.manifest), table)
+    for manifest, array, table in share.tables():
+        yield from _rows(share, array.path, str(manifest), table)
 
 
 def _rows(
@@ -455,18 +416,19 @@ def _rows(
     places, source = places_of(table, share.assets, share.named)
     url, etag = strings(places.url), strings(places.etag)
     no_etag = places.etag.lengths == 0
-    modified = places.last_modified
+    modified, of_index = places.last_modified, schema("references").field("index").type
     for low in range(0, len(table), ROWS):
         part = slice(low, min(low + ROWS, len(table)))
         at, kind = source[part], table.kind[part]
         inline = kind == ChunkType.inline
         count = len(at)
-        steps = np.arange(count + 1, dtype=np.int32) * table.ndim
+        steps: Any = pa.array(np.arange(count + 1, dtype=np.int32) * table.ndim)
+        numbers: Any = pa.array(table.index[part].reshape(-1).astype(np.int32))
         yield batch(
             "references",
             {
                 "path": repeated(path, count),
-                "index": lists(pa.array(table.index[part].reshape(-1).astype(np.int32)), steps),
+                "index": pa.ListArray.from_arrays(steps, numbers, type=of_index),
                 "kind": _NAMES.take(pa.array(kind)),
                 "location": url.take(pa.array(at, mask=inline)),
                 "offset": pa.array(table.offset[part].astype(np.int64), mask=inline),

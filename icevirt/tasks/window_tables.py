@@ -57,20 +57,7 @@ class _Columns:
 
     def rows(self, low: int, high: int) -> _Columns:
         """Return some rows, which share their memory with these."""
-        return _Columns(
-            self.offset[low:high],
-            self.length[low:high],
-            self.index[:, low:high],
-            self.source[low:high],
-            self.kind[low:high],
-        )
-
-    def grown(self, rows: int, used: int) -> _Columns:
-        """Return more room, with the rows that are used."""
-        more = _Columns.of(rows, len(self.index))
-        for name in self.__slots__:
-            getattr(more, name)[..., :used] = getattr(self, name)[..., :used]
-        return more
+        return _Columns(*(getattr(self, name)[..., low:high] for name in self.__slots__))
 
 
 class WindowColumns:
@@ -102,7 +89,7 @@ class WindowColumns:
         if not len(block):
             return
         self._refuse_astray(block)
-        block, stretched = self._stretched(block)
+        block, stretched = self._stretch(block)
         edges = np.flatnonzero(block.file[1:] != block.file[:-1]) + 1
         first = np.concatenate([[0], edges])[: len(block)]
         files, counts = block.file[first], np.diff(np.append(first, len(block)))
@@ -112,7 +99,15 @@ class WindowColumns:
             rows.offset[block.kind == ChunkType.inline] += np.uint64(self._stored)
             self._data.append(block.data)
             self._stored += len(block.data)
-        self._put_sources(rows.source, block, files)
+        rows.source[:] = block.file  # locations: files first, then what else references lead to
+        if len(block.targets):
+            target = block.source > 0
+            rows.source[target] = block.source[target] + np.uint32(len(self._occurs) - 1)
+            self._occurs = np.append(self._occurs, np.zeros(len(block.targets), np.bool_))
+            self._occurs[rows.source] = True
+            self._targets += block.targets
+        else:
+            self._occurs[files] = True
         given = self._ndim - block.index.shape[1]  # new axes, before those of the file
         for axis, out in enumerate(rows.index):
             if axis in stretched:
@@ -149,34 +144,24 @@ class WindowColumns:
         if self._used > len(self._room.kind):
             ahead = count * (int(np.count_nonzero(self._window.takes)) // files + 1)
             rows = max(begin + begin // 2, min(ahead, _MOST_AHEAD), self._used)
-            self._room = self._room.grown(rows, begin)
+            room, self._room = self._room, _Columns.of(rows, self._ndim)
+            for name in room.__slots__:
+                getattr(self._room, name)[..., :begin] = getattr(room, name)[..., :begin]
         return self._room.rows(begin, self._used)
-
-    # -- places ------------------------------------------------------------------------------------
 
     def _step(self, axis: int, *, of_file: bool) -> NDArray[np.uint32] | None:
         """Return the number of the first chunk of each file along an axis, None if all are 0."""
-        if (axis, of_file) not in self._steps:
-            begin = self._begins(axis, of_file=of_file)
-            self._steps[axis, of_file] = begin.astype(np.uint32) if begin.any() else None
-        return self._steps[axis, of_file]
-
-    def _begins(self, axis: int, *, of_file: bool) -> NDArray[np.int64]:
         window = self._window
-        if axis not in window.axes:
-            return np.zeros(0, np.int64)
-        at = window.axes.index(axis)
-        begin = window.grids[axis].chunk_at(window.starts[:, at])
-        if of_file and (own := window.chunks_of_files(at)) is not None:
-            begin = begin - own[0]
-        return begin
+        if axis in window.axes and (axis, of_file) not in self._steps:
+            at = window.axes.index(axis)
+            begin = window.grids[axis].chunk_at(window.starts[:, at])
+            if of_file and (own := window.chunks_of_files(at)) is not None:
+                begin = begin - own[0]
+            self._steps[axis, of_file] = begin.astype(np.uint32) if begin.any() else None
+        return self._steps.get((axis, of_file))
 
-    def _stretched(self, block: Block) -> tuple[Block, dict[int, NDArray[np.integer]]]:
-        """Return a chunk for every step of its file along dimensions that its variable lacks.
-
-        Returns:
-            They, and where they lie along these axes.
-        """
+    def _stretch(self, block: Block) -> tuple[Block, dict[int, NDArray[np.integer]]]:
+        """Return a chunk for each step along dimensions that its variable lacks, and its places."""
         window, found = self._window, dict[int, NDArray[np.integer]]()
         given = self._ndim - block.index.shape[1]
         for at, axis in enumerate(window.axes):
@@ -193,22 +178,6 @@ class WindowColumns:
             block = part_of(block, rows, block.file[rows])
         return block, found
 
-    # -- locations ---------------------------------------------------------------------------------
-
-    def _put_sources(
-        self, out: NDArray[np.uint32], block: Block, files: NDArray[np.integer]
-    ) -> None:
-        """Number locations: files first, then what else references lead to."""
-        out[:] = block.file
-        if not len(block.targets):
-            self._occurs[files] = True
-            return
-        target = block.source > 0
-        out[target] = block.source[target] + np.uint32(len(self._occurs) - 1)
-        self._occurs = np.append(self._occurs, np.zeros(len(block.targets), np.bool_))
-        self._occurs[out] = True
-        self._targets += block.targets
-
     def _locations(self, rows: NDArray[np.int64], targets: Locations) -> Locations:
         """Return files with the checksum of their scan, in whole seconds rounded up, and others."""
         if not len(rows):
@@ -224,11 +193,7 @@ class WindowColumns:
         return own + targets if len(targets) else own
 
     def _refuse_astray(self, block: Block) -> None:
-        """Refuse references that lead out of their files to where they may not.
-
-        Raises:
-            FormatError: The catalog has references that no scan would find.
-        """
+        """Refuse references that lead out of their files to where they may not."""
         beyond = self._beyond(block)
         row = int(beyond[0]) if len(beyond) else -1
         if len(block.targets):
@@ -272,28 +237,28 @@ def window_table(
     Raises:
         FormatError: A value-bearing chunk of the plan is not there.
     """
-    if window.values is not None:
-        return _clipped(_encoded(window, window.values), window), 0
-    if window.mode is ArrayMode.join:
-        values = joined_values(refs, files, window)
+    if window.values is not None or window.mode is ArrayMode.join:
+        values = joined_values(refs, files, window) if window.values is None else window.values
         if values is None:
             return ChunkTable.empty(len(window.chunk_shape)), 0
-        return _clipped(_encoded(window, values), window), 0
+        return _clip(_encode(window, values), window), 0
     columns, encoded, dropped = WindowColumns(files, window), list[ChunkTable](), 0
     bounds = bounds_of(window, np.arange(len(files)))
     for found in refs.of(files.rows, window, window.takes):
         for block in _inside(found, bounds):
             with naming(files.rows.parts):
-                counts = _counting(window, block)
-                kept = block if counts is None else _some(block, counts)
+                kept = _some(block, _counts(window, block))
                 dropped += len(block) - len(kept)
                 if not window.direct and (whole := window.whole[kept.file]).any():
-                    encoded += _encoded_rows(window, kept, np.flatnonzero(whole))
+                    encoded += [
+                        _encode(window, _decode(window, kept, row), int(kept.file[row]))
+                        for row in np.flatnonzero(whole).tolist()
+                    ]
                     kept = _some(kept, ~whole)
                 columns.add(kept)
     with naming(files.rows.parts):
         table = ChunkTable.concatenate([*encoded, columns.table()])
-        return _clipped(table, window), dropped
+        return _clip(table, window), dropped
 
 
 def _some(block: Block, chosen: NDArray[np.bool_]) -> Block:
@@ -301,11 +266,11 @@ def _some(block: Block, chosen: NDArray[np.bool_]) -> Block:
     return block if len(rows) == len(block) else part_of(block, rows, block.file[rows])
 
 
-def _counting(window: WindowTask, block: Block) -> NDArray[np.bool_] | None:
-    """Say which chunks count; values that the scan read count in part. None: all do."""
-    if window.skips is None:
-        return None
+def _counts(window: WindowTask, block: Block) -> NDArray[np.bool_]:
+    """Say which chunks count; values that the scan read count in part."""
     good = np.ones(len(block), np.bool_)
+    if window.skips is None:
+        return good
     given = len(window.chunk_shape) - block.index.shape[1]
     for at, axis in enumerate(window.axes):
         if axis >= given and (own := window.chunks_of_files(at)) is not None:
@@ -324,7 +289,7 @@ def _inside(block: Block, bounds: Sequence[Bound]) -> Iterator[Block]:
         yield part_of(block, rows, block.file[rows])
 
 
-def _clipped(table: ChunkTable, window: WindowTask) -> ChunkTable:
+def _clip(table: ChunkTable, window: WindowTask) -> ChunkTable:
     if not window.box or not len(table):
         return table
     box = zip(table.extents(), window.box, strict=True)
@@ -334,29 +299,11 @@ def _clipped(table: ChunkTable, window: WindowTask) -> ChunkTable:
     return table.take(inside(table.index, high, low))
 
 
-def _encoded_rows(
-    window: WindowTask, block: Block, rows: NDArray[np.int64]
-) -> Iterator[ChunkTable]:
-    """Yield the chunks of some rows, which hold the values of whole files."""
-    for row in rows.tolist():
-        yield _encoded(window, _decoded(window, block, row), int(block.file[row]))
-
-
 def _file_shape(window: WindowTask, place: int) -> tuple[int, ...]:
     shape = list(window.shape)
     for axis, length in zip(window.axes, window.in_files[place].tolist(), strict=True):
         shape[axis] = length
     return tuple(shape)
-
-
-def _box(window: WindowTask, place: int) -> tuple[slice, ...]:
-    """Return which part of a file's values counts."""
-    box = [slice(None)] * len(window.shape)
-    if window.skips is not None:
-        columns = (window.axes, window.skips[place].tolist(), window.lengths[place].tolist())
-        for axis, skip, length in zip(*columns, strict=True):
-            box[axis] = slice(skip, skip + length)
-    return tuple(box)
 
 
 def _corner(window: WindowTask, place: int) -> tuple[int, ...]:
@@ -367,10 +314,10 @@ def _corner(window: WindowTask, place: int) -> tuple[int, ...]:
     return tuple(at)
 
 
-def _decoded(
+def _decode(
     window: WindowTask, block: Block, row: int, schema: ArraySchema | None = None
 ) -> NDArray[Any]:
-    """Return the values of one file, whose variable has the last axes of the array."""
+    """Return what counts of the values of a file, whose variable has the array's last axes."""
     schema = schema or window.whole_schema
     assert schema is not None
     place, at, size = (int(column[row]) for column in (block.file, block.offset, block.length))
@@ -378,10 +325,15 @@ def _decoded(
     given = len(shape) - block.index.shape[1]
     raw = block.data[at : at + size].tobytes()
     values = decode_whole(schema, (*[1] * given, *shape[given:]), raw)
-    return np.broadcast_to(values, shape)[_box(window, place)]
+    box = [slice(None)] * len(shape)
+    if window.skips is not None:
+        columns = (window.axes, window.skips[place].tolist(), window.lengths[place].tolist())
+        for axis, skip, length in zip(*columns, strict=True):
+            box[axis] = slice(skip, skip + length)
+    return np.broadcast_to(values, shape)[tuple(box)]
 
 
-def _encoded(window: WindowTask, values: NDArray[Any], place: int | None = None) -> ChunkTable:
+def _encode(window: WindowTask, values: NDArray[Any], place: int | None = None) -> ChunkTable:
     """Encode values of one file, or of the whole array, for the grid of the array."""
     at = (0,) * values.ndim if place is None else _corner(window, place)
     sides = zip(values.shape, window.chunk_shape, strict=True)
@@ -400,18 +352,18 @@ def joined_values(refs: WindowBlocks, files: TaskFiles, window: WindowTask) -> N
         CombineError: Two files hold different values of the same steps.
     """
     assert window.whole_schema is not None
-    if (values := _in_a_row(window, refs.of(files.rows, window, window.takes))) is not None:
+    if (values := _join_in_a_row(window, refs.of(files.rows, window, window.takes))) is not None:
         return values
     pieces: dict[tuple[int, ...], NDArray[Any]] = {}  # by where they begin
     origin: dict[tuple[int, ...], int] = {}
     for block in refs.of(files.rows, window, window.takes):
         for row, place in enumerate(block.file.tolist()):
-            if window.times is None:
-                values = _decoded(window, block, row)
-            else:
+            times = window.times
+            schema = None if times is None else times.storage(place).schema
+            values = _decode(window, block, row, schema)
+            if times is not None:
                 path, url = window.source_path, files.url(place)
-                values = _decoded(window, block, row, window.times.storage(place).schema)
-                values = recoded_values(values, window.times, place, path=path, url=url)
+                values = recoded_values(values, times, place, path=path, url=url)
             start = _corner(window, place)
             if start in pieces and values.size:
                 _refuse_unlike(files, window, (origin[start], place), pieces[start], values)
@@ -429,10 +381,23 @@ def joined_values(refs: WindowBlocks, files: TaskFiles, window: WindowTask) -> N
             variable=window.source_path,
             file=files.url(lacking[0]),
         )
-    return _assembled(window, pieces) if pieces else None
+    return _assemble(window, pieces) if pieces else None
 
 
-def _in_a_row(window: WindowTask, blocks: Iterator[Block]) -> NDArray[Any] | None:
+def _assemble(window: WindowTask, pieces: Mapping[tuple[int, ...], NDArray[Any]]) -> NDArray[Any]:
+    """Return the values of the whole array; its boxes do not overlap."""
+    dtype = next(iter(pieces.values())).dtype
+    if sum(piece.size for piece in pieces.values()) == math.prod(window.shape):
+        values = np.empty(window.shape, dtype)
+    else:
+        values = np.full(window.shape, fill_of(json.loads(window.zarr_json)), dtype)
+    for start, piece in pieces.items():
+        box = (slice(at, at + n) for at, n in zip(start, piece.shape, strict=True))
+        values[tuple(box)] = piece
+    return values
+
+
+def _join_in_a_row(window: WindowTask, blocks: Iterator[Block]) -> NDArray[Any] | None:
     """Return the values of an array whose files lie end to end along its first axis.
 
     They are put in their places as they come. None where anything is not as plain as that: a box
@@ -473,19 +438,6 @@ def _end_to_end(window: WindowTask) -> bool:
         return False
     ends = begin + count
     return bool(ends[-1] == window.shape[0] and (ends[:-1] == begin[1:]).all())
-
-
-def _assembled(window: WindowTask, pieces: Mapping[tuple[int, ...], NDArray[Any]]) -> NDArray[Any]:
-    """Return the values of the whole array; its boxes do not overlap."""
-    dtype = next(iter(pieces.values())).dtype
-    if sum(piece.size for piece in pieces.values()) == math.prod(window.shape):
-        values = np.empty(window.shape, dtype)
-    else:
-        values = np.full(window.shape, fill_of(json.loads(window.zarr_json)), dtype)
-    for start, piece in pieces.items():
-        box = (slice(at, at + n) for at, n in zip(start, piece.shape, strict=True))
-        values[tuple(box)] = piece
-    return values
 
 
 def _refuse_unlike(

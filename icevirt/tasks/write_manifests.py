@@ -36,7 +36,8 @@ from icevirt.objects.source_access import granted
 from icevirt.planning.containers import with_names
 from icevirt.repo.maintenance import content_names
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.materialize import Sink, rechunked, stored
+from icevirt.tasks.chunk_encoding import Sink, stored
+from icevirt.tasks.materialize import rechunked
 from icevirt.tasks.shuffle import Arrived
 from icevirt.tasks.source_values import Reading
 from icevirt.tasks.window_tables import joined_values, window_table
@@ -62,28 +63,25 @@ class WriteTask:
     reading: Reading = field(default_factory=Reading)
 
 
-def run_write(task: WriteTask) -> tuple[WriteResult, ...]:
+def run_write(task: WriteTask, rows: list[bytes] | None = None) -> tuple[WriteResult, ...]:
     """Write the manifests of a task, skipping those that an earlier run finished.
 
     The names of chunk objects stay in the record: only manifests return to the driver.
+
+    Args:
+        task: What to write.
+        rows: Of a task of one item, the references that were sent to it; None: the catalog's.
     """
-    return _run(task, WindowBlocks(RefsReader(task.catalog), ValuesReader(task.catalog)))
-
-
-def run_write_shuffled(task: WriteTask, rows: list[bytes]) -> tuple[WriteResult, ...]:
-    """Do the same for a task of one item, whose references were sent to it."""
-    return _run(task, WindowBlocks(Arrived(rows), ValuesReader(task.catalog)))
-
-
-def _run(task: WriteTask, refs: WindowBlocks) -> tuple[WriteResult, ...]:
+    source = RefsReader(task.catalog) if rows is None else Arrived(rows)
+    refs = WindowBlocks(source, ValuesReader(task.catalog))
     with granted(task.reading.access):
-        results = (result for parcel in task.parcels for result in _written(task, parcel, refs))
+        results = (result for parcel in task.parcels for result in _write_all(task, parcel, refs))
         return tuple(replace(result, chunk_ids=frozenset()) for result in results)
 
 
-def _written(task: WriteTask, parcel: PackedTasks, refs: WindowBlocks) -> Iterator[WriteResult]:
+def _write_all(task: WriteTask, parcel: PackedTasks, refs: WindowBlocks) -> Iterator[WriteResult]:
     """Write the items of a parcel that are not finished."""
-    finished = {number: _finished(task, number) for number in parcel.numbers}
+    finished = {number: _find_result(task, number) for number in parcel.numbers}
     yield from (result for result in finished.values() if result is not None)
     if None not in finished.values():
         return
@@ -138,7 +136,7 @@ def record_path(number: int) -> str:
     return f"items/{number:08d}"
 
 
-def _finished(task: WriteTask, number: int) -> WriteResult | None:
+def _find_result(task: WriteTask, number: int) -> WriteResult | None:
     """Return the recorded result if there is one and its objects are still there."""
     path = record_path(number)
     if next(task.record.list(path), None) is None:
@@ -163,17 +161,16 @@ def _write(
         table, replaced[window.node_id] = _table(task, files, item.origin, refs, window)
         if len(table):
             tables[window.node_id] = with_names(table, task.named)
-    counted = (
-        _window_result(node, tables.get(node), count)
-        for node, count in replaced.items()
-        if node in tables or count
-    )
     result = WriteResult(
         number=item.number,
         manifest_id=None,
         size_bytes=0,
         num_chunk_refs=0,
-        windows=tuple(counted),
+        windows=tuple(
+            _count(node, tables.get(node, ChunkTable.empty(0)), count)
+            for node, count in replaced.items()
+            if node in tables or count
+        ),
     )
     if tables:
         how = task.encoding
@@ -212,10 +209,7 @@ def _table(
     return table, replaced + dropped
 
 
-def _window_result(node_id: ObjectId8, table: ChunkTable | None, replaced: int) -> WindowResult:
-    if table is None:
-        none = ReferenceCounts()
-        return WindowResult(node_id=bytes(node_id), extents=(), references=none, replaced=replaced)
+def _count(node_id: ObjectId8, table: ChunkTable, replaced: int) -> WindowResult:
     virtual = table.kind == ChunkType.virtual
     count, total = int(np.count_nonzero(virtual)), int(table.length.sum())
     referenced = total if count == len(table) else int(table.length[virtual].sum())
@@ -276,14 +270,11 @@ class _Pickler(pickle.Pickler):
         steps = signed[1:] - signed[:-1]
         if not steps.any():
             return _repeated, head
-        narrow = _narrowed(steps)
-        return _summed, (*head, narrow.tobytes(), narrow.dtype.str)
-
-
-def _narrowed(steps: NDArray[np.signedinteger]) -> NDArray[np.integer]:
-    ends = (np.min_scalar_type(int(end)) for end in (steps.min(), steps.max()))
-    kind = np.promote_types(*ends)
-    return steps.astype(kind) if kind.kind in "iu" and kind.itemsize < steps.itemsize else steps
+        ends = (np.min_scalar_type(int(end)) for end in (steps.min(), steps.max()))
+        kind = np.promote_types(*ends)
+        if kind.kind in "iu" and kind.itemsize < steps.itemsize:
+            steps = steps.astype(kind)
+        return _summed, (*head, steps.tobytes(), steps.dtype.str)
 
 
 def _repeated(first: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:

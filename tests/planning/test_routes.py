@@ -79,7 +79,7 @@ def written(catalog, plan, *, shuffled, tasks=2):
             for to, row in shuffle.run_map(task, number):
                 inbox[to].insert(0, row)  # rows come in any order
         for item, rows in zip(items, inbox, strict=True):
-            write_manifests.run_write_shuffled(task_of([[item]], catalog, repo), rows)
+            write_manifests.run_write(task_of([[item]], catalog, repo), rows)
     return {info.path: repo.get(info.path) for info in repo.list()}
 
 

@@ -47,9 +47,8 @@ from icevirt.repo.session import Session
 from icevirt.repo.summary import reference_counts
 from icevirt.repo.view import Context
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.chunk_encoding import decode_chunk, encode_chunks
+from icevirt.tasks.chunk_encoding import Sink, decode_chunk, encode_chunks, stored
 from icevirt.tasks.copy_chunks import KeptChunks, copied, encoded, session_of
-from icevirt.tasks.materialize import Sink, stored
 from icevirt.tasks.write_manifests import AddedChunks
 from icevirt.versioning.chunk_tables import compact
 from icevirt.versioning.id_columns import column

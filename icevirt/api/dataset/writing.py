@@ -57,7 +57,6 @@ from icevirt.tasks.write_manifests import (
     record_path,
     recorded_chunks,
     run_write,
-    run_write_shuffled,
 )
 from icevirt.versioning import lookup, repo_updates
 from icevirt.versioning.merge.build_merge import BuiltArray
@@ -128,7 +127,7 @@ def write_all(executor: Executor, job: Job, plan: BuildPlan) -> list[WriteResult
         each = (task([[item]]) for item in write_items(plan))
         with stage:
             written = executor.shuffle(
-                run_map, maps, run_write_shuffled, each, progress=watch, storage=job.record
+                run_map, maps, run_write, each, progress=watch, storage=job.record
             )
     return sorted((result for pile in written for result in pile), key=lambda each: each.number)
 

@@ -402,14 +402,11 @@ def _is_rule(entry: object) -> bool:
     """Say whether an entry of ``split_sizes`` is a condition, and numbers of chunks for axes."""
     match entry:
         case [_, [*sizes]]:
-            return all(_is_size(size) for size in sizes)
-        case _:
-            return False
-
-
-def _is_size(entry: object) -> bool:
-    match entry:
-        case {"condition": _, "num_chunks": int()}:
-            return True
+            return all(
+                isinstance(size, Mapping)
+                and "condition" in size
+                and isinstance(size.get("num_chunks"), int)
+                for size in sizes
+            )
         case _:
             return False

@@ -327,23 +327,15 @@ class ManifestSplittingConfig:
     @classmethod
     def from_document(cls, document: Mapping[str, Anything]) -> ManifestSplittingConfig:
         """Read the persisted form. Raises ``InvalidInputError``."""
-        return cls(tuple(_rule(entry) for entry in document.get("split_sizes") or ()))
-
-
-def _rule(entry: object) -> tuple[ManifestSplitCondition, tuple[tuple[DimCondition, int], ...]]:
-    match entry:
-        case [condition, [*sizes]]:
-            return ManifestSplitCondition.from_document(condition), tuple(map(_size, sizes))
-        case _:
-            raise not_understood(_SETTING, entry)
-
-
-def _size(entry: object) -> tuple[DimCondition, int]:
-    match entry:
-        case {"condition": condition, "num_chunks": int(number)}:
-            return _dim_condition(condition), number
-        case _:
-            raise not_understood(_SETTING, entry)
+        rules = []
+        for entry in document.get("split_sizes") or ():
+            match entry:
+                case [condition, [*sizes]]:
+                    read = ManifestSplitCondition.from_document(condition)
+                    rules.append((read, tuple(map(_read_size, sizes))))
+                case _:
+                    raise not_understood(_SETTING, entry)
+        return cls(tuple(rules))
 
 
 def _dim_document(condition: DimCondition) -> Anything:
@@ -356,16 +348,16 @@ def _dim_document(condition: DimCondition) -> Anything:
             return _ANY_DIMENSION
 
 
-def _dim_condition(document: object) -> DimCondition:
-    match document:
-        case "Any":
-            return ManifestSplitDimCondition.Any()
-        case {"Axis": int(axis)}:
-            return ManifestSplitDimCondition.Axis(axis)
-        case {"DimensionName": str(regex)}:
-            return ManifestSplitDimCondition.DimensionName(regex)
+def _read_size(entry: object) -> tuple[DimCondition, int]:
+    match entry:
+        case {"condition": "Any", "num_chunks": int(number)}:
+            return ManifestSplitDimCondition.Any(), number
+        case {"condition": {"Axis": int(axis)}, "num_chunks": int(number)}:
+            return ManifestSplitDimCondition.Axis(axis), number
+        case {"condition": {"DimensionName": str(regex)}, "num_chunks": int(number)}:
+            return ManifestSplitDimCondition.DimensionName(regex), number
         case _:
-            raise not_understood(_SETTING, document)
+            raise not_understood(_SETTING, entry)
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,16 +210,13 @@ class Comparison:
             if shape_of(here) != (1,) * new + shape_of(there):
                 return self._misplaced(wanted, f"the file has {describe_box(there)}")
             checked = self._compare(wanted.array, here, array.path, there)
-            stacks = {
-                name: part
-                for name, part in zip(dimensions_of(held), here[:new], strict=False)
-                if name
-            }
+            named = zip(dimensions_of(held), here[:new], strict=False)
+            stacks = {name: part for name, part in named if name}
             return _as_chunk(checked) + self._beside(wanted, array, here, there, stacks)
         except UnsupportedError as error:
             return Checked(not_compared=((wanted.array, str(error)),))
         except IcevirtError as error:
-            return failed(self._session, url, [wanted], error)
+            return fail(self._session, url, [wanted], error)
 
     def _of_another_name(self, wanted: ChunkToCompare, held: Any) -> Checked:
         """Compare a chunk that lies in a variable of another name, as in virtual datasets.
@@ -256,7 +253,7 @@ class Comparison:
             equal = same_values(mine, theirs[tuple(slice(length) for length in mine.shape)])
         if equal is None:
             return Checked(not_compared=((path, f"its shape differs from {variable}"),))
-        return self._judged(path, here, variable, there, is_equal=equal)
+        return self._judge(path, here, variable, there, is_equal=equal)
 
     def _compare(self, path: str, here: Box, variable: str, there: Box) -> Checked:
         """Compare a box of an array of the repository with a box of a variable of the file."""
@@ -278,12 +275,9 @@ class Comparison:
         if equal is None:
             reason = f"{theirs.dtype} in the file, {mine.dtype} in the repository"
             return Checked(not_compared=((path, reason),))
-        return self._judged(path, here, variable, there, is_equal=equal)
+        return self._judge(path, here, variable, there, is_equal=equal)
 
-    def _judged(
-        self, path: str, here: Box, variable: str, there: Box, *, is_equal: bool
-    ) -> Checked:
-        """Return what the comparison of a box found."""
+    def _judge(self, path: str, here: Box, variable: str, there: Box, *, is_equal: bool) -> Checked:
         difference = Difference(
             kind=DifferenceKind.value,
             file=self._source.file.url,
@@ -379,7 +373,7 @@ class Comparison:
         return regions_of(self._session, difference, [wanted])
 
 
-def failed(
+def fail(
     session: Session, url: str, wanted: Sequence[ChunkToCompare], error: IcevirtError
 ) -> Checked:
     """Return an error about a file as what its chunks differ in."""
@@ -413,17 +407,14 @@ def compare_values(task: VerifyTask) -> Checked:
         with granted(_access_of(task, session)), any_grid():
             return total(_compare_file(session, task, url, wanted) for url, wanted in chosen)
     place = replace(task, manifests=(), rows=())
+    checked = Checked()
     with Apart() as apart:
-        return total(_compare_apart(apart, session, place, url, wanted) for url, wanted in chosen)
-
-
-def _compare_apart(
-    apart: Apart, session: Session, place: VerifyTask, url: str, wanted: list[ChunkToCompare]
-) -> Checked:
-    try:
-        return apart.call(url, compare_file, place, url, wanted)
-    except (ScanCrashError, ScanTimeoutError, ScanMemoryError) as error:
-        return failed(session, url, wanted, error)
+        for url, wanted in chosen:
+            try:
+                checked += apart.call(url, compare_file, place, url, wanted)
+            except (ScanCrashError, ScanTimeoutError, ScanMemoryError) as error:
+                checked += fail(session, url, wanted, error)
+    return checked
 
 
 _sessions: dict[tuple[str, str], Session] = {}  # of a child, which serves one task
@@ -475,4 +466,4 @@ def _compare_file(
         reason = str(error)
         return checked + Checked(not_compared=tuple((each.array, reason) for each in wanted))
     except IcevirtError as error:
-        return checked + failed(session, url, wanted, error)
+        return checked + fail(session, url, wanted, error)

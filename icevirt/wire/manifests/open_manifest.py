@@ -372,11 +372,11 @@ class Frames(StringsWithin):
     def _one(self, row: int) -> str:
         vars(self)["_left"] -= 1
         if self._left > 0:
-            return self._gathered(np.array([row]))[0]
+            return self._gather(np.array([row]))[0]
         return self._all[row]  # after so many reads one by one, all are wanted
 
-    def _gathered(self, rows: NDArray[np.int64]) -> Strings:
-        frames = super()._gathered(rows)
+    def _gather(self, rows: NDArray[np.int64]) -> Strings:
+        frames = super()._gather(rows)
         with reading(FileKind.manifest.name):
             return text(*self._dictionary.decompress(frames.data, frames.starts))
 

@@ -48,44 +48,26 @@ _CANCELLED = re.compile(
     r"|Job \d+ cancelled(?! because SparkContext was shut down)"
 )
 
-RESULT = "id int, ok boolean, payload binary"
-"""Columns of a frame of results."""
-
+_RESULT = "id int, ok boolean, payload binary"
 _ROW = "id int, spread int, sent boolean, payload binary"
 
-
-def stage[T, R](
-    function: Callable[[T], R], tasks: Sequence[bytes], *, names_host: bool = False
-) -> Batches:
-    """Return what runs ``function`` on the tasks whose numbers a partition holds.
-
-    Args:
-        function: A function of a module, given a task.
-        tasks: All tasks of the job, pickled.
-        names_host: Errors say on which machine they were raised.
-    """
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in _numbers(batches):
-            ok, payload = run_pickled(function, tasks[number], unpacked, names_host=names_host)
-            yield result_row(number, ok=ok, payload=payload)
-
-    return run
+type Sender = Callable[[Iterator[pa.RecordBatch]], Iterator[tuple[int, bytes | None]]]
+"""What makes rows of the batches of a partition: the number of the task each is for, and its bytes;
+None starts a task to which no row may come."""
 
 
-def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+def _numbers_in(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
     for batch in batches:
         yield from map(int, batch.column("id").to_numpy())
-
-
-def result_row(number: int, *, ok: bool, payload: bytes) -> pa.RecordBatch:
-    """Return a row of a frame of results."""
-    return _batch(id=(number, pa.int32()), ok=(ok, pa.bool_()), payload=(payload, pa.binary()))
 
 
 def _batch(**columns: tuple[Any, pa.DataType]) -> pa.RecordBatch:
     arrays: list[Any] = [pa.array([value], kind) for value, kind in columns.values()]
     return pa.RecordBatch.from_arrays(arrays, names=[*columns])
+
+
+def _result(number: int, ok: bool, payload: bytes) -> pa.RecordBatch:
+    return _batch(id=(number, pa.int32()), ok=(ok, pa.bool_()), payload=(payload, pa.binary()))
 
 
 @cache
@@ -207,8 +189,16 @@ class SparkExecutor:
             if not waiting:
                 return []
             self._begin()
-            work = stage(function, waiting, names_host=not self.is_local)
-            done = self._numbers(len(waiting)).mapInArrow(self.guarded(work), RESULT)
+            named = not self.is_local
+
+            def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                for number in _numbers_in(batches):
+                    payload = waiting[number]
+                    yield _result(
+                        number, *run_pickled(function, payload, unpacked, names_host=named)
+                    )
+
+            done = self._numbers(len(waiting)).mapInArrow(self.guarded(work), _RESULT)
             return self._collected(done, len(waiting), progress)
 
     def shuffle[M, T, R](
@@ -230,25 +220,45 @@ class SparkExecutor:
             senders, waiting = [*mapped], [*payloads]
             if not waiting:
                 return []
-            self._begin()
-            named = not self.is_local
-            mapping = _mapping(mapper, senders, len(waiting), names_host=named)
-            reducing = _reducing(function, waiting, names_host=named)
-            numbers = self._numbers(max(1, len(senders)))
-            sent = numbers.mapInArrow(self.guarded(mapping), _ROW)
-            frame = sent.repartition(len(waiting), "spread")
-            done = frame.mapInArrow(self.guarded(reducing), RESULT)
-            return self._collected(done, len(waiting), progress)
+            count = len(waiting)
 
-    def results(self, frame: DataFrame) -> list[Any]:
-        """Return the results in the rows of a frame that was made elsewhere, as `run` does.
+            def send(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, bytes | None]]:
+                for number in _numbers_in(batches):
+                    if number == 0:
+                        yield from ((to, None) for to in range(count))
+                    if number < len(senders):
+                        yield from mapper(unpacked(senders[number]), number)
+
+            numbers = self._numbers(max(1, len(senders)))
+            return self.shuffle_frame(numbers, send, function, waiting, progress=progress)
+
+    def shuffle_frame[T, R](
+        self,
+        frame: DataFrame,
+        send: Sender,
+        function: Callable[[T, list[bytes]], R],
+        tasks: Sequence[bytes],
+        *,
+        progress: Done | None = None,
+    ) -> list[R]:
+        """Run every task that is sent rows from the partitions of a frame; see `Executor.shuffle`.
 
         Args:
-            frame: Of this session; its columns are `RESULT`, its functions are `guarded`.
+            frame: Of this session.
+            send: Makes the rows.
+            function: Given a task and its rows.
+            tasks: They are pickled.
+            progress: As for `Executor.shuffle`.
         """
         with _failing(self.session):
             self._begin()
-            return self._collected(frame, 0, None)
+            named = not self.is_local
+            mapping = _mapping(send, len(tasks), names_host=named)
+            sent = frame.mapInArrow(self.guarded(mapping), _ROW)
+            moved = sent.repartition(len(tasks), "spread")
+            reducing = _reducing(function, tasks, names_host=named)
+            done = moved.mapInArrow(self.guarded(reducing), _RESULT)
+            return self._collected(done, len(tasks), progress)
 
     def collect(self, work: Batches, schema: str, count: int) -> list[Any]:
         """Run ``work`` as it is on ``count`` partitions, and return the rows it makes.
@@ -321,40 +331,28 @@ def _failing(session: SparkSession | None = None) -> Iterator[None]:
         raise explained(words_of(error), host, is_stopped=stopped) from error
 
 
-def _mapping[M](
-    mapper: Callable[[M, int], Iterator[tuple[int, bytes]]],
-    senders: Sequence[bytes],
-    tasks: int,
-    *,
-    names_host: bool,
-) -> Batches:
-    """Return the function of the mappers' partitions; an error goes to every one of the tasks.
+def _mapping(send: Sender, tasks: int, *, names_host: bool) -> Batches:
+    """Return the function of the senders' partitions; an error goes to every one of the tasks.
 
     A task that did not hear of it would finish with what came so far, and be recorded as finished.
-    The first mapper's partition also sends each task a row that starts it.
     """
 
-    def sent(to: int, payload: bytes, *, ok: bool | None = True) -> pa.RecordBatch:
+    def row(to: int, payload: bytes, *, sent: bool | None) -> pa.RecordBatch:
         """Return a row for a task: true for bytes, false to start it, None for an error."""
         return _batch(
             id=(to, pa.int32()),
             spread=(spread(tasks)[to], pa.int32()),
-            sent=(ok, pa.bool_()),
+            sent=(sent, pa.bool_()),
             payload=(payload, pa.binary()),
         )
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in _numbers(batches):
-            if number == 0:
-                yield from (sent(to, b"", ok=False) for to in range(tasks))
-            if number == len(senders):  # there is no mapper
-                return
-            try:
-                for to, payload in mapper(unpacked(senders[number]), number):
-                    yield sent(to, payload)
-            except IcevirtError as error:
-                raised = pickle.dumps(located(error) if names_host else error)
-                yield from (sent(to, raised, ok=None) for to in range(tasks))
+        try:
+            for to, payload in send(batches):
+                yield row(to, payload or b"", sent=payload is not None)
+        except IcevirtError as error:
+            raised = pickle.dumps(located(error) if names_host else error)
+            yield from (row(to, raised, sent=None) for to in range(tasks))
 
     return run
 
@@ -374,12 +372,11 @@ def _reducing[T, R](
                     held.append(row["payload"])
         for number in sorted(rows):
             if failed:
-                yield result_row(number, ok=False, payload=failed[0])
+                yield _result(number, False, min(failed))
             else:
-                received = rows.pop(number)
-                ok, payload = run_pickled(
-                    function, tasks[number], unpacked, received, names_host=names_host
+                received, task = rows.pop(number), tasks[number]
+                yield _result(
+                    number, *run_pickled(function, task, unpacked, received, names_host=names_host)
                 )
-                yield result_row(number, ok=ok, payload=payload)
 
     return run

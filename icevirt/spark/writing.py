@@ -11,18 +11,16 @@ import math
 import pickle
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from icevirt.api.dataset.events import Clock, long_running
-from icevirt.errors import IcevirtError, InvalidInputError
-from icevirt.execution.executor import described, job_tags, located, run_pickled
+from icevirt.errors import InvalidInputError
+from icevirt.execution.executor import described, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
-from icevirt.execution.spark_executor import RESULT, SparkExecutor, result_row, spread
+from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.containers import VirtualChunkContainer, prefixes_of
@@ -40,7 +38,6 @@ from icevirt.repo.session import Session
 from icevirt.repo.settings import as_json
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.memory import MemoryStorage
-from icevirt.storage.protocol import Storage
 from icevirt.tasks.references import (
     COLUMNS,
     OPTIONAL,
@@ -49,7 +46,8 @@ from icevirt.tasks.references import (
     RestTask,
     TargetArray,
     WrittenCell,
-    write_cells,
+    send_blocks,
+    write_blocks,
     write_rest,
 )
 from icevirt.wire.manifests.encoding import ManifestEncoding
@@ -165,16 +163,20 @@ def write_references(
     )
     with long_running("write-references", Clock()), job_tags(storage.url):
         with described("write: references"):
-            tasks = min(executor.parallelism * _TASKS_PER_SLOT, _MOST_TASKS, _cells(targets))
-            cells = written_by(frame, incoming, writer, max(1, tasks), executor)
+            count = sum(math.prod(target.grid.counts) for target in targets)
+            tasks = max(1, min(executor.parallelism * _TASKS_PER_SLOT, _MOST_TASKS, count))
+            send = partial(send_blocks, pickle.dumps(incoming), tasks)
+            work = pickle.dumps((writer, targets))
+            done_by = executor.shuffle_frame(frame, send, write_blocks, [work] * tasks)
+            cells = [cell for written in done_by for cell in written]
             if not cells:
                 raise InvalidInputError(
                     "the data frame has no rows", do="Check its filters: references.count() is 0."
                 )
             done = _finished(executor, writer, {each.node.path: each for each in targets}, cells)
         _refuse_values(session, done)
-        if not there:
-            _bring_values(opened.storage, storage)
+        for each in () if there else opened.storage.list(layout.CHUNKS):  # values of a template
+            storage.put(each.path, opened.storage.get(each.path))
         files = {
             cell.manifest_id: ManifestFile(
                 id=cell.manifest_id, size_bytes=cell.size_bytes, num_chunk_refs=cell.num_chunk_refs
@@ -209,16 +211,6 @@ def write_references(
         arrays=dict(sorted(counts.items())),
         seconds=time.perf_counter() - begin,
     )
-
-
-def _bring_values(planned: Storage, storage: Storage) -> None:
-    """Store the values of a template, which lie in a repository that was only planned."""
-    for each in planned.list(layout.CHUNKS):
-        storage.put(each.path, planned.get(each.path))
-
-
-def _cells(targets: Iterable[TargetArray]) -> int:
-    return sum(math.prod(target.grid.counts) for target in targets)
 
 
 def _columns(references: DataFrame) -> DataFrame:
@@ -352,93 +344,3 @@ def _rules(targets: Iterable[TargetArray]) -> Any:
             if target.is_cut
         }
     )
-
-
-type _Blocks = dict[tuple[int, int], list[bytes]]  # by number of the array and cell
-type _Work = tuple[CellWriter, Sequence[TargetArray]]
-
-_BLOCK_TYPES: list[tuple[str, Any]] = [
-    ("id", pa.int32()),
-    ("spread", pa.int32()),
-    ("array", pa.int32()),
-    ("cell", pa.int64()),
-    ("ok", pa.bool_()),
-    ("payload", pa.binary()),
-]
-_BLOCK = pa.schema(_BLOCK_TYPES)
-_BLOCK_DDL = "id int, spread int, array int, cell bigint, ok boolean, payload binary"
-
-
-def written_by(
-    frame: DataFrame, incoming: Incoming, writer: CellWriter, tasks: int, executor: SparkExecutor
-) -> tuple[WrittenCell, ...]:
-    """Write all rows of a data frame as manifests; return one result for each cell.
-
-    Args:
-        frame: Columns as `Incoming.blocks` takes them.
-        incoming: Checks and sorts rows, where the data frame's partitions are.
-        writer: Writes cells, behind the shuffle.
-        tasks: How many tasks write.
-        executor: Of the data frame's session.
-
-    Raises:
-        InvalidInputError: A row is wrong; the first task's that found one.
-        SparkJobError: Spark failed.
-    """
-    named = not executor.is_local
-    mapping = _mapping(pickle.dumps(incoming), tasks, names_host=named)
-    reducing = _reducing(pickle.dumps((writer, incoming.targets)), names_host=named)
-    sent = frame.mapInArrow(executor.guarded(mapping), _BLOCK_DDL)
-    moved = sent.repartition(tasks, "spread")
-    done: list[tuple[WrittenCell, ...]] = executor.results(
-        moved.mapInArrow(executor.guarded(reducing), RESULT)
-    )
-    return tuple(cell for cells in done for cell in cells)
-
-
-def _mapping(incoming: bytes, tasks: int, *, names_host: bool) -> Any:
-    """Return what sorts the rows of a partition; all tasks hear of an error, and write nothing."""
-
-    def sent(to: int, array: int, cell: int, payload: bytes, *, ok: bool) -> pa.RecordBatch:
-        values = (to, spread(tasks)[to], array, cell, ok, payload)
-        arrays = [pa.array([each], field.type) for each, field in zip(values, _BLOCK, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=_BLOCK)
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sorting: Incoming = pickle.loads(incoming)  # noqa: S301  # made by `written_by`
-        first = sorting.first_cells()
-        try:
-            for block in sorting.blocks(batches):
-                to = (first[block.array] + block.cell) % tasks
-                yield sent(to, block.array, block.cell, block.payload, ok=True)
-        except IcevirtError as error:
-            raised = pickle.dumps(located(error) if names_host else error)
-            yield from (sent(to, -1, -1, raised, ok=False) for to in range(tasks))
-
-    return run
-
-
-def _reducing(work: bytes, *, names_host: bool) -> Any:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        blocks: dict[int, _Blocks] = defaultdict(dict)
-        failed: dict[int, bytes] = {}
-        for batch in batches:
-            for row in batch.to_pylist():
-                if not row["ok"]:
-                    failed[row["id"]] = min(failed.get(row["id"], row["payload"]), row["payload"])
-                    continue
-                own = blocks[row["id"]]
-                own.setdefault((row["array"], row["cell"]), []).append(row["payload"])
-        for number in sorted({*blocks, *failed}):
-            if number in failed:
-                yield result_row(number, ok=False, payload=failed[number])
-                continue
-            received = blocks.pop(number)
-            ok, payload = run_pickled(_write, work, pickle.loads, received, names_host=names_host)
-            yield result_row(number, ok=ok, payload=payload)
-
-    return run
-
-
-def _write(work: _Work, blocks: Mapping[tuple[int, int], Sequence[bytes]]) -> tuple[Any, ...]:
-    return tuple(write_cells(*work, blocks))

@@ -9,6 +9,8 @@ id covers them: a task that runs twice writes the same object again.
 from __future__ import annotations
 
 import math
+import pickle
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -188,11 +190,6 @@ class Incoming:
                 held = []
         if sum(each.num_rows for each in held):
             yield from self._sort(pa.Table.from_batches(held), numbers)
-
-    def first_cells(self) -> list[int]:
-        """Return the number of each array's first cell, where all cells have numbers."""
-        counts = [math.prod(target.grid.counts) for target in self.targets]
-        return [0, *accumulate(counts)][:-1]
 
     def _sort(self, rows: Any, numbers: Mapping[str, int]) -> Iterator[ReferenceBlock]:
         checked = _Checked(rows)
@@ -508,3 +505,31 @@ def _refuse_twice(
         first=two[0],
         second=two[1],
     )
+
+
+def send_blocks(
+    incoming: bytes, tasks: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[tuple[int, bytes]]:
+    """Yield rows in blocks, each with the number of the task that writes its cell.
+
+    Args:
+        incoming: An `Incoming`, pickled.
+        tasks: How many there are.
+        batches: Of rows.
+    """
+    sorting: Incoming = pickle.loads(incoming)  # noqa: S301  # made by the driver
+    counts = (math.prod(target.grid.counts) for target in sorting.targets)
+    first = [0, *accumulate(counts)]  # number of each array's first cell
+    for block in sorting.blocks(batches):
+        yield (first[block.array] + block.cell) % tasks, pickle.dumps(block)
+
+
+def write_blocks(
+    work: tuple[CellWriter, Sequence[TargetArray]], rows: Sequence[bytes]
+) -> tuple[WrittenCell, ...]:
+    """Write the cells of blocks that `send_blocks` made."""
+    blocks: dict[tuple[int, int], list[bytes]] = defaultdict(list)
+    for row in rows:
+        block: ReferenceBlock = pickle.loads(row)  # noqa: S301  # made by `send_blocks`
+        blocks[block.array, block.cell].append(block.payload)
+    return tuple(write_cells(*work, blocks))

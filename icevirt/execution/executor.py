@@ -234,16 +234,11 @@ class JobLabel:
 
     def tag(self, build_id: str) -> None:
         """Mark all further jobs as those of a build; it may have several ids."""
-        if (tag := tag_of(build_id)) not in self.tags:
+        if (tag := f"{EVERY}:{build_id}") not in self.tags:
             self.tags.append(tag)
 
 
 _label: ContextVar[JobLabel | None] = ContextVar("icevirt-jobs", default=None)
-
-
-def tag_of(build_id: str) -> str:
-    """Return the tag of the jobs of a build."""
-    return f"{EVERY}:{build_id}"
 
 
 def current() -> JobLabel:

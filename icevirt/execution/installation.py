@@ -50,11 +50,10 @@ type Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 @cache
 def by_value(function: Callable[..., Any]) -> bytes:
     """Return a function of `installed`, pickled with all that it calls there."""
-    return _with_functions(function)
+    return _pickle_with_functions(function)
 
 
-def _with_functions(thing: Any) -> bytes:
-    """Pickle something, and functions of `installed` in it by value."""
+def _pickle_with_functions(thing: Any) -> bytes:
     from pyspark import cloudpickle
 
     tool: Any = cloudpickle
@@ -129,7 +128,7 @@ class SentBySpark:
 
     def __reduce__(self) -> tuple[Any, ...]:
         payload = pickle.dumps((type(self), self.__getstate__() or {}))
-        return pickle.loads, (_with_functions(_Loading(payload)),)
+        return pickle.loads, (_pickle_with_functions(_Loading(payload)),)
 
 
 class _Loading:

@@ -196,14 +196,11 @@ def fault_of(folder: Path) -> str | None:
         return f"{folder} belongs to another user"
     if found.st_mode & 0o077:
         return f"{folder} is open to other users (chmod 700 would close it)"
-    return next(filter(None, map(_fault_above, folder.resolve().parents)), None)
-
-
-def _fault_above(folder: Path) -> str | None:
-    found = folder.stat()
-    if found.st_uid not in (0, os.geteuid()):
-        return f"{folder} belongs to another user"
-    # with the sticky bit, as in /tmp, only the owner of a file may replace it
-    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
-        return f"other users may write to {folder} (chmod go-w would forbid it)"
+    for above in folder.resolve().parents:
+        found = above.stat()
+        if found.st_uid not in (0, os.geteuid()):
+            return f"{above} belongs to another user"
+        # with the sticky bit, as in /tmp, only the owner of a file may replace it
+        if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+            return f"other users may write to {above} (chmod go-w would forbid it)"
     return None

@@ -168,7 +168,11 @@ def look_at(executor: SparkExecutor, task: ReachTask | None) -> list[LookedAt]:
         executor: Of the cluster.
         task: What to reach; None: only what is installed is looked at.
     """
-    rows = executor.collect(_probe(task), "found string", _count(executor))
+    try:
+        count = min(2 * int(executor.session.sparkContext.defaultParallelism), MOST)
+    except Exception:  # noqa: BLE001  # Spark Connect has no context to ask
+        count = UNKNOWN
+    rows = executor.collect(_probe(task), "found string", count)
     found = [LookedAt(**json.loads(row["found"])) for row in rows]
     # what a task of an executor failed at counts, whatever others found there
     found.sort(key=lambda each: not (each.differs or each.broken or each.unreached))
@@ -176,14 +180,6 @@ def look_at(executor: SparkExecutor, task: ReachTask | None) -> list[LookedAt]:
     for each in found:
         first.setdefault(each.executor, each)
     return [*first.values()]
-
-
-def _count(executor: SparkExecutor) -> int:
-    try:
-        now = int(executor.session.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001  # Spark Connect has no context to ask
-        return UNKNOWN
-    return min(2 * now, MOST)
 
 
 def _probe(task: ReachTask | None) -> Batches:
@@ -252,27 +248,19 @@ def refuse_unsuitable(found: Sequence[LookedAt]) -> None:
         ExecutorError: There is one.
     """
     for each in found:
-        _refuse_installed(each, found)
-
-
-def _refuse_installed(each: LookedAt, found: Sequence[LookedAt]) -> None:
-    wrong = requirements_of(each.packages)
-    if each.differs:
-        kind, clause = each.differs
-        raise ExecutorError(
-            f"an executor does not suit: {clause}",
-            do=remedy_of(kind, of_driver(), python=each.python, wrong=wrong),
-            **_facts(each, [other for other in found if other.differs]),
-        )
-    if wrong or each.broken:
-        problem = (
-            f"it lacks {', '.join(wrong)}" if wrong else f"icevirt breaks there: {each.broken}"
-        )
-        raise ExecutorError(
-            f"an executor does not suit: {problem}",
-            do=installing(wrong, python=each.python),
-            **_facts(each, [other for other in found if other.broken or other.differs]),
-        )
+        wrong = requirements_of(each.packages)
+        if each.differs:
+            kind, clause = each.differs
+            alike = [other for other in found if other.differs]
+            do = remedy_of(kind, of_driver(), python=each.python, wrong=wrong)
+        elif wrong or each.broken:
+            lacking = f"it lacks {', '.join(wrong)}"
+            clause = lacking if wrong else f"icevirt breaks there: {each.broken}"
+            alike = [other for other in found if other.broken or other.differs]
+            do = installing(wrong, python=each.python)
+        else:
+            continue
+        raise ExecutorError(f"an executor does not suit: {clause}", do=do, **_facts(each, alike))
 
 
 def _refuse_unreached(
@@ -280,48 +268,31 @@ def _refuse_unreached(
 ) -> None:
     for it in each.unreached:
         kind, url, cause = it["kind"], it["url"], it["cause"]
-        facts = _facts(each, [other for other in found if other.unreached])
-        is_local = url.startswith("file:")
-        match kind:
-            case "unshared":
+        match kind, url.startswith("file:"):
+            case "unshared", _:
                 raise _unshared(each, url, "it does not see what the driver sees")
-            case "unread" if not is_readable(url):
+            case "unread", _ if not is_readable(url):
                 continue
-            case "unread" if is_local:
-                raise ExecutorError(
-                    "an executor does not read a source file that the driver reads",
-                    do="Mount the directory at the same path on every executor, readable for the"
-                    " user that Spark runs as, or name files in an object store.",
-                    source=url,
-                    cause=cause,
-                    **facts,
+            case "unread", True:
+                what = "an executor does not read a source file that the driver reads"
+                do = (
+                    "Mount the directory at the same path on every executor, readable for the"
+                    " user that Spark runs as, or name files in an object store."
                 )
-            case "unwritable" if is_local:
-                raise ExecutorError(
-                    "an executor cannot write where the build writes",
-                    do="Let the user that Spark runs as on executors write there, or use an object"
-                    " store, like s3://bucket/repo.",
-                    storage=url,
-                    cause=cause,
-                    **facts,
-                )
-            case "unwritable":
-                raise ExecutorError(
-                    "an executor cannot write where the build writes",
-                    do="Allow it for the role or the credentials of the executors; what you pass to"
-                    " icevirt.s3_storage(...) and its like travels with tasks.",
-                    storage=url,
-                    cause=cause,
-                    **facts,
+            case "unwritable", is_local:
+                what = "an executor cannot write where the build writes"
+                do = (
+                    "Let the user that Spark runs as on executors write there, or use an object"
+                    " store, like s3://bucket/repo."
+                    if is_local
+                    else "Allow it for the role or the credentials of the executors; what you pass"
+                    " to icevirt.s3_storage(...) and its like travels with tasks."
                 )
             case _:
-                raise ExecutorError(
-                    "an executor does not reach what the driver reaches",
-                    do=reaching(cause),
-                    **{it["role"]: url},
-                    cause=cause,
-                    **facts,
-                )
+                what = "an executor does not reach what the driver reaches"
+                do = reaching(cause)
+        facts = _facts(each, [other for other in found if other.unreached])
+        raise ExecutorError(what, do=do, **{it["role"]: url}, cause=cause, **facts)
 
 
 def _unshared(each: LookedAt, url: str, clause: str) -> ExecutorError:

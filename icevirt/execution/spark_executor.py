@@ -132,7 +132,13 @@ class SparkExecutor:
             SparkJobError: Spark's JVM died.
         """
         if asked := os.environ.get(TASKS):
-            return _positive(asked)
+            if (number := _count(asked)) is None:
+                raise InvalidInputError(
+                    f"{TASKS} must be a positive number",
+                    do=f"Set {TASKS}=64, or unset it.",
+                    value=asked,
+                )
+            return number
         now = self._now or _count(self._setting("spark.default.parallelism")) or 0
         return max(now, min(self._grown, MOST)) or UNKNOWN
 
@@ -300,14 +306,6 @@ def _count(text: str | None) -> int | None:
     """Return a number of a setting, None where it is none, or without bound."""
     number = int(text) if text is not None and text.isdecimal() else 0
     return number if 0 < number < _UNBOUNDED else None
-
-
-def _positive(text: str) -> int:
-    if (number := _count(text)) is None:
-        raise InvalidInputError(
-            f"{TASKS} must be a positive number", do=f"Set {TASKS}=64, or unset it.", value=text
-        )
-    return number
 
 
 @contextmanager

@@ -77,17 +77,15 @@ def requirements_of(packages: Mapping[str, str | None]) -> list[str]:
     Args:
         packages: Versions by import name: None where one is missing, "" where it is unknown.
     """
-    return [NEEDED[name] for name, has in packages.items() if not _meets(NEEDED[name], has)]
-
-
-def _meets(requirement: str, version: str | None) -> bool:
-    if not version:
-        return version is not None
-    for operator, bound in re.findall(r"(>=|<)([0-9.]+)", requirement):
-        is_older = _parts(version) < _parts(bound)
-        if is_older is (operator == ">="):
-            return False
-    return True
+    return [
+        NEEDED[name]
+        for name, has in packages.items()
+        if has is None
+        or any(
+            bool(has) and (_parts(has) < _parts(bound)) is (operator == ">=")
+            for operator, bound in re.findall(r"(>=|<)([0-9.]+)", NEEDED[name])
+        )
+    ]
 
 
 def _parts(version: str) -> list[int]:
@@ -198,9 +196,9 @@ def explained(text: str, host: str | None = None, *, is_stopped: bool = False) -
     if (at := _HOST.search(text)) is not None:
         host = at.group(2) or at.group(1)
     facts: dict[str, Any] = {} if host is None else {"executor": host}
-    for pattern, make in _KNOWN:
+    for pattern, words in _KNOWN:
         if (match := re.search(pattern, text)) is not None:
-            what, do = make(match)
+            what, do = words(match) if callable(words) else words
             return ExecutorError(what, do=do, cause=_short(text), **facts)
     if is_stopped:
         return ExecutorError(STOPPED[0], do=STOPPED[1], cause=_short(text))
@@ -295,31 +293,23 @@ def _no_python(match: re.Match[str]) -> _Words:
     )
 
 
-def _killed(_: re.Match[str]) -> _Words:
-    return "an executor ended while it worked", (
-        "If its memory did not suffice, set spark.executor.memoryOverhead higher, or"
-        f" spark.executor.cores lower; {_AGAIN}"
-    )
-
-
-def _crashed(_: re.Match[str]) -> _Words:
-    return "a Python worker of an executor ended while it worked", (
-        "If its memory did not suffice, set spark.executor.memoryOverhead higher, or"
-        f" spark.executor.cores lower; {_AGAIN}"
-    )
-
-
-def _words(what: str, do: str) -> Callable[[re.Match[str]], _Words]:
-    return lambda _: (what, do)
-
-
-_KNOWN: tuple[tuple[str, Callable[[re.Match[str]], _Words]], ...] = (
+_SMALLER = (
+    "If its memory did not suffice, set spark.executor.memoryOverhead higher, or"
+    f" spark.executor.cores lower; {_AGAIN}"
+)
+_KNOWN: tuple[tuple[str, Callable[[re.Match[str]], _Words] | _Words], ...] = (
     (rf"{REFUSED}, [^:]*: (.*?)\.(?:\n|$)", _refused),
     (r"PYTHON_VERSION_MISMATCH|different version .*than that in driver", _mismatch),
     (r"Cannot run program \\?\"([^\"\\]+)\\?\"", _no_python),
     (r"ModuleNotFoundError: No module named '([^']+)'", _missing),
     (r"\[PACKAGE_NOT_INSTALLED\] (\w+)", _missing),
-    *((pattern, _words(what, do)) for pattern, what, do in RESOURCES),
-    (r"Container killed by|ExecutorLostFailure|Remote RPC client disassociated", _killed),
-    (r"Python worker exited unexpectedly|Python worker process terminated", _crashed),
+    *((pattern, (what, do)) for pattern, what, do in RESOURCES),
+    (
+        r"Container killed by|ExecutorLostFailure|Remote RPC client disassociated",
+        ("an executor ended while it worked", _SMALLER),
+    ),
+    (
+        r"Python worker exited unexpectedly|Python worker process terminated",
+        ("a Python worker of an executor ended while it worked", _SMALLER),
+    ),
 )

@@ -110,7 +110,10 @@ class _Folder:
                 if sent <= through_spark:
                     yield raw
                     continue
-            held.append(_without_secrets(task))
+            file = io.BytesIO()
+            pickler = _Emptied(file)
+            pickler.dump(task)
+            held.append((file.getvalue(), tuple(pickler.held)))
             waiting += len(held[-1][0])
             if waiting > together:
                 yield from self._put(held)
@@ -159,14 +162,6 @@ class _Filled(pickle.Unpickler):
         """Return a class or function; for `_Held`, what returns the secret of a number."""
         found = super().find_class(module, name)
         return self._held.__getitem__ if found is _Held else found
-
-
-def _without_secrets(task: Any) -> tuple[bytes, tuple[Any, ...]]:
-    """Return a pickled task and the secrets that it is without."""
-    file = io.BytesIO()
-    pickler = _Emptied(file)
-    pickler.dump(task)
-    return file.getvalue(), tuple(pickler.held)
 
 
 def unpacked(payload: bytes) -> Any:

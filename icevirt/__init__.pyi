@@ -32,14 +32,12 @@ from icevirt.api.history.compare import (
 from icevirt.api.history.log import (
     log,
     ops_log,
+    source,
 )
 from icevirt.api.history.moves import (
     redo,
     reset,
     undo,
-)
-from icevirt.api.history.source import (
-    source,
 )
 from icevirt.api.materialize import (
     materialize,
@@ -68,14 +66,12 @@ from icevirt.api.scan import (
 from icevirt.api.update import (
     update,
 )
-from icevirt.api.upkeep.exclude import (
-    exclude,
-    excluded,
-)
 from icevirt.api.upkeep.maintain import (
     maintain,
 )
 from icevirt.api.upkeep.scans import (
+    exclude,
+    excluded,
     forget_scans,
 )
 from icevirt.api.upkeep.status import (

@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from icevirt.api.option_objects import OBJECTS
+from icevirt.api.commit_options import OBJECTS
 from icevirt.archive.options import declared
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
 

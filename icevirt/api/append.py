@@ -27,7 +27,7 @@ from icevirt.api.choices import (
     outside,
     shared,
 )
-from icevirt.api.commit_options import CommitOptions
+from icevirt.api.commit_options import BY_KEYWORD, CommitOptions
 from icevirt.api.dataset.events import Clock, long_running, tell, tell_committed
 from icevirt.api.dataset.files_held import (
     CATALOG,
@@ -46,7 +46,6 @@ from icevirt.api.dataset.scanning import Scan, scan_missing
 from icevirt.api.dataset.tail import TailState, tail_of
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.transaction import ExecutorStarter, Request, until_unchanged
-from icevirt.api.option_objects import BY_KEYWORD
 from icevirt.api.recorded import Continued, continued
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of

@@ -21,12 +21,11 @@ from icevirt.api.choices import (
     checked_group,
     shared,
 )
-from icevirt.api.commit_options import CommitOptions
+from icevirt.api.commit_options import CommitOptions, refuse_misplaced_options
 from icevirt.api.dataset.events import Clock, long_running, tell_committed
 from icevirt.api.dataset.finish import prepare, promoted, refuse_differences
 from icevirt.api.dataset.recipes import note_of, recipe_of
 from icevirt.api.dataset.transaction import ExecutorStarter, Request, until_unchanged
-from icevirt.api.option_objects import refuse_misplaced_options
 from icevirt.api.sources.inputs import Sources
 from icevirt.api.trust.made_here import remember, remember_containers, remember_places
 from icevirt.api.trust.readable_places import opening_of, places_named

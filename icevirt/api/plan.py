@@ -20,7 +20,7 @@ from icevirt.api.choices import (
     checked_group,
     shared,
 )
-from icevirt.api.commit_options import CommitOptions
+from icevirt.api.commit_options import CommitOptions, refuse_misplaced_options
 from icevirt.api.dataset.events import Clock, long_running
 from icevirt.api.dataset.planning import Planner
 from icevirt.api.dataset.records import digest_of, listed
@@ -28,7 +28,6 @@ from icevirt.api.dataset.replacing import Replacing, kept_of
 from icevirt.api.dataset.scanning import Scan, closed_catalog, scan_and_infer
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.transaction import digest_of_plan
-from icevirt.api.option_objects import refuse_misplaced_options
 from icevirt.api.sources.inputs import Sources, is_listable
 from icevirt.api.sources.reader_urls import published
 from icevirt.archive.plan import BuildPlan

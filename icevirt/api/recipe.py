@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import tomli_w
 
-from icevirt.api.option_objects import BY_KEYWORD
+from icevirt.api.commit_options import BY_KEYWORD
 from icevirt.archive.options import declared
 from icevirt.connect.urls import as_local_path, is_url, spelled
 from icevirt.errors import InvalidInputError, NotFoundError

@@ -15,9 +15,7 @@ import numpy as np
 from icevirt.amounts import plural
 from icevirt.api.authorizing import refuse_unauthorized
 from icevirt.api.dataset.events import Clock, long_running, telling_tasks
-from icevirt.api.moving.copies import compare_copies_of
-from icevirt.api.moving.datasets import Copies, MovingDatasets
-from icevirt.api.moving.renaming import Renaming
+from icevirt.api.moving import Copies, MovingDatasets, Renaming, compare_copies_of
 from icevirt.api.trust.made_here import remember_containers, remembered_containers
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.relocation import Moved, MovedDataset, RelocateReport, total

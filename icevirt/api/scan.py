@@ -22,10 +22,9 @@ from icevirt.api.choices import (
     checked_group,
     shared,
 )
-from icevirt.api.commit_options import CommitOptions
+from icevirt.api.commit_options import CommitOptions, refuse_misplaced_options
 from icevirt.api.dataset.events import Clock, long_running
 from icevirt.api.dataset.scanning import Scan, scan_and_infer, scanned_catalog
-from icevirt.api.option_objects import refuse_misplaced_options
 from icevirt.api.plan import Plan, planned
 from icevirt.api.sources.inputs import Inputs, Sources, is_listable
 from icevirt.archive.facts import ArrayColumns, Coded, Counts

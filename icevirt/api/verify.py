@@ -1,4 +1,8 @@
-"""Implement `icevirt.verify`: compare a repository with its source files."""
+"""Implement `icevirt.verify`: compare a repository with its source files.
+
+Files of datasets to which no reference leads are looked at too. A repository says which these are,
+and anybody may have written it: only those below places that the caller authorized are.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,18 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from icevirt.api.authorizing import refuse_unauthorized, unauthorized
-from icevirt.api.copied_files import check_files_copied
+from icevirt.api.commit_options import refuse_misplaced_options
 from icevirt.api.dataset.events import Clock, long_running, telling_tasks
-from icevirt.api.dataset.records import provenance_of
-from icevirt.api.option_objects import refuse_misplaced_options
+from icevirt.api.dataset.files_held import files_of_build
+from icevirt.api.dataset.records import newest_records, provenance_of, records_in
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.verification import Checked, VerifyReport, total
-from icevirt.errors import InvalidInputError
+from icevirt.archive.sources import SourceFiles
+from icevirt.catalog.file_hashes import hashes_of
+from icevirt.errors import FormatError, InvalidInputError
 from icevirt.execution.executor import Executor, described, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.selection import ExecutorChoice, executor_of
@@ -25,6 +32,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model import paths
 from icevirt.model.snapshot import Snapshot
 from icevirt.objects.authorize import GrantedAccess
+from icevirt.objects.source_access import SourceAccess
 from icevirt.planning.edits.file_edits import recorded
 from icevirt.planning.schedule.sampling import sample
 from icevirt.repo import layout
@@ -33,7 +41,13 @@ from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.tasks.verify.comparison import compare_values
-from icevirt.tasks.verify.references import VerifyTask, check_references, prefixes_used
+from icevirt.tasks.verify.references import (
+    CopiedTask,
+    VerifyTask,
+    check_copied,
+    check_references,
+    prefixes_used,
+)
 from icevirt.versioning import lookup
 from icevirt.versioning.manifest_splitting import along_arrays
 
@@ -246,3 +260,48 @@ def in_order(snapshot: Snapshot) -> list[tuple[ObjectId12, int]]:
     """Return manifests with counts of references, those that share files beside one another."""
     found = ((key, snapshot.manifest(key)) for key in along_arrays(snapshot.arrays()))
     return [(key, info.num_chunk_refs) for key, info in found if info is not None]
+
+
+_PER_TASK = 4096  # files
+
+
+def check_files_copied(
+    opened: Repository,
+    session: Session,
+    access: Mapping[str, GrantedAccess],
+    met: NDArray[np.uint64],
+    running: Executor,
+) -> Checked:
+    """Look at the files of a version's datasets that references do not lead to.
+
+    Args:
+        opened: The repository.
+        session: Its version.
+        access: What was authorized, by prefix.
+        met: The hashes of the URLs of files that were looked at.
+        running: Runs tasks.
+    """
+    info, here = opened.head.read().info, session.snapshot
+    is_known = here.id in info.snapshots
+    records = [*newest_records(info, here.id)] if is_known else [*records_in(here)]
+    reach = SourceAccess.of_containers(session.config.virtual_chunk_containers, access)
+    places = tuple(prefix for prefix in access if prefix.startswith("file://"))
+    places += tuple(grant.prefix for grant in reach.grants)
+    tasks, unread = [], []
+    for record in records:
+        try:
+            files = files_of_build(opened.storage, record).files
+        except (FormatError, InvalidInputError) as error:
+            unread.append((str(record.get("group")), error.what))
+            continue
+        out = {str(url) for url, *_ in record.get("bad_files") or ()}
+        out |= {*(record.get("combine", {}).get("absent") or ())}
+        left = np.flatnonzero(~np.isin(hashes_of(files)["url"], met))
+        named = (file for file in files.at(left) if file.url.startswith(places))
+        rest = [file for file in named if file.url not in out]
+        tasks += [
+            CopiedTask(files=SourceFiles(rest[at : at + _PER_TASK]), access=reach)
+            for at in range(0, len(rest), _PER_TASK)
+        ]
+    found = total(running.run(check_copied, tasks)) if tasks else Checked()
+    return found + Checked(not_compared=tuple(unread))

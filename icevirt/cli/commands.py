@@ -102,7 +102,7 @@ def _time(given: str | None) -> timedelta | None:
 # -- commands -------------------------------------------------------------------------------------
 
 _LIMIT = "End with status 5 if the newest step is further behind"
-_NAMES = "icevirt.api.history.names"
+_NAMES = "icevirt.api.history.moves"
 
 FUNCTIONS: dict[str, FunctionCommand] = {
     "append": FunctionCommand(

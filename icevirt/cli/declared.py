@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import typer
 
-from icevirt.api.option_objects import OBJECTS
+from icevirt.api.commit_options import OBJECTS
 from icevirt.archive.options import DeclaredOption, Names, Options, choices_of, declared, spelled
 from icevirt.cli.options import NOTATIONS
 from icevirt.cli.output import writable_file

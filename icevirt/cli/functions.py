@@ -242,7 +242,7 @@ class _OptionObjects:
     def of(cls, keywords: Sequence[str]) -> _OptionObjects:
         if not keywords:  # most commands, which need none of what options import
             return cls()
-        from icevirt.api.option_objects import BY_KEYWORD
+        from icevirt.api.commit_options import BY_KEYWORD
         from icevirt.archive.options import declared
         from icevirt.cli.declared import grouped, option_parameter
 

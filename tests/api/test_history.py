@@ -72,15 +72,15 @@ def test_a_diff_counts_steps_and_files_and_names_them_where_the_repository_lists
     changed = SourceFile(url=same.url, size=9, etag="", last_modified=same.last_modified)
     names = [keep(repo_path, each) for each in ((old, same), (changed, new))]
     by_count = {2: names[0], 3: names[1]}
-    from icevirt.api.history import versions
+    from icevirt.api.history import log
 
-    recorded = versions.provenance_of
+    recorded = log.provenance_of
 
     def of_lists(summary, group=None):
         record = recorded(summary, group)
         return record and {**record, "listing": by_count[record["files"]]}
 
-    monkeypatch.setattr(versions, "provenance_of", of_lists)
+    monkeypatch.setattr(log, "provenance_of", of_lists)
     (named,) = icevirt.diff(repo_path, "main~1").files
     assert named.listed
     assert (named.added, named.gone, named.changed) == ((new.url,), (old.url,), (same.url,))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
 from icevirt import errors
-from icevirt.api.option_objects import BY_KEYWORD
+from icevirt.api.commit_options import BY_KEYWORD
 from icevirt.api.recipe import ARGUMENTS, toml
 
 PAGE = Path(__file__).parents[2] / "docs" / "steps.md"

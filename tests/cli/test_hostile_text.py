@@ -15,7 +15,7 @@ import zarr
 
 import icevirt
 from icevirt import icechunk as names_of_icechunk
-from icevirt.api.history import names
+from icevirt.api.history import moves
 from icevirt.cli.main import _COMMANDS
 from icevirt.errors import IcevirtError
 
@@ -219,8 +219,8 @@ def test_every_picture_shows_hostile_text_as_text(archive, repository, tmp_path)
         scanned.bad_files,
         icevirt.catalog_view(tmp_path / "catalog"),
         icevirt.undo(repository, branch=branch),
-        names.branches(repository),
-        names.tags(repository),
+        moves.branches(repository),
+        moves.tags(repository),
         icevirt.source(repository, f"v{MARKS}", {"time": "2000-01-01"}),
         icevirt.scan_file(archive / f"0{MARKS}.nc"),
         icevirt.info(repository),

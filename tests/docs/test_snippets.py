@@ -14,7 +14,7 @@ import icevirt.icechunk.dask
 import icevirt.spark
 import icevirt.virtualizarr
 import icevirt.xarray
-from icevirt.api.option_objects import BY_KEYWORD
+from icevirt.api.commit_options import BY_KEYWORD
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("icevirt/**/*.md")])

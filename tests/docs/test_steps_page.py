@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from builds.support import assert_same_dataset, expected_dataset, write_days
-from icevirt.api.option_objects import BY_KEYWORD
+from icevirt.api.commit_options import BY_KEYWORD
 
 PAGE = (Path(__file__).parents[2] / "docs" / "steps.md").read_text()
 

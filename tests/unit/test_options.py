@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import icevirt
-from icevirt.api.option_objects import OBJECTS
+from icevirt.api.commit_options import OBJECTS
 from icevirt.archive.options import declared, spelled
 from icevirt.errors import ArgumentError, InvalidInputError
 

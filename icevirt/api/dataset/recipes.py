@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from icevirt.api.choices import Asked, Choices
-from icevirt.api.commit_options import CommitOptions
+from icevirt.api.commit_options import BY_KEYWORD, CommitOptions
 from icevirt.api.dataset.records import KeptRecipe, recipe_named
-from icevirt.api.option_objects import BY_KEYWORD
 from icevirt.api.recipe import VERSION, each_moved, inward, load_recipe, read_recipe, toml
 from icevirt.api.sources.inputs import each_source, is_listable, names_many
 from icevirt.api.trust.made_here import is_remembered, remembered_places

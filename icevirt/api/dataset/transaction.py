@@ -54,7 +54,7 @@ from icevirt.api.dataset.writing import (
 )
 from icevirt.api.sources.inputs import NestedSources
 from icevirt.api.sources.reader_urls import published
-from icevirt.api.storing.again import StoringAgain
+from icevirt.api.storing import StoringAgain
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.options import declared
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult

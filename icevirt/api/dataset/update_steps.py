@@ -45,7 +45,7 @@ from icevirt.api.dataset.writing import (
     publish_rewrite,
 )
 from icevirt.api.sources.reader_urls import published
-from icevirt.api.storing.again import StoredArrays, StoringAgain
+from icevirt.api.storing import StoredArrays, StoringAgain
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import BadFile, BuildReport

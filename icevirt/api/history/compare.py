@@ -10,8 +10,7 @@ from itertools import chain
 import numpy as np
 
 from icevirt.api.dataset.records import moves_in, records_in
-from icevirt.api.history.file_lists import listed_files
-from icevirt.api.history.versions import Commits, record_of_build, resolved
+from icevirt.api.history.log import Commits, record_of_build, resolved
 from icevirt.archive.reports.history import (
     DimensionGrowth,
     FilesDifference,
@@ -20,7 +19,7 @@ from icevirt.archive.reports.history import (
     VersionDiff,
 )
 from icevirt.archive.scanned import SourceFile
-from icevirt.errors import FormatError, ObjectNotFoundError
+from icevirt.errors import FormatError, InvalidInputError, ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import paths
 from icevirt.model.json import JSON
@@ -32,6 +31,21 @@ from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Storage
 from icevirt.versioning import lookup, repo_updates
+
+
+def listed_files(storage: Storage, record: Mapping[str, object]) -> dict[str, SourceFile] | None:
+    """Return the files of a build by URL; None where no list is there that its snapshot names.
+
+    Any client can write lists, so one whose digest is another says nothing.
+    """
+    try:
+        from icevirt.api.dataset.files_held import files_of_build
+
+        files = files_of_build(storage, record).files
+    except (FormatError, InvalidInputError, ModuleNotFoundError):  # readers lack pyarrow
+        return None
+    return {file.url: file for file in files}
+
 
 _NOT_METADATA = ("shape", "zarr_format", "node_type", "consolidated_metadata")
 _ABSENT = object()

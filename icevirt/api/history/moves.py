@@ -1,6 +1,7 @@
-"""Implement `icevirt.undo`, `redo` and `reset`: point a branch elsewhere, with one write.
+"""Implement `icevirt.undo`, `redo` and `reset`, and the commands of branches and tags.
 
-What no branch or tag leads to any more stays readable by its id until garbage is collected.
+Each is one write. What no branch or tag leads to any more stays readable by its id until garbage is
+collected.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ from shlex import quote
 from typing import Literal
 
 from icevirt.api.dataset.records import METADATA, provenance_of
-from icevirt.api.history.file_lists import listed_files
-from icevirt.api.history.log import head_of
-from icevirt.api.history.versions import Commits, resolved
-from icevirt.archive.reports.history import BranchMove, place
+from icevirt.api.history.compare import listed_files
+from icevirt.api.history.log import Commits, head_of, resolved
+from icevirt.archive.reports.history import (
+    BranchMove,
+    NameChange,
+    NamedVersion,
+    NamedVersions,
+    place,
+)
 from icevirt.errors import ConflictError, InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import (
@@ -31,6 +37,7 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike
 from icevirt.versioning import lookup, repo_updates
+from icevirt.versioning.history.timestamps import moment
 
 _SHOWN = 20  # commits that were dropped
 
@@ -278,3 +285,159 @@ def _last_undone(
 def _parent(info: RepoInfo, key: ObjectId12) -> ObjectId12 | None:
     found = info.snapshots.get(key)
     return None if found is None else found.parent_id
+
+
+def branches(repo: StorageLike | Repository) -> NamedVersions:
+    """List the branches and their tips, ``main`` first.
+
+    Args:
+        repo: Path or URL of the repository, or the repository.
+
+    Raises:
+        RepositoryNotFoundError: There is no repository.
+    """
+    head = head_of(repo)
+    info = head.read().info
+    names = sorted(info.branches, key=lambda name: (name != repo_updates.MAIN, name))
+    found = tuple(_named(info, name, info.branches[name]) for name in names)
+    return NamedVersions(repo=head.storage.url, kind="branch", names=found)
+
+
+def tags(repo: StorageLike | Repository) -> NamedVersions:
+    """List the tags, and the names of deleted ones.
+
+    Args:
+        repo: Path or URL of the repository, or the repository.
+
+    Raises:
+        RepositoryNotFoundError: There is no repository.
+    """
+    head = head_of(repo)
+    info = head.read().info
+    found = tuple(_named(info, name, info.tags[name]) for name in sorted(info.tags))
+    deleted = tuple(sorted(info.deleted_tags))
+    return NamedVersions(repo=head.storage.url, kind="tag", names=found, deleted=deleted)
+
+
+def create_branch(
+    repo: StorageLike | Repository, name: str, version: str = repo_updates.MAIN
+) -> NameChange:
+    """Create a branch at a version.
+
+    Args:
+        repo: Path or URL of the repository, or the repository.
+        name: The branch.
+        version: Where it points: a branch, a tag, a snapshot id or its first letters; ``~1``
+            behind it means the one before.
+
+    Raises:
+        AlreadyExistsError: A branch of this name exists.
+        SnapshotNotFoundError: There is no such version.
+    """
+    head = head_of(repo)
+    key = resolved(head.read().info, version)
+    head.update(repo_updates.create_branch(name, key))
+    return NameChange(
+        repo=head.storage.url, kind="branch", action="created", name=name, snapshot_id=str(key)
+    )
+
+
+def delete_branch(repo: StorageLike | Repository, name: str) -> NameChange:
+    """Delete a branch, ``main`` excepted; its snapshots stay until garbage is collected.
+
+    Args:
+        repo: Path or URL of the repository, or the repository.
+        name: The branch.
+
+    Raises:
+        RefNotFoundError: There is no such branch.
+    """
+    head = head_of(repo)
+    key = lookup.branch_tip(head.read().info, name)
+    head.update(repo_updates.delete_branch(name))
+    return NameChange(
+        repo=head.storage.url, kind="branch", action="deleted", name=name, snapshot_id=str(key)
+    )
+
+
+def rename_branch(repo: StorageLike | Repository, name: str, new: str) -> NameChange:
+    """Rename a branch, ``main`` excepted.
+
+    The format knows no renaming: the ops log shows that the new one was created and the former one
+    deleted, which is one write.
+
+    Args:
+        repo: Path or URL of the repository, or the repository.
+        name: The branch.
+        new: Its new name.
+
+    Raises:
+        RefNotFoundError: There is no such branch.
+        AlreadyExistsError: A branch of the new name exists.
+        InvalidInputError: The branch is ``main``.
+    """
+    head = head_of(repo)
+    after = head.update(repo_updates.copy_branch(name, new), repo_updates.delete_branch(name))
+    return NameChange(
+        repo=head.storage.url,
+        kind="branch",
+        action="renamed",
+        name=new,
+        snapshot_id=str(after.branches[new]),
+        former=name,
+    )
+
+
+def create_tag(
+    repo: StorageLike | Repository, name: str, version: str = repo_updates.MAIN
+) -> NameChange:
+    """Create a tag at a version; it never moves.
+
+    Args:
+        repo: Path or URL of the repository, or the repository.
+        name: The tag.
+        version: Where it points: a branch, a tag, a snapshot id or its first letters; ``~1``
+            behind it means the one before.
+
+    Raises:
+        AlreadyExistsError: A tag of this name exists, or existed.
+        SnapshotNotFoundError: There is no such version.
+        SessionStateError: The feature ``create_tag`` is disabled.
+    """
+    head = head_of(repo)
+    key = resolved(head.read().info, version)
+    edit = repo_updates.create_tag(name, key)
+    head.update(repo_updates.guarded(repo_updates.CREATE_TAG, edit))
+    return NameChange(
+        repo=head.storage.url, kind="tag", action="created", name=name, snapshot_id=str(key)
+    )
+
+
+def delete_tag(repo: StorageLike | Repository, name: str) -> NameChange:
+    """Delete a tag; its name stays taken.
+
+    Args:
+        repo: Path or URL of the repository, or the repository.
+        name: The tag.
+
+    Raises:
+        RefNotFoundError: There is no such tag.
+        SessionStateError: The feature ``delete_tag`` is disabled.
+    """
+    head = head_of(repo)
+    key = lookup.tag_target(head.read().info, name)
+    edit = repo_updates.delete_tag(name)
+    head.update(repo_updates.guarded(repo_updates.DELETE_TAG, edit))
+    return NameChange(
+        repo=head.storage.url, kind="tag", action="deleted", name=name, snapshot_id=str(key)
+    )
+
+
+def _named(info: RepoInfo, name: str, key: ObjectId12) -> NamedVersion:
+    summary = lookup.known(info, key)
+    return NamedVersion(
+        name=name,
+        snapshot_id=str(key),
+        written_at=moment(summary.flushed_at),
+        message=summary.message,
+    )

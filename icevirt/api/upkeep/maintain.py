@@ -19,7 +19,6 @@ from icevirt.api.dataset.events import Clock, long_running, telling_tasks
 from icevirt.api.dataset.files_held import CATALOG
 from icevirt.api.dataset.transaction import ExecutorStarter
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
-from icevirt.api.upkeep.dropping import DatasetFiles
 from icevirt.api.upkeep.fold import fold
 from icevirt.api.upkeep.own_objects import (
     SWEEPS,
@@ -29,7 +28,7 @@ from icevirt.api.upkeep.own_objects import (
     recorded_builds,
     work_folders,
 )
-from icevirt.api.upkeep.windows import Window, behind
+from icevirt.api.upkeep.windows import DatasetFiles, Window, behind
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.history import NamedVersion
 from icevirt.archive.reports.upkeep import Deleted, MaintenanceReport, WindowChange

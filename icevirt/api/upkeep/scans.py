@@ -1,4 +1,4 @@
-"""Implement `icevirt.forget_scans`, and find the parts of a catalog that describe some files."""
+"""Implement `icevirt.forget_scans`, `exclude` and `excluded`: what of files is kept, and is not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from shlex import quote
 
 import numpy as np
 
+from icevirt.api.dataset import left_out
 from icevirt.archive import catalog as schema
+from icevirt.archive.reports.upkeep import ExcludedFiles
 from icevirt.catalog.facts_reader import Chosen
 from icevirt.catalog.lookup import forget, parts_with, rows_forgotten
 from icevirt.catalog.parquet import read_tables
@@ -16,6 +18,7 @@ from icevirt.catalog.part_index import FOLDER as INDEXES
 from icevirt.catalog.parts import check_mark
 from icevirt.connect.urls import Address, as_local_path, file_url, is_url, spelled
 from icevirt.errors import InvalidInputError, NotFoundError
+from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Storage
 
@@ -109,3 +112,61 @@ def tables_with(path: str) -> str:
     folder, _, name = path.partition("/")
     part = name.removesuffix(".parquet")
     return schema.tables_of(schema.run_of(part) if folder == "more" else part)
+
+
+type Files = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+def exclude(
+    files: Files,
+    repo: StorageLike,
+    *,
+    branch: str | None = None,
+    group: str | None = None,
+    readmit: bool = False,
+) -> ExcludedFiles:
+    """Let appends and updates leave files out, or let them be added again.
+
+    What a dataset holds stays in it; see `icevirt.withdraw`.
+
+    Args:
+        files: Paths or URLs of files.
+        repo: Path or URL of the repository.
+        branch: Only of datasets on this branch.
+        group: Only of datasets in this group.
+        readmit: Remove the files from the list instead, whatever put them there, for all datasets.
+
+    Raises:
+        RepositoryNotFoundError: There is no repository.
+        ReadOnlyError: It is read-only.
+        FormatError: A note on excluded files is damaged.
+    """
+    storage, urls = storage_of(repo), source_urls(files)
+    refuse_read_only(RepoInfoFile(storage).read().info)
+    if readmit:
+        changed = left_out.readmit(storage, urls)
+    else:
+        changed = len(urls)
+        left_out.exclude(storage, urls, why="excluded", branch=branch, group=group)
+    return _listed(storage_of(repo), changed)
+
+
+def excluded(repo: StorageLike) -> ExcludedFiles:
+    """Return the files that appends and updates leave out, and why.
+
+    Raises:
+        RepositoryNotFoundError: There is no repository.
+        FormatError: A note is damaged.
+    """
+    storage = storage_of(repo)
+    RepoInfoFile(storage).read()
+    return _listed(storage, 0)
+
+
+def _listed(storage: Storage, changed: int) -> ExcludedFiles:
+    notes = [note for _, note in left_out.exclusions(storage)]
+    return ExcludedFiles(
+        repo=storage.url,
+        notes=tuple((note.why, note.branch or "", note.group or "", note.urls) for note in notes),
+        changed=changed,
+    )

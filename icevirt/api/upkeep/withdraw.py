@@ -8,35 +8,309 @@ their objects go, snapshots at the very end, because a repeated run finds the ot
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
 
 from icevirt.api.dataset import left_out
 from icevirt.api.dataset.events import Clock, long_running
 from icevirt.api.dataset.files_held import CATALOG, WORK_FOLDER
-from icevirt.api.dataset.left_out import exclude, exclusions
-from icevirt.api.dataset.records import moves_in, newest_records
+from icevirt.api.dataset.left_out import exclude, exclusions, lists_naming
+from icevirt.api.dataset.records import moves_in, newest_records, records_in
+from icevirt.api.dataset.tail import FOLDER as TAILS
+from icevirt.api.dataset.tail import read_tail
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.transaction import ExecutorStarter
 from icevirt.api.dataset.writing import commit_held
-from icevirt.api.moving.renaming import all_names
+from icevirt.api.moving import all_names
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
-from icevirt.api.upkeep.dropping import DatasetFiles
-from icevirt.api.upkeep.holding import Holding, HoldingSearch
-from icevirt.api.upkeep.scans import objects_of_parts, source_urls
+from icevirt.api.upkeep.scans import objects_of_parts, rows_of_files, source_urls
+from icevirt.api.upkeep.windows import DatasetFiles
 from icevirt.archive.reports.build import Progress
+from icevirt.archive.reports.history import NamedVersion
 from icevirt.archive.reports.upkeep import WithdrawReport
-from icevirt.errors import ConflictError, NotFoundError
+from icevirt.archive.sources import SourceFiles
+from icevirt.catalog.listings import pieces_of
+from icevirt.errors import ConflictError, FormatError, NotFoundError, ObjectNotFoundError
 from icevirt.execution.executor import described, job_tags
 from icevirt.execution.selection import ExecutorChoice
+from icevirt.ids import ObjectId12
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import ExpirationRan, RepoInfo
+from icevirt.model.snapshot import Snapshot
 from icevirt.repo import layout
+from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import garbage_collection
+from icevirt.repo.maintenance.garbage_collection import chunks_of
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Below, Storage
+from icevirt.tasks.collect import InUseTask, ReferringTask, in_use, referring
 from icevirt.versioning.history.garbage_collection import released
+from icevirt.versioning.history.timestamps import moment
+from icevirt.versioning.id_columns import ID, id_at, places
+
+_TASKS_PER_SLOT = 4
+
+_REMAINS = (
+    "the file itself, which icevirt never touches",
+    "its name, in the list of excluded files, and in recipes that name it",
+    "transaction logs, which hold indices of chunks and no values",
+    "work of builds that were killed, until `icevirt maintain` removes it",
+    "what open readers and caches hold, until they are closed or refreshed",
+    "backups of the repository, versions that its bucket keeps, and catalogs outside of it",
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Holding:
+    """What holds the files."""
+
+    info: RepoInfo
+    versions: dict[ObjectId12, Snapshot]  # that hold them, also such as are in no history
+    manifests: dict[ObjectId12, int]  # that refer to them, and by how many references
+    datasets: list[tuple[str, str]]  # (branch, group)
+    going: set[ObjectId12]  # manifests of these versions alone
+    chunks: list[ObjectId12]  # native chunks of these alone
+    listings: list[str]  # objects
+    parts: list[str]  # of the catalog
+    others: int  # scans of other files in these
+    executor: str
+    work: list[str] = field(default_factory=list)  # objects of scans that name files
+    records: list[str] = field(default_factory=list)  # objects that say what builds made
+    held: list[str] = field(default_factory=list)  # objects that say why files are held back
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing holds them."""
+        return not (self.versions or self.listings or self.parts or self.manifests or self.held)
+
+    def tags(self) -> list[str]:
+        """Return the tags that name such a version."""
+        return sorted(name for name, key in self.info.tags.items() if key in self.versions)
+
+    def report(
+        self, url: str, files: Sequence[str], *, is_plan: bool, commits: list[str], clock: Clock
+    ) -> WithdrawReport:
+        """Return what was done."""
+        known = (self.info.snapshots[key] for key in self.versions if key in self.info.snapshots)
+        return WithdrawReport(
+            repo=url,
+            is_plan=is_plan,
+            files=tuple(files),
+            datasets=tuple(self.datasets),
+            commits=tuple(commits),
+            references=sum(self.manifests.values()),
+            snapshots=tuple(
+                NamedVersion(
+                    name="",
+                    snapshot_id=str(each.id),
+                    written_at=moment(each.flushed_at),
+                    message=each.message,
+                )
+                for each in sorted(known, key=lambda each: -each.flushed_at)
+            ),
+            tags=tuple(self.tags()),
+            manifests=len(self.going),
+            chunks=len(self.chunks),
+            scans_lost=self.others,
+            remains=_REMAINS,
+            executor=self.executor,
+            seconds=clock.seconds,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class HoldingSearch:
+    """Finds what holds some files."""
+
+    storage: Storage
+    info: RepoInfo
+    urls: frozenset[str]
+    starter: ExecutorStarter
+
+    def look(self) -> Holding:
+        """Find what holds them: versions, manifests, chunks, lists, scans."""
+        info = self.info
+        assets = Assets(self.storage)
+        versions = {key: assets.snapshot(key) for key in _ids(self.storage, "snapshots")}
+        manifests = dict(self._referring(_ids(self.storage, "manifests"), self._spellings(info)))
+        lists = self._lists()
+        holding = {
+            key: snapshot
+            for key, snapshot in versions.items()
+            if any(file.id in manifests for file in snapshot.manifest_files)
+            or self._is_recorded(snapshot, lists)
+        }
+        inherited = self._inherited(info, holding, lists) & versions.keys()
+        holding |= {key: versions[key] for key in inherited}
+        kept = {
+            file.id
+            for key, snapshot in versions.items()
+            if key not in holding
+            for file in snapshot.manifest_files
+        }
+        there = _ids(self.storage, "manifests")
+        going = {file.id for each in holding.values() for file in each.manifest_files}
+        going = ((going | manifests.keys()) - kept) & there
+        catalog = Below(self.storage, CATALOG)
+        rows = [*rows_of_files(catalog, self.urls)]
+        parts = sorted({part for part, *_ in rows})
+        return Holding(
+            info=info,
+            versions=holding,
+            manifests=manifests,
+            datasets=self._datasets(info, lists),
+            going=going,
+            chunks=self._chunks(going, kept & there),
+            listings=[name for name, files in lists.items() if files],
+            parts=parts,
+            others=_rows(catalog, parts) - len(rows),
+            executor=self.starter.start(SourceFiles(), self.storage).name,
+            work=[f"{CATALOG}{info.path}" for info in catalog.list("asked")] if parts else [],
+            records=self._records(lists),
+            held=lists_naming(self.storage, self.urls),
+        )
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _spellings(self, info: RepoInfo) -> frozenset[str]:
+        """Return the files as references may name them."""
+        config = RepositoryConfig.from_document(dict(info.config or {}))
+        found = set(self.urls)
+        for record in chain.from_iterable(map(records_in, info.snapshots.values())):
+            combine = record.get("combine")
+            pairs = combine.get("publish_as") if isinstance(combine, dict) else None
+            for before, after in pairs if isinstance(pairs, list) else ():
+                moved = (url for url in self.urls if url.startswith(str(before)))
+                found |= {f"{after}{url[len(str(before)) :]}" for url in moved}
+        for each in config.virtual_chunk_containers.values():
+            if each.name is not None:
+                below = (url for url in [*found] if url.startswith(each.url_prefix))
+                found |= {f"vcc://{each.name}/{url[len(each.url_prefix) :]}" for url in below}
+        return frozenset(found)
+
+    def _referring(
+        self, keys: Collection[ObjectId12], urls: frozenset[str]
+    ) -> Iterable[tuple[ObjectId12, int]]:
+        executor = self.starter.start(SourceFiles(), self.storage)
+        tasks = [
+            ReferringTask(repo=self.storage, manifests=pile, urls=urls)
+            for pile in self._piles(keys)
+        ]
+        for rows in executor.run(referring, tasks):
+            yield from ((ObjectId12(key), count) for key, count in rows)
+
+    def _chunks(
+        self, going: Collection[ObjectId12], kept: Collection[ObjectId12]
+    ) -> list[ObjectId12]:
+        """Return the native chunks that only manifests refer to which go."""
+        mine = chunks_of(Assets(self.storage), going)
+        if not len(mine):
+            return []
+        executor = self.starter.start(SourceFiles(), self.storage)
+        tasks = [
+            InUseTask(repo=self.storage, manifests=pile, chunks=mine.tobytes())
+            for pile in self._piles(kept)
+        ]
+        used = np.frombuffer(b"".join(executor.run(in_use, tasks)), ID)
+        stays = np.zeros(len(mine), np.bool_)
+        stays[places(mine, used)] = True
+        return [id_at(mine, at) for at in np.flatnonzero(~stays).tolist()]
+
+    def _piles(self, keys: Collection[ObjectId12]) -> list[tuple[bytes, ...]]:
+        executor = self.starter.start(SourceFiles(), self.storage)
+        ordered = sorted(map(bytes, keys))
+        size = -(-len(ordered) // (executor.parallelism * _TASKS_PER_SLOT)) or 1
+        return [tuple(ordered[at : at + size]) for at in range(0, len(ordered), size)]
+
+    def _lists(self) -> dict[str, bool]:
+        """Return for each list of files, as a path, whether it holds one of the files."""
+        folder = Below(self.storage, WORK_FOLDER)
+        names = [info.path.removeprefix("listings/") for info in folder.list("listings")]
+        pieces = pieces_of(folder, [name.removesuffix(".parquet") for name in names])
+        own = {
+            name: any(url in self.urls for url in piece.files.urls)
+            for name, piece in pieces.items()
+        }
+        found = {}
+        for name in pieces:
+            at, holds = name, False
+            while at in pieces and not holds:
+                holds, at = own[at], pieces[at].base
+            found[f"listings/{name}.parquet"] = holds
+        return found
+
+    def _records(self, lists: Mapping[str, bool]) -> list[str]:
+        """Return the records of builds that name one of the files, or a list that holds it.
+
+        What appends go on from goes with them if it names one of the files.
+        """
+        named = [url.encode() for url in self.urls]
+        named += [
+            path.removeprefix("listings/").removesuffix(".parquet").encode()
+            for path, holds in lists.items()
+            if holds
+        ]
+        found = []
+        for info in self.storage.list(f"{WORK_FOLDER}records"):
+            raw = self.storage.get(info.path)
+            if any(each in raw for each in named):
+                found.append(info.path)
+        for info in self.storage.list(f"{WORK_FOLDER}{TAILS}"):
+            with suppress(FormatError):
+                tail = read_tail(self.storage, info.path.rpartition("/")[2])
+                if tail is not None and any(file.url in self.urls for file in tail.ends):
+                    found.append(info.path)
+        return found
+
+    def _is_recorded(self, snapshot: Any, lists: Mapping[str, bool]) -> bool:
+        """Say whether a snapshot's own build was made of one of the files."""
+        return any(self._is_of(each, lists) for each in records_in(snapshot))
+
+    def _is_of(self, record: Mapping[str, Any], lists: Mapping[str, bool]) -> bool:
+        """Say whether a dataset was made of one of the files."""
+        named = any(url in str(record) for url in self.urls)
+        return named or lists.get(f"listings/{record.get('listing')}.parquet", False)
+
+    def _inherited(
+        self, info: RepoInfo, holding: Collection[ObjectId12], lists: Mapping[str, bool]
+    ) -> set[ObjectId12]:
+        """Return versions in whose history the newest build of a group was made of a file."""
+        found: set[ObjectId12] = set()
+        for key in info.snapshots:
+            with suppress(ObjectNotFoundError):
+                if any(self._is_of(each, lists) for each in newest_records(info, key)):
+                    found.add(key)
+        return found - {*holding}
+
+    def _datasets(self, info: RepoInfo, lists: Mapping[str, bool]) -> list[tuple[str, str]]:
+        """Return the datasets at the tips of branches that are made of one of the files."""
+        return [
+            (branch, str(record.get("group")))
+            for branch, tip in sorted(info.branches.items())
+            for record in newest_records(info, tip)
+            if self._is_of(record, lists)
+        ]
+
+
+def _ids(storage: Storage, folder: str) -> set[ObjectId12]:
+    found = set()
+    for info in storage.list(folder):
+        with suppress(ValueError):
+            found.add(ObjectId12.parse(info.path.removeprefix(f"{folder}/")))
+    return found
+
+
+def _rows(catalog: Below, parts: Collection[str]) -> int:
+    from icevirt.archive.catalog import path_of
+    from icevirt.catalog.parquet import read_tables
+
+    return sum(len(t) for t in read_tables(catalog, (path_of("files", p) for p in parts), ["row"]))
 
 
 def withdraw(

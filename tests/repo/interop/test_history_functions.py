@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 import icevirt
-from icevirt.api.history import names
+from icevirt.api.history import moves
 from icevirt.display.render import as_text
 from icevirt.errors import (
     AlreadyExistsError,
@@ -102,7 +102,7 @@ def test_a_diff_says_how_shape_and_metadata_changed(repo, tips):
 
 
 def test_a_diff_back_and_across_branches_counts_both_sides(repo, tips):
-    names.create_branch(repo, "side", tips[1])
+    moves.create_branch(repo, "side", tips[1])
     session = repo.writable_session("side")
     session.set_chunk("/deep/a", [3], FOUR)
     session.commit("aside")
@@ -201,24 +201,24 @@ def test_a_reset_names_versions_as_people_do(repo, tips, official):
 
 
 def test_branches_and_tags_are_what_the_official_client_lists(repo, tips, official):
-    names.create_branch(repo, "dev", "main~1")
-    names.create_branch(repo, "more")
-    names.rename_branch(repo, "dev", "develop")
-    names.delete_branch(repo, "more")
-    assert {each.name for each in names.branches(repo)} == official().list_branches()
+    moves.create_branch(repo, "dev", "main~1")
+    moves.create_branch(repo, "more")
+    moves.rename_branch(repo, "dev", "develop")
+    moves.delete_branch(repo, "more")
+    assert {each.name for each in moves.branches(repo)} == official().list_branches()
     assert official().lookup_branch("develop") == tips[2]
     for wrong in (("main", "x"), ("develop", "main")):
         with pytest.raises((InvalidInputError, AlreadyExistsError)):
-            names.rename_branch(repo, *wrong)
+            moves.rename_branch(repo, *wrong)
     assert official().list_branches() == {"main", "develop"}
-    names.create_tag(repo, "v1", "develop")
-    names.create_tag(repo, "v2")
+    moves.create_tag(repo, "v1", "develop")
+    moves.create_tag(repo, "v2")
     assert official().lookup_tag("v1") == tips[2]
-    names.delete_tag(repo, "v2")
-    assert {each.name for each in names.tags(repo)} == official().list_tags() == {"v1"}
-    assert names.tags(repo).deleted == ("v2",)
+    moves.delete_tag(repo, "v2")
+    assert {each.name for each in moves.tags(repo)} == official().list_tags() == {"v1"}
+    assert moves.tags(repo).deleted == ("v2",)
     with pytest.raises(AlreadyExistsError, match="existed and was deleted"):
-        names.create_tag(repo, "v2")
+        moves.create_tag(repo, "v2")
     assert icevirt.log(repo.storage, branch="develop")[0].tags == ("v1",)
     assert sound(repo.storage)
 
@@ -277,8 +277,8 @@ def test_a_repository_of_the_v1_format_has_the_same_history(tmp_path):
         icevirt.redo(url)
     icevirt.reset(url, moved.before.snapshot_id, branch="main")
     assert theirs.lookup_branch("main") == moved.before.snapshot_id
-    names.create_branch(url, "dev")
-    names.rename_branch(url, "dev", "develop")
+    moves.create_branch(url, "dev")
+    moves.rename_branch(url, "dev", "develop")
     assert theirs.list_branches() == {"main", "develop"}
 
 
@@ -287,7 +287,7 @@ def test_pictures_escape_what_others_wrote(repo):
     session.add_group("/<i>", group_json(**{"<b>": "<script>"}))
     session.commit("<script>alert(1)</script>\x1b[31m")
     shown = [icevirt.log(repo), icevirt.diff(repo, "main~1"), icevirt.ops_log(repo)]
-    shown += [names.branches(repo), icevirt.undo(repo)]
+    shown += [moves.branches(repo), icevirt.undo(repo)]
     for value in shown:
         drawn = value._repr_html_()
         assert "<script>" not in drawn

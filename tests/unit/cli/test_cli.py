@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import icevirt
-from icevirt.api.option_objects import OBJECTS
+from icevirt.api.commit_options import OBJECTS
 from icevirt.archive.options import declared
 from icevirt.archive.reports.build import Progress
 from icevirt.cli import main

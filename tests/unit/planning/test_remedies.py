@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import icevirt
-from icevirt.api.option_objects import OBJECTS
+from icevirt.api.commit_options import OBJECTS
 from icevirt.archive.options import declared
 from icevirt.cli import main
 from icevirt.cli.declared import grouped

@@ -2,21 +2,26 @@
 
 Lists, recipes, ends, files that are held back: all of them are immutable objects that snapshots
 name. So new ones are written, and the snapshot of the relocation names these. Older snapshots keep
-what they had.
+what they had. Values that were copied are compared at the new place first.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from icevirt.amounts import plural
 from icevirt.api.dataset import left_out
 from icevirt.api.dataset.files_held import CATALOG, WORK_FOLDER, files_of_build
 from icevirt.api.dataset.left_out import exclude, exclusions
 from icevirt.api.dataset.records import (
     RELOCATED,
+    KeptRecipe,
     digest_of,
     keep_recipe,
     listed,
@@ -27,7 +32,7 @@ from icevirt.api.dataset.records import (
 from icevirt.api.dataset.replacing import Carried
 from icevirt.api.dataset.tail import TailState, tail_of, write_tail
 from icevirt.api.dataset.target import Target
-from icevirt.api.moving.renaming import Renaming
+from icevirt.api.recipe import each_moved, toml
 from icevirt.api.trust.made_here import (
     is_remembered,
     remember,
@@ -35,24 +40,193 @@ from icevirt.api.trust.made_here import (
     remembered_places,
 )
 from icevirt.api.trust.readable_places import ReadablePlaces
-from icevirt.archive.catalog import path_of
-from icevirt.archive.reports.relocation import MovedDataset
+from icevirt.archive.catalog import path_of, scan_of
+from icevirt.archive.plan import FileRows
+from icevirt.archive.reports.relocation import Moved, MovedDataset, total
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.listings import FileListing, write_listing
+from icevirt.catalog.lookup import settled
 from icevirt.catalog.part_copies import rename_files
+from icevirt.catalog.parts import complete_parts
+from icevirt.connect.urls import as_local_path, file_url, is_url, local_path
 from icevirt.errors import FormatError, InvalidInputError
+from icevirt.execution.executor import Executor, described
 from icevirt.ids import ObjectId12
+from icevirt.model import paths
 from icevirt.model.json import JSONObject
-from icevirt.model.snapshot import Node
+from icevirt.model.snapshot import Node, Snapshot
 from icevirt.objects.answers import GONE
 from icevirt.objects.source_access import SourceAccess, granted
-from icevirt.objects.source_lists.listing import changed_since, list_sources
+from icevirt.objects.source_lists.globs import is_pattern
+from icevirt.objects.source_lists.listing import changed_since, directory_of, list_sources
+from icevirt.planning.containers import Relocation
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState
 from icevirt.repo.settings import as_json
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Below, Storage
+from icevirt.tasks.compare_files import CopiesTask, compare_copies
 from icevirt.versioning import lookup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renaming:
+    """Two prefixes: of files so far, and of the same files now."""
+
+    old: str  # ends in a slash, as does `new`
+    new: str
+    paths: tuple[str, ...] = ()  # the old place as people spell it, without a slash at the end
+
+    @classmethod
+    def of(cls, old: str, new: str, given: str = "") -> Renaming:
+        """Return the renaming of two URLs.
+
+        Args:
+            old: Prefix so far.
+            new: Prefix now.
+            given: The path of the old place as a person gave it, if it is one.
+        """
+        paths = [local_path(old)] if old.startswith("file://") else []
+        if paths and given and not is_url(given):
+            paths.append(as_local_path(given))
+        return cls(old=old, new=new, paths=tuple({each.rstrip("/") for each in paths}))
+
+    def url(self, url: str) -> str:
+        """Return a URL; one below the old prefix below the new one."""
+        return self.new + url.removeprefix(self.old) if url.startswith(self.old) else url
+
+    def value(self, held: Any) -> Any:
+        """Return a JSON value in which URLs are renamed."""
+        if isinstance(held, str):
+            return self.url(held)
+        if isinstance(held, list | tuple):
+            return [self.value(each) for each in held]
+        if isinstance(held, Mapping):
+            return {name: self.value(each) for name, each in held.items()}
+        return held
+
+    def text(self, given: str) -> str:
+        """Return a path, pattern or URL of a recipe; one below the old place below the new one."""
+        mark, bare = ("@", given[1:]) if given.startswith("@") else ("", given)
+        if is_url(bare):
+            slash = "" if bare.endswith("/") else "/"
+            moved = self.url(bare + slash)
+            return mark + (bare if moved == bare + slash else moved.removesuffix(slash))
+        for path in self.paths:
+            if bare == path or bare.startswith(f"{path}/"):
+                new = local_path(self.new) if self.new.startswith("file://") else self.new
+                return mark + new.rstrip("/") + bare.removeprefix(path)
+        return given
+
+    def recipe(self, kept: KeptRecipe) -> tuple[KeptRecipe, tuple[str, ...]]:
+        """Return a recipe that names the new place, and what it cannot say."""
+        document = tomllib.loads(kept.text)
+        moved = each_moved(document, self.text)
+        notes = []
+        sources = [str(each) for each in _each(moved.get("sources"))]
+        for each in [*sources]:
+            if each.startswith("@"):
+                notes.append(f"the list {each[1:]} is read as it is: let it name the new place")
+            elif self._leaves(_place(each)) and is_pattern(each.partition("://")[2] or each):
+                notes.append(
+                    f"the pattern {each} does not reach the new place: name it with"
+                    " icevirt update --recipe"
+                )
+            elif self._leaves(_place(each)):
+                sources.append(self._spelled_new())
+        if sources:
+            moved["sources"] = sources if len(sources) > 1 else moved["sources"]
+        return (kept if moved == document else KeptRecipe(toml(moved))), tuple(notes)
+
+    def _leaves(self, place: str) -> bool:
+        """Say whether files move out of a directory that holds more than these."""
+        is_around = self.old.startswith(place) and place != self.old
+        return is_around and not self.new.startswith(place)
+
+    def _spelled_new(self) -> str:
+        return local_path(self.new) if self.new.startswith("file://") else self.new
+
+
+def all_names(urls: Iterable[str], moves: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Return URLs with the names that the same files had before they were moved, and have since."""
+    both = [*moves]
+    ways = [Renaming(old=old, new=new) for old, new in (*both, *((b, a) for a, b in both))]
+    found, left = set(urls), [*urls]
+    while left:
+        url = left.pop()
+        more = {each.url(url) for each in ways} - found
+        found |= more
+        left += more
+    return frozenset(found)
+
+
+def _each(given: Any) -> list[Any]:
+    return [given] if isinstance(given, str) else list(given or ())
+
+
+def _place(source: str) -> str:
+    """Return the directory of a source, as a URL that ends in a slash."""
+    if is_url(source):
+        return directory_of(source)
+    return file_url(directory_of(source)).rstrip("/") + "/"
+
+
+_PER_TASK = 64  # files
+
+
+def compare_copies_of(  # noqa: PLR0917 - files, and what is known of them
+    running: Executor,
+    storage: Storage,
+    base: Snapshot,
+    found: Moved,
+    changed: Mapping[SourceFile, SourceFile],
+    relocation: Relocation,
+    access: Mapping[str, Any],
+) -> Moved:
+    """Compare what references do not reach, of files that have another checksum now.
+
+    Args:
+        running: Runs the tasks.
+        storage: The repository.
+        base: The version whose files moved.
+        found: What tasks found of its manifests.
+        changed: The files as datasets list them, and as they are.
+        relocation: From where to where.
+        access: To both places.
+    """
+    pairs, catalog = [*changed.items()], Below(storage, CATALOG)
+    scans = sorted({scan_of(part) for part in complete_parts(catalog)})
+    known = settled(catalog, "", SourceFiles(file for file, _ in pairs), also=scans)
+    rows = FileRows(parts=known.parts, part=known.part, row=known.row)
+    referenced = _referenced(base, found)
+    tasks = []
+    for low in range(0, len(pairs), _PER_TASK):
+        pile = np.arange(low, min(low + _PER_TASK, len(pairs)))
+        is_known = known.part[pile] >= 0
+        order = [*pile[is_known].tolist(), *pile[~is_known].tolist()]
+        tasks.append(
+            CopiesTask(
+                files=tuple(pairs[at] for at in order),
+                rows=rows.take(pile[is_known]),
+                catalog=catalog,
+                referenced=referenced,
+                relocation=relocation,
+                access=access,
+            )
+        )
+    with described(f"relocate: {plural(len(pairs), 'file')} with another time"):
+        return total(running.run(compare_copies, tasks))
+
+
+def _referenced(base: Snapshot, found: Moved) -> frozenset[str]:
+    """Return the names of variables of which a version holds references and nothing else."""
+    names: dict[bool, set[str]] = {True: set(), False: set()}
+    for node in base.arrays():
+        number = int.from_bytes(bytes(node.id), "little")
+        is_copied = number in found.copied or number not in found.referenced
+        names[is_copied].add(paths.name(node.path))
+    return frozenset(names[False] - names[True])
+
 
 type Copies = Mapping[SourceFile, SourceFile]
 """Files as a dataset lists them, and as they are at their new place."""

@@ -153,8 +153,8 @@ def imports_of(tree: ast.Module, names: dict[str, Path]) -> set[str]:
 def declared_twice() -> list[str]:
     """Return parameters that a public function and the command of its name declare by themselves.
 
-    An annotation with ``typer.Option`` in a command is a declaration; options that commands are
-    given from the objects of a call are none.
+    A parameter of a function that returns the result of a command is a declaration; options that
+    commands are given from the objects of a call are none.
     """
     in_python = {
         node.name: {each.arg for each in (*node.args.args, *node.args.kwonlyargs)}
@@ -168,7 +168,7 @@ def declared_twice() -> list[str]:
         for path, tree in modules().items()
         if path.relative_to(ROOT).parts[:2] == ("icevirt", "cli")
         for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.name != "build"
+        if isinstance(node, ast.FunctionDef) and ast.unparse(node.returns or node) == "CommandResult"
         for each in (*node.args.args, *node.args.kwonlyargs)
         if each.arg in in_python.get(node.name, ()) and each.annotation is not None
     ]

@@ -56,12 +56,7 @@ def _repeating_no_secret() -> Iterator[None]:
 
 
 _COMMANDS = {
-    "build": "icevirt.cli.build:build",
-    "plan": "icevirt.cli.build:plan",
-    "scan": "icevirt.cli.scan:scan",
     "catalog": "icevirt.cli.scan:catalog",
-    "upgrade": "icevirt.cli.repository:upgrade",
-    "exclude": "icevirt.cli.upkeep:exclude",
     "branch": "icevirt.cli.names:branch",
     "tag": "icevirt.cli.names:tag",
     "explain": "icevirt.cli.explain:explain",

@@ -16,21 +16,6 @@ SOURCES = (
     "Files, directories, globs or URLs; @FILE for a list of them (text, CSV, JSON lines, Parquet,"
     " STAC items, the manifest of an S3 Inventory), - for a list on stdin."
 )
-Sources = Annotated[list[str], typer.Argument(help=SOURCES)]
-
-OptionalSources = Annotated[
-    list[str] | None,
-    typer.Argument(help=f"{SOURCES} Default: all files that were scanned into --catalog."),
-]
-
-ConcatDim = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="The dimension to concatenate along; may be repeated, outermost first. Default: "
-        "every dimension whose coordinate differs between the first good file and the last."
-    ),
-]
-Group = Annotated[str, typer.Option(help="The group of the repository to build into.")]
 
 
 def _access(given: object) -> tuple[str, str]:
@@ -52,15 +37,6 @@ _ACCESS = (
     " before they expire."
 )
 
-Access = Annotated[
-    list[Any] | None,
-    typer.Option(
-        parser=_access,
-        metavar="<PREFIX=HOW>",
-        help=f"{_ACCESS} May be repeated.",
-    ),
-]
-
 
 def _authorized(given: object) -> tuple[str | tuple[str, str], str | None]:
     """Read PREFIX, PREFIX=ENDPOINT, PREFIX=HOW or PREFIX=ENDPOINT=HOW."""
@@ -79,18 +55,9 @@ _AUTHORIZE = (
     " the repository referred to."
 )
 
-Authorize = Annotated[
-    list[Any] | None,
-    typer.Option(
-        parser=_authorized,
-        metavar="<PREFIX[=ENDPOINT][=HOW]>",
-        help=f"{_AUTHORIZE} May be repeated.",
-    ),
-]
 
 _CATALOG = "A directory to keep the scan in, for later builds."
 
-Catalog = Annotated[str | None, typer.Option(help=_CATALOG)]
 
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print neither progress nor the report.")
@@ -106,6 +73,7 @@ class Notation:
     value: Callable[[Any], Any] = lambda given: given
     repeats: bool = True
     doc: str = ""  # instead of what the function says, where that is for Python
+    kind: Any = None  # an enumeration of words
 
 
 def _pair(form: str, given: object) -> tuple[str, str]:
@@ -295,14 +263,6 @@ NOTATIONS: Mapping[str, Notation] = {
 }
 """How options are written, by their names."""
 
-TrustRecipe = Annotated[
-    str | None,
-    typer.Option(
-        metavar="<DIGEST>",
-        help="The digest of the repository's recipe, if you trust what it reads and runs.",
-    ),
-]
-
 
 ReportOption = Annotated[
     str | None,
@@ -316,4 +276,21 @@ ReportOption = Annotated[
 
 OutputOption = Annotated[
     Output, typer.Option("--output", "-o", help="Print text for people or JSON for programs.")
+]
+
+RecipeFile = Annotated[
+    str | None,
+    typer.Option(
+        "--file",
+        "-f",
+        help="A recipe (TOML) with the arguments; options on the command line override it.",
+    ),
+]
+
+WriteRecipe = Annotated[
+    str | None,
+    typer.Option(
+        callback=writable_file,
+        help="Write the plan's recipe, for icevirt build -f, to this file.",
+    ),
 ]

@@ -138,7 +138,7 @@ def test_what_is_not_said_is_not_passed_on(calls):
         "concat_dim": None,
         "group": "/",
         "mode": "w-",
-        "access": {},
+        "access": None,
         "catalog": None,
     }
 
@@ -176,7 +176,7 @@ def test_scan_passes_its_options_on(calls):
     assert arguments == ("a.nc",)
     assert options == {
         "concat_dim": ["t"],
-        "access": {},
+        "access": None,
         "scan_options": {
             "source_group": "/g",
             "variables": ["v"],
@@ -198,6 +198,7 @@ ERRORS = {
 def test_an_error_is_printed_with_its_status(run, monkeypatch, kind):
     status, said = ERRORS[kind]
 
+    @wraps(icevirt.build)
     def fail(*_, **__):
         raise kind("grids\ndiffer", do="Build \x1b[2Jtwo groups.", one=1)
 
@@ -319,8 +320,10 @@ def refusing(monkeypatch):
             first="https://me:hunter2@host/a.nc",
         )
 
-    monkeypatch.setitem(vars(icevirt), "plan", refuse)
-    monkeypatch.setitem(vars(icevirt), "build", refuse)
+    for name in ("plan", "build"):
+        monkeypatch.setitem(
+            vars(icevirt), name, wraps(getattr(icevirt, name))(lambda **_: refuse())
+        )
 
 
 def test_a_refused_build_prints_the_command_that_solves_it_without_secrets(refusing, run):

@@ -13,7 +13,7 @@ import icevirt
 from icevirt.api.commit_options import OBJECTS
 from icevirt.archive.options import declared
 from icevirt.cli import main
-from icevirt.cli.declared import grouped
+from icevirt.cli.functions import grouped
 from icevirt.errors import CombineError
 from icevirt.planning.combine.options import CombineOptions
 from icevirt.planning.remedies import build_fix, choose, fix, leave_out, scan_fix, together

@@ -168,7 +168,8 @@ def declared_twice() -> list[str]:
         for path, tree in modules().items()
         if path.relative_to(ROOT).parts[:2] == ("icevirt", "cli")
         for node in tree.body
-        if isinstance(node, ast.FunctionDef) and ast.unparse(node.returns or node) == "CommandResult"
+        if isinstance(node, ast.FunctionDef)
+        and ast.unparse(node.returns or node) == "CommandResult"
         for each in (*node.args.args, *node.args.kwonlyargs)
         if each.arg in in_python.get(node.name, ()) and each.annotation is not None
     ]

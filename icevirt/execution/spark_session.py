@@ -332,7 +332,9 @@ def collected(session: SparkSession, frame: DataFrame, progress: Done | None) ->
         progress: Called now and then with the number of finished tasks of the last stage. Spark
             Connect reports only to the thread that waits for the job; there it is 0 to the end.
     """
-    context = context_of(session)
+    context: Any = None  # for Spark Connect, and where the platform hides it
+    with suppress(*errors_of_spark()):
+        context = session.sparkContext
     own = f"icevirt-{secrets.token_hex(8)}"
     label = current()
     marks = _marked_on_connect if context is None else _marked
@@ -364,14 +366,6 @@ def collected(session: SparkSession, frame: DataFrame, progress: Done | None) ->
     return rows[0]
 
 
-def context_of(session: SparkSession) -> Any:
-    """Return the context of a session, None for Spark Connect and where the platform hides it."""
-    try:
-        return session.sparkContext
-    except errors_of_spark():
-        return None
-
-
 def done_of(context: Any, tag: str) -> int:
     """Return how many tasks are done of the last stages of a tag's jobs; it never raises.
 
@@ -394,10 +388,12 @@ def done_of(context: Any, tag: str) -> int:
 def _thread(session: SparkSession, context: Any, run: Callable[[], None]) -> threading.Thread:
     """Return a thread with what the caller's set for its jobs."""
     if context is None:
-        tags = _tags(session)
+        tags: Iterable[str] = ()
+        with _may_fail():
+            tags = tuple(session.getTags())
 
         def tagged() -> None:
-            with _refused():
+            with _may_fail():
                 for tag in tags:
                     session.addTag(tag)
             run()
@@ -411,22 +407,9 @@ def _thread(session: SparkSession, context: Any, run: Callable[[], None]) -> thr
     return InheritableThread(target=run, name="icevirt-job", daemon=True, **given)
 
 
-def _tags(session: SparkSession) -> Iterable[str]:
-    try:
-        return tuple(session.getTags())
-    except _refusals():
-        return ()
-
-
-@contextmanager
-def _refused() -> Iterator[None]:
+def _may_fail() -> suppress:
     """Go on without a mark where a platform or version refuses it."""
-    with suppress(*_refusals()):
-        yield
-
-
-def _refusals() -> tuple[type[Exception], ...]:
-    return *errors_of_spark(), RuntimeError, AttributeError, TypeError
+    return suppress(*errors_of_spark(), RuntimeError, AttributeError, TypeError)
 
 
 @contextmanager
@@ -439,12 +422,12 @@ def _marked(
     """
     del session
     with ExitStack() as stack:
-        with _refused():
+        with _may_fail():
             context.setJobDescription(label.text)
         for tag in tags:
-            with _refused():
+            with _may_fail():
                 context.addJobTag(tag)
-        with _refused():
+        with _may_fail():
             from pyspark.traceback_utils import SCCallSiteSync
 
             sync: Any = SCCallSiteSync
@@ -460,16 +443,16 @@ def _marked_on_connect(
     """Mark the jobs of this thread; the description is the whole session's, and is put back."""
     del context
     for tag in tags:
-        with _refused():
+        with _may_fail():
             session.addTag(tag)
     before: str | None = None
-    with _refused():
+    with _may_fail():
         before = session.conf.get(_DESCRIPTION, None)
         session.conf.set(_DESCRIPTION, label.text)
     try:
         yield
     finally:
-        with _refused():
+        with _may_fail():
             if before is None:
                 session.conf.unset(_DESCRIPTION)
             else:
@@ -477,7 +460,7 @@ def _marked_on_connect(
 
 
 def _cancel(session: SparkSession, context: Any, tag: str) -> None:
-    with _refused():
+    with _may_fail():
         if context is None:
             session.interruptTag(tag)
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,10 +63,19 @@ def decoding_of(document: Mapping[str, Any]) -> Decoding:
         KeyError, TypeError: It is no such document.
     """
     filters = [dict(each) for each in document.get("filters") or ()]
-    dtype, text = _dtype(document["dtype"], filters)
-    data_type = _data_type(dtype, text)
-    if text:
-        filters = filters[1:]
+    given = document["dtype"]
+    if not isinstance(given, str):
+        raise NoEquivalentError(f"the compound data type {given!r}")
+    try:
+        dtype = np.dtype(given)
+    except TypeError as error:
+        raise NoEquivalentError(f"the data type {given!r}") from error
+    text = ""  # the codec of text, which v2 keeps as its first filter
+    if dtype.kind == "O":
+        text = str(filters.pop(0).get("id")) if filters else ""
+        if text not in _TEXT:
+            raise NoEquivalentError(f"Python objects encoded by {text or 'nothing'!r}")
+    data_type = _TEXT[text] if text else _data_type(dtype)
     codecs: list[JSON] = []
     rank = len(document["shape"])
     if document.get("order", "C") == "F" and rank > 1:
@@ -75,39 +84,27 @@ def decoding_of(document: Mapping[str, Any]) -> Decoding:
     while filters and filters[0].get("id") in _OF_ARRAYS:
         if dtype.byteorder == ">":
             raise NoEquivalentError(f"filter {filters[0]['id']!r} on big-endian values")
-        codecs.append(_prefixed(filters.pop(0)))
-    codecs.append({"name": text, "configuration": {}} if text else _bytes_codec(dtype))
+        codecs.append(_prefix(filters.pop(0)))
+    if text:
+        codecs.append({"name": text, "configuration": {}})
+    elif dtype.kind in "SVb":
+        codecs.append({"name": "bytes"})
+    else:
+        endian = "big" if dtype.byteorder == ">" else "little"
+        codecs.append({"name": "bytes", "configuration": {"endian": endian}})
     compressor = document.get("compressor")
     codecs += [_codec(each, dtype) for each in (*filters, *([compressor] if compressor else ()))]
-    given = document.get("fill_value")
+    fill = document.get("fill_value")
     return Decoding(
         data_type=data_type,
         codecs=tuple(codecs),
-        fill_value=_default(dtype) if given is None else _fill(given, dtype),
+        fill_value=_default(dtype) if fill is None else _fill(fill, dtype),
         dtype=dtype.newbyteorder("="),
-        has_fill=given is not None,
+        has_fill=fill is not None,
     )
 
 
-def _dtype(given: object, filters: Sequence[Mapping[str, Any]]) -> tuple[np.dtype[Any], str]:
-    """Return the dtype as stored, and the codec of text, which v2 keeps as its first filter."""
-    if not isinstance(given, str):
-        raise NoEquivalentError(f"the compound data type {given!r}")
-    try:
-        dtype = np.dtype(given)
-    except TypeError as error:
-        raise NoEquivalentError(f"the data type {given!r}") from error
-    if dtype.kind != "O":
-        return dtype, ""
-    text = str(filters[0].get("id")) if filters else ""
-    if text not in _TEXT:
-        raise NoEquivalentError(f"Python objects encoded by {text or 'nothing'!r}")
-    return dtype, text
-
-
-def _data_type(dtype: np.dtype[Any], text: str) -> JSON:
-    if text:
-        return _TEXT[text]
+def _data_type(dtype: np.dtype[Any]) -> JSON:
     if dtype.kind in _TIMES:
         unit, count = np.datetime_data(dtype)
         return {
@@ -122,14 +119,7 @@ def _data_type(dtype: np.dtype[Any], text: str) -> JSON:
     return _NUMBERS[dtype.str[1:]]
 
 
-def _bytes_codec(dtype: np.dtype[Any]) -> JSON:
-    if dtype.kind in "SVb":
-        return {"name": "bytes"}
-    endian = "big" if dtype.byteorder == ">" else "little"
-    return {"name": "bytes", "configuration": {"endian": endian}}
-
-
-def _prefixed(codec: Mapping[str, Any]) -> JSON:
+def _prefix(codec: Mapping[str, Any]) -> JSON:
     rest = {key: value for key, value in codec.items() if key != "id"}
     return {"name": f"{_PREFIX}{codec['id']}", "configuration": rest}
 
@@ -137,7 +127,7 @@ def _prefixed(codec: Mapping[str, Any]) -> JSON:
 def _codec(codec: Mapping[str, Any], dtype: np.dtype[Any]) -> JSON:
     name = codec.get("id")
     if name in _OF_BYTES or name in _COMPRESSORS:
-        return _prefixed(codec)
+        return _prefix(codec)
     match name:
         case "gzip":
             return {"name": "gzip", "configuration": {"level": codec.get("level", 1)}}
@@ -145,22 +135,19 @@ def _codec(codec: Mapping[str, Any], dtype: np.dtype[Any]) -> JSON:
             level, checksum = codec.get("level", 0), bool(codec.get("checksum", False))
             return {"name": "zstd", "configuration": {"level": level, "checksum": checksum}}
         case "blosc":
-            return {"name": "blosc", "configuration": _blosc(codec, dtype.itemsize)}
+            shuffle = codec.get("shuffle", 1)
+            if shuffle == -1:  # chosen by the encoder
+                shuffle = 2 if dtype.itemsize == 1 else 1
+            settings: JSON = {
+                "cname": codec.get("cname", "lz4"),
+                "clevel": codec.get("clevel", 5),
+                "shuffle": _SHUFFLES[shuffle],
+                "typesize": dtype.itemsize,
+                "blocksize": codec.get("blocksize", 0),
+            }
+            return {"name": "blosc", "configuration": settings}
         case _:
             raise NoEquivalentError(f"the codec {name!r} at this place")
-
-
-def _blosc(codec: Mapping[str, Any], itemsize: int) -> JSON:
-    shuffle = codec.get("shuffle", 1)
-    if shuffle == -1:  # chosen by the encoder
-        shuffle = 2 if itemsize == 1 else 1
-    return {
-        "cname": codec.get("cname", "lz4"),
-        "clevel": codec.get("clevel", 5),
-        "shuffle": _SHUFFLES[shuffle],
-        "typesize": itemsize,
-        "blocksize": codec.get("blocksize", 0),
-    }
 
 
 def _fill(given: Any, dtype: np.dtype[Any]) -> JSON:
@@ -187,19 +174,10 @@ def _float(given: Any) -> JSON:
 
 
 def _default(dtype: np.dtype[Any]) -> JSON:
-    match dtype.kind:
-        case "b":
-            return False
-        case "f":
-            return 0.0
-        case "c":
-            return [0.0, 0.0]
-        case "S" | "V":
-            return _fill(0, dtype)
-        case "U" | "O":
-            return ""
-        case _:
-            return 0
+    if dtype.kind in "SV":
+        return _fill(0, dtype)
+    plain: dict[str, JSON] = {"b": False, "f": 0.0, "c": [0.0, 0.0], "U": "", "O": ""}
+    return plain.get(dtype.kind, 0)
 
 
 # -- to v2 -----------------------------------------------------------------------------------------
@@ -214,7 +192,12 @@ def document_v2(metadata: Mapping[str, Any], fill_value: JSON) -> JSONObject:
     grid = metadata["chunk_grid"]
     if grid["name"] != "regular":
         raise NoEquivalentError(f"the chunk grid {grid['name']!r}")
-    codecs = [_named(codec) for codec in metadata["codecs"]]
+    codecs: list[tuple[str, Mapping[str, Any]]] = [
+        (codec, {})
+        if isinstance(codec, str)
+        else (str(codec["name"]), codec.get("configuration") or {})
+        for codec in metadata["codecs"]
+    ]
     order = "C"
     if codecs[0][0] == "transpose":
         if list(codecs.pop(0)[1]["order"]) != list(range(len(metadata["shape"])))[::-1]:
@@ -222,7 +205,8 @@ def document_v2(metadata: Mapping[str, Any], fill_value: JSON) -> JSONObject:
         order = "F"
     filters = []
     while codecs and codecs[0][0].removeprefix(_PREFIX) in _OF_ARRAYS:
-        filters.append(_unprefixed(*codecs.pop(0)))
+        name, settings = codecs.pop(0)
+        filters.append({"id": name.removeprefix(_PREFIX), **settings})
     if not codecs:
         raise NoEquivalentError("an array without a codec to bytes")
     serializer, settings = codecs.pop(0)
@@ -246,20 +230,10 @@ def document_v2(metadata: Mapping[str, Any], fill_value: JSON) -> JSONObject:
     }
 
 
-def _named(codec: Any) -> tuple[str, Mapping[str, Any]]:
-    if isinstance(codec, str):
-        return codec, {}
-    return str(codec["name"]), codec.get("configuration") or {}
-
-
-def _unprefixed(name: str, settings: Mapping[str, Any]) -> dict[str, JSON]:
-    return {"id": name.removeprefix(_PREFIX), **settings}
-
-
 def _codec_v2(name: str, settings: Mapping[str, Any]) -> dict[str, JSON]:
     plain = name.removeprefix(_PREFIX)
     if plain != name and (plain in _OF_BYTES or plain in _COMPRESSORS):
-        return _unprefixed(name, settings)
+        return {"id": plain, **settings}
     if plain in {"zstd", "gzip"}:
         return {"id": plain, **settings}
     if name == "blosc":

@@ -65,23 +65,19 @@ class Pushed:
 
     def add(self, condition: Any) -> None:
         """Take one more filter."""
-        test = _test(condition)
+        column = ".".join(getattr(condition, "attribute", ()))
+        kind, value = type(condition).__name__, getattr(condition, "value", None)
+        test: _Test | None = None
+        if column in ("path", "manifest_id") and value is not None:
+            test = _text_test(column, kind, value)
+        elif column == "index" and isinstance(value, Sequence) and value:
+            test = _index_test(kind, value[0])
         if test is not None:
             self._tests.append(test)
 
     def keeps(self, piece: ManifestPiece, array: PieceArray) -> bool:
         """Say whether rows of an array in a manifest can pass."""
         return all(test(piece, array) for test in self._tests)
-
-
-def _test(condition: Any) -> _Test | None:
-    column = ".".join(getattr(condition, "attribute", ()))
-    kind, value = type(condition).__name__, getattr(condition, "value", None)
-    if column in ("path", "manifest_id") and value is not None:
-        return _text_test(column, kind, value)
-    if column == "index" and isinstance(value, Sequence) and value:
-        return _index_test(kind, value[0])
-    return None
 
 
 def _text_test(column: str, kind: str, value: Any) -> _Test | None:
@@ -125,20 +121,14 @@ def _index_test(kind: str, first: Any) -> _Test | None:
 FORMAT = "icevirt"
 
 _FLAGS = {"true": True, "false": False}
-
-
-def _flag(text: str) -> bool:
-    return _FLAGS[text.lower()]
-
-
-_STORAGE: Mapping[str, Callable[[str], Any]] = {
+_STORAGE: Mapping[str, type] = {
     "region": str,
     "endpoint_url": str,
     "account": str,
-    "allow_http": _flag,
-    "anonymous": _flag,
-    "force_path_style": _flag,
-    "requester_pays": _flag,
+    "allow_http": bool,
+    "anonymous": bool,
+    "force_path_style": bool,
+    "requester_pays": bool,
 }
 """Options that say how a bucket is reached, as arguments of `icevirt.s3_storage` and its like."""
 
@@ -278,20 +268,13 @@ def query_of(options: Mapping[str, str]) -> tuple[Storage, TableQuery]:
         array=given["array"],
         chunks=given["chunks"],
     )
-    return storage_of(str(given["path"]), _storage_options(options)), query
-
-
-def _storage_options(options: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, read in _STORAGE.items():
+    for name, kind in _STORAGE.items():
         if (text := options.get(name)) is not None:
-            try:
-                found[name] = read(text)
-            except KeyError as error:
-                raise InvalidInputError(
-                    "this option is true or false", option=name, value=text
-                ) from error
-    return found
+            found[name] = _FLAGS.get(text.lower()) if kind is bool else text
+            if found[name] is None:
+                raise InvalidInputError("this option is true or false", option=name, value=text)
+    return storage_of(str(given["path"]), found), query
 
 
 def _unknown(name: str, known: set[str]) -> InvalidInputError:
@@ -457,9 +440,7 @@ class FileNamesReader(SentBySpark, SupportsTriggerAvailableNow, DataSourceStream
 
     def latestOffset(self, *_: Any) -> dict[str, str]:  # noqa: N802 - Spark's name
         """List the files. Spark 4.2 and newer say where the last batch ended, and a limit."""
-        if self._listed is None or not self._is_last:
-            return self._list()[0]
-        return self._listed[0]
+        return (self._listed if self._is_last and self._listed else self._list())[0]
 
     def _list(self) -> tuple[dict[str, str], tuple[SourceFile, ...]]:
         files = listed_files(self._path, self._access)

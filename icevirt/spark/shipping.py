@@ -76,7 +76,15 @@ def ship(spark: SparkSession) -> Shipped:
     archive = archive_of_icevirt()
     _send(spark, archive)
     again = preflight.look_at(executor, ReachTask(folder="", note=b""))
-    _refuse_loaded(again)
+    for each in again:
+        if each.differs is not None and not each.differs_in("scanners"):
+            raise ExecutorError(
+                f"an executor does not take the icevirt that was sent: {each.differs[1]}",
+                do="Its Python has loaded another one already: start a new session, and call"
+                " icevirt.spark.ship(spark) before the first build.",
+                executor=each.host,
+                python=each.python,
+            )
     preflight.refuse_unsuitable(again)
     return Shipped(version=__version__, executors=_hosts(again), archive=os.path.basename(archive))
 
@@ -96,18 +104,6 @@ def _refuse_lacking(found: Sequence[LookedAt]) -> None:
             raise ExecutorError(
                 f"icevirt can be sent to executors, and these packages cannot: {', '.join(wrong)}",
                 do=f"They are not shipped. {installing(wrong, python=each.python)}",
-                executor=each.host,
-                python=each.python,
-            )
-
-
-def _refuse_loaded(found: Sequence[LookedAt]) -> None:
-    for each in found:
-        if each.differs is not None and not each.differs_in("scanners"):
-            raise ExecutorError(
-                f"an executor does not take the icevirt that was sent: {each.differs[1]}",
-                do="Its Python has loaded another one already: start a new session, and call"
-                " icevirt.spark.ship(spark) before the first build.",
                 executor=each.host,
                 python=each.python,
             )

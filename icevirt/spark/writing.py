@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.api.dataset.events import Clock, long_running
 from icevirt.errors import InvalidInputError
-from icevirt.execution.executor import described, job_tags
+from icevirt.execution.executor import Executor, described, job_tags
 from icevirt.execution.preflight import ClusterNeeds, check_before_first
 from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.ids import ObjectId12
@@ -173,7 +173,7 @@ def write_references(
                 raise InvalidInputError(
                     "the data frame has no rows", do="Check its filters: references.count() is 0."
                 )
-            done = _finished(executor, writer, {each.node.path: each for each in targets}, cells)
+            done = _finish(executor, writer, {each.node.path: each for each in targets}, cells)
         _refuse_values(session, done)
         for each in () if there else opened.storage.list(layout.CHUNKS):  # values of a template
             storage.put(each.path, opened.storage.get(each.path))
@@ -185,6 +185,11 @@ def write_references(
             for cell in array.cells
             if cell.manifest_id is not None
         }
+        cuts = {  # by which other writers keep the manifests as they are
+            array.node.path: (array.target.grid.num_chunks, array.target.grid.steps, 0)
+            for array in done
+            if array.target.is_cut
+        }
         snapshot_id = ReferenceCommit(
             assets=writer.assets,
             head=RepoInfoFile(storage),
@@ -195,9 +200,7 @@ def write_references(
             metadata=as_json(metadata or {}),
             arrays={array.target.node.path: array.node for array in done},
             files=tuple(files.values()),
-            settings=partial(
-                with_settings, containers=wanted, split_rules=_rules(array.target for array in done)
-            ),
+            settings=partial(with_settings, containers=wanted, split_rules=split_rules(cuts)),
         ).publish()
     counts: Counter[str] = Counter()
     for cell in cells:
@@ -283,8 +286,8 @@ class _Done:
     cells: tuple[WrittenCell, ...]
 
 
-def _finished(
-    executor: SparkExecutor,
+def _finish(
+    executor: Executor,
     writer: CellWriter,
     targets: Mapping[str, TargetArray],
     cells: Sequence[WrittenCell],
@@ -304,22 +307,19 @@ def _finished(
         ]
     for cell in executor.run(write_rest, rest):
         by_path[cell.path].append(cell)
-    return tuple(
-        _done(targets[path], tuple(own), gone[path]) for path, own in sorted(by_path.items())
-    )
-
-
-def _done(
-    target: TargetArray, cells: tuple[WrittenCell, ...], gone: frozenset[ObjectId12]
-) -> _Done:
-    refs = [ref for ref in target.node.manifests if ref.object_id not in gone]
-    refs += [
-        ManifestRef(object_id=cell.manifest_id, extents=cell.extents)
-        for cell in cells
-        if cell.manifest_id is not None
-    ]
-    refs.sort(key=lambda ref: tuple(low for low, _ in ref.extents))
-    return _Done(target=target, node=replace(target.node, manifests=tuple(refs)), cells=cells)
+    done = []
+    for path, own in sorted(by_path.items()):
+        node = targets[path].node
+        refs = [ref for ref in node.manifests if ref.object_id not in gone[path]]
+        refs += [
+            ManifestRef(object_id=cell.manifest_id, extents=cell.extents)
+            for cell in own
+            if cell.manifest_id is not None
+        ]
+        refs.sort(key=lambda ref: tuple(low for low, _ in ref.extents))
+        node = replace(node, manifests=tuple(refs))
+        done.append(_Done(target=targets[path], node=node, cells=tuple(own)))
+    return tuple(done)
 
 
 def _refuse_values(session: Session, done: Sequence[_Done]) -> None:
@@ -333,14 +333,3 @@ def _refuse_values(session: Session, done: Sequence[_Done]) -> None:
                 " are described only.",
                 path=array.target.node.path,
             )
-
-
-def _rules(targets: Iterable[TargetArray]) -> Any:
-    """Return the rules by which other writers keep the manifests as they are."""
-    return split_rules(
-        {
-            target.node.path: (target.grid.num_chunks, target.grid.steps, 0)
-            for target in targets
-            if target.is_cut
-        }
-    )

@@ -110,15 +110,11 @@ def reach(task: ReachTask, name: str) -> list[Unreached]:
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
     cause = f"no answer in {task.seconds:g} s"
-    return [
-        each
-        for (role, url, _), outcome in zip(looks, found, strict=True)
-        for each in (
-            [Unreached(kind="silent", role=role, url=url, cause=cause)]
-            if outcome is None
-            else outcome
-        )
-    ]
+    unreached: list[Unreached] = []
+    for (role, url, _), outcome in zip(looks, found, strict=True):
+        silent = Unreached(kind="silent", role=role, url=url, cause=cause)
+        unreached += [silent] if outcome is None else outcome
+    return unreached
 
 
 def _note(task: ReachTask, storage: Storage, name: str) -> Iterator[Unreached]:

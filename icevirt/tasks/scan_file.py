@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Self
 
-from icevirt.archive.scanned import ScanLimits, ScannedFile, ScanOutcome, Share, SourceFile
+from icevirt.archive.scanned import ScanLimits, ScanOutcome, SourceFile
 from icevirt.connect.urls import is_url
 from icevirt.errors import (
     IcevirtError,
@@ -32,7 +32,7 @@ from icevirt.objects.http.connections import HOSTS
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source import open_source, reach_for
 from icevirt.objects.source_access import SourceAccess, carrying, granted, in_force
-from icevirt.scan.contract import ByteSource, ScannerOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import record, scan_share
 from icevirt.tasks.forkserver import Apart
 
@@ -59,7 +59,11 @@ def attempt(
     source: OpenedSource | None = None
     try:
         with opening(file.url) as source:
-            share, scanned = _scan(source, file, options, piece)
+            _refuse_change(file, source.file)
+            if piece is None:
+                scanned = record(source, options)
+            else:
+                share, scanned = scan_share(source, options, *piece)
     except IcevirtError as refused:
         error = refused
     except MemoryError:
@@ -85,25 +89,18 @@ def attempt(
     )
 
 
-def _scan(
-    source: ByteSource, file: SourceFile, options: ScannerOptions, piece: tuple[int, int] | None
-) -> tuple[Share | None, ScannedFile]:
-    if not _is_same(source.file, file):
+def _refuse_change(listed: SourceFile, opened: SourceFile) -> None:
+    """Compare by the stronger checksum that both know; lists of sources may lack one."""
+    if opened.etag and listed.etag:
+        same = opaque(opened.etag) == opaque(listed.etag)
+    else:
+        same = opened.last_modified == listed.last_modified
+    if not same or opened.size != listed.size:
         raise StaleReferenceError(
             "the file changed after it was listed",
             do="Build again when it is no longer written to.",
-            file=file.url,
+            file=listed.url,
         )
-    return (None, record(source, options)) if piece is None else scan_share(source, options, *piece)
-
-
-def _is_same(opened: SourceFile, listed: SourceFile) -> bool:
-    """Compare by the stronger checksum that both know; lists of sources may lack one."""
-    if opened.size != listed.size:
-        return False
-    if opened.etag and listed.etag:
-        return opaque(opened.etag) == opaque(listed.etag)
-    return opened.last_modified == listed.last_modified
 
 
 class Prefetcher:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -124,11 +125,14 @@ class Meaning:
         self, theirs: np.ndarray[Any, Any], variable: str, own_path: str
     ) -> np.ndarray[Any, Any]:
         """Count times and name members as the dataset does, where the file does it otherwise."""
-        theirs = self._by_name(theirs, variable, own_path)
-        arrays, root = (
-            self._variables.arrays,
-            own_path.removesuffix(self._variables.called(variable)),
-        )
+        arrays = self._variables.arrays
+        own = next((each for each in arrays if each.path == variable), None)
+        if own is not None and members_of(own.attributes) is not None:
+            document = document_of(self._session.array(own_path))
+            members = Attributes(replaced=recorded_replacements(document))
+            with suppress(NoMemberError):  # one differs, and so they do
+                theirs = renumbered(theirs, own.attributes, members)
+        root = own_path.removesuffix(self._variables.called(variable))
         coordinate = counting_array(arrays, variable)
         path = "" if coordinate is None else root + self._variables.called(coordinate.path)
         if coordinate is None or self._session.find(path) is None:
@@ -137,28 +141,14 @@ class Meaning:
         meant = self._meant(coordinate).values
         calendar = {name: meant[name] for name in ("calendar",) if name in meant}
         source, target = counted_units(meant), counted_units({**calendar, **dict(held.attrs)})
-        if source is None or target is None:
+        if source is None or target is None or own is None:
             return theirs
-        own = next(each for each in arrays if each.path == variable)
         dtype = np.dtype(open_array(self._session, own_path).dtype)
         fill = self._packing(own_path, dtype).get("_FillValue")
         missing = missing_of(own.attributes)
         try:
             return recoded(theirs, source, target, dtype=dtype, missing=missing, fill=fill)
         except InexactError:
-            return theirs  # and so they differ
-
-    def _by_name(
-        self, theirs: np.ndarray[Any, Any], variable: str, own_path: str
-    ) -> np.ndarray[Any, Any]:
-        own = next((each for each in self._variables.arrays if each.path == variable), None)
-        if own is None or members_of(own.attributes) is None:
-            return theirs
-        document = document_of(self._session.array(own_path))
-        held = Attributes(replaced=recorded_replacements(document))
-        try:
-            return renumbered(theirs, own.attributes, held)
-        except NoMemberError:
             return theirs  # and so they differ
 
     def _meant(self, array: ScannedArray) -> Attributes:

@@ -6,7 +6,8 @@ a contiguous variable was cut, nor what the file calls a dimension: all of them 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,21 +61,16 @@ def chosen_of(
     for node, table in session.assets.read_manifest(key).arrays.items():
         mine = rows[(rows >= start) & (rows < start + len(table))] - start
         start += len(table)
-        if node in users:
-            for wanted in _virtual(table.take(mine), users[node].path):
-                chosen.setdefault(authorizer.absolute(wanted.file[0]), []).append(wanted)
+        for row in mine[table.kind[mine] == ChunkType.virtual].tolist() if node in users else ():
+            wanted = ChunkToCompare(
+                array=users[node].path,
+                index=tuple(table.index[row].tolist()),
+                offset=int(table.offset[row]),
+                length=int(table.length[row]),
+                file=file_of(table, int(table.source[row])),
+            )
+            chosen.setdefault(authorizer.absolute(wanted.file[0]), []).append(wanted)
     return chosen
-
-
-def _virtual(table: ChunkTable, array: str) -> Iterator[ChunkToCompare]:
-    for row in np.flatnonzero(table.kind == ChunkType.virtual).tolist():
-        yield ChunkToCompare(
-            array=array,
-            index=tuple(table.index[row].tolist()),
-            offset=int(table.offset[row]),
-            length=int(table.length[row]),
-            file=file_of(table, int(table.source[row])),
-        )
 
 
 def file_of(table: ChunkTable, number: int) -> tuple[str, Checksum]:
@@ -260,8 +256,11 @@ class SourceVariables:
         All dimensions of the array are tried: files may have been concatenated along any.
         """
         others: list[str] = []
-        for scanned in self._cuts(names):
-            for array in scanned.arrays:
+        tried: list[str | None] = [None, *names]
+        own = (name for array in self.arrays for name in array.dimension_names)
+        # those that the file calls otherwise last
+        for dimension in dict.fromkeys(itertools.chain(tried, own)):
+            for array in self._scan(dimension).arrays:
                 row = row_of(wanted, array)
                 if row is not None and wanted.array.endswith(array.path):
                     return array, tuple(array.references.index[row].tolist())
@@ -294,13 +293,6 @@ class SourceVariables:
             if name and now and name != now and self._renamed.get(name) != now:
                 self._renamed[name] = now
                 self._scans.clear()
-
-    def _cuts(self, names: Iterable[str | None]) -> Iterator[ScannedFile]:
-        """Yield scans for one dimension after another, those that the file calls otherwise last."""
-        tried: list[str | None] = [None, *names]
-        yield from map(self._scan, dict.fromkeys(tried))
-        own = dict.fromkeys(name for array in self.arrays for name in array.dimension_names)
-        yield from (self._scan(name) for name in own if name not in tried)
 
     def _scan(self, concat_dim: str | None) -> ScannedFile:
         if concat_dim not in self._scans:

@@ -8,7 +8,7 @@ copied: it is looked at like a file before a build.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -62,10 +62,14 @@ def check_references(task: VerifyTask) -> tuple[Checked, NDArray[np.uint64]]:
     ends: dict[_File, int] = {}
     references = Counter[_File]()
     for _, table in _tables(session, task.manifests):
-        for number, end, count in _by_location(table):
+        virtual = table.take(table.kind == ChunkType.virtual)
+        far = np.zeros(len(table.locations), np.uint64)  # ends of the farthest references
+        np.maximum.at(far, virtual.source, virtual.offset + virtual.length)
+        counts = np.bincount(virtual.source, minlength=len(far))
+        for number in np.flatnonzero(counts).tolist():
             file = file_of(table, number)
-            ends[file] = max(end, ends.get(file, 0))
-            references[file] += count
+            ends[file] = max(int(far[number]), ends.get(file, 0))
+            references[file] += int(counts[number])
     authorizer = Authorizer(session.config.virtual_chunk_containers, task.access)
     looked = ((file, look(authorizer, *file, end=end)) for file, end in ends.items())
     wrong = {file: difference for file, difference in looked if difference is not None}
@@ -127,17 +131,6 @@ def _concerned(
                 indexes = np.concatenate([known, indexes])
             corners[file, array] = np.stack([indexes.min(0), indexes.max(0)])
     return corners.items()
-
-
-def _by_location(table: ChunkTable) -> Sequence[tuple[int, int, int]]:
-    """Return (location, end of the farthest reference, number of references)."""
-    virtual = table.kind == ChunkType.virtual
-    source = table.source[virtual]
-    ends = np.zeros(len(table.locations), np.uint64)
-    np.maximum.at(ends, source, table.offset[virtual] + table.length[virtual])
-    counts = np.bincount(source, minlength=len(table.locations))
-    used = np.flatnonzero(counts)
-    return list(zip(used.tolist(), ends[used].tolist(), counts[used].tolist(), strict=True))
 
 
 def look(authorizer: Authorizer, url: str, checksum: Checksum, *, end: int) -> Difference | None:

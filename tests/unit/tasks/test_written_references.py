@@ -284,21 +284,16 @@ def _comparable(table):
 
 def commit_rows(repo, rows, *, config=None, meanwhile=None, containers=(), **changes):
     """Do what `icevirt.spark.write_references` does, in this process."""
-    from icevirt.spark.writing import _done
+    from icevirt.execution.local_executors import InProcessExecutor
+    from icevirt.spark.writing import _finish
 
     session = repo.writable_session("main")
     config = config or session.config
     targets = targets_of(repo, config)
     cells = written(repo, rows, targets=targets)
     writer = CellWriter(repo=repo.storage, level=1, encoding=ManifestEncoding())
-    done = []
-    for target in targets:
-        own = [cell for cell in cells if cell.path == target.node.path]
-        if own:
-            there = {cell.cell for cell in own}
-            every, gone = target.rewritten(there)
-            own += [writer.write(target, cell, ()) for cell in sorted(every - there)]
-            done.append(_done(target, tuple(own), gone))
+    by_path = {target.node.path: target for target in targets}
+    done = _finish(InProcessExecutor(), writer, by_path, cells)
     files = {
         cell.manifest_id: ManifestFile(
             id=cell.manifest_id, size_bytes=cell.size_bytes, num_chunk_refs=cell.num_chunk_refs

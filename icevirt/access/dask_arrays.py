@@ -66,7 +66,11 @@ def store_dask(
     many, places = _as_lists(sources, targets, regions)
     session = _session_of([target.store for target in places])
     writes = []
-    for source, target, region in zip(many, places, _regions(regions, len(many)), strict=True):
+    if regions is None or isinstance(regions, tuple):
+        each: list[Any] = [regions] * len(many)
+    else:
+        each = list(regions)
+    for source, target, region in zip(many, places, each, strict=True):
         box = _box(source, target, region)
         grid = [_edges(0, sizes) for sizes in target.write_chunk_sizes]
         aligned = _aligned(source, grid, box) if align_chunks else source
@@ -105,15 +109,14 @@ def _written(write: Write, fork: Any) -> Any:
     """Return an array of forks, one for each block, which writes when it is computed."""
     from dask.array.core import ArraySliceDep  # type: ignore[attr-defined] # not in its __all__
 
-    source = write.source
-    return source.map_blocks(
+    return write.source.map_blocks(
         _write,
         fork,
-        ArraySliceDep(source.chunks),
+        ArraySliceDep(write.source.chunks),
         path=write.path,
         starts=[axis.start or 0 for axis in write.region],
         token="icevirt-write",  # noqa: S106 - of the task's name
-        meta=np.empty((0,) * source.ndim, dtype=object),
+        meta=np.empty((0,) * write.source.ndim, dtype=object),
     )
 
 
@@ -240,10 +243,6 @@ def _session_of(stores: Iterable[Any]) -> Session:
             snapshot=session.snapshot_id,
         )
     return session
-
-
-def _regions(regions: Any, count: int) -> list[Region | None]:
-    return [regions] * count if regions is None or isinstance(regions, tuple) else list(regions)
 
 
 def _box(source: Any, target: zarr.Array[Any], region: Region | None) -> Region:

@@ -6,7 +6,7 @@ file, so it needs no authorization.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from zarr.abc.store import Store
 
-from icevirt.errors import InvalidInputError
+from icevirt.access.store.keys import chunk_keys
+from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.ids import ObjectId12
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.config.containers import VirtualChunkContainer
-from icevirt.model.snapshot import ArrayNode, Snapshot, document_of
+from icevirt.model.snapshot import ArrayNode, Node, Snapshot, document_of
 from icevirt.model.strings import Strings
 from icevirt.repo.assets import Assets
 from icevirt.repo.session import Session
@@ -52,23 +53,17 @@ def batches(session: Session, path: str, size: int) -> Iterator[Batch]:
     table = session.array_table(path)
     for start in range(0, len(table), size):
         part = chunk_tables.compact(table.take(np.arange(start, min(start + size, len(table)))))
-        yield _batch(part, absolute(session, part))
-
-
-def _batch(part: ChunkTable, urls: Iterable[str]) -> Batch:
-    native, virtual = part.kind == ChunkType.native, part.kind == ChunkType.virtual
-    paths = np.full(len(part), "", object)
-    paths[virtual] = np.array([*urls, ""], object)[part.source[virtual]]
-    ids = [str(ObjectId12(raw.tobytes())) for raw in part.chunk_ids]
-    paths[native] = np.array([*ids, ""], object)[part.source[native]]
-    inline = np.flatnonzero(part.kind == ChunkType.inline)
-    starts, lengths = part.offset[inline].tolist(), part.length[inline].tolist()
-    inlined = {
-        row: part.inline[start : start + length].tobytes()
-        for row, start, length in zip(inline.tolist(), starts, lengths, strict=True)
-    }
-    offset = np.where(part.kind == ChunkType.inline, 0, part.offset).astype(np.uint64)
-    return part.index, part.kind, paths.tolist(), offset, part.length, inlined
+        native, virtual = part.kind == ChunkType.native, part.kind == ChunkType.virtual
+        places = np.full(len(part), "", object)
+        places[virtual] = np.array([*absolute(session, part), ""], object)[part.source[virtual]]
+        ids = [str(ObjectId12(raw.tobytes())) for raw in part.chunk_ids]
+        places[native] = np.array([*ids, ""], object)[part.source[native]]
+        is_inline = part.kind == ChunkType.inline
+        inline = np.flatnonzero(is_inline).tolist()
+        spans = zip(inline, part.offset[inline].tolist(), part.length[inline].tolist(), strict=True)
+        inlined = {row: part.inline[low : low + length].tobytes() for row, low, length in spans}
+        offset = np.where(is_inline, 0, part.offset).astype(np.uint64)
+        yield part.index, part.kind, places.tolist(), offset, part.length, inlined
 
 
 def absolute(session: Session, table: ChunkTable) -> Iterator[str]:
@@ -105,10 +100,15 @@ def refs_table(session: Session, path: str) -> pa.Table:
     named = names_of(session.config.virtual_chunk_containers)
     places, source = places_of(table, session.assets, named)
     inline = table.kind == ChunkType.inline
+    if table.index.shape[1]:
+        numbers: Any = pa.array(np.ascontiguousarray(table.index).ravel())
+        index: Any = pa.FixedSizeListArray.from_arrays(numbers, table.index.shape[1])
+    else:
+        index = pa.array([[]] * len(table), pa.list_(pa.uint32(), 0))
     modified = places.last_modified[source].astype(np.int64)
     return pa.table(
         {
-            "index": _lists(pa, table.index),
+            "index": index,
             "kind": pa.DictionaryArray.from_arrays(table.kind.astype(np.int8), kinds),
             "location": _encoded(pa, places.url, source),
             "offset": pa.array(np.where(inline, 0, table.offset).astype(np.uint64)),
@@ -145,13 +145,6 @@ def places_of(
 def names_of(known: Mapping[str, VirtualChunkContainer]) -> tuple[tuple[str, str], ...]:
     """Return (url_prefix, name) of the containers that have names."""
     return tuple((each.url_prefix, each.name) for each in known.values() if each.name is not None)
-
-
-def _lists(arrow: Any, index: NDArray[np.uint32]) -> Any:
-    if not index.shape[1]:
-        return arrow.array([[]] * len(index), arrow.list_(arrow.uint32(), 0))
-    flat = arrow.array(np.ascontiguousarray(index).ravel())
-    return arrow.FixedSizeListArray.from_arrays(flat, index.shape[1])
 
 
 def _encoded(arrow: Any, values: Strings, row: NDArray[np.int64]) -> Any:
@@ -217,29 +210,19 @@ def chunk_of(node: ArrayNode, index: Sequence[int]) -> tuple[int, ...]:
             index=tuple(index),
             shape=node.shape,
         )
-    at = [int(i) % size for i, size in zip(index, node.shape, strict=True)]
-    return tuple(map(_place, at, _edges(document_of(node)["chunk_grid"])))
-
-
-def _edges(grid: Mapping[str, Any]) -> list[int | list[int]]:
-    """Return for each dimension the one chunk length, or the lengths of all chunks."""
-    configuration = grid["configuration"]
-    if grid["name"] == "regular":
-        return list(configuration["chunk_shape"])
-    return [
-        axis if isinstance(axis, int) else [size for item in axis for size in _run(item)]
-        for axis in configuration["chunk_shapes"]
-    ]
-
-
-def _run(item: int | list[int]) -> list[int]:
-    return [item] if isinstance(item, int) else [item[0]] * item[1]
-
-
-def _place(at: int, edges: int | list[int]) -> int:
-    if isinstance(edges, int):
-        return at // edges
-    return int(np.searchsorted(list(accumulate(edges)), at, side="right"))
+    grid = document_of(node)["chunk_grid"]
+    configuration, is_regular = grid["configuration"], grid["name"] == "regular"
+    axes = configuration["chunk_shape" if is_regular else "chunk_shapes"]
+    chunk = []
+    for i, size, edges in zip(index, node.shape, axes, strict=True):
+        at = int(i) % size
+        if isinstance(edges, int):
+            chunk.append(at // edges)
+        else:  # lengths of all chunks, runs of equal ones as (length, count)
+            runs = [(each, 1) if isinstance(each, int) else each for each in edges]
+            sizes = [length for length, count in runs for _ in range(count)]
+            chunk.append(int(np.searchsorted(list(accumulate(sizes)), at, side="right")))
+    return tuple(chunk)
 
 
 def index_of(
@@ -288,3 +271,76 @@ def _position(ds: Any, dim: str, label: Any) -> int:
             values=len(found),
         )
     return int(found[0])
+
+
+INLINE_NATIVE = 1 << 20
+"""Bytes of native chunks of an array that go along, by default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedReferences:
+    """The references of one array; rows are in order of their chunks."""
+
+    grid: tuple[int, ...]  # number of chunks along each axis
+    index: NDArray[np.uint32]  # (n, ndim) of references into files
+    url: NDArray[np.int64]  # (n,) row in ``urls``
+    urls: tuple[str, ...]
+    offset: NDArray[np.uint64]  # (n,)
+    length: NDArray[np.uint64]  # (n,)
+    bodies: dict[tuple[int, ...], bytes]  # of other chunks
+
+    @property
+    def complete(self) -> bool:
+        """Whether every chunk of the array is there."""
+        return len(self.index) + len(self.bodies) == int(np.prod(self.grid, dtype=object))
+
+
+def outgoing(session: Session, node: ArrayNode, inline_native: int) -> ExportedReferences:
+    """Collect the references of an array.
+
+    Raises:
+        UnsupportedError: Its native chunks have more bytes than may go along.
+    """
+    table = chunk_tables.compact(session.array_table(node.path))
+    virtual = table.kind == ChunkType.virtual
+    linked = table.take(virtual)
+    native = table.kind == ChunkType.native
+    nbytes = int(table.length[native].sum())
+    if nbytes > inline_native:
+        raise UnsupportedError(
+            "some chunks lie in the repository, which exported references cannot point at",
+            do="Raise inline_native to export them as bytes, or export other arrays.",
+            path=node.path,
+            chunks=int(native.sum()),
+            nbytes=nbytes,
+            inline_native=inline_native,
+        )
+    store, others = session.store, table.take(~virtual)
+    others_keys = chunk_keys(node.path, others.index)
+    return ExportedReferences(
+        grid=node.num_chunks,
+        index=linked.index,
+        url=linked.source.astype(np.int64),
+        urls=tuple(absolute(session, table)),
+        offset=linked.offset,
+        length=linked.length,
+        bodies={
+            tuple(index): value.to_bytes()
+            for index, key in zip(others.index.tolist(), others_keys, strict=True)
+            if (value := store.get_sync(key)) is not None
+        },
+    )
+
+
+def nodes_below(session: Session, path: str) -> list[tuple[str, Node]]:
+    """Return a node and all below it, by the paths that they have under it; an array by its name.
+
+    Raises:
+        NodeNotFoundError: There is no such node.
+    """
+    top = session.node(path)
+    if isinstance(top, ArrayNode):
+        return [(f"/{paths.name(top.path)}", top)]
+    prefix = top.path.rstrip("/")
+    below = (node for node in session.snapshot.below(top.path) if node.path != top.path)
+    return [(paths.ROOT, top), *((node.path.removeprefix(prefix), node) for node in below)]

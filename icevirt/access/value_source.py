@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice, product
@@ -14,10 +15,10 @@ import numpy as np
 import xarray as xr
 from zarr.abc.store import Store
 
-from icevirt.access.references import ChunkSource, chunk_of, source_of_chunk
+from icevirt.access.references import chunk_of, source_of_chunk
 from icevirt.access.store.zarr_store import IcevirtStore
-from icevirt.access.xarray.datastore import dataset_of, of_all_eras
-from icevirt.access.xarray.eras import eras_around
+from icevirt.access.xarray.datastore import dataset_of
+from icevirt.access.xarray.eras import eras_around, of_all_eras
 from icevirt.archive.reports.history import ChunkOrigin, ValueSource, WrittenBy
 from icevirt.errors import (
     InvalidInputError,
@@ -27,7 +28,7 @@ from icevirt.errors import (
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import paths
 from icevirt.model.json import JSON
-from icevirt.model.repo_info import RepoInfo, SnapshotSummary
+from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo.commits.build_commit import BUILD_ID
@@ -82,21 +83,19 @@ def places_of(
     eras, inner = around
     for era in eras.below(inner):
         alone = dataset_of(store, snapshot, era, {})
-        index = {dim: _equal(alone, dim, ds, at_place) for dim, at_place in shown.index.items()}
-        if name in alone.variables and None not in index.values():
-            known = {dim: place for dim, place in index.items() if place is not None}
-            return replace(shown, path=paths.join(era, name), index=known)
+        index: dict[str, int] = {}  # where the era has what lies at the place of all eras
+        for dim, at_place in shown.index.items():
+            if dim in alone.variables:
+                same = np.flatnonzero(alone[dim].values == ds[dim].values[at_place])
+                if len(same):
+                    index[dim] = int(same[0])
+            elif at_place < alone.sizes.get(dim, 0):
+                index[dim] = at_place
+        if name in alone.variables and index.keys() == shown.index.keys():
+            return replace(shown, path=paths.join(era, name), index=index)
     raise InvalidInputError(
         "no era holds these labels", do="Name the era's array.", variable=path, at=dict(at)
     )
-
-
-def _equal(alone: xr.Dataset, dim: str, ds: xr.Dataset, at: int) -> int | None:
-    """Return the place in an era of what lies at a place of all eras; None if not there."""
-    if dim not in alone.variables:
-        return at if at < alone.sizes.get(dim, 0) else None
-    found = np.flatnonzero(alone[dim].values == ds[dim].values[at])
-    return int(found[0]) if len(found) else None
 
 
 def _placed(ds: xr.Dataset, path: str, at: Mapping[str, Any], *, nearest: bool) -> LabeledPlace:
@@ -117,9 +116,7 @@ def _label(ds: xr.Dataset, dim: str, place: int) -> JSON:
     if dim not in ds.variables:
         return place
     value = ds[dim].values[place]
-    if isinstance(value, np.datetime64):
-        return str(np.datetime_as_string(value, unit="auto" if not np.isnat(value) else None))
-    if _calendar_of(value):
+    if isinstance(value, np.datetime64) or _calendar_of(value):
         return _said(value)
     if isinstance(value, np.floating):
         return float(str(value))  # 0.1 of single precision is 0.1
@@ -265,17 +262,29 @@ def value_source(
     path = paths.canonical(variable)
     found = places_of(store, session.snapshot, path, dict(at), nearest=nearest)
     writers = Writers(session)
-    chunks = tuple(
-        _origin(source_of_chunk(session, node.path, chunk), node, writers)
-        for node, chunk in _chunks(session, found)
-    )
+    chunks = []
+    for node, chunk in _chunks(session, found):
+        source = source_of_chunk(session, node.path, chunk)
+        modified = source.last_modified
+        origin = ChunkOrigin(
+            array=node.path,
+            chunk=source.chunk,
+            kind=source.kind.name,  # type: ignore[arg-type]
+            location=source.url,
+            offset=source.offset,
+            length=source.length,
+            etag=source.etag,
+            last_modified=datetime.fromtimestamp(modified, UTC) if modified else None,
+            written_by=writers.of(node.id, chunk),
+        )
+        chunks.append(origin)
     return ValueSource(
         repo=session.assets.storage.url,
         snapshot_id=str(session.snapshot_id),
         variable=path,
         at=found.labels,
         index=found.index,
-        chunks=chunks,
+        chunks=tuple(chunks),
     )
 
 
@@ -300,21 +309,6 @@ def _chunks(session: Session, found: LabeledPlace) -> Iterator[tuple[ArrayNode, 
     yield from ((node, chunk) for chunk in product(*choices))
 
 
-def _origin(source: ChunkSource, node: ArrayNode, writers: Writers) -> ChunkOrigin:
-    modified = source.last_modified
-    return ChunkOrigin(
-        array=node.path,
-        chunk=source.chunk,
-        kind=source.kind.name,  # type: ignore[arg-type]
-        location=source.url,
-        offset=source.offset,
-        length=source.length,
-        etag=source.etag,
-        last_modified=datetime.fromtimestamp(modified, UTC) if modified else None,
-        written_by=writers.of(node.id, source.chunk),
-    )
-
-
 class Writers:
     """Finds the newest commit that wrote a chunk, from transaction logs, newest first.
 
@@ -323,55 +317,45 @@ class Writers:
 
     def __init__(self, session: Session) -> None:
         self._assets = session.assets
-        self._info = RepoInfoFile(session.assets.storage).read().info
-        self._ancestors: Iterator[SnapshotSummary] = islice(
-            _ancestry(self._info, session.snapshot_id), _SEARCHED
-        )
+        self._unread = islice(_summaries(session), _SEARCHED)
         self._read: list[tuple[TransactionLog, SnapshotSummary | None]] = []
 
     def of(self, node: ObjectId8, chunk: Sequence[int]) -> WrittenBy | None:
         """Return the commit; None if no log that is there lists the chunk or the array's birth."""
         for log, summary in self._logs():
             listed = log.updated_chunks.get(node)
-            wrote = listed is not None and _holds(listed, chunk)
-            if wrote or node in log.new_arrays:
-                return _writer(log.id, summary)
+            wrote = (
+                listed is not None
+                and listed.shape[1] == len(chunk)
+                and bool((listed == np.array(chunk, listed.dtype)).all(axis=1).any())
+            )
+            if not wrote and node not in log.new_arrays:
+                continue
+            if summary is None:
+                return WrittenBy(snapshot_id=str(log.id))
+            build = summary.metadata.get(BUILD_ID)
+            return WrittenBy(
+                snapshot_id=str(log.id),
+                written_at=moment(summary.flushed_at),
+                message=summary.message,
+                build_id=build if isinstance(build, str) else None,
+            )
         return None
 
     def _logs(self) -> Iterator[tuple[TransactionLog, SnapshotSummary | None]]:
         yield from self._read
-        for summary in self._ancestors:
-            keys = (summary.id, *reversed(summary.pruned_ancestor_tx_logs or ()))
-            for key in keys:
+        for summary in self._unread:
+            for key in (summary.id, *reversed(summary.pruned_ancestor_tx_logs or ())):
                 try:
                     log = self._assets.transaction_log(key)
                 except ObjectNotFoundError:  # what older commits wrote may be overwritten by it
-                    self._ancestors = iter(())
+                    self._unread = islice(self._unread, 0)
                     return
                 self._read.append((log, summary if key == summary.id else None))
                 yield self._read[-1]
 
 
-def _ancestry(info: RepoInfo, key: str) -> Iterator[SnapshotSummary]:
-    try:
-        yield from lookup.ancestry(info, ObjectId12.parse(key))
-    except SnapshotNotFoundError:  # it has expired since the session began
-        return
-
-
-def _holds(listed: np.ndarray, chunk: Sequence[int]) -> bool:
-    if listed.shape[1] != len(chunk):
-        return False
-    return bool((listed == np.array(chunk, listed.dtype)).all(axis=1).any())
-
-
-def _writer(key: ObjectId12, summary: SnapshotSummary | None) -> WrittenBy:
-    if summary is None:
-        return WrittenBy(snapshot_id=str(key))
-    build = summary.metadata.get(BUILD_ID)
-    return WrittenBy(
-        snapshot_id=str(key),
-        written_at=moment(summary.flushed_at),
-        message=summary.message,
-        build_id=build if isinstance(build, str) else None,
-    )
+def _summaries(session: Session) -> Iterator[SnapshotSummary]:
+    info = RepoInfoFile(session.assets.storage).read().info
+    with suppress(SnapshotNotFoundError):  # it has expired since the session began
+        yield from lookup.ancestry(info, ObjectId12.parse(session.snapshot_id))

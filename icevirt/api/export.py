@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Literal
 
-from icevirt.access.interop.export import INLINE_NATIVE
 from icevirt.access.interop.kerchunk import Format, to_kerchunk
+from icevirt.access.references import INLINE_NATIVE
 from icevirt.archive.reports.relocation import ExportReport
 from icevirt.errors import InvalidInputError
 from icevirt.repo.repository import Repository

@@ -49,7 +49,7 @@ from icevirt.catalog.listings import FileListing, write_listing
 from icevirt.catalog.lookup import settled
 from icevirt.catalog.part_copies import rename_files
 from icevirt.catalog.parts import complete_parts
-from icevirt.connect.urls import as_local_path, file_url, is_url, local_path
+from icevirt.connect.urls import as_local_path, file_url, is_pattern, is_url, local_path
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.execution.executor import Executor, described
 from icevirt.ids import ObjectId12
@@ -58,7 +58,6 @@ from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import Node, Snapshot
 from icevirt.objects.answers import GONE
 from icevirt.objects.source_access import SourceAccess, granted
-from icevirt.objects.source_lists.globs import is_pattern
 from icevirt.objects.source_lists.listing import changed_since, directory_of, list_sources
 from icevirt.planning.containers import Relocation
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState

@@ -108,14 +108,6 @@ class _Library:
                 self.inherited = False
             return self.module
 
-    def hold(self) -> None:
-        """Wait until no thread is loading it, and let none begin."""
-        self.lock.acquire()
-
-    def let_go(self) -> None:
-        """End what `hold` began."""
-        self.lock.release()
-
     def disown(self) -> None:
         """Remember in a forked child that what is loaded here is the parent's."""
         self.lock = threading.RLock()
@@ -128,7 +120,9 @@ class _Library:
 _library = _Library()
 # a fork waits for a thread that is just loading: half of a module would be all the child ever has
 os.register_at_fork(
-    before=_library.hold, after_in_parent=_library.let_go, after_in_child=_library.disown
+    before=lambda: _library.lock.acquire(),  # noqa: PLW0108 - a child has another lock
+    after_in_parent=lambda: _library.lock.release(),  # noqa: PLW0108
+    after_in_child=_library.disown,
 )
 
 

@@ -277,10 +277,7 @@ def _azure(address: Address, _kind: str, given: Mapping[str, Any]) -> StoreOptio
     store, client = _divided(given, "azure_", "storage_")
     account = address.account or store.pop("account", None) or store.pop("account_name", None)
     account = account or _env("AZURE_STORAGE_ACCOUNT_NAME") or _env("AZURE_STORAGE_ACCOUNT")
-    emulated = str(store.get("use_emulator", _env("AZURE_STORAGE_USE_EMULATOR"))).lower() in (
-        "true",
-        "1",
-    )
+    emulated = _is_true(store.get("use_emulator", _env("AZURE_STORAGE_USE_EMULATOR")))
     if account is None and not emulated:
         raise InvalidInputError(
             "the storage account is not known",
@@ -294,7 +291,9 @@ def _azure(address: Address, _kind: str, given: Mapping[str, Any]) -> StoreOptio
     if emulated:
         store["use_emulator"] = "true"
     else:  # explicit, so that no library decides
-        store["endpoint"] = endpoint or f"https://{account}.blob.{_domain(store)}"
+        is_fabric = _is_true(store.get("use_fabric_endpoint", _env("AZURE_USE_FABRIC_ENDPOINT")))
+        domain = "fabric.microsoft.com" if is_fabric else "core.windows.net"
+        store["endpoint"] = endpoint or f"https://{account}.blob.{domain}"
     allow_http = allow_http and (emulated or is_plain_http(endpoint))
     if account is not None:
         store["account_name"] = account
@@ -304,11 +303,6 @@ def _azure(address: Address, _kind: str, given: Mapping[str, Any]) -> StoreOptio
 def azure_endpoint_of_environment() -> str | None:
     """Return the server of Azure that the environment names, if it names one."""
     return _env("AZURE_STORAGE_ENDPOINT") or _env("AZURE_ENDPOINT")
-
-
-def _domain(given: Mapping[str, Any]) -> str:
-    fabric = str(given.get("use_fabric_endpoint", _env("AZURE_USE_FABRIC_ENDPOINT"))).lower()
-    return "fabric.microsoft.com" if fabric in ("true", "1") else "core.windows.net"
 
 
 def _http(address: Address, _kind: str, given: Mapping[str, Any]) -> StoreOptions:
@@ -352,7 +346,11 @@ def _client(given: Mapping[str, Any], seconds: Any = None) -> Pairs:
 
 def _allow_http(given: Mapping[str, Any], variable: str) -> bool:
     value = given.get("allow_http")
-    return bool(_typed(value)) if value else (_env(variable) or "").lower() in ("true", "1")
+    return bool(_typed(value)) if value else _is_true(_env(variable))
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() in ("true", "1")
 
 
 def _typed(value: Any) -> Any:

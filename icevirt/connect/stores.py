@@ -30,9 +30,12 @@ from icevirt.connect.urls import Address, destination
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.config.containers import ObjectStoreConfig
 
+_CLOUDS = ("AWS_", "AZURE_", "GOOGLE_")
+_STORES = {"s3": "S3Store", "gcs": "GCSStore", "azure": "AzureStore"}
+_BUCKET = {"s3": "bucket", "gcs": "bucket", "azure": "container_name"}
 _MOST = 64  # stores open at once; each holds a pool of connections
 _IN_VAIN = 60.0  # seconds in which refusals are not taken for the end of new credentials
-_RETRIES = {  # over what breaks by chance; `icevirt.connect.retry` is for the rest
+_RETRIES = {  # over what breaks by chance; `icevirt.connect.library` is for the rest
     "max_retries": 5,
     "backoff": {
         "init_backoff": timedelta(milliseconds=100),
@@ -180,7 +183,10 @@ class _Stores:
 
     def get(self, bucket: Bucket) -> _Store:
         """Return the store of a bucket; if there are many, close the one that was idle longest."""
-        key = bucket, _surroundings() if isinstance(bucket.credentials, FromEnv) else 0
+        key = bucket, 0
+        if isinstance(bucket.credentials, FromEnv):  # it changes with the variables for clouds
+            named = (each for each in os.environ.items() if each[0].startswith(_CLOUDS))
+            key = bucket, hash(frozenset(named))
         with self._lock:
             if key not in self._open:
                 self._open[key] = _opened(bucket)
@@ -221,14 +227,6 @@ _stores = _Stores()
 os.register_at_fork(after_in_child=_stores.forget)
 
 
-def _surroundings() -> int:
-    """Return a number that changes with the environment's variables for clouds."""
-    return hash(frozenset(each for each in os.environ.items() if each[0].startswith(_CLOUDS)))
-
-
-_CLOUDS = ("AWS_", "AZURE_", "GOOGLE_")
-
-
 def _opened(bucket: Bucket) -> _Store:
     arguments, stores = _arguments(bucket), obstore().store
     kind = _STORES.get(bucket.provider)
@@ -239,9 +237,6 @@ def _opened(bucket: Bucket) -> _Store:
         endpoint=destination(bucket.address, getattr(store, "config", {})),
         provider=arguments.get("credential_provider"),
     )
-
-
-_STORES = {"s3": "S3Store", "gcs": "GCSStore", "azure": "AzureStore"}
 
 
 def _arguments(bucket: Bucket) -> dict[str, Any]:
@@ -268,9 +263,6 @@ def _arguments(bucket: Bucket) -> dict[str, Any]:
     options = {name: _shown(value) for name, value in bucket.options.store}
     arguments["config"] = options | granted
     return arguments | {_BUCKET[bucket.provider]: bucket.address.bucket}
-
-
-_BUCKET = {"s3": "bucket", "gcs": "bucket", "azure": "container_name"}
 
 
 def _shown(value: Any) -> Any:

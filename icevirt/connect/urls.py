@@ -47,6 +47,17 @@ def is_url(text: str) -> bool:
     return found is not None and len(found[1]) > 1 and len(found[2]) > 1
 
 
+def is_pattern(text: str) -> bool:
+    """Say whether ``text`` holds a character that means something in a glob."""
+    return not {"*", "?", "["}.isdisjoint(text)
+
+
+def natural(name: str) -> tuple[tuple[tuple[int, str], ...], str]:
+    """Return a sort key under which ``f2`` comes before ``f10``; no two names share one."""
+    parts = re.split(r"([0-9]+)", name)
+    return tuple((int(part), "") if at % 2 else (-1, part) for at, part in enumerate(parts)), name
+
+
 def _beginning(text: str) -> re.Match[str] | None:
     """Return the scheme of a text and its slashes; a plain path compiles no pattern."""
     return re.match(_BEGINNING, text) if ":/" in text else None
@@ -122,7 +133,8 @@ def _refused(text: str, scheme: str) -> InvalidInputError:
     from icevirt.model.config.containers import SCHEMES
 
     what = f"{scheme}:/ begins no path or URL that icevirt knows"
-    own = f"For a directory whose name ends in a colon, write its whole path: {_whole(text)}"
+    whole = os.path.join(os.getcwd(), text)
+    own = f"For a directory whose name ends in a colon, write its whole path: {whole}"
     if scheme in SCHEMES or scheme in (*_SPELLED, *_AZURE):
         do = f"Write {scheme}:// with two slashes, as text: pathlib.Path makes one of them. {own}"
     elif len(scheme) == 1:
@@ -130,10 +142,6 @@ def _refused(text: str, scheme: str) -> InvalidInputError:
     else:
         do = f"Name a local path, or the URL of an object store. {own}"
     return InvalidInputError(what, do=do, path=text)
-
-
-def _whole(text: str) -> str:
-    return os.path.join(os.getcwd(), text)
 
 
 # what WHATWG's path percent-encode set leaves alone, beyond letters, digits and "-._~"; without the
@@ -283,7 +291,12 @@ class Address:
             key = unquote(parts.path, errors="strict").removeprefix("/")
         except ValueError:
             key, parts = "", urlsplit("x://")
-        account, host = _account(parts.netloc)
+        account, host = None, parts.netloc
+        if "@" in parts.netloc:  # of Azure, the container comes before it
+            before, _, domain = parts.netloc.rpartition("@")
+            found = re.fullmatch(_ACCOUNT, domain)
+            # requests go to this domain, whatever another one says
+            account, host = (found[1], before) if found else ("", "")
         is_azure = PROVIDERS[scheme.lower()] == "azure"
         allowed = _HOST if PROVIDERS[scheme.lower()] == "http" else _BUCKET
         dropped = any(each in url for each in "\t\r\n")  # urlsplit drops them
@@ -301,16 +314,6 @@ class Address:
         return cls(scheme=scheme.lower(), bucket=host, key=key, account=account)
 
 
-def _account(netloc: str) -> tuple[str | None, str]:
-    """Split what precedes an ``@`` off the host; of Azure's addresses, it is the container."""
-    before, at, host = netloc.rpartition("@")
-    if not at:
-        return None, netloc
-    account = re.fullmatch(_ACCOUNT, host)
-    # requests go to this domain, whatever another one says
-    return (account[1], before) if account else ("", "")
-
-
 # -- servers -------------------------------------------------------------------------------------
 
 
@@ -323,7 +326,13 @@ def endpoint(text: object) -> str:
     """
     found = re.fullmatch(_ENDPOINT, text) if isinstance(text, str) else None
     is_plain = found is not None and {".", ".."}.isdisjoint(found["path"].split("/"))
-    if found is not None and is_plain and _is_host(found["host"]):
+    try:
+        is_host = found is not None and len(found["host"]) <= 253
+        if found is not None and found["host"].startswith("["):
+            ipaddress.IPv6Address(found["host"][1:-1])
+    except ValueError:
+        is_host = False
+    if found is not None and is_plain and is_host:
         scheme, host = found["scheme"].lower(), found["host"].lower()
         port = int(found["port"] or _PORTS[scheme])
         if 0 < port < 1 << 16:
@@ -333,16 +342,6 @@ def endpoint(text: object) -> str:
         "this is not the URL of a server",
         do="Write it like https://host or https://host:9000, without user name or query.",
     )
-
-
-def _is_host(host: str) -> bool:
-    if not host.startswith("["):
-        return len(host) <= 253
-    try:
-        ipaddress.IPv6Address(host[1:-1])
-    except ValueError:
-        return False
-    return True
 
 
 def plain(text: str) -> str:

@@ -14,10 +14,10 @@ from itertools import chain, groupby
 from os.path import basename, commonprefix, dirname
 from typing import Any
 
+from icevirt.connect.urls import natural
 from icevirt.display.blocks import place, some
 from icevirt.errors import Fix, IcevirtError
 from icevirt.escaping import escape_line
-from icevirt.objects.source_lists.globs import natural
 from icevirt.redaction import without_secrets
 from icevirt.remedy_notation import REPOSITORY, shown
 

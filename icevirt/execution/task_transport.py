@@ -17,8 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.connect.credentials.common import Refreshable, Secret
-from icevirt.connect.pickled_function import PickledFunction
+from icevirt.connect.credentials.common import PickledFunction, Refreshable, Secret
 from icevirt.connect.stores import Bucket
 from icevirt.errors import BuildError, StorageError
 from icevirt.objects.authorize import GrantedAccess

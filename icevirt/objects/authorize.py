@@ -2,7 +2,7 @@
 
 No location outside an authorized prefix is ever granted: not by ``..``, percent-encoding, another
 scheme or host. Symbolic links are caught when a file is opened (`icevirt.objects.fetch`), redirects
-when they arrive (`icevirt.objects.http.request`). Pure: this module opens nothing.
+when they arrive (`icevirt.objects.http.client`). Pure: this module opens nothing.
 
 The author of a repository writes its locations and containers. A location that icevirt and a server
 or library could read in two ways is refused: dots, backslashes, encoded slashes, user names,
@@ -95,17 +95,16 @@ def covering(
     url = container.url_prefix
     if (access := authorized.get(url)) is not None:
         return url, access
-    wide = [each for each in authorized if url.startswith(each) and _names_a_place(each)]
+    wide = []
+    for each in authorized:
+        scheme, _, rest = each.partition("://")
+        names_a_place = bool(rest.strip("/") if scheme == "file" else rest.partition("/")[0])
+        if url.startswith(each) and names_a_place:
+            wide.append(each)
     if not wide or container.is_foreign or not _is_plain(url):
         return url, None
     longest = max(wide, key=len)
     return longest, authorized[longest]
-
-
-def _names_a_place(prefix: str) -> bool:
-    """Say whether a prefix is more than the root of a scheme or of the machine."""
-    scheme, _, rest = prefix.partition("://")
-    return bool(rest.strip("/")) if scheme == "file" else bool(rest.partition("/")[0])
 
 
 def _is_plain(url_prefix: str) -> bool:
@@ -138,9 +137,8 @@ class Authorizer:
         self._named = {cont.name: cont for cont in by_length if cont.name is not None}
         given = authorized if isinstance(authorized, Mapping) else dict.fromkeys(authorized)
         self._authorized = {normalized(p): access or GrantedAccess() for p, access in given.items()}
-        self._covered: dict[str, tuple[str, GrantedAccess | None]] = {}  # by url_prefix
-        self._endpoints: dict[str, str | None] = {}  # of containers that were read, by prefix
-        self._made: dict[str, dict[str, Any]] = {}  # for their grants, likewise
+        # what was decided of a container, by prefix: what covers it, its server, what is made of it
+        self._decided: dict[str, tuple[str, GrantedAccess | None, str | None, dict[str, Any]]] = {}
 
     def grant(self, location: str) -> Grant:
         """Grant the reading of ``location``.
@@ -151,25 +149,35 @@ class Authorizer:
             UnauthorizedError: Its container was not authorized, or not with its endpoint.
         """
         container, url = self._container_of(location)
-        prefix, access = self._covering(container)
+        own = container.url_prefix
+        if own not in self._decided:
+            prefix, access = covering(container, self._authorized)
+            server = None if access is None else endpoint_of(container)
+            self._decided[own] = prefix, access, server, {}
+        prefix, access, server, made = self._decided[own]
         if access is None:
-            raise _not_authorized(container, url)
-        endpoint = self._endpoint_of(container)
-        if endpoint is not None and endpoint not in access.endpoints:
-            raise _elsewhere(container, url, endpoint)
+            raise UnauthorizedError(
+                "a virtual chunk lies in a container that this session is not authorized to read",
+                fixes=[authorizing_fix([container])],
+                location=url,
+                container=container.name or own,
+            )
+        if server is not None and server not in access.endpoints:
+            raise UnauthorizedError(
+                "the repository names the server of a container, which was not authorized with the"
+                " prefix",
+                do="If you trust that server with these credentials, name both:"
+                f" authorize_virtual_chunk_access=[{entry_text(container)}], or as the key of a"
+                " mapping to credentials.",
+                location=url,
+                container=container.name or own,
+                endpoint=server,
+            )
         if container.store.kind == "local_file_system":
             root = urls.local_path(prefix)  # symbolic links must not lead out of it
             return LocalGrant(url, urls.local_path(url), root)
         key = object_key(url, has_bucket=not container.is_foreign)
-        made = self._made.setdefault(container.url_prefix, {})
         return RemoteGrant(url, key, container, access.credentials, access.endpoints, made)
-
-    def _covering(self, container: VirtualChunkContainer) -> tuple[str, GrantedAccess | None]:
-        """Return what `covering` does, once for each container."""
-        found = self._covered.get(container.url_prefix)
-        if found is None:
-            found = self._covered[container.url_prefix] = covering(container, self._authorized)
-        return found
 
     def absolute(self, location: str) -> str:
         """Return the URL of a location, authorized or not; one of no container stays as it is."""
@@ -182,13 +190,6 @@ class Authorizer:
     def grants(self, locations: Iterable[str]) -> dict[str, Grant]:
         """Grant every distinct location, each decided once. Raises as `grant` does."""
         return {location: self.grant(location) for location in dict.fromkeys(locations)}
-
-    def _endpoint_of(self, container: VirtualChunkContainer) -> str | None:
-        """Return what `endpoint_of` does; the options of a container are read once."""
-        prefix = container.url_prefix
-        if prefix not in self._endpoints:
-            self._endpoints[prefix] = endpoint_of(container)
-        return self._endpoints[prefix]
 
     def _container_of(self, location: str) -> tuple[VirtualChunkContainer, str]:
         """Find the container, and the absolute URL where ``vcc://name/...`` was given."""
@@ -211,27 +212,6 @@ def _no_container(location: str, hint: str) -> InvalidInputError:
         f" authorize_virtual_chunk_access=[{_quoted(posixpath.dirname(location) + '/')}]"
         " (on the command line --authorize PREFIX).",
         location=location,
-    )
-
-
-def _not_authorized(container: VirtualChunkContainer, url: str) -> UnauthorizedError:
-    return UnauthorizedError(
-        "a virtual chunk lies in a container that this session is not authorized to read",
-        fixes=[authorizing_fix([container])],
-        location=url,
-        container=container.name or container.url_prefix,
-    )
-
-
-def _elsewhere(container: VirtualChunkContainer, url: str, endpoint: str) -> UnauthorizedError:
-    return UnauthorizedError(
-        "the repository names the server of a container, which was not authorized with the prefix",
-        do="If you trust that server with these credentials, name both:"
-        f" authorize_virtual_chunk_access=[{entry_text(container)}], or as the key of a mapping to"
-        " credentials.",
-        location=url,
-        container=container.name or container.url_prefix,
-        endpoint=endpoint,
     )
 
 

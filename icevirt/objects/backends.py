@@ -30,7 +30,7 @@ from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects import answers
-from icevirt.objects.answers import Check, Meta, ObjectBytes
+from icevirt.objects.answers import Body, Check, Meta, ObjectBytes
 from icevirt.objects.authorize import RemoteGrant, allowed_endpoints
 from icevirt.objects.http.client import SAFE, Site, site_of
 from icevirt.objects.http.connections import HOSTS
@@ -71,95 +71,92 @@ class BucketReach(_InBucket):
             ObjectNotFoundError: There is no such object.
             StorageError: The store refuses, or keeps failing; or ``check`` raises it.
         """
-        tries = RetryState(self.bucket, f"{self.bucket.url}/{key}")
+        tries = _Tries(self, key, begin)
         while True:
-            try:
-                answer = self._get(tries.bucket, key, begin, end, check)
-            except StorageError as error:
-                time.sleep(tries.pause_after(error))
-            else:
-                tries.succeeded()
-                return answer
-
-    async def get_async(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
-        """Do what `get` does."""
-        tries = RetryState(self.bucket, f"{self.bucket.url}/{key}")
-        while True:
-            try:
-                answer = await self._get_async(tries.bucket, key, begin, end, check)
-            except StorageError as error:
-                await asyncio.sleep(tries.pause_after(error))
-            else:
-                tries.succeeded()
-                return answer
-
-    def _get(self, bucket: Bucket, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
-        for is_last in (False, True):
-            store = bucket.store()
+            store, failure = tries.store(), None
             try:
                 result = obstore().get(store, key, options={"range": (begin, end)})
                 check(meta := _meta(result.meta))
                 body = memoryview(result.buffer())
-                return answers.exact_bytes(f"{self.bucket.url}/{key}", meta, begin, end, body)
-            except StorageError:
-                raise
             except BaseException as error:  # noqa: BLE001 - its panics are no exceptions
                 failure = error
-            if not self._renewed(bucket, failure, store, is_last=is_last):
-                break
-        return self._without_bytes(key, begin, failure)
+            if failure is None:
+                return tries.end(meta, end, body)
+            if isinstance(found := tries.after(failure), ObjectBytes):
+                return found
+            time.sleep(found)
 
-    async def _get_async(
-        self, bucket: Bucket, key: str, begin: int, end: int, check: Check
-    ) -> ObjectBytes:
-        for is_last in (False, True):
-            store = bucket.store()
+    async def get_async(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
+        """Do what `get` does."""
+        tries = _Tries(self, key, begin)
+        while True:
+            store, failure = tries.store(), None
             try:
                 async with HOSTS.limit(self.host):
                     options = {"range": (begin, end)}
                     result = await obstore().get_async(store, key, options=options)
                     check(meta := _meta(result.meta))
                     body = memoryview(await result.buffer_async())
-                return answers.exact_bytes(f"{self.bucket.url}/{key}", meta, begin, end, body)
-            except StorageError:
-                raise
             except BaseException as error:  # noqa: BLE001 - its panics are no exceptions
                 failure = error
-            if not self._renewed(bucket, failure, store, is_last=is_last):
-                break
-        return self._without_bytes(key, begin, failure)
+            if failure is None:
+                return tries.end(meta, end, body)
+            if isinstance(found := tries.after(failure), ObjectBytes):
+                return found
+            await asyncio.sleep(found)
 
-    def _renewed(
-        self, bucket: Bucket, failure: BaseException, store: Any, *, is_last: bool
-    ) -> bool:
-        """Say whether the store was refused for credentials that are replaced by now."""
-        is_over = False
+
+class _Tries:
+    """The tries of one range of an object in a bucket, with credentials that may come to an end."""
+
+    def __init__(self, reach: BucketReach, key: str, begin: int) -> None:
+        self._bucket, self._prefix, self._begin = reach.bucket, reach.prefix, begin
+        self._url = f"{reach.bucket.url}/{key}"
+        self._state = RetryState(reach.bucket, self._url)
+        self._is_renewed = False  # since the last pause
+
+    def store(self) -> Any:
+        """Return the store to ask."""
+        self._store = self._state.bucket.store()
+        return self._store
+
+    def end(self, meta: Meta, end: int, body: Body) -> ObjectBytes:
+        """Return what the store answered, if it is the range."""
+        self._state.succeeded()
+        return answers.exact_bytes(self._url, meta, self._begin, end, body)
+
+    def after(self, failure: BaseException) -> ObjectBytes | float:
+        """Return the seconds before the next try, or no bytes where the object ends before.
+
+        Not called while the failure is handled, whose text could hold a secret.
+
+        Raises:
+            ObjectNotFoundError: There is no such object.
+            StorageError: Another try is of no use.
+        """
+        bucket = self._state.bucket
+        refused: StorageError
         try:
-            asked(self.bucket.url, lambda: _raise(failure))
+            asked(self._url, lambda: _raise(failure))
+        except ObjectNotFoundError as error:
+            refused = error if error is failure else answers.gone(self._url)
         except StorageError as error:
-            is_over = is_refusal(error)
-        if is_over and is_last:
-            bucket.renewed_in_vain()
-        return is_over and not is_last and bucket.renew(store)
-
-    def _without_bytes(self, key: str, begin: int, failure: BaseException) -> ObjectBytes:
-        """Say what a failure means. Raises unless the object ends before the range."""
-        url = f"{self.bucket.url}/{key}"
-        try:
-            asked(url, lambda: _raise(failure))
-        except ObjectNotFoundError:
-            refused: StorageError = answers.gone(url)
-        except StorageError as error:
-            if error.facts.get("status") == 416:
-                return ObjectBytes(meta=Meta(size=None), begin=begin, body=b"")
-            refused = self._denied(url, error) if is_refusal(error) else error
-        raise refused
-
-    def _denied(self, url: str, error: StorageError) -> StorageError:
-        facts = error.facts
-        reason = str(facts.get("reason") or facts.get("status") or facts.get("kind"))
-        given = not isinstance(self.bucket.credentials, FromEnv | Anonymous)
-        return answers.denied(url, self.prefix, reason=reason, with_credentials=given)
+            refused = error
+        if refused is not failure and is_refusal(refused):
+            if not self._is_renewed and bucket.renew(self._store):
+                self._is_renewed = True
+                return 0.0
+            if self._is_renewed:
+                bucket.renewed_in_vain()
+            facts = refused.facts
+            reason = str(facts.get("reason") or facts.get("status") or facts.get("kind"))
+            given = not isinstance(self._bucket.credentials, FromEnv | Anonymous)
+            refused = answers.denied(self._url, self._prefix, reason=reason, with_credentials=given)
+        elif refused is not failure and refused.facts.get("status") == 416:
+            self._state.succeeded()
+            return ObjectBytes(meta=Meta(size=None), begin=self._begin, body=b"")
+        self._is_renewed = False
+        return self._state.pause_after(refused)
 
 
 def _raise(failure: BaseException) -> None:
@@ -175,22 +172,19 @@ def _meta(found: Any) -> Meta:
     )
 
 
-def repeats_secrets(bucket: Bucket) -> bool:
-    """Say whether obstore would repeat a secret to a server that this one redirects to.
-
-    Raises:
-        InvalidInputError: The bucket's options or credentials do not make a store.
-        StorageError: A function was asked for the credentials and failed.
-    """
+def _repeats_secrets(bucket: Bucket) -> bool:
+    """Say whether obstore would repeat a secret to a server that this one redirects to."""
     if isinstance(bucket.credentials, Anonymous) or _OWN.fullmatch(bucket.endpoint):
         return False
-    match bucket.provider:
-        case "s3":
-            return _has_token(bucket)
-        case "azure":
-            return bool(_shared_access(bucket))
-        case _:
-            return False
+    if bucket.provider == "azure":
+        return bool(_shared_access(bucket))
+    if bucket.provider != "s3":
+        return False
+    if (granted := bucket.granted()) is not None:
+        return bool(granted.get("token"))
+    # what roles and machines get from Amazon has one, keys of the environment perhaps
+    is_key = "AWS_ACCESS_KEY_ID" in os.environ
+    return not is_key or any(os.environ.get(name) for name in _TOKENS)
 
 
 class SignedReach(_InBucket):
@@ -227,15 +221,6 @@ class SignedReach(_InBucket):
         return site_of(folder).get_at(url, begin, end, check, f"?{query}")
 
 
-def _has_token(bucket: Bucket) -> bool:
-    """Say whether credentials of S3 come with a session token."""
-    if (granted := bucket.granted()) is not None:
-        return bool(granted.get("token"))
-    # what roles and machines get from Amazon has one, keys of the environment perhaps
-    is_key = "AWS_ACCESS_KEY_ID" in os.environ
-    return not is_key or any(os.environ.get(name) for name in _TOKENS)
-
-
 def _shared_access(bucket: Bucket) -> str:
     """Return the shared access signature of a bucket of Azure; "" where it is another secret."""
     if (granted := bucket.granted()) is not None:
@@ -268,28 +253,22 @@ def reach_for_grant(grant: RemoteGrant) -> Backend:
         StorageError: A function was called for credentials and failed.
     """
     if (found := grant.made.get("reach")) is None:
-        found = _made(grant.container, grant.credentials, grant.endpoints)
+        container, credentials = grant.container, grant.credentials
+        store, prefix = canonical(container), container.url_prefix
+        if container.is_foreign:
+            found = _foreign(container, credentials)
+        elif store.kind == "http":
+            found = site_for(prefix, store, credentials)
+        else:  # how a bucket is read depends on its secrets, which may change
+            only = allowed_endpoints(container, grant.endpoints)
+            found = bucket_of(prefix, store, credentials, only)
         grant.made["reach"] = found
-    prefix = grant.container.url_prefix
-    return bucket_reach(found, prefix) if isinstance(found, Bucket) else found
-
-
-def _made(
-    container: VirtualChunkContainer, credentials: Any, endpoints: frozenset[str]
-) -> Backend | Bucket:
-    """Return what stays the same for all objects; how a bucket is read depends on its secrets."""
-    store, prefix = canonical(container), container.url_prefix
-    if container.is_foreign:
-        return _foreign(container, credentials)
-    if store.kind == "http":
-        return site_for(prefix, store, credentials)
-    only = allowed_endpoints(container, endpoints)
-    return bucket_of(prefix, store, credentials, only)
+    return bucket_reach(found, grant.container.url_prefix) if isinstance(found, Bucket) else found
 
 
 def bucket_reach(bucket: Bucket, prefix: str) -> Backend:
     """Return the way to objects of a bucket that keeps secrets from servers it redirects to."""
-    return SignedReach(bucket, prefix) if repeats_secrets(bucket) else BucketReach(bucket, prefix)
+    return SignedReach(bucket, prefix) if _repeats_secrets(bucket) else BucketReach(bucket, prefix)
 
 
 def _foreign(container: VirtualChunkContainer, filesystem: Any) -> ForeignReach:
@@ -398,12 +377,10 @@ class ForeignReach:
         if when is None:
             with suppress(NotImplementedError, KeyError, TypeError):
                 when = self.filesystem.modified(key)
+        if isinstance(when, datetime):
+            when = when.timestamp()
         return Meta(
-            size=None if size is None else int(size), etag=etag, last_modified=_seconds(when)
+            size=None if size is None else int(size),
+            etag=etag,
+            last_modified=float(when) if isinstance(when, int | float) else None,
         )
-
-
-def _seconds(when: object) -> float | None:
-    if isinstance(when, datetime):
-        return when.timestamp()
-    return float(when) if isinstance(when, int | float) else None

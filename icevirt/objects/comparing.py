@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import IcevirtError, StorageError
 from icevirt.objects import answers, fetch, remote
-from icevirt.objects.answers import UNCHECKED, Body, Checksum
+from icevirt.objects.answers import UNCHECKED, Body, Checksum, refuse
 from icevirt.objects.authorize import Grant, LocalGrant
 from icevirt.objects.fetch import FILES
 from icevirt.objects.http.connections import HOSTS
 from icevirt.objects.source import source_file
-from icevirt.objects.staleness import refuse
 
 PIECE = 1 << 22
 """Bytes of a copy that are read at a time, at most."""

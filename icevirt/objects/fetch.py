@@ -23,8 +23,7 @@ import numpy as np
 
 from icevirt.errors import IcevirtError, StorageError, UnauthorizedError
 from icevirt.objects import answers
-from icevirt.objects.answers import UNCHECKED, Body, Checksum
-from icevirt.objects.staleness import refuse
+from icevirt.objects.answers import UNCHECKED, Body, Checksum, refuse
 
 if TYPE_CHECKING:
     from icevirt.objects.authorize import Grant, LocalGrant
@@ -63,7 +62,7 @@ def read(
         from icevirt.objects import remote
 
         source = remote.object_of(grant, checksum, on_stale)
-        return remote.read(remote.RemoteRange(source, offset, length))
+        return remote.RemoteRange(source, offset, length).wait()
     try:
         file, size = FILES.get(grant)
         # a length from a damaged manifest must not allocate that much

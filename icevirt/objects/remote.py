@@ -73,6 +73,16 @@ class RemoteRange:
     offset: int
     length: int
 
+    def now(self) -> None:
+        """Return nothing: a network has to be waited for."""
+
+    def wait(self) -> Body:
+        """Return the bytes; blocks. Raises ``StorageError``, ``UnauthorizedError``."""
+        (found,) = fetch_all([self])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
 
 class Fetch:
     """Some ranges, and the requests that fetch them."""
@@ -193,14 +203,6 @@ def fetch_all(
     ]
     for number, future in enumerate(waited):
         fetch.arrived(number, _tried(future.result), found.__setitem__)
-    return found
-
-
-def read(part: RemoteRange) -> Body:
-    """Return the bytes of one range; blocks. Raises ``StorageError``, ``UnauthorizedError``."""
-    (found,) = fetch_all([part])
-    if isinstance(found, Exception):
-        raise found
     return found
 
 

@@ -10,30 +10,90 @@ same file as the first one, so no final check is needed.
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import weakref
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import Self
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect import urls
 from icevirt.connect.urls import Address, is_url, spelled
 from icevirt.errors import (
+    InvalidInputError,
     NotFoundError,
     ObjectNotFoundError,
     ScanError,
     StaleReferenceError,
     StorageError,
 )
+from icevirt.model.chunks import END_SECOND
 from icevirt.objects import answers
 from icevirt.objects.answers import Body, Meta, ObjectBytes, as_text
 from icevirt.objects.authorize import object_key
 from icevirt.objects.backends import Backend, bucket_reach
 from icevirt.objects.http.connections import HOSTS
-from icevirt.objects.opened import OpenedSource, local_file
 from icevirt.objects.source_access import in_force
+
+
+class OpenedSource(ABC):
+    """A source file, opened once; all facts about it are of that opening."""
+
+    file: SourceFile
+    requests: int = 0  # made to a server so far
+    bytes_fetched: int = 0  # from it
+
+    @property
+    @abstractmethod
+    def local_path(self) -> str | None:
+        """The path on this machine, symbolic links followed; None for a file elsewhere."""
+
+    @abstractmethod
+    def read(self, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes at ``offset``, fewer only at the end of the file."""
+
+    def prefetch(  # noqa: B027 - most need none
+        self, ranges: Sequence[tuple[int, int]], *, page: int = 0
+    ) -> None:
+        """Take note of ranges (begin, end) that will be read soon; a server is asked at once."""
+
+    @abstractmethod
+    def check_unchanged(self) -> None:
+        """Compare the file with what was opened. Raises ``StaleReferenceError``."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the file; closing twice is fine."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def local_file(url: str, path: str, status: os.stat_result) -> SourceFile:
+    """Return what is recorded about a file.
+
+    Raises:
+        InvalidInputError: A reference cannot carry its time: it is of 2106 or later.
+    """
+    file = SourceFile.of_status(url, status)
+    if file.last_modified_seconds >= END_SECOND:
+        raise InvalidInputError(
+            "the modification time of a source cannot be stored (only times before 2106 can), so "
+            "changes of the file would go unnoticed",
+            do=f"Set it to now: touch {shlex.quote(path)}. Where that cannot be written, build from"
+            " a copy.",
+            path=path,
+            seconds_since_1970=file.last_modified_seconds,
+        )
+    return file
+
 
 _BLOCK = 64 * 1024
 _FIRST = 8 * _BLOCK

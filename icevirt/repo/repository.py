@@ -11,7 +11,7 @@ from icevirt.errors import RepositoryNotFoundError
 from icevirt.escaping import Pictured, escape_line
 from icevirt.model.arguments import checked
 from icevirt.model.config.document import RepositoryConfig, merged
-from icevirt.objects.staleness import OnStale
+from icevirt.objects.answers import OnStale
 from icevirt.repo.assets import Assets
 from icevirt.repo.history.walks import RepositoryHistory
 from icevirt.repo.repo_info_file import RepoInfoFile, RepoState, old_of

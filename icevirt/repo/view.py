@@ -25,7 +25,7 @@ from icevirt.model import paths
 from icevirt.model.arguments import index_row
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
-from icevirt.objects.staleness import OnStale, Staleness
+from icevirt.objects.answers import OnStale, Staleness
 from icevirt.repo.assets import Assets
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import chunk_tables

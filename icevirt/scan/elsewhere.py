@@ -29,8 +29,7 @@ from icevirt.errors import (
 )
 from icevirt.model.chunks import Locations
 from icevirt.model.strings import Strings
-from icevirt.objects.opened import OpenedSource, local_file
-from icevirt.objects.source import LocalSource, RemoteSource
+from icevirt.objects.source import LocalSource, OpenedSource, RemoteSource, local_file
 from icevirt.objects.source_lists.listing import changed_since
 from icevirt.scan.contract import ByteSource
 

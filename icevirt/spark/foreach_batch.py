@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from icevirt.connect.urls import is_url, url_of_absolute
+from icevirt.connect.urls import is_pattern, is_url, url_of_absolute
 from icevirt.errors import InvalidInputError
 from icevirt.objects.source import metadata_of
-from icevirt.objects.source_lists.globs import is_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -25,7 +25,7 @@ from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, Extents, Snapshot
-from icevirt.objects.staleness import Staleness
+from icevirt.objects.answers import Staleness
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.maintenance.content_names import naming_variable

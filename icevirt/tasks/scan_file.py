@@ -29,8 +29,7 @@ from icevirt.errors import (
 )
 from icevirt.objects.answers import opaque
 from icevirt.objects.http.connections import HOSTS
-from icevirt.objects.opened import OpenedSource
-from icevirt.objects.source import open_source, reach_for
+from icevirt.objects.source import OpenedSource, open_source, reach_for
 from icevirt.objects.source_access import SourceAccess, carrying, granted, in_force
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import record, scan_share

@@ -25,8 +25,7 @@ from icevirt.errors import (
     StaleReferenceError,
     UnsupportedError,
 )
-from icevirt.objects.opened import OpenedSource
-from icevirt.objects.source import open_source
+from icevirt.objects.source import OpenedSource, open_source
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning.equality import first_difference
 from icevirt.planning.remedies import scan_fix

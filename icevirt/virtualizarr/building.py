@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from icevirt.access.interop.export import INLINE_NATIVE
 from icevirt.access.interop.virtualizarr import (
     INLINED,
     distinct_names,
@@ -24,6 +23,7 @@ from icevirt.access.interop.virtualizarr import (
     scanned_group,
     to_virtualizarr,
 )
+from icevirt.access.references import INLINE_NATIVE
 from icevirt.api.choices import checked_group
 from icevirt.api.plan import Plan
 from icevirt.archive.reports.build import Opening, opened

@@ -11,7 +11,7 @@ from icevirt.access.interop.virtualizarr import scanned_group
 from icevirt.api.choices import ScanOptionsLike, scanner_options
 from icevirt.archive.scanned import ScannedFile, Severity
 from icevirt.errors import InvalidInputError
-from icevirt.objects.opened import OpenedSource
+from icevirt.objects.source import OpenedSource
 from icevirt.objects.source_access import granted
 from icevirt.scan import registry as scanners
 from icevirt.scan.contract import ScannerOptions

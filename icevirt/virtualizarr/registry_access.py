@@ -17,8 +17,7 @@ from icevirt.errors import InvalidInputError, NotFoundError, ObjectNotFoundError
 from icevirt.objects import answers
 from icevirt.objects.answers import Check, Meta, ObjectBytes
 from icevirt.objects.backends import Backend
-from icevirt.objects.opened import OpenedSource
-from icevirt.objects.source import LocalSource, RemoteSource
+from icevirt.objects.source import LocalSource, OpenedSource, RemoteSource
 from icevirt.objects.source_access import SourceAccess
 
 

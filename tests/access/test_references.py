@@ -1,6 +1,7 @@
 """References as data: in batches as icechunk gives them, as an Arrow table, and for one value."""
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 
@@ -12,8 +13,11 @@ import xarray as xr
 import zarr
 
 from access.virtual import VALUES, make
+from icevirt import Repository, in_memory_storage
+from icevirt.access.references import chunk_of
 from icevirt.errors import InvalidInputError, NodeNotFoundError
 from icevirt.model.chunks import ChunkType
+from icevirt.model.snapshot import node_of
 
 
 @pytest.fixture(params=[None, "archive"], ids=["absolute", "named container"])
@@ -148,13 +152,15 @@ def test_a_dimension_without_coordinate_has_no_labels(virtual):
         virtual.store().source_of("/v", labels={"y": 0, "x": 0})
 
 
-def test_chunks_of_a_rectilinear_grid_are_found_by_their_edges(virtual):
-    from icevirt.access.references import _edges, _place
-
-    grid = {"name": "rectilinear", "configuration": {"chunk_shapes": [[3, [2, 2], 1], 4]}}
-    rows, columns = _edges(grid)
-    assert [_place(at, rows) for at in range(8)] == [0, 0, 0, 1, 1, 2, 2, 3]
-    assert [_place(at, columns) for at in (0, 3, 4)] == [0, 0, 1]
+def test_chunks_of_a_rectilinear_grid_are_found_by_their_edges():
+    session = Repository.create(in_memory_storage()).writable_session("main")
+    zarr.create_array(session.store, name="v", shape=(8, 8), chunks=(4, 4), dtype="u1")
+    document = json.loads(session.node("/v").user_data)
+    configuration = {"kind": "inline", "chunk_shapes": [[3, [2, 2], 1], 4]}
+    document["chunk_grid"] = {"name": "rectilinear", "configuration": configuration}
+    node = node_of("/v", json.dumps(document).encode(), session.node("/v").id)
+    assert [chunk_of(node, (at, 0))[0] for at in range(8)] == [0, 0, 0, 1, 1, 2, 2, 3]
+    assert [chunk_of(node, (0, at))[1] for at in (0, 3, 4, -1)] == [0, 0, 1, 1]
 
 
 NOWHERE = {

@@ -15,7 +15,7 @@ from zarr.core.buffer import default_buffer_prototype
 from access.virtual import VALUES, make
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.errors import InvalidInputError, StaleReferenceError, StorageError
-from icevirt.objects.staleness import StaleReferenceWarning, Verification
+from icevirt.objects.answers import StaleReferenceWarning, Verification
 
 PROTOTYPE = default_buffer_prototype()
 
@@ -83,7 +83,7 @@ def test_ignoring_says_nothing_and_counts(virtual):
 
 
 @pytest.mark.parametrize("on_stale", ["warn", "ignore"])
-@pytest.mark.filterwarnings("ignore::icevirt.objects.staleness.StaleReferenceWarning")
+@pytest.mark.filterwarnings("ignore::icevirt.objects.answers.StaleReferenceWarning")
 def test_bytes_that_are_not_there_are_an_error_whatever_was_chosen(virtual, on_stale):
     os.truncate(virtual.source, 10)
     with pytest.raises(StorageError, match="ends too early"):

@@ -56,7 +56,6 @@ except SystemExit as end:
 HEAVY = {"pyspark", "h5py", "xarray", "pandas", "pyarrow", "obstore", "dask"}
 LATER = (  # what only the network, other formats, writers, and those who look at history need
     "icevirt.access.references",
-    "icevirt.access.store.writing",
     "icevirt.access.value_source",
     "icevirt.access.virtual_refs",
     "icevirt.connect.library",

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from zarr.core.buffer import default_buffer_prototype
 
-from icevirt.access.interop.export import INLINE_NATIVE, ExportedReferences, outgoing
+from icevirt.access.references import INLINE_NATIVE, ExportedReferences, outgoing
 from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.access.virtual_refs import ChecksumLike
-from icevirt.access.xarray.attributes import shown
+from icevirt.access.xarray.datastore import shown
 from icevirt.access.xarray.writing import to_icechunk
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.errors import InvalidInputError, UnsupportedError
@@ -38,7 +38,7 @@ from icevirt.model.snapshot import ArrayNode, document_of
 from icevirt.repo.session import Session
 
 if TYPE_CHECKING:
-    from virtualizarr.manifests import ChunkManifest, ManifestArray, ManifestGroup
+    from virtualizarr.manifests import ManifestArray, ManifestGroup
     from xarray import Dataset, Variable
 
 
@@ -83,7 +83,7 @@ def manifest_array(
     Raises:
         UnsupportedError: It lacks dimension names, or its chunk grid is not regular.
     """
-    from virtualizarr.manifests import ManifestArray
+    from virtualizarr.manifests import ChunkManifest, ManifestArray
     from zarr.core.metadata.v3 import ArrayV3Metadata
 
     names = document.get("dimension_names") or []
@@ -95,23 +95,17 @@ def manifest_array(
             path=path,
             dimension_names=names,
         )
-    metadata = ArrayV3Metadata.from_dict(dict(document))
-    return ManifestArray(metadata, _manifest(found))
-
-
-def _manifest(found: ExportedReferences) -> ChunkManifest:
-    from virtualizarr.manifests import ChunkManifest
-
     located, offsets, lengths = _columns(found)
     for index, body in found.bodies.items():
         located[index], lengths[index] = INLINED, len(body)
-    return ChunkManifest.from_arrays(
+    manifest = ChunkManifest.from_arrays(
         paths=located,
         offsets=offsets,
         lengths=lengths,
         validate_paths=False,
         inlined=dict(found.bodies),
     )
+    return ManifestArray(ArrayV3Metadata.from_dict(dict(document)), manifest)
 
 
 def _columns(found: ExportedReferences) -> tuple[Any, Any, Any]:
@@ -150,7 +144,9 @@ def scanned_group(scanned: ScannedFile, renamed: Mapping[str, str]) -> ManifestG
         made = manifest_array(array.path, loads(array.zarr_json()), _references(array, renamed))
         arrays.setdefault(paths.parent(array.path), {})[paths.name(array.path)] = made
     groups: dict[str, dict[str, Any]] = {}
-    for group in sorted(scanned.groups, key=lambda group: _depth(group.path), reverse=True):
+    for group in sorted(
+        scanned.groups, key=lambda each: each.path.rstrip("/").count("/"), reverse=True
+    ):
         node = ManifestGroup(
             arrays=arrays.get(group.path),
             groups=groups.get(group.path),
@@ -181,14 +177,6 @@ def _trimmed(array: ScannedArray) -> ScannedArray:
     )
 
 
-def _depth(path: str) -> int:
-    return path.rstrip("/").count("/")
-
-
-def _ceil(length: int, edge: int) -> int:
-    return -(-length // edge)
-
-
 def _references(array: ScannedArray, renamed: Mapping[str, str]) -> ExportedReferences:
     table = array.references
     virtual = table.kind == ChunkType.virtual
@@ -196,7 +184,9 @@ def _references(array: ScannedArray, renamed: Mapping[str, str]) -> ExportedRefe
     ends = (inline.offset + inline.length).tolist()
     spans = zip(inline.index.tolist(), inline.offset.tolist(), ends, strict=True)
     return ExportedReferences(
-        grid=tuple(map(_ceil, array.shape, array.chunk_shape)),
+        grid=tuple(
+            -(-size // edge) for size, edge in zip(array.shape, array.chunk_shape, strict=True)
+        ),
         index=linked.index,
         url=linked.source.astype(np.int64),
         urls=tuple(renamed.get(url, url) for url in linked.locations.url),
@@ -337,7 +327,14 @@ def to_virtualizarr(
         if isinstance(node, ArrayNode) and paths.parent(node.path) == top.path
     ]
     documents = {paths.name(node.path): document_of(node) for node in nodes}
-    arrays = {paths.name(n.path): _array(session, n, inline_native) for n in nodes}
+    arrays = {
+        paths.name(node.path): manifest_array(
+            node.path,
+            {**document_of(node), "attributes": {}},
+            outgoing(session, node, inline_native),
+        )
+        for node in nodes
+    }
     about = _plain(_attributes(document_of(top)))
     coordinates = {k: v for k, v in about.items() if k == "coordinates"}
     vds: Dataset = ManifestGroup(arrays=arrays, attributes=coordinates).to_virtual_dataset()
@@ -363,8 +360,3 @@ def _plain(attributes: dict[str, Any]) -> dict[str, Any]:
         name: value.tolist() if isinstance(value, np.generic | np.ndarray) else value
         for name, value in attributes.items()
     }
-
-
-def _array(session: Session, node: ArrayNode, inline_native: int) -> Any:
-    document = {**document_of(node), "attributes": {}}
-    return manifest_array(node.path, document, outgoing(session, node, inline_native))

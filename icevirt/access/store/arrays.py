@@ -71,7 +71,9 @@ def decoding(array: zarr.Array[Any]) -> Iterator[None]:
             **_facts(array, error),
         ) from error
     except Exception as error:
-        if not _comes_from_codec(error):
+        # types of errors do not tell whether one was raised while a chunk was decoded
+        frames = traceback.walk_tb(error.__traceback__)
+        if not any("decode" in frame.f_code.co_name for frame, _ in frames):
             raise
         raise StorageError(
             "a chunk cannot be decoded",
@@ -79,12 +81,6 @@ def decoding(array: zarr.Array[Any]) -> Iterator[None]:
             "again from sound files.",
             **_facts(array, error),
         ) from error
-
-
-def _comes_from_codec(error: BaseException) -> bool:
-    """Say whether an error was raised while a chunk was decoded: types of errors do not tell."""
-    frames = traceback.walk_tb(error.__traceback__)
-    return any("decode" in frame.f_code.co_name for frame, _ in frames)
 
 
 def _facts(array: zarr.Array[Any], error: BaseException) -> dict[str, str]:

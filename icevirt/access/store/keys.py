@@ -4,17 +4,15 @@ Only zarr v3 keys with the default encoding exist: ``a/b/zarr.json``, ``a/b/c/0/
 for the one chunk of a 0-d array. Anything else names nothing. Chunks are listed only where the
 requested prefix can contain some, so listing the members of a group fetches no manifest.
 
-Looking up references may fetch manifests, so a request takes two steps: `sort_out` groups the keys
-by what they name, and `plan` turns the references found for one array into ranges, cut to the bytes
-requested.
+Looking up references may fetch manifests, so `sort_out` groups the keys of many requests by what
+they name first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,30 +20,24 @@ from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Suf
 
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
-from icevirt.model.chunks import ChunkType
 from icevirt.model.snapshot import ArrayNode, Node
-
-if TYPE_CHECKING:
-    from icevirt.repo.reader import FoundChunks
 
 METADATA = "zarr.json"
 CHUNK = "c"
 _U32 = 0xFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataKey:
+class MetadataKey(NamedTuple):
     """The zarr.json of the node at ``path``."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkKey:
-    """The chunk at ``index`` of the array at ``path``."""
+class ChunkKey(NamedTuple):
+    """A chunk of the array at ``path``, by its coordinates."""
 
     path: str
-    index: tuple[int, ...]
+    chunk: tuple[int, ...]
 
 
 type Key = MetadataKey | ChunkKey
@@ -143,8 +135,8 @@ def inside(node: ArrayNode, index: NDArray[np.integer], prefix: str) -> slice | 
     if _folder(node).startswith(prefix) or prefix == _folder(node) + "/":
         return slice(None)
     key = parse(prefix.rstrip("/"))
-    if prefix.endswith("/") and isinstance(key, ChunkKey) and len(key.index) < index.shape[1]:
-        lead = np.array(key.index, np.int64)
+    if prefix.endswith("/") and isinstance(key, ChunkKey) and len(key.chunk) < index.shape[1]:
+        lead = np.array(key.chunk, np.int64)
         below: NDArray[np.bool_] = np.all(index[:, : len(lead)] == lead, axis=1)
         return below
     return np.array([key.startswith(prefix) for key in chunk_keys(node.path, index)], np.bool_)
@@ -167,22 +159,19 @@ def names_in(nodes: Iterable[Node], coordinates: Coordinates, folder: str) -> It
         elif node.path.startswith(inside := path.rstrip("/") + "/"):
             name = node.path.removeprefix(inside).split("/", 1)[0]
             if "\\" in name:
-                raise _misread(path, name)
+                raise UnsupportedError(
+                    "Zarr reads the backslash in the name of a node as a slash, and would open"
+                    " another node",
+                    do="Open the group with xarray and engine='icevirt', which reads it; or rename"
+                    f' the node: session = repo.rearrange_session("main"); session.move('
+                    f"{inside + name!r}, {inside + name.replace(chr(92), '_')!r});"
+                    ' session.commit("rename").',
+                    path=inside + name,
+                )
             names[name] = None
         elif isinstance(node, ArrayNode):
             names |= dict.fromkeys(_next_coordinates(node, coordinates, folder))
     return iter(names)
-
-
-def _misread(group: str, name: str) -> UnsupportedError:
-    path = f"{group.rstrip('/')}/{name}"
-    return UnsupportedError(
-        "Zarr reads the backslash in the name of a node as a slash, and would open another node",
-        do="Open the group with xarray and engine='icevirt', which reads it; or rename the node:"
-        f' session = repo.rearrange_session("main"); session.move({path!r},'
-        f' {path.replace(chr(92), "_")!r}); session.commit("rename").',
-        path=path,
-    )
 
 
 def _folder(node: ArrayNode) -> str:
@@ -194,27 +183,25 @@ def _next_coordinates(node: ArrayNode, coordinates: Coordinates, folder: str) ->
     key = parse(folder)
     if not isinstance(key, ChunkKey) or key.path != node.path:
         return
-    depth = len(key.index)
+    depth = len(key.chunk)
     if depth < len(node.num_chunks):
         index = coordinates(node)
-        below = np.all(index[:, :depth] == np.array(key.index, np.int64), axis=1)
+        below = np.all(index[:, :depth] == np.array(key.chunk, np.int64), axis=1)
         yield from map(str, np.unique(index[below, depth]).tolist())
 
 
 type Request = tuple[str, ByteRequest | None]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ChunksWanted:
-    """Chunks of one array; row i of ``index`` answers request ``rows[i]``."""
+class ChunksWanted(NamedTuple):
+    """Chunks of one array; row i of their coordinates answers request ``rows[i]``."""
 
     path: str
     rows: tuple[int, ...]
-    index: NDArray[np.int64]  # (k, ndim)
+    chunks: NDArray[np.int64]  # (k, ndim)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupedRequests:
+class GroupedRequests(NamedTuple):
     """Requests by what they name; those that name nothing are in neither group."""
 
     requests: tuple[Request, ...]
@@ -230,56 +217,19 @@ def sort_out(requests: Sequence[Request]) -> GroupedRequests:
         match parse(key):
             case MetadataKey(path=path):
                 metadata.append((row, path))
-            case ChunkKey(path=path, index=index):
-                rows, indices = arrays.setdefault((path, len(index)), ([], []))
+            case ChunkKey(path=path, chunk=chunk):
+                rows, chunks = arrays.setdefault((path, len(chunk)), ([], []))
                 rows.append(row)
-                indices.append(index)
+                chunks.append(chunk)
             case None:
                 pass
     return GroupedRequests(
         tuple(requests),
         tuple(metadata),
         tuple(
-            ChunksWanted(path, tuple(rows), np.array(indices, np.int64).reshape(len(rows), ndim))
-            for (path, ndim), (rows, indices) in arrays.items()
+            ChunksWanted(path, tuple(rows), np.array(chunks, np.int64).reshape(len(rows), ndim))
+            for (path, ndim), (rows, chunks) in arrays.items()
         ),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FetchPlan:
-    """Ranges to read, ordered by object and offset; ``rows`` says which request each answers.
-
-    Chunks that were never written are not in it. ``source`` is a row of the references' locations
-    or chunk ids, according to ``kind``.
-    """
-
-    rows: NDArray[np.int64]  # (k,)
-    kind: NDArray[np.uint8]  # (k,) ChunkType
-    source: NDArray[np.uint32]  # (k,)
-    offset: NDArray[np.int64]  # (k,) bytes
-    length: NDArray[np.int64]  # (k,) bytes
-    found: FoundChunks
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
-def plan(
-    found: FoundChunks, rows: Sequence[int], byte_ranges: Sequence[ByteRequest | None]
-) -> FetchPlan:
-    """Return what to read for the references found, cut to the bytes requested."""
-    start, end = all_bounds(byte_ranges, found.length)
-    offset = found.offset.astype(np.int64) + start
-    order = np.lexsort((offset, found.source, found.kind))
-    order = order[found.kind[order] != ChunkType.uninitialized]
-    return FetchPlan(
-        rows=np.asarray(rows, np.int64)[order],
-        kind=found.kind[order],
-        source=found.source[order],
-        offset=offset[order],
-        length=(end - start)[order],
-        found=found,
     )
 
 

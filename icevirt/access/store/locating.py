@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from icevirt.access.store.keys import FetchPlan
+import numpy as np
+from zarr.abc.store import ByteRequest
+
+from icevirt.access.store.keys import all_bounds
 from icevirt.connect import urls
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.objects import fetch
-from icevirt.objects.answers import Body, Checksum
-from icevirt.objects.staleness import Staleness
+from icevirt.objects.answers import Body, Checksum, Staleness
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.session import Session
 from icevirt.storage.local import LocalStorage
 
 if TYPE_CHECKING:  # what speaks to servers is imported for the first range of one
+    from typing_extensions import TypeIs
+
     from icevirt.objects.authorize import Authorizer, LocalGrant
     from icevirt.objects.remote import RemoteObject, RemoteRange
     from icevirt.repo.reader import FoundChunks
@@ -32,7 +35,7 @@ if TYPE_CHECKING:  # what speaks to servers is imported for the first range of o
 _FILES = 4096  # whose grants are remembered
 
 
-type Range = InMemory | InObject | InSource | InRemote
+type Range = InMemory | InObject | InSource | RemoteRange
 """Some bytes of some object; ``length`` of them have to be copied."""
 
 type File = Source | RemoteObject
@@ -74,16 +77,26 @@ class ReferenceLocator:
         known = self._file(table.locations, source) if kind == ChunkType.virtual else None
         return self._range(table, kind, known or source, offset, end - start)
 
-    def fill(self, found: list[Range | None], planned: FetchPlan) -> None:
-        """Put the ranges of a plan where their requests are."""
-        held = planned.found
+    def fill(
+        self,
+        ranges: list[Range | None],
+        found: FoundChunks,
+        rows: Sequence[int],
+        byte_ranges: Sequence[ByteRequest | None],
+    ) -> None:
+        """Put the ranges of references, cut to the bytes requested, where their requests are."""
+        start, end = all_bounds(byte_ranges, found.length)
         files: dict[int, File] = {}
-        columns = (planned.rows, planned.kind, planned.source, planned.offset, planned.length)
-        for row, kind, source, offset, length in zip(*(c.tolist() for c in columns), strict=True):
+        columns = (found.kind, found.source, found.offset.astype(np.int64) + start, end - start)
+        for row, kind, source, offset, length in zip(
+            rows, *(column.tolist() for column in columns), strict=True
+        ):
+            if kind == ChunkType.uninitialized:
+                continue
             if kind == ChunkType.virtual and source not in files:
-                files[source] = self._file(held.locations, source)
+                files[source] = self._file(found.locations, source)
             known = files[source] if kind == ChunkType.virtual else source
-            found[row] = self._range(held, kind, known, offset, length)
+            ranges[row] = self._range(found, kind, known, offset, length)
 
     def _range(
         self,
@@ -99,7 +112,7 @@ class ReferenceLocator:
                 return InSource(source, offset, length)
             from icevirt.objects.remote import RemoteRange
 
-            return InRemote(RemoteRange(source, offset, length))
+            return RemoteRange(source, offset, length)
         if kind == ChunkType.native:
             key = ObjectId12(columns.chunk_ids[source].tobytes())
             path = None
@@ -122,8 +135,7 @@ class ReferenceLocator:
         return object_of(grant, checksum, self._staleness.found)
 
 
-@dataclass(frozen=True, slots=True)
-class InMemory:
+class InMemory(NamedTuple):
     """Metadata, and chunks that lie in a manifest."""
 
     body: Body
@@ -138,8 +150,7 @@ class InMemory:
         return self.body
 
 
-@dataclass(frozen=True, slots=True)
-class InObject:
+class InObject(NamedTuple):
     """A range of a native chunk."""
 
     assets: Assets
@@ -159,8 +170,7 @@ class InObject:
         return self.assets.chunk(self.key, offset=self.offset, length=self.length)
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """A local source file that may be read, as the scan found it."""
 
     grant: LocalGrant
@@ -168,8 +178,7 @@ class Source:
     staleness: Staleness
 
 
-@dataclass(frozen=True, slots=True)
-class InSource:
+class InSource(NamedTuple):
     """A range of a local source file."""
 
     source: Source
@@ -196,31 +205,15 @@ class InSource:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class InRemote:
-    """A range of a source elsewhere, which is best fetched together with others."""
-
-    part: RemoteRange
-
-    @property
-    def length(self) -> int:
-        """Bytes of the range."""
-        return self.part.length
-
-    def now(self) -> None:
-        """Return nothing: a network has to be waited for."""
-
-    def wait(self) -> Body:
-        """Return the bytes."""
-        from icevirt.objects import remote
-
-        return remote.read(self.part)
+def is_away(one: Range | Exception | None) -> TypeIs[RemoteRange]:
+    """Say whether a range is on a server, best fetched together with others."""
+    return not (one is None or isinstance(one, Exception | InMemory | InObject | InSource))
 
 
 def waited(ranges: Sequence[Range | None]) -> list[Body | None]:
     """Return the bytes of all ranges; what lies elsewhere is fetched together."""
-    found = [None if one is None or isinstance(one, InRemote) else one.wait() for one in ranges]
-    away = [(row, one.part) for row, one in enumerate(ranges) if isinstance(one, InRemote)]
+    found = [None if one is None or is_away(one) else one.wait() for one in ranges]
+    away = [(row, one) for row, one in enumerate(ranges) if is_away(one)]
     if not away:
         return found
     from icevirt.objects import remote

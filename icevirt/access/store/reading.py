@@ -23,16 +23,14 @@ from icevirt.access.store.keys import (
     MetadataKey,
     Request,
     bounds,
-    metadata_key,
     parse,
-    plan,
     sort_out,
 )
 from icevirt.access.store.locating import InMemory, Range, ReferenceLocator, waited
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode, Boxes
-from icevirt.objects.staleness import Staleness
+from icevirt.objects.answers import Staleness
 from icevirt.repo.assets import Assets
 from icevirt.repo.session import Session
 from icevirt.versioning.chunk_tables import RowFinder
@@ -56,10 +54,6 @@ class SessionReader:
         self._arrays: dict[str, _ArrayLookup] = {}  # as their nodes were when last looked at
         self._lock = nullcontext() if session.read_only else session.lock
 
-    def read(self, key: str, byte_range: ByteRequest | None = None) -> Body | None:
-        """Return the value of a key; None where nothing was written."""
-        return self.read_all([(key, byte_range)])[0]
-
     def read_all(self, requests: Sequence[Request]) -> list[Body | None]:
         """Return the value of each request; None where nothing was written."""
         return waited(self.locate(sort_out(requests)))
@@ -74,29 +68,32 @@ class SessionReader:
         requests = wanted.requests
         found: list[Range | None] = [None] * len(requests)
         for row, path in wanted.metadata:
-            if (document := self.metadata(path)) is not None:
-                start, end = bounds(requests[row][1], len(document))
-                found[row] = InMemory(document[start:end])
-        for chunks in wanted.chunks:
-            if len(chunks.rows) <= _FEW and self._sees_commits_only():
-                self._locate_each(found, chunks, requests)
-            elif (references := self._references(chunks.path, chunks.index)) is not None:
-                ranges = [requests[row][1] for row in chunks.rows]
-                self._locator.fill(found, plan(references, chunks.rows, ranges))
+            if (document := self._cut_metadata(path, requests[row][1])) is not None:
+                found[row] = InMemory(document)
+        for path, rows, chunks in wanted.chunks:
+            if len(rows) <= _FEW and self._sees_commits_only():
+                for row, one in zip(rows, self._find(path, chunks), strict=True):
+                    if one is not None:
+                        table, at = one
+                        start, end = bounds(requests[row][1], int(table.length[at]))
+                        found[row] = self._locator.at(table, at, start, end)
+            elif (references := self._references(path, chunks)) is not None:
+                byte_ranges = [requests[row][1] for row in rows]
+                self._locator.fill(found, references, rows, byte_ranges)
         return found
 
     def is_at_hand(self, wanted: GroupedRequests) -> bool:
         """Say whether `locate` needs no file, and about a millisecond."""
         return all(self._is_at_hand(chunks) for chunks in wanted.chunks)
 
-    def _is_at_hand(self, chunks: ChunksWanted) -> bool:
-        node = self._session.find(chunks.path)
-        if not isinstance(node, ArrayNode) or len(node.num_chunks) != chunks.index.shape[1]:
+    def _is_at_hand(self, wanted: ChunksWanted) -> bool:
+        node = self._session.find(wanted.path)
+        if not isinstance(node, ArrayNode) or len(node.num_chunks) != wanted.chunks.shape[1]:
             return True
-        known = self._arrays.get(chunks.path)
+        known = self._arrays.get(wanted.path)
         if (known is None or known.node is not node) and len(node.manifests) > _FEW:
             return False
-        return self._array(node).is_at_hand(chunks.index)
+        return self._array(node).is_at_hand(wanted.chunks)
 
     def _array(self, node: ArrayNode) -> _ArrayLookup:
         known = self._arrays.get(node.path)
@@ -107,27 +104,29 @@ class SessionReader:
     def document(self, key: str, byte_range: ByteRequest | None) -> Body | None:
         """Return the value of a key that names no chunk; None where there is none."""
         named = parse(key)
-        document = self.metadata(named.path) if isinstance(named, MetadataKey) else None
-        if document is None:
-            return None
-        start, end = bounds(byte_range, len(document))
-        return document[start:end]
+        return (
+            self._cut_metadata(named.path, byte_range) if isinstance(named, MetadataKey) else None
+        )
 
-    def metadata(self, path: str) -> bytes | None:
-        """Return the zarr.json of a node."""
-        node = self._session.find(path)
-        return None if node is None else node.user_data
+    def _cut_metadata(self, path: str, byte_range: ByteRequest | None) -> Body | None:
+        if (node := self._session.find(path)) is None:
+            return None
+        start, end = bounds(byte_range, len(node.user_data))
+        return node.user_data[start:end]
 
     def size(self, key: str) -> int | None:
         """Return the length of a key's value without reading it; None where nothing was written."""
-        match parse(key):
-            case MetadataKey(path=path):
-                document = self.metadata(path)
-                return None if document is None else len(document)
-            case ChunkKey(path=path, index=index):
-                return self._chunk_size(path, index)
-            case None:
-                return None
+        named = parse(key)
+        if not isinstance(named, ChunkKey):
+            node = None if named is None else self._session.find(named.path)
+            return None if node is None else len(node.user_data)
+        wanted = np.array([named.chunk], np.int64).reshape(1, len(named.chunk))
+        if self._sees_commits_only():
+            (held,) = self._find(named.path, wanted)
+            return None if held is None else int(held[0].length[held[1]])
+        found = self._references(named.path, wanted)
+        is_there = found is not None and found.kind[0] != ChunkType.uninitialized
+        return int(found.length[0]) if found is not None and is_there else None
 
     def coordinates(self, node: ArrayNode) -> NDArray[np.uint32]:
         """Return the coordinates of every chunk of an array that was written."""
@@ -138,7 +137,7 @@ class SessionReader:
         """Return the bytes of all values whose keys begin with ``prefix``."""
         total = 0
         for node in self._session.snapshot.nodes:
-            if metadata_key(node.path).startswith(prefix):
+            if keys.metadata_key(node.path).startswith(prefix):
                 total += len(node.user_data)
             if isinstance(node, ArrayNode) and keys.may_hold(node, prefix):
                 with self._lock:
@@ -146,24 +145,14 @@ class SessionReader:
                 total += int(table.length[keys.inside(node, table.index, prefix)].sum())
         return total
 
-    def _chunk_size(self, path: str, index: tuple[int, ...]) -> int | None:
-        wanted = np.array([index], np.int64).reshape(1, len(index))
-        if self._sees_commits_only():
-            (held,) = self._find(path, wanted)
-            return None if held is None else int(held[0].length[held[1]])
-        found = self._references(path, wanted)
-        if found is None or found.kind[0] == ChunkType.uninitialized:
-            return None
-        return int(found.length[0])
-
-    def _references(self, path: str, index: NDArray[np.int64]) -> FoundChunks | None:
+    def _references(self, path: str, chunks: NDArray[np.int64]) -> FoundChunks | None:
         """Look chunks up; None where there is no such array. Raises ``ObjectNotFoundError``."""
         node = self._session.find(path)
-        if not isinstance(node, ArrayNode) or len(node.num_chunks) != index.shape[1]:
+        if not isinstance(node, ArrayNode) or len(node.num_chunks) != chunks.shape[1]:
             return None
         self._array(node)  # where the next chunks are is known then
         with self._lock:
-            return self._session.references(path, index)
+            return self._session.references(path, chunks)
 
     def _sees_commits_only(self) -> bool:
         """Say whether manifests hold all chunks that the session sees."""
@@ -172,21 +161,12 @@ class SessionReader:
         with self._lock:
             return not self._session.has_uncommitted_changes
 
-    def _locate_each(
-        self, found: list[Range | None], chunks: ChunksWanted, requests: Sequence[Request]
-    ) -> None:
-        """Locate chunks one by one, in a session without changes."""
-        held = self._find(chunks.path, chunks.index)
-        for row, one in zip(chunks.rows, held, strict=True):
-            if one is not None:
-                table, at = one
-                start, end = bounds(requests[row][1], int(table.length[at]))
-                found[row] = self._locator.at(table, at, start, end)
-
-    def _find(self, path: str, index: NDArray[np.int64]) -> list[Row | None]:
+    def _find(self, path: str, chunks: NDArray[np.int64]) -> list[Row | None]:
         """Find few chunks, in a session without changes."""
         node = self._session.find(path)
-        return self._array(node).find(index) if isinstance(node, ArrayNode) else [None] * len(index)
+        if not isinstance(node, ArrayNode):
+            return [None] * len(chunks)
+        return self._array(node).find(chunks)
 
 
 class _ArrayLookup:
@@ -202,55 +182,52 @@ class _ArrayLookup:
         self._ndim = len(node.num_chunks)
         self._boxes = Boxes.of(node.manifests, self._ndim)
 
-    def is_at_hand(self, index: NDArray[np.int64]) -> bool:
+    def is_at_hand(self, chunks: NDArray[np.int64]) -> bool:
         """Say whether chunks are found without a file, and soon."""
-        counts = Counter(number for number in self._manifests_of(index) if number >= 0)
+        counts = Counter(number for number in self._manifests_of(chunks) if number >= 0)
         lookup, manifests = self._assets.lookup, self.node.manifests
         return all(
             lookup.is_at_hand(manifests[number].object_id, self.node.id, rows)
             for number, rows in counts.items()
         )
 
-    def find(self, index: NDArray[np.int64]) -> list[Row | None]:
-        """Return table and row of few chunks, by their indices, shape (k, ndim).
-
-        None where a chunk was never written.
-        """
-        found: list[Row | None] = [None] * len(index)
-        if index.shape[1] != self._ndim:
+    def find(self, chunks: NDArray[np.int64]) -> list[Row | None]:
+        """Return table and row of few chunks, shape (k, ndim); None for one never written."""
+        found: list[Row | None] = [None] * len(chunks)
+        if chunks.shape[1] != self._ndim:
             return found
         places: dict[int, list[int]] = {}
-        for place, number in enumerate(self._manifests_of(index)):
+        for place, number in enumerate(self._manifests_of(chunks)):
             if number >= 0:
                 places.setdefault(number, []).append(place)
         for number, wanted in places.items():
-            rows = self._rows(self.node.manifests[number].object_id, index[wanted])
+            rows = self._rows(self.node.manifests[number].object_id, chunks[wanted])
             for place, row in zip(wanted, rows, strict=True):
                 found[place] = row
         return found
 
-    def _manifests_of(self, index: NDArray[np.int64]) -> list[int]:
+    def _manifests_of(self, chunks: NDArray[np.int64]) -> list[int]:
         """Return the number of the manifest that each chunk belongs to, -1 for none."""
         manifests = self.node.manifests
         if len(manifests) != 1:
-            numbers: list[int] = self._boxes.first_containing(index).tolist()
+            numbers: list[int] = self._boxes.first_containing(chunks).tolist()
             return numbers
         extents = manifests[0].extents
         inside = (
             all(low <= at < high for at, (low, high) in zip(row, extents, strict=bool(extents)))
-            for row in index.tolist()
+            for row in chunks.tolist()
         )
         return [0 if each else -1 for each in inside]
 
-    def _rows(self, key: ObjectId12, index: NDArray[np.int64]) -> list[Row | None]:
+    def _rows(self, key: ObjectId12, chunks: NDArray[np.int64]) -> list[Row | None]:
         """Look up chunks of one manifest: one by one if it is decoded, and else together."""
         if (held := self._assets.lookup.held(key)) is None:
-            there, table = self._assets.lookup.find(key, self.node.id, index)
+            there, table = self._assets.lookup.find(key, self.node.id, chunks)
             rows = dict(zip(there.tolist(), range(len(there)), strict=True))
-            return [(table, rows[place]) if place in rows else None for place in range(len(index))]
+            return [(table, rows[place]) if place in rows else None for place in range(len(chunks))]
         if (indexed := held.get(self.node.id)) is None:
-            return [None] * len(index)
-        each = (row_of(indexed.rows, one) for one in index.tolist())
+            return [None] * len(chunks)
+        each = (row_of(indexed.rows, one) for one in chunks.tolist())
         return [(indexed.table, row) if row >= 0 else None for row in each]
 
 

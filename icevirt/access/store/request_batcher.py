@@ -11,16 +11,15 @@ import asyncio
 import time
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import sub
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from zarr.abc.store import ByteRequest
 
 from icevirt.access.store.keys import GroupedRequests, Request, sort_out
-from icevirt.access.store.locating import InMemory, InObject, InRemote, InSource, Range
+from icevirt.access.store.locating import InMemory, InObject, InSource, Range, is_away
 from icevirt.access.store.loop_tasks import end_with_process, started
 from icevirt.access.store.reading import SessionReader
 
@@ -37,8 +36,7 @@ type Outcome = Range | Exception | None
 """What is known of a request: where to read it, why not, or that nothing was written."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
+class _Waiting(NamedTuple):
     """A caller that waits for a value."""
 
     request: Request
@@ -149,13 +147,13 @@ class RequestBatcher:
         self, pairs: Sequence[tuple[_Waiting, Outcome]], loop: AbstractEventLoop
     ) -> list[tuple[_Waiting, Outcome]]:
         """Let the network answer what lies elsewhere; return the others."""
-        away = [(one.part, waiting.give) for waiting, one in pairs if isinstance(one, InRemote)]
+        away = [(one, waiting.give) for waiting, one in pairs if is_away(one)]
         if not away:
             return list(pairs)
         from icevirt.access.store.network_batcher import NetworkBatcher
 
         self._away.setdefault(loop, NetworkBatcher()).fetch(away)
-        return [pair for pair in pairs if not isinstance(pair[1], InRemote)]
+        return [pair for pair in pairs if not is_away(pair[1])]
 
     def _locate(self, wanted: GroupedRequests) -> list[Outcome]:
         """Find out where to read; if that fails for one request, only that one fails."""
@@ -184,7 +182,7 @@ def _give_all(waiting: Sequence[_Waiting], error: Exception) -> None:
 
 def _is_given(waiting: _Waiting, found: Outcome) -> bool:
     """Answer with what was looked up or read; say whether it was more than a place."""
-    is_place = isinstance(found, InObject | InSource | InRemote)
+    is_place = isinstance(found, InObject | InSource) or is_away(found)
     return not is_place and _at_once(waiting, found, None)
 
 

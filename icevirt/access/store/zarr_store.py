@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from icevirt.access.store import keys
-from icevirt.access.store.keys import ChunkKey, parse
+from icevirt.access.store.keys import ChunkKey, MetadataKey, parse
 from icevirt.access.store.reading import SessionReader
 from icevirt.access.store.request_batcher import RequestBatcher
 from icevirt.errors import InvalidInputError, ReadOnlyError, ReadOnlyStoreError
+from icevirt.model.chunks import ChunkTable
 from icevirt.model.snapshot import ArrayNode
-from icevirt.objects.staleness import OnStale, Staleness, Verification
+from icevirt.objects.answers import OnStale, Staleness, Verification
 from icevirt.repo.session import Session
+from icevirt.versioning import chunk_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import ArrayLike
 
     from icevirt.access.references import Batch, ChunkSource
-    from icevirt.access.store.writing import Writer
     from icevirt.access.virtual_refs import ChecksumLike, VirtualChunkSpec
-    from icevirt.model.chunks import ChunkTable
 
 
 class IcevirtStore(Store):
@@ -66,7 +69,17 @@ class IcevirtStore(Store):
             isinstance(other, IcevirtStore)
             and self.read_only == other.read_only
             and self.on_stale == other.on_stale
-            and _same(self._session, other._session)
+            and self._shows_same(other._session)
+        )
+
+    def _shows_same(self, other: Session) -> bool:
+        """Say whether a session is ours, or both show one version of one repository."""
+        one = self._session
+        return one is other or (
+            one.read_only
+            and other.read_only
+            and one.snapshot_id == other.snapshot_id
+            and one.assets.storage == other.assets.storage
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -138,7 +151,7 @@ class IcevirtStore(Store):
             UnauthorizedError: It lies in a source file that the session may not read.
         """
         self._is_open = True
-        value = self._reader.read(key, byte_range)
+        (value,) = self._reader.read_all([(key, byte_range)])
         kind = (prototype or default_buffer_prototype()).buffer
         return None if value is None else kind.from_bytes(value)
 
@@ -266,12 +279,6 @@ class IcevirtStore(Store):
         chunk = references.chunk_of(self._session.array(path), index)
         return references.source_of_chunk(self._session, path, chunk)
 
-    @cached_property
-    def _writer(self) -> Writer:
-        from icevirt.access.store.writing import Writer
-
-        return Writer(self._session, self._reader)
-
     # -- writing -----------------------------------------------------------------------------
 
     def set_sync(self, key: str, value: Buffer) -> None:
@@ -279,30 +286,80 @@ class IcevirtStore(Store):
 
         Raises:
             InvalidInputError: The key is not a zarr v3 key, or the value does not match it.
+            NodeNotFoundError: A chunk of an array that is not there.
         """
-        self._begin(value)
-        self._writer.set(key, value.to_bytes())
+        self._set(key, self._body_of(value))
 
     async def set(self, key: str, value: Buffer) -> None:
         """Write a value; chunks that become objects wait for the disk in a thread."""
-        self._begin(value)
-        body = value.to_bytes()
-        if self._writer.is_quick(key, len(body)):
-            self._writer.set(key, body)
+        body = self._body_of(value)
+        if key.endswith(keys.METADATA) or self._is_inline(body):
+            self._set(key, body)
         else:
-            await asyncio.to_thread(self._writer.set, key, body)
+            await asyncio.to_thread(self._set, key, body)
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Write a value unless there is one."""
-        self._begin(value)
-        self._writer.set_if_absent(key, value.to_bytes())
+        """Write a value unless there is one, which no other thread can add meanwhile."""
+        body = self._body_of(value)
+        with self._session.lock:
+            if self._reader.size(key) is None:
+                self._set(key, body)
+
+    def _body_of(self, value: Buffer) -> bytes:
+        self._check_writable()
+        self._is_open = True
+        if not isinstance(value, Buffer):
+            raise TypeError(f"the value must be a zarr Buffer, not {type(value).__name__}")
+        return value.to_bytes()
+
+    def _is_inline(self, body: bytes) -> bool:
+        """Say whether a value stays in memory until the commit."""
+        return len(body) <= self._session.config.inline_threshold
+
+    def _set(self, key: str, body: bytes) -> None:
+        match keys.parse_writable(key):
+            case MetadataKey(path=path):
+                self._set_metadata(path, body)
+            case ChunkKey(path=path, chunk=chunk):
+                self._set_chunk(path, chunk, body)
+
+    def _set_metadata(self, path: str, document: bytes) -> None:
+        try:
+            found = json.loads(document)
+            ndim = len(found["shape"]) if found["node_type"] == "array" else None
+        except (ValueError, LookupError, TypeError):
+            ndim = None  # the session says what is wrong with it
+        with self._session.lock:
+            if self._session.find(path) is not None:
+                self._session.set_metadata(path, document)
+            elif ndim is not None:
+                self._session.add_array(path, document, ChunkTable.empty(ndim))
+            else:
+                self._session.add_group(path, document)
+
+    def _set_chunk(self, path: str, index: tuple[int, ...], body: bytes) -> None:
+        """Write a chunk; large ones outside the lock, as threads wait for the disk in parallel."""
+        if self._is_inline(body):
+            with self._session.lock:
+                self._session.set_chunk(path, index, body)
+            return
+        from icevirt.repo.commits.change_set import check_grid
+
+        row = np.array([index], np.int64).reshape(1, len(index))
+        check_grid(self._session.array(path), row)
+        table = chunk_tables.native(row, self._session.assets.put_chunk(body), len(body))
+        self._refer(path, table)
 
     def delete_sync(self, key: str) -> None:
         """Delete a value; a missing value is not an error, for any key."""
         self._check_writable()
         self._is_open = True
-        if parse(key) is not None:
-            self._writer.delete(key)
+        named = parse(key)
+        if isinstance(named, MetadataKey):
+            self._delete_node(named.path)
+        elif named is not None:
+            row = np.array([named.chunk], np.int64).reshape(1, len(named.chunk))
+            self._delete_chunks(named.path, row)
 
     async def delete(self, key: str) -> None:
         """Delete a value, as `delete_sync`."""
@@ -313,13 +370,25 @@ class IcevirtStore(Store):
         self._check_writable()
         self._is_open = True
         folder = prefix.strip("/")
-        self._writer.delete_node("/" + folder)
+        self._delete_node("/" + folder)
         key = parse(folder)
         if isinstance(key, ChunkKey) and isinstance(self._session.find(key.path), ArrayNode):
             array = self._session.array(key.path)
             index = self._reader.coordinates(array)
-            below = keys.inside(array, index, f"{folder}/")
-            self._writer.delete_chunks(array.path, index[below])
+            self._delete_chunks(array.path, index[keys.inside(array, index, f"{folder}/")])
+
+    def _delete_node(self, path: str) -> None:
+        """Delete a node and everything below it; absence is no error."""
+        with self._session.lock:
+            self._session.delete(path)
+
+    def _delete_chunks(self, path: str, index: NDArray[np.integer]) -> None:
+        """Make chunks of an array unwritten; those outside its grid were never written."""
+        with self._session.lock:
+            node = self._session.find(path)
+            if isinstance(node, ArrayNode) and len(node.num_chunks) == index.shape[1]:
+                inside = np.all(index < np.array(node.num_chunks, np.int64), axis=1)
+                self._session.delete_chunks(path, index[inside])
 
     async def clear(self) -> None:
         """Delete everything that the session sees."""
@@ -328,7 +397,7 @@ class IcevirtStore(Store):
     def sync_clear(self) -> None:
         """Delete everything that the session sees."""
         self._check_writable()
-        self._writer.delete_node("/")
+        self._delete_node("/")
 
     # -- virtual references ------------------------------------------------------------------
 
@@ -345,11 +414,11 @@ class IcevirtStore(Store):
             raise InvalidInputError("not a chunk key", do="Write it like 'array/c/0/1'.", key=key)
         self.set_virtual_refs_arr(
             named.path,
-            (1,) * len(named.index),
+            (1,) * len(named.chunk),
             [location],
             [offset],
             [length],
-            arr_offset=named.index,
+            arr_offset=named.chunk,
             checksum=checksum,
         )
 
@@ -403,19 +472,3 @@ class IcevirtStore(Store):
     def _refer(self, array_path: str, table: ChunkTable) -> None:
         with self._session.lock:
             self._session.set_chunks(array_path, table)
-
-    def _begin(self, value: Buffer) -> None:
-        self._check_writable()
-        self._is_open = True
-        if not isinstance(value, Buffer):
-            raise TypeError(f"the value must be a zarr Buffer, not {type(value).__name__}")
-
-
-def _same(one: Session, other: Session) -> bool:
-    """Say whether two sessions show the same: themselves, or one version of one repository."""
-    return one is other or (
-        one.read_only
-        and other.read_only
-        and one.snapshot_id == other.snapshot_id
-        and one.assets.storage == other.assets.storage
-    )

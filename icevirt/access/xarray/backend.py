@@ -20,7 +20,7 @@ from icevirt.model.paths import join
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
 
-    from icevirt.objects.staleness import OnStale
+    from icevirt.objects.answers import OnStale
     from icevirt.storage.constructors import StorageLike
 
 type ShownEras = Literal["concat"]
@@ -98,12 +98,17 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
             decoders: The decoding options of `xarray.open_dataset`.
         """
         from icevirt.access.xarray.accessor import remember
-        from icevirt.access.xarray.datastore import dataset_of, of_all_eras
+        from icevirt.access.xarray.datastore import dataset_of
 
         opened = _open(filename_or_obj, **options)
         session = opened.pop("session")
-        show = of_all_eras if opened.pop("concat") else dataset_of
-        return remember(show(**opened), session, opened["group"], options)
+        if opened.pop("concat"):
+            from icevirt.access.xarray.eras import of_all_eras
+
+            ds = of_all_eras(**opened)
+        else:
+            ds = dataset_of(**opened)
+        return remember(ds, session, opened["group"], options)
 
     def open_groups_as_dict(  # type: ignore[override]
         self, filename_or_obj: StorageLike, **options: Any
@@ -114,19 +119,20 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
             Datasets by their path relative to the group, ``/`` for the group itself.
         """
         from icevirt.access.xarray.accessor import remember
-        from icevirt.access.xarray.datastore import dataset_of, groups_below, groups_of_all_eras
+        from icevirt.access.xarray.datastore import dataset_of, groups_below
 
         opened = _open(filename_or_obj, **options)
         session, top = opened.pop("session"), opened["group"]
         if opened.pop("concat"):
+            from icevirt.access.xarray.eras import groups_of_all_eras
+
             shown = groups_of_all_eras(**opened)
             return {
                 name: remember(ds, session, join(top, name), options) for name, ds in shown.items()
             }
-        paths = groups_below(opened["snapshot"], top)
         return {
             name: remember(dataset_of(**{**opened, "group": path}), session, path, options)
-            for name, path in paths
+            for name, path in groups_below(opened["snapshot"], top)
         }
 
     def open_datatree(self, filename_or_obj: StorageLike, **options: Any) -> DataTree:  # type: ignore[override]

@@ -6,7 +6,10 @@ Only reading values uses the zarr store.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
+import struct
 from collections.abc import Iterable, Mapping
 from inspect import signature
 from typing import Any
@@ -21,11 +24,17 @@ from xarray.core import indexing
 from zarr.abc.store import Store
 
 from icevirt.access.store.arrays import array_of, decoding
-from icevirt.access.xarray.attributes import shown
-from icevirt.access.xarray.eras import concatenated, eras_around, groups_with_eras, refuse_lacking
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.model import paths
-from icevirt.model.attributes import dtype_metadata, recorded_order
+from icevirt.model.attributes import (
+    ENUMERATION,
+    EXTENSION,
+    FILL,
+    Attributes,
+    dtype_metadata,
+    recorded_order,
+    restore,
+)
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot, document_of, using
 
 _ALL = indexing.IndexingSupport.VECTORIZED
@@ -47,32 +56,6 @@ def dataset_of(store: Store, snapshot: Snapshot, group: str, decoders: dict[str,
             " that the error names: drop_variables=[...].",
             group=group,
         ) from error
-
-
-def of_all_eras(store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]) -> Dataset:
-    """Return a group of all eras as one dataset; one that has no eras as it is."""
-    around = eras_around(snapshot, group)
-    if around is None:
-        return dataset_of(store, snapshot, group, decoders)
-    eras, inner = around
-    refuse_lacking(snapshot, eras, inner)
-    datasets = [dataset_of(store, snapshot, path, decoders) for path in eras.below(inner)]
-    from icevirt.access.xarray.era_arrays import with_durations
-
-    return concatenated(with_durations(datasets, decoders), eras, group=group)
-
-
-def groups_of_all_eras(
-    store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]
-) -> dict[str, Dataset]:
-    """Return a group and those below it, as if eras were one."""
-    top = paths.canonical(group)
-    return {
-        path.removeprefix(top.rstrip("/")) if path != top else paths.ROOT: of_all_eras(
-            store, snapshot, path, decoders
-        )
-        for path in groups_with_eras(snapshot, top)
-    }
 
 
 def groups_below(snapshot: Snapshot, group: str) -> Iterable[tuple[str, str]]:
@@ -126,10 +109,6 @@ class IcevirtDataStore(AbstractDataStore):
 
     def get_variables(self) -> Mapping[str, Variable]:
         """Return the arrays of the group as lazy, undecoded variables, in the files' order."""
-        return {paths.name(node.path): self._variable(node) for node in self._arrays()}
-
-    def _arrays(self) -> list[ArrayNode]:
-        """Return the arrays as the group orders them, those that it does not know last."""
         found = [
             node
             for node in self._snapshot.below(self._group.path)
@@ -137,7 +116,8 @@ class IcevirtDataStore(AbstractDataStore):
         ]
         with using(self._group):
             place = recorded_order(document_of(self._group))
-        return sorted(found, key=lambda node: place.get(paths.name(node.path), math.inf))
+        found.sort(key=lambda node: place.get(paths.name(node.path), math.inf))
+        return {paths.name(node.path): self._variable(node) for node in found}
 
     def _variable(self, node: ArrayNode) -> Variable:
         array = array_of(self._store, node)
@@ -169,7 +149,13 @@ class IcevirtDataStore(AbstractDataStore):
 
 def _encoding(array: zarr.Array[Any], dims: tuple[str, ...]) -> dict[str, Any]:
     """Return how the array is stored, in the words of xarray's zarr engine."""
-    chunks = _chunks(array)
+    try:
+        chunks: tuple[int | tuple[int, ...], ...] = tuple(array.chunks)
+    except NotImplementedError:  # a rectilinear grid: one number, or all where they differ
+        chunks = tuple(
+            sizes[0] if {*sizes[:-1]} <= {sizes[0]} and sizes[-1] <= sizes[0] else sizes
+            for sizes in array.read_chunk_sizes
+        )
     return {
         "chunks": chunks,
         "preferred_chunks": dict(zip(dims, chunks, strict=True)),
@@ -180,19 +166,6 @@ def _encoding(array: zarr.Array[Any], dims: tuple[str, ...]) -> dict[str, Any]:
         "dtype": str if array.dtype.kind == "T" else array.dtype,
         "original_shape": array.shape,
     }
-
-
-def _chunks(array: zarr.Array[Any]) -> tuple[int | tuple[int, ...], ...]:
-    """Return the edges of the chunks for each dimension: one number, or all where they differ."""
-    try:
-        return tuple(array.chunks)
-    except NotImplementedError:  # a rectilinear grid
-        return tuple(_edge(sizes) for sizes in array.read_chunk_sizes)
-
-
-def _edge(sizes: tuple[int, ...]) -> int | tuple[int, ...]:
-    regular = all(size == sizes[0] for size in sizes[:-1]) and sizes[-1] <= sizes[0]
-    return sizes[0] if regular else sizes
 
 
 class LazyArray(BackendArray):
@@ -239,3 +212,73 @@ def _view(array: Any, key: indexing.ExplicitIndexer) -> Any:
             return array.oindex
         case _:
             return array
+
+
+def shown(metadata: Mapping[str, Any], dtype: np.dtype[Any] | None = None) -> dict[str, Any]:
+    """Return the attributes of a zarr.json document as the source file had them.
+
+    Repositories written by other tools carry no dtypes. Their attributes stay as JSON gave them,
+    and ``_FillValue`` is read in the spellings that xarray and others use; ``dtype`` is an array's,
+    None for groups.
+    """
+    extension = metadata.get(EXTENSION)
+    extension = extension if isinstance(extension, Mapping) else {}
+    dtypes = extension.get("attribute_dtypes") or {}
+    values = {
+        name: _with_dtype(name, value, dtypes[name]) if name in dtypes else value
+        for name, value in _as_in_file(metadata.get("attributes") or {}, extension).items()
+    }
+    if FILL in values and FILL not in dtypes and dtype is not None:
+        values[FILL] = fill_value(values[FILL], dtype)
+    return values
+
+
+def _with_dtype(name: str, value: Any, dtype: str) -> Any:
+    """Give a value the dtype recorded for it, unless it was changed since to one that it has not.
+
+    Edits of attributes through zarr leave the record as it is.
+    """
+    try:
+        restored = restore({name: value}, {name: dtype})[name]
+    except (ValueError, TypeError, OverflowError, LookupError):
+        return value
+    return restored if Attributes.of({name: restored}).values[name] == value else value
+
+
+def _as_in_file(values: Mapping[str, Any], extension: Mapping[str, Any]) -> dict[str, Any]:
+    """Undo what was changed for other readers: ``{"replaced_attributes": {name: [was, is]}}``.
+
+    None stands for an attribute that is not there. What was changed again since stays.
+    """
+    replaced = extension.get("replaced_attributes") or {}
+    if any(values.get(name) != shown for name, (_, shown) in replaced.items()):
+        return dict(values)
+    kept = {name: value for name, value in values.items() if name not in replaced}
+    file = {name: was for name, (was, _) in replaced.items() if was is not None} | kept
+    return {name: value for name, value in file.items() if name != ENUMERATION}
+
+
+def fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Read a ``_FillValue`` that was written without its dtype.
+
+    xarray writes floats as base64 of eight bytes, others as plain numbers; text is text, except
+    that fixed-length bytes want bytes.
+    """
+    match dtype.kind:
+        case "f" if isinstance(value, str):
+            return _float(value)
+        case "c" if isinstance(value, list) and len(value) == 2:
+            real, imaginary = (_float(v) if isinstance(v, str) else float(v) for v in value)
+            return complex(real, imaginary)
+        case "S" if isinstance(value, str):
+            return np.bytes_(value.encode())
+        case _:
+            return value
+
+
+def _float(text: str) -> float:
+    try:
+        (number,) = struct.unpack("<d", base64.standard_b64decode(text))
+    except (struct.error, binascii.Error):
+        return float(text)  # "NaN", "Infinity", or a number in quotes
+    return float(number)

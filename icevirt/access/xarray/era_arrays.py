@@ -307,23 +307,23 @@ def with_durations(datasets: Sequence[Dataset], decoders: Mapping[str, Any]) -> 
     """
     if any(decoders.get(name) is False for name in _OPTIONS):
         return datasets
-    found: dict[Hashable, set[str | None]] = {}
+    found: dict[Hashable, set[str | None]] = {}  # units, "" of decoded durations, None of all else
     for dataset in datasets:
         for name, variable in dataset.variables.items():
-            found.setdefault(name, set()).add(_shown_as(variable))
+            units = duration_of(variable.attrs) if variable.dtype.kind in "iuf" else None
+            unit = "" if variable.dtype.kind == "m" else getattr(units, "unit", None)
+            found.setdefault(name, set()).add(unit)
     several = [name for name, each in found.items() if len(each) > 1 and None not in each]
-    return [_decoded(dataset, several) for dataset in datasets] if several else datasets
-
-
-def _shown_as(variable: Variable) -> str | None:
-    """Return the unit of numbers of durations, "" of decoded ones; None of all else."""
-    if variable.dtype.kind == "m":
-        return ""
-    units = duration_of(variable.attrs) if variable.dtype.kind in "iuf" else None
-    return None if units is None else units.unit
-
-
-def _decoded(dataset: Dataset, names: Sequence[Hashable]) -> Dataset:
+    if not several:
+        return datasets
     coder = CFTimedeltaCoder(decode_via_units=True)
-    held = {name: dataset.variables[name] for name in names if name in dataset.variables}
-    return dataset.assign({name: coder.decode(each) for name, each in held.items()})
+    return [
+        dataset.assign(
+            {
+                name: coder.decode(dataset.variables[name])
+                for name in several
+                if name in dataset.variables
+            }
+        )
+        for dataset in datasets
+    ]

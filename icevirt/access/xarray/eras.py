@@ -8,23 +8,30 @@ coordinate, across eras.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 from xarray import Dataset, Variable
 from xarray.core import indexing
+from zarr.abc.store import Store
 
+from icevirt.access.xarray.datastore import dataset_of
+from icevirt.access.xarray.era_arrays import (
+    EraArray,
+    EraSteps,
+    SameArray,
+    equal,
+    shared,
+    with_durations,
+)
 from icevirt.archive.eras import ERA, MARK
 from icevirt.errors import CombineError, FormatError
 from icevirt.model import paths
 from icevirt.model.snapshot import GroupNode, Snapshot, document_of
-
-if TYPE_CHECKING:
-    from icevirt.access.xarray.era_arrays import EraSteps
 
 DO = "Open the eras one by one with group=, without eras=."
 """What helps where eras cannot be shown as one."""
@@ -63,7 +70,7 @@ def eras_around(snapshot: Snapshot, group: str) -> tuple[EraGroups, str] | None:
         at = paths.parent(at)
 
 
-def groups_with_eras(snapshot: Snapshot, top: str) -> Iterator[str]:
+def _groups_with_eras(snapshot: Snapshot, top: str) -> Iterator[str]:
     """Yield the groups at and below ``top``, those of eras once and without the eras' names."""
     nodes = [node for node in snapshot.below(top) if isinstance(node, GroupNode)]
     held = [found for node in nodes if (found := _described(node)) is not None]
@@ -80,20 +87,51 @@ def groups_with_eras(snapshot: Snapshot, top: str) -> Iterator[str]:
     yield from seen
 
 
-def refuse_lacking(snapshot: Snapshot, eras: EraGroups, inner: str) -> None:
-    """Refuse a group that only some eras have; it is unknown how many steps the others lack."""
-    lacking = [
-        name
-        for name, path in zip(eras.names, eras.below(inner), strict=True)
-        if snapshot.find(path) is None
-    ]
+def of_all_eras(store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]) -> Dataset:
+    """Return a group of all eras as one dataset; one that has no eras as it is.
+
+    Attributes are those of the first era, as `xarray.concat` does it by default; encodings what all
+    eras share.
+
+    Raises:
+        CombineError: They cannot be one dataset without changing values or what they mean; or only
+            some eras have the group, so it is unknown how many steps the others lack.
+    """
+    around = eras_around(snapshot, group)
+    if around is None:
+        return dataset_of(store, snapshot, group, decoders)
+    eras, inner = around
+    places = dict(zip(eras.names, eras.below(inner), strict=True))
+    lacking = [name for name, path in places.items() if snapshot.find(path) is None]
     if lacking and len(lacking) < len(eras.names):
         raise CombineError(
-            f"group {inner!r} is not in all eras",
-            do=DO,
-            eras=list(eras.names),
-            lacking=lacking,
+            f"group {inner!r} is not in all eras", do=DO, eras=list(eras.names), lacking=lacking
         )
+    datasets = [dataset_of(store, snapshot, path, decoders) for path in places.values()]
+    if eras.dimension is None:
+        raise CombineError(
+            "the eras cannot be shown as one dataset: they differ along several dimensions",
+            do=DO,
+            group=group,
+            eras=list(eras.names),
+        )
+    for dataset in datasets:  # what an era's group says of itself
+        for name in [name for name in dataset.attrs if f"{name}_".startswith(f"{ERA}_")]:
+            del dataset.attrs[name]
+    return _Concatenation(with_durations(datasets, decoders), eras, group).dataset()
+
+
+def groups_of_all_eras(
+    store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]
+) -> dict[str, Dataset]:
+    """Return a group and those below it, as if eras were one."""
+    top = paths.canonical(group)
+    return {
+        path.removeprefix(top.rstrip("/")) if path != top else paths.ROOT: of_all_eras(
+            store, snapshot, path, decoders
+        )
+        for path in _groups_with_eras(snapshot, top)
+    }
 
 
 def _described(node: GroupNode) -> EraGroups | None:
@@ -124,38 +162,6 @@ def _described(node: GroupNode) -> EraGroups | None:
             )
 
 
-def concatenated(datasets: Sequence[Dataset], eras: EraGroups, *, group: str) -> Dataset:
-    """Return the decoded datasets of all eras as one.
-
-    Attributes are those of the first era, as `xarray.concat` does it by default; encodings what all
-    eras share.
-
-    Args:
-        datasets: Of each era, lazy.
-        eras: Which they are.
-        group: For messages.
-
-    Raises:
-        CombineError: They cannot be one dataset without changing values or what they mean.
-    """
-    if eras.dimension is None:
-        raise CombineError(
-            "the eras cannot be shown as one dataset: they differ along several dimensions",
-            do=DO,
-            group=group,
-            eras=list(eras.names),
-        )
-    return _Concatenation([_without_marks(each) for each in datasets], eras, group).dataset()
-
-
-def _without_marks(dataset: Dataset) -> Dataset:
-    """Remove what an era's group says of itself from the attributes."""
-    marks = [name for name in dataset.attrs if name == ERA or str(name).startswith(f"{ERA}_")]
-    shown = dataset.copy()
-    shown.attrs = {name: value for name, value in dataset.attrs.items() if name not in marks}
-    return shown
-
-
 class _Concatenation:
     """Datasets of eras, and the order of their steps."""
 
@@ -179,8 +185,6 @@ class _Concatenation:
 
     def _check(self) -> None:
         """Refuse what `xarray.concat` would do silently, or with all values in memory."""
-        from icevirt.access.xarray.era_arrays import equal
-
         for variable, held in self._all().items():
             first_era, first = next(iter(held.items()))
             for era, other in held.items():
@@ -209,19 +213,18 @@ class _Concatenation:
         """Refuse eras whose equal x and y are other places on earth."""
         from icevirt.planning.meaning.grid_mappings import contradictions
 
-        held = {
-            f"/{name}": {
-                era: {**each.attrs, **_mapping_of(each.encoding)} for era, each in eras.items()
-            }
-            for name, eras in self._all().items()
-        }
+        held: dict[str, dict[int, dict[str, Any]]] = {}
+        for name, eras in self._all().items():
+            for era, variable in eras.items():  # xarray moves it to the encoding on request
+                moved = {k: v for k, v in variable.encoding.items() if k == "grid_mapping"}
+                held.setdefault(f"/{name}", {})[era] = {**variable.attrs, **moved}
         for each in contradictions(held):
             one, other = (list(each.kind.values()).index(kind) for kind in (0, 1))
-            eras = list(each.kind)
+            numbers = list(each.kind)
             self._refuse(
                 f"{each.path[1:]!r} projects the grid otherwise",
-                eras[one],
-                eras[other],
+                numbers[one],
+                numbers[other],
                 dict(each.said[0]),
                 dict(each.said[1]),
             )
@@ -249,8 +252,6 @@ class _Concatenation:
 
     def _steps(self) -> EraSteps:
         """Return the order of all steps: by the coordinate, else era by era."""
-        from icevirt.access.xarray.era_arrays import EraSteps
-
         lengths = [each.sizes[self._dim] for each in self._datasets]
         era = np.repeat(np.arange(len(lengths)), lengths)
         inner = np.concatenate([np.arange(length) for length in lengths])
@@ -308,15 +309,12 @@ class _Concatenation:
             ) from error
 
     def _variable(self, name: str, shown: Variable, steps: EraSteps | None) -> Variable:
-        from icevirt.access.xarray.era_arrays import EraArray, shared
-
         parts = [each.variables.get(name) for each in self._datasets]
         if steps is None or self._dim not in shown.dims:
             return self._same(name, parts, shown)
         axis = shown.dims.index(self._dim)
-        missing = [era for era, part in enumerate(parts) if part is None]
         fill = None
-        if missing:
+        if missing := [era for era, part in enumerate(parts) if part is None]:
             there = shown.isel({self._dim: missing[0]})
             fill = there.to_numpy().reshape(-1)[0]
         array = EraArray(parts, steps, axis=axis, dtype=shown.dtype, fill=fill)
@@ -328,8 +326,6 @@ class _Concatenation:
 
     def _same(self, name: str, parts: Sequence[Variable | None], shown: Variable) -> Variable:
         """Return a variable without the dimension; coordinates of others are compared at once."""
-        from icevirt.access.xarray.era_arrays import SameArray, shared
-
         held = {era: part for era, part in enumerate(parts) if part is not None}
         names = [self._eras.names[era] for era in held]
         array = SameArray(list(held.values()), name=name, group=self._group, eras=names)
@@ -337,11 +333,6 @@ class _Concatenation:
         if shown.dims == (name,):
             data = array[indexing.BasicIndexer((slice(None),))]
         return Variable(shown.dims, data, shown.attrs, shared(parts))
-
-
-def _mapping_of(encoding: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return what an encoding says of the grid: xarray moves it there on request."""
-    return {"grid_mapping": encoding["grid_mapping"]} if "grid_mapping" in encoding else {}
 
 
 def _said(variable: Variable) -> dict[str, Any]:

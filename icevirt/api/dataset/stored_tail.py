@@ -34,8 +34,8 @@ from icevirt.model.snapshot import (
     document_of,
     node_of,
 )
+from icevirt.objects.answers import Staleness
 from icevirt.objects.authorize import GrantedAccess
-from icevirt.objects.staleness import Staleness
 from icevirt.planning.lengthened import Lengthened, LengthenedArray, OtherwiseError
 from icevirt.planning.schedule.write_tasks import MAX_REFERENCES
 from icevirt.repo import layout

@@ -20,13 +20,12 @@ from typing import Any, Protocol, cast
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
-from icevirt.connect.urls import Address, as_local_path, is_url
+from icevirt.connect.urls import Address, as_local_path, is_pattern, is_url
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.objects.answers import opaque
 from icevirt.objects.authorize import object_key
 from icevirt.objects.source_access import carrying
 from icevirt.objects.source_lists.formats import rows_of, rows_of_arrow
-from icevirt.objects.source_lists.globs import is_pattern
 from icevirt.objects.source_lists.listing import SUFFIXES, changed_since, list_sources
 from icevirt.objects.source_lists.rows import Row, bad_row, is_spark_frame, rows_of_spark
 from icevirt.planning.containers import directories_of

@@ -25,8 +25,7 @@ from icevirt.connect.urls import Address, as_local_path, file_url, is_url, local
 from icevirt.errors import BuildError, InvalidInputError, NotFoundError
 from icevirt.model.strings import Strings
 from icevirt.objects.source_access import carrying, in_force
-from icevirt.objects.source_lists.listing import list_sources
-from icevirt.objects.source_lists.remote_listing import remote_files
+from icevirt.objects.source_lists.listing import list_sources, remote_files
 from icevirt.planning.containers import containers_for
 
 _AT_A_TIME = 16  # files that are looked up

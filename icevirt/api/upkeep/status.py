@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.access.store.zarr_store import IcevirtStore
-from icevirt.access.xarray.datastore import of_all_eras
+from icevirt.access.xarray.eras import of_all_eras
 from icevirt.api.dataset.files_held import WORK_FOLDER
 from icevirt.api.dataset.left_out import held_files
 from icevirt.api.dataset.records import provenance_of

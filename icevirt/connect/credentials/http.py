@@ -14,6 +14,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +31,6 @@ from icevirt.connect.credentials.common import (
 )
 from icevirt.errors import InvalidInputError
 
-_FILES = (".netrc", "_netrc")
 _RENEW_BEFORE = 60.0  # seconds before the end at which others are fetched; half of a shorter life
 _MOST = 64  # functions whose answers are remembered
 
@@ -78,14 +78,20 @@ class FromNetrc:
             InvalidInputError: There is no such file, it is damaged, open to others, or has no entry
                 for the host.
         """
-        path, is_own = _netrc_file()
+        named, path = os.environ.get("NETRC"), None
+        if named:
+            path = Path(named).expanduser()
+        else:
+            with suppress(RuntimeError):  # some containers have users without any home
+                there = (Path.home() / name for name in (".netrc", "_netrc"))
+                path = next((each for each in there if each.is_file()), None)
         if path is None:
             raise InvalidInputError(
                 "no netrc file with the password for this server",
                 do="Write ~/.netrc on this machine, or let the variable NETRC name a file.",
                 host=host,
             )
-        entry = _entry(path, host, is_own=is_own)
+        entry = _entry(path, host, is_own=not named)
         if entry is None:
             raise InvalidInputError(
                 "the netrc file has no entry for a server",
@@ -95,17 +101,6 @@ class FromNetrc:
             )
         pair = base64.b64encode(f"{entry[0]}:{entry[2]}".encode()).decode()
         return HttpCredentials({"authorization": f"Basic {pair}"})
-
-
-def _netrc_file() -> tuple[Path | None, bool]:
-    """Return the file of this process, if it has one, and whether it is the one at home."""
-    if named := os.environ.get("NETRC"):
-        return Path(named).expanduser(), False
-    try:
-        home = Path.home()
-    except RuntimeError:  # some containers have users without any
-        return None, False
-    return next((home / name for name in _FILES if (home / name).is_file()), None), True
 
 
 def _entry(path: Path, host: str, *, is_own: bool) -> tuple[str, str, str] | None:
@@ -214,9 +209,9 @@ class Tokens:
         with self._lock:
             if self._current is None:
                 scattered = self._credentials.current
-                self._current = self._renewed() if scattered is None else _token(scattered)
+                self._current = _token(scattered or refreshed(self._credentials))
             if self._current.is_over:
-                self._current = self._renewed()
+                self._current = _token(refreshed(self._credentials))
             return self._current
 
     def renew(self, refused: Token, status: int) -> bool:
@@ -236,11 +231,8 @@ class Tokens:
             if refused.because and not refused.worked:
                 refused.forbids = status == 403
                 return False
-            self._current = self._renewed(because=status)
+            self._current = _token(refreshed(self._credentials), because=status)
             return True
-
-    def _renewed(self, because: int = 0) -> Token:
-        return _token(refreshed(self._credentials), because)
 
 
 def _token(answer: object, because: int = 0) -> Token:

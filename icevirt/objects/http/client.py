@@ -1,60 +1,84 @@
 """Read ranges of files on web servers; redirects go only to hosts that the container lists.
 
 It uses HTTP/1.1 of the standard library, because object-store clients follow redirects to any host
-and send most headers along. Here each hop is checked: it stays below the container's prefix, or
-goes to a listed host, without credentials.
+and send most headers along. Here each hop is checked before anything is sent: it stays below the
+container's prefix, or goes to a listed host, without credentials, and never from the internet into
+the network here.
 """
 
 from __future__ import annotations
 
 import http.client
 import re
+import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPResponse
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from icevirt.connect.credentials.common import Refreshable
+from icevirt.connect.credentials.http import TOKENS, Token
 from icevirt.connect.retry import SERVERS, Server, jitter
-from icevirt.errors import IcevirtError, InvalidInputError, StorageError
+from icevirt.errors import IcevirtError, InvalidInputError, StorageError, UnauthorizedError
 from icevirt.objects import answers
-from icevirt.objects.answers import (
-    AGAIN,
-    GONE_STATUSES,
-    Check,
-    Fields,
-    Meta,
-    ObjectBytes,
-    fields_of,
-    is_encoded,
-    meta_of,
-    range_of,
-    reason_of,
-    retry_after,
-)
-from icevirt.objects.http.connections import CONNECTIONS, HOSTS, Origin
-from icevirt.objects.http.request import (
-    FileRequest,
+from icevirt.objects.answers import Check, Fields, Meta, ObjectBytes
+from icevirt.objects.http.connections import (
+    CONNECTIONS,
+    HOSTS,
+    Connection,
+    HungUpError,
     LoopExchange,
-    RefusedError,
-    RetryPolicy,
-    TryAgainError,
-    WebPrefix,
-    finish,
-    talking,
+    Origin,
 )
 
 # what RFC 3986 lets stand in a path, beyond what is always left alone
 SAFE = "/!$&'()*+,;=:@~"
 _LONGEST_WAIT = 10.0  # seconds
 _IN_LOOP = 256 * 1024  # bytes of a range, beyond which copying and decrypting outweigh a thread
+_HOPS = 5
+_REDIRECTS = (301, 302, 303, 307, 308)
+_RENEWALS = 8  # of the token for one request; many threads may use one up meanwhile
+_AMBIGUOUS = re.compile(r"[\\\x00-\x20\x7f]|%2e|%2f|%5c|/\.\.?(/|$)", re.IGNORECASE)
+_SMALL = 64 * 1024  # bytes of a body that is read only to keep its connection
+
+
+class TryAgainError(Exception):
+    """Another try may go well, after some seconds if the server says so."""
+
+    def __init__(self, reason: str, wait: float | None = None) -> None:
+        self.reason, self.wait = reason, wait
+        super().__init__(reason)
+
+
+class RefusedError(Exception):
+    """The server refuses a token, which may have expired."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        self.status, self.reason = status, reason
+        super().__init__(reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site(WebPrefix):
-    """The files below one prefix of a web server; make it with `site_of`."""
+class RetryPolicy:
+    """How long to try."""
+
+    tries: int = 9
+    total: float = 120.0  # seconds after which no other try begins
+    timeout: float = 30.0  # seconds without a byte
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What was authorized: the files below one prefix of a web server; make it with `site_of`."""
+
+    origin: Origin
+    prefix: str  # percent-encoded as requests are
+    redirect_hosts: frozenset[str]  # "host" or "host:port"
+    headers: tuple[tuple[str, str], ...] = field(repr=False)  # for the prefix alone
+    renewable: Refreshable | None  # more of them, likewise
+    patience: RetryPolicy
 
     @property
     def host(self) -> str:
@@ -69,11 +93,7 @@ class Site(WebPrefix):
             UnauthorizedError: It is redirected to where nothing was authorized.
             StorageError: The server refuses, or keeps failing; or ``check`` raises it.
         """
-        return self.get_at(self.url_of(key), begin, end, check)
-
-    def url_of(self, key: str) -> str:
-        """Return the URL of a file; ``key`` counts from the server's root."""
-        return f"{self.origin}/{quote(key, safe=SAFE)}"
+        return self.get_at(self._url_of(key), begin, end, check)
 
     def get_at(self, url: str, begin: int, end: int, check: Check, query: str = "") -> ObjectBytes:
         """Do what `get` does with a URL below the prefix.
@@ -81,15 +101,16 @@ class Site(WebPrefix):
         ``query`` follows it in requests. It may be a secret: it is neither shown nor sent
         anywhere else.
         """
-        return self._insist(_Asked(self, url, begin, end, check, query))
+        return self._insist(_FileRequest(self, url, begin, end, check, query))
 
     async def get_async(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
         """Do what `get` does; the event loop itself receives small ranges, where it can."""
-        asked = _Asked(self, self.url_of(key), begin, end, check, "")
+        asked = _FileRequest(self, self._url_of(key), begin, end, check)
         async with HOSTS.limit(self.host):
             exchange, server = None, self._server
             if self.renewable is None and end - begin <= _IN_LOOP and not server.is_down:
-                exchange = self._exchange()
+                kept = CONNECTIONS.take_regular(self.origin)
+                exchange = None if kept is None else LoopExchange(kept, self.patience.timeout)
             if exchange is not None:
                 with _noting(server, asked.url):
                     answer = await asked.in_loop(exchange)
@@ -97,16 +118,14 @@ class Site(WebPrefix):
                     return answer
             return await HOSTS.wait(self.host, lambda: self._insist(asked, exchange))
 
+    def _url_of(self, key: str) -> str:
+        return f"{self.origin}/{quote(key, safe=SAFE)}"
+
     @property
     def _server(self) -> Server:
         return SERVERS.get(self.origin) or SERVERS.setdefault(self.origin, Server())
 
-    def _exchange(self) -> LoopExchange | None:
-        """Return a kept connection for the event loop."""
-        connection = CONNECTIONS.take_regular(self.origin)
-        return None if connection is None else LoopExchange(connection, self.patience.timeout)
-
-    def _insist(self, asked: _Asked, exchange: LoopExchange | None = None) -> ObjectBytes:
+    def _insist(self, asked: _FileRequest, exchange: LoopExchange | None = None) -> ObjectBytes:
         """Return the answer after as many tries as it takes; the first may have begun."""
         server, url = self._server, asked.url
         if exchange is None:
@@ -120,7 +139,7 @@ class Site(WebPrefix):
                     return asked.once(begun)
             except RefusedError as refusal:
                 renewed += 1
-                if not asked.renew(refusal.status, renewed):
+                if renewed > _RENEWALS or not asked.renew(refusal.status):
                     raise asked.denied(refusal.reason) from None
             except TryAgainError as trouble:
                 failed += 1
@@ -177,31 +196,69 @@ def _pause(failed: int) -> float:
     return min(0.1 * 2.0**failed, _LONGEST_WAIT) * jitter(0.5, 1.0)
 
 
-class _Asked(FileRequest):
-    """One range that was asked for."""
+@dataclass(slots=True, eq=False)
+class _FileRequest:
+    """A request for a range of one file."""
 
-    def __init__(  # noqa: PLR0917 - one request
-        self, site: Site, url: str, begin: int, end: int, check: Check, query: str
-    ) -> None:
-        super().__init__(site, url, query)
-        self._begin = begin
-        self._end = end
-        self._check = check
+    site: Site  # below whose prefix the file is
+    url: str
+    begin: int
+    end: int
+    check: Check
+    query: str = field(default="", repr=False)  # as in `Site.get_at`
+    token: Token | None = None
 
-    def _wanted(self) -> str:
-        return f"bytes={self._begin}-{self._end - 1}"
+    def once(self, begun: LoopExchange | None = None) -> ObjectBytes:
+        """Try once, following redirects; the first request may have been sent already."""
+        at, is_own, network = f"{self.url}{self.query}", True, ""
+        renewable, timeout = self.site.renewable, self.site.patience.timeout
+        self.token = None if renewable is None else TOKENS.of(renewable).current()
+        for _ in range(_HOPS + 1):
+            if begun is not None:
+                connection = begun.connection
+            else:
+                with _talking():
+                    connection = CONNECTIONS.take(Origin.of(at), timeout)
+            try:
+                network = self._check_peer(connection, network)
+                with _talking():
+                    response = (
+                        connection.ask(at, self._headers(is_own=is_own))
+                        if begun is None
+                        else begun.resume()
+                    )
+                begun = None
+                if self.token is not None and is_own:
+                    self.token.worked |= response.status < 400
+                    if response.status in (401, 403):
+                        _finish(response)
+                        raise RefusedError(response.status, answers.reason_of(response))
+                if response.status not in _REDIRECTS:
+                    return self._answer(response)
+                _finish(response)
+                at, is_own = self._next(at, response.headers.get("location", ""))
+            except TryAgainError:
+                connection.close()
+                raise
+            finally:
+                CONNECTIONS.give_back(connection)
+        raise StorageError(
+            "a source file redirects too often",
+            do="Refer to its final URL.",
+            location=self.url,
+        )
 
     async def in_loop(self, exchange: LoopExchange) -> ObjectBytes | None:
         """Try once in the event loop; None says that `once` has to go on in a thread."""
         answer = None
         try:
             response = await exchange.ask(self.url, self._headers(is_own=True))
-            fields = {} if response is None else fields_of(response.headers)
-            found = None if response is None else range_of(response, fields)
+            fields = {} if response is None else answers.fields_of(response.headers)
+            found = None if response is None else answers.range_of(response, fields)
             if response is not None and found is not None and response.length is not None:
                 meta = self._checked(response, found, fields)
                 body = await exchange.read(response.length)
-                answer = ObjectBytes(meta=meta, begin=self._begin, body=body)
+                answer = ObjectBytes(meta=meta, begin=self.begin, body=body)
         except (OSError, http.client.HTTPException) as error:
             exchange.failure = error
         except BaseException:
@@ -211,46 +268,107 @@ class _Asked(FileRequest):
             CONNECTIONS.give_back(exchange.connection)
         return answer
 
+    def _headers(self, *, is_own: bool) -> dict[str, str]:
+        given = dict(self.site.headers) if is_own else {}
+        if is_own and self.token is not None:
+            given |= self.token.headers
+        wanted = f"bytes={self.begin}-{self.end - 1}"
+        return given | {"range": wanted, "accept-encoding": "identity"}
+
+    def renew(self, status: int) -> bool:
+        """Get another token for the next try; say whether there is a point in it."""
+        assert self.site.renewable is not None, "refusals concern tokens"
+        assert self.token is not None, "refusals concern tokens"
+        return TOKENS.of(self.site.renewable).renew(self.token, status)
+
+    def denied(self, reason: str) -> StorageError:
+        """Return the error of a server that refuses these credentials, or everyone."""
+        given = any(name.lower() == "authorization" for name, _ in self.site.headers)
+        known = given or self.token is not None or bool(self.query)
+        return answers.denied(self.url, self.site.prefix, reason=reason, with_credentials=known)
+
+    # -- where redirects lead ----------------------------------------------------------------------
+
+    def _next(self, at: str, location: str) -> tuple[str, bool]:
+        """Return where a redirect leads, and whether below the prefix; if that was authorized."""
+        if not location.isascii() or not location.isprintable():
+            raise answers.misdirected(self.url, location)
+        try:
+            to = urljoin(at, location).partition("#")[0]
+            parts, origin = urlsplit(to), Origin.of(to)
+            host = (parts.hostname or "").lower()
+        except ValueError:  # whose text may repeat secrets
+            raise answers.misdirected(self.url, location) from None
+        inside = to.startswith(self.site.prefix) and not _AMBIGUOUS.search(parts.path)
+        listed = not self.site.redirect_hosts.isdisjoint(origin.names)
+        downgraded = at.startswith("https:") and origin.scheme != "https"
+        named = "@" in parts.netloc
+        if origin.scheme not in ("http", "https") or downgraded or named or not (inside or listed):
+            raise UnauthorizedError(
+                "a source file redirects to a server that its container does not list",
+                do="If you trust it, add its host to the option redirect_hosts of the container's "
+                "http_store, which separates hosts by commas.",
+                location=self.url,
+                host=host,
+                scheme=parts.scheme,
+            )
+        return to, inside
+
+    def _check_peer(self, connection: Connection, first: str) -> str:
+        """Refuse a redirect from outside into the network here; return where the origin is."""
+        network = connection.network
+        if first and network not in ("global", first):
+            raise UnauthorizedError(
+                "a source file redirects to an address inside this network",
+                do="Refer to its final URL.",
+                location=self.url,
+                host=connection.origin.host,
+                address=connection.address,
+            )
+        return first or network
+
+    # -- what an answer says -----------------------------------------------------------------------
+
     def _answer(self, response: HTTPResponse) -> ObjectBytes:
         """Read an answer; what it says is checked before its body is fetched."""
-        fields = fields_of(response.headers)
-        found = range_of(response, fields)
+        fields = answers.fields_of(response.headers)
+        found = answers.range_of(response, fields)
         if found is None:
             return self._without_bytes(response, fields)
         meta = self._checked(response, found, fields)
-        expected = int(found[2]) + 1 - self._begin
-        with talking():  # the end of chunks is looked for, too
+        expected = int(found[2]) + 1 - self.begin
+        with _talking():  # the end of chunks is looked for, too
             body = response.read(expected + 1 if response.chunked else expected)
         if len(body) < expected:
             raise TryAgainError("the answer ended too early")
-        return answers.exact_bytes(self.url, meta, self._begin, self._begin + expected, body)
+        return answers.exact_bytes(self.url, meta, self.begin, self.begin + expected, body)
 
     def _checked(self, response: HTTPResponse, found: re.Match[str], fields: Fields) -> Meta:
         """Return what the head of an answer says of the file, if it is the range and the file."""
         begin, end, size = int(found[1]), int(found[2]) + 1, found[3]
-        last = self._end if size == "*" else min(self._end, int(size))
-        if begin != self._begin or not begin < end == last or is_encoded(fields):
+        last = self.end if size == "*" else min(self.end, int(size))
+        if begin != self.begin or not begin < end == last or answers.is_encoded(fields):
             raise self._other_bytes(response)
         if response.length is None and not response.chunked:
             raise answers.unreadable(self.url, reason="it does not say how long it is")
         if response.length not in (None, end - begin):
             raise self._other_bytes(response)
-        meta = meta_of(fields, size)
-        self._check(meta)
+        meta = answers.meta_of(fields, size)
+        self.check(meta)
         return meta
 
     def _without_bytes(self, response: HTTPResponse, fields: Fields) -> ObjectBytes:
         """Say what an answer without a range means. Raises unless the file ends before it."""
-        status, reason = response.status, reason_of(response)
-        finish(response)
-        if status in AGAIN:
-            raise TryAgainError(reason, retry_after(fields.get("retry-after")))
+        status, reason = response.status, answers.reason_of(response)
+        _finish(response)
+        if status in answers.AGAIN:
+            raise TryAgainError(reason, answers.retry_after(fields.get("retry-after")))
         if status == 416:
-            meta = meta_of(fields, fields.get("content-range", "").rpartition("/")[2])
+            meta = answers.meta_of(fields, fields.get("content-range", "").rpartition("/")[2])
             if meta.etag:
-                self._check(meta)
-            return ObjectBytes(meta=meta, begin=self._begin, body=b"")
-        if status in GONE_STATUSES:
+                self.check(meta)
+            return ObjectBytes(meta=meta, begin=self.begin, body=b"")
+        if status in (404, 410):
             raise answers.gone(self.url, reason=reason)
         if status in (401, 403, 407):
             raise self.denied(reason)
@@ -263,8 +381,31 @@ class _Asked(FileRequest):
             "the web server does not support range requests",
             do="Copy the files to a server that does, or to local disk.",
             location=self.url,
-            asked=f"bytes {self._begin}-{self._end - 1}",
+            asked=f"bytes {self.begin}-{self.end - 1}",
             status=response.status,
             answered=response.headers.get("content-range"),
             encoding=response.headers.get("content-encoding"),
         )
+
+
+@contextmanager
+def _talking() -> Iterator[None]:
+    """Turn failures between client and server into another try."""
+    try:
+        yield
+    except ssl.SSLCertVerificationError as error:
+        raise StorageError(
+            "the certificate of the server is not trusted",
+            do="Add its certificate authority to the system, or set SSL_CERT_FILE.",
+            reason=error.verify_message,
+        ) from error
+    except (OSError, http.client.HTTPException) as error:
+        wait = 0.0 if isinstance(error, HungUpError) else None
+        raise TryAgainError(str(error) or type(error).__name__, wait) from error
+
+
+def _finish(response: HTTPResponse) -> None:
+    """Read a small unused body, so that its connection can be used again."""
+    if response.length is not None and response.length <= _SMALL:
+        with _talking():
+            response.read()

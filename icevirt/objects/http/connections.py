@@ -1,12 +1,18 @@
 """Keep connections to web servers open between requests, and limit requests to one host.
 
 Safe in threads. A forked child starts without connections and threads.
+
+A thread for each small range costs more than the range: two handovers, and turns in Python. So what
+is usual happens in the event loop, on connections that a thread opened before: a request that the
+kernel takes at once, and an answer with a range of known length. In every other case a thread goes
+on with the same connection and what arrived on it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import http.client
+import io
 import ipaddress
 import os
 import re
@@ -21,10 +27,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from http.client import HTTPResponse
-from typing import IO, Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
-from weakref import WeakKeyDictionary
 
 from icevirt.objects.answers import refuse_unclear_framing
 
@@ -32,6 +37,9 @@ _IDLE = 30.0  # seconds after which servers may have hung up
 _TARGET = re.compile(r"[!-~]+")
 _NAME = re.compile(r"[^:\s][^:\r\n]*")
 _VALUE = re.compile(r"[^\x00\r\n]*")
+_END = re.compile(rb"\n\r?\n")  # of a head, as the standard library sees it
+_LONGEST_HEAD = 64 * 1024  # bytes
+_PART = 64 * 1024  # bytes that are received at a time
 
 AT_ONCE = 64
 """Requests to one host that are under way at a time, in each thread pool or event loop."""
@@ -53,33 +61,46 @@ class Origin:
         return cls(parts.scheme, (parts.hostname or "").lower(), parts.port or default)
 
     @property
-    def _has_default_port(self) -> bool:
-        return self.port == (443 if self.scheme == "https" else 80)
-
-    @property
     def names(self) -> frozenset[str]:
         """How a list of hosts may name it."""
         with_port = f"{self.host}:{self.port}"
-        return frozenset({self.host, with_port} if self._has_default_port else {with_port})
+        is_usual = self.port == (443 if self.scheme == "https" else 80)
+        return frozenset({self.host, with_port} if is_usual else {with_port})
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return (
-            f"{self.scheme}://{host}"
-            if self._has_default_port
-            else f"{self.scheme}://{host}:{self.port}"
-        )
+        port = "" if self.host in self.names else f":{self.port}"
+        return f"{self.scheme}://{host}{port}"
 
 
 class HungUpError(OSError):
     """The server hung up on a connection that was idle: nothing was done yet."""
 
 
-class Readable(Protocol):
-    """What an answer is read from: a socket, or what arrived of it."""
+class ArrivedBytes(io.RawIOBase):
+    """The bytes of a connection: first what the event loop received, then what its socket gives."""
 
-    def makefile(self, mode: Literal["rb"], /) -> IO[bytes]:
-        """Return the bytes to come as a file."""
+    def __init__(self, source: socket.socket) -> None:
+        self.data = bytearray()
+        self._source = source
+        self._taken = 0
+
+    def makefile(self, _mode: Literal["rb"], /) -> io.BufferedReader:
+        """Return a file of the bytes."""
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def readinto(self, into: Any, /) -> int:
+        """Take bytes."""
+        part = self.data[self._taken : self._taken + len(into)]
+        if not part:
+            return self._source.recv_into(into)
+        into[: len(part)] = part
+        self._taken += len(part)
+        return len(part)
 
 
 class Connection:
@@ -88,17 +109,23 @@ class Connection:
     def __init__(self, origin: Origin, timeout: float) -> None:
         self.origin = origin
         self.idle_since = 0.0
-        self._proxy = _proxy(origin)
         self._is_used = False
         self._response: HTTPResponse | None = None  # the last one, if it came
-        self._http = _open(origin, self._proxy, timeout)
+        named = getproxies().get(origin.scheme)
+        self._proxy: Origin | None = None  # that the environment names for the server
+        if named and not proxy_bypass(origin.host):
+            self._proxy = Origin.of(named if "://" in named else f"http://{named}")
+        near = self._proxy or origin
+        if origin.scheme == "https":
+            self._http: http.client.HTTPConnection = http.client.HTTPSConnection(
+                near.host, near.port, timeout=timeout, context=_trust()
+            )
+            if self._proxy is not None:
+                self._http.set_tunnel(origin.host, origin.port)
+        else:
+            self._http = http.client.HTTPConnection(near.host, near.port, timeout=timeout)
         self._http.connect()
-
-    @property
-    def socket(self) -> socket.socket:
-        """The socket; with TLS, what encrypts on it."""
-        found: socket.socket = self._http.sock
-        return found
+        self.socket: socket.socket = self._http.sock  # with TLS, what encrypts on it
 
     @property
     def address(self) -> str:
@@ -124,16 +151,16 @@ class Connection:
         last = self._response
         return last is not None and last.status == 206 and not last.chunked
 
-    def ask(self, url: str, headers: dict[str, str], method: str = "GET") -> HTTPResponse:
+    def ask(self, url: str, headers: dict[str, str]) -> HTTPResponse:
         """Send a request without a body and return the answer, its body unread.
 
         Raises:
             OSError, http.client.HTTPException: It did not work.
             ValueError: A header cannot be sent, or it is unclear where the answer ends.
         """
-        return self.answer_of(self.socket, self.request(url, headers, method), method)
+        return self.answer_of(self.socket, self.request(url, headers))
 
-    def request(self, url: str, headers: dict[str, str], method: str = "GET") -> bytes:
+    def request(self, url: str, headers: dict[str, str]) -> bytes:
         """Return the bytes of a request without a body.
 
         Raises:
@@ -148,7 +175,7 @@ class Connection:
         if not _TARGET.fullmatch(target):
             raise http.client.InvalidURL("the URL has characters that no request can have")
         given = {name.lower() for name in headers}
-        lines = [f"{method} {target} HTTP/1.1"]
+        lines = [f"GET {target} HTTP/1.1"]
         if "host" not in given:
             lines.append(f"Host: {str(self.origin).partition('://')[2]}")
         if "accept-encoding" not in given:
@@ -173,22 +200,26 @@ class Connection:
         except ConnectionError as error:
             raise self._hung_up(error) from error
 
-    def answer_of(self, source: Readable, unsent: bytes = b"", method: str = "GET") -> HTTPResponse:
+    def answer_of(self, source: socket.socket | ArrivedBytes, unsent: bytes = b"") -> HTTPResponse:
         """Send what is left of a request, and read the head of its answer.
 
         Raises:
             OSError, http.client.HTTPException: It did not work.
             ValueError: It is unclear where the answer ends.
         """
-        self._response = None
+        self._response = answer = None
         try:
             if unsent:
                 self.socket.sendall(unsent)
-            answer = _parsed(source, method)
-        except ConnectionError as error:
-            if not self._is_used:
-                raise
-            raise self._hung_up(error) from error
+            answer = HTTPResponse(source)  # type: ignore[arg-type]  # it needs a file only
+            answer.begin()
+            refuse_unclear_framing(answer)
+        except BaseException as error:
+            if answer is not None:
+                answer.close()
+            if isinstance(error, ConnectionError) and self._is_used:
+                raise self._hung_up(error) from error
+            raise
         self._is_used, self._response = True, answer
         return answer
 
@@ -266,6 +297,116 @@ class Connections:
 CONNECTIONS = Connections()
 
 
+class LoopExchange:
+    """A request and its answer on a connection whose socket does not block.
+
+    Only in the thread of the loop, until another one takes over with `resume`.
+    """
+
+    def __init__(self, connection: Connection, timeout: float) -> None:
+        self.connection = connection
+        self.failure: OSError | http.client.HTTPException | None = None
+        self._timeout = timeout
+        self._arrived = ArrivedBytes(connection.socket)
+        self._unsent = b""
+        self._response: HTTPResponse | None = None
+        self._head = 0  # bytes of the head, once it is there
+        self._is_over = False  # nothing more arrives
+
+    async def ask(self, url: str, headers: dict[str, str]) -> HTTPResponse | None:
+        """Return the answer with a range, its body unread; None where a thread has to go on.
+
+        Raises:
+            OSError, http.client.HTTPException: It did not work.
+            ValueError: A header cannot be sent.
+        """
+        self._unsent = self.connection.send_now(self.connection.request(url, headers))
+        if self._unsent:
+            return None
+        await self._receive(self._has_head)
+        if not self._head or not self._arrived.data.startswith(b"HTTP/1.1 206 "):
+            return None
+        self._response = self.connection.answer_of(self._arrived)
+        return self._response
+
+    async def read(self, length: int) -> bytes:
+        """Return the body, which has ``length`` bytes.
+
+        Raises:
+            OSError, http.client.HTTPException: It did not work.
+        """
+        assert self._response is not None, "there is an answer"
+        data, end = self._arrived.data, self._head + length
+        if not self._pull(lambda: len(data) >= end):
+            await self._receive(lambda: len(data) >= end)
+        # a server that sent bytes after the end of its answer may not get another request
+        self._response.will_close |= len(data) > end
+        return self._response.read()
+
+    def resume(self) -> HTTPResponse:
+        """Return the answer, its body unread; blocks. Only in a thread that takes over.
+
+        Raises:
+            OSError, http.client.HTTPException: It did not work.
+        """
+        if self.failure is not None:
+            raise self.failure
+        self.connection.socket.settimeout(self._timeout)
+        return self._response or self.connection.answer_of(self._arrived, self._unsent)
+
+    def _has_head(self) -> bool:
+        found = _END.search(self._arrived.data)
+        self._head = found.end() if found else 0
+        return bool(found) or len(self._arrived.data) > _LONGEST_HEAD
+
+    def _pull(self, is_enough: Callable[[], bool]) -> bool:
+        """Take what arrived; say whether that is enough, or all."""
+        while not is_enough():
+            try:
+                part = self.connection.socket.recv(_PART)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                return self._is_over
+            except ssl.SSLWantWriteError:
+                part = b""
+            if not part:
+                self._is_over = True
+                return True
+            self._arrived.data += part
+        return True
+
+    async def _receive(self, is_enough: Callable[[], bool]) -> None:
+        """Wait until enough arrived. Raises ``OSError``."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        number = self.connection.socket.fileno()
+        self._last = loop.time()
+        self._wait(done)
+        loop.add_reader(number, self._on_arrival, done, is_enough)
+        try:
+            await done
+        finally:
+            loop.remove_reader(number)
+            self._timer.cancel()
+
+    def _on_arrival(self, done: asyncio.Future[None], is_enough: Callable[[], bool]) -> None:
+        if done.done():  # cancelled in this turn
+            return
+        self._last = done.get_loop().time()
+        try:
+            if self._pull(is_enough):
+                done.set_result(None)
+        except OSError as error:
+            done.set_exception(error)
+
+    def _wait(self, done: asyncio.Future[None]) -> None:
+        """Give up once nothing arrived for too long."""
+        loop = done.get_loop()
+        if (left := self._last + self._timeout - loop.time()) > 0:
+            self._timer = loop.call_later(left, self._wait, done)
+        elif not done.done():
+            done.set_exception(TimeoutError("timed out"))
+
+
 def kind_of(address: str) -> str:
     """Say what kind of network an address is in: ``global``, ``private``, ``loopback`` ..."""
     try:
@@ -279,74 +420,9 @@ def kind_of(address: str) -> str:
     return "private"
 
 
-def _open(origin: Origin, proxy: Origin | None, timeout: float) -> http.client.HTTPConnection:
-    near = proxy or origin
-    made = (
-        http.client.HTTPSConnection(near.host, near.port, timeout=timeout, context=_trust())
-        if origin.scheme == "https"
-        else http.client.HTTPConnection(near.host, near.port, timeout=timeout)
-    )
-    if proxy is not None and origin.scheme == "https":
-        made.set_tunnel(origin.host, origin.port)
-    return made
-
-
-def _parsed(source: Readable, method: str) -> HTTPResponse:
-    """Return an answer whose head was read."""
-    answer = HTTPResponse(source, method=method)  # type: ignore[arg-type]  # it needs a file only
-    try:
-        answer.begin()
-        refuse_unclear_framing(answer)
-    except BaseException:
-        answer.close()
-        raise
-    return answer
-
-
-def _proxy(origin: Origin) -> Origin | None:
-    """Return the proxy that the environment names for a server."""
-    named = getproxies().get(origin.scheme)
-    if not named or proxy_bypass(origin.host):
-        return None
-    return Origin.of(named if "://" in named else f"http://{named}")
-
-
 @cache
 def _trust() -> ssl.SSLContext:
     return ssl.create_default_context()
-
-
-class _Arrivals:
-    """What threads did for one event loop; it is woken once for all that arrives meanwhile.
-
-    Waking it costs each thread a system call and a turn, which is more than the rest of a handover.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._arrived: list[tuple[asyncio.Future[Any], Future[Any]]] = []
-
-    def add(self, loop: AbstractEventLoop, answer: asyncio.Future[Any], done: Future[Any]) -> None:
-        """Hand over what a thread did."""
-        with self._lock:
-            self._arrived.append((answer, done))
-            is_first = len(self._arrived) == 1
-        if is_first:
-            with suppress(RuntimeError):  # the loop was closed: nobody waits
-                loop.call_soon_threadsafe(self._hand_over)
-
-    def _hand_over(self) -> None:
-        with self._lock:
-            arrived, self._arrived = self._arrived, []
-        for answer, done in arrived:
-            if answer.done():
-                continue
-            if done.cancelled():
-                answer.cancel()
-            elif (error := done.exception()) is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(done.result())
 
 
 class Hosts:
@@ -361,7 +437,6 @@ class Hosts:
         self._lock = threading.Lock()
         self._pools: dict[str, ThreadPoolExecutor] = {}
         self._limits: dict[AbstractEventLoop, dict[str, Semaphore]] = {}
-        self._arrivals: WeakKeyDictionary[AbstractEventLoop, _Arrivals] = WeakKeyDictionary()
 
     def submit[T](self, host: str, work: Callable[[], T]) -> Future[T]:
         """Do what blocks in a thread, when fewer than `AT_ONCE` wait for this host.
@@ -378,17 +453,7 @@ class Hosts:
 
     async def wait[T](self, host: str, work: Callable[[], T]) -> T:
         """Do what `submit` does, and wait in the running event loop."""
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            arrivals = self._arrivals.setdefault(loop, _Arrivals())
-        answer: asyncio.Future[T] = loop.create_future()
-        future = self.submit(host, work)
-        future.add_done_callback(lambda done: arrivals.add(loop, answer, done))
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            future.cancel()
-            raise
+        return await asyncio.wrap_future(self.submit(host, work))
 
     def limit(self, host: str) -> Semaphore:
         """Return what limits the requests of the running event loop to a host."""

@@ -8,40 +8,36 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any
+from urllib.parse import quote, unquote_plus
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 
 from icevirt.connect.urls import as_local_path, is_url, spelled
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
 from icevirt.model.json import loads
-from icevirt.objects.opened import OpenedSource
-from icevirt.objects.source import open_source
+from icevirt.objects.source import OpenedSource, open_source
+from icevirt.objects.source_lists.listing import SUFFIXES
 from icevirt.objects.source_lists.rows import (
-    MODIFIED,
-    URL,
     Row,
     bad_row,
-    column_of,
     is_stac,
     items_in,
-    no_urls,
     row,
     row_of,
     row_of_item,
+    wanted_columns,
 )
-from icevirt.objects.source_lists.s3_inventory import inventory_rows, is_inventory, plain
 
-_PARQUET = (".parquet", ".pq")
-_CSV = (".csv", ".tsv")
-_DOCUMENT = (".json", ".geojson")
 _AT_ONCE = 1 << 16  # rows
 LONGEST_LINE = 16 << 20  # bytes; a STAC item with all its assets takes a hundredth
 LARGEST_DOCUMENT = 512 << 20  # bytes of JSON, or of Parquet on stdin
@@ -67,11 +63,13 @@ def rows_of(source: str, asset: str | None = None) -> Iterator[Row]:
     name = "stdin" if source == "-" else source
     kind = source.lower().removesuffix(".gz")
     with _opened(source) as stream, _explaining(name):
-        if kind.endswith(_PARQUET):
-            yield from _parquet(stream, name)
-        elif kind.endswith(_CSV):
+        if kind.endswith((".parquet", ".pq")):
+            is_pipe = stream is sys.stdin.buffer
+            file = pq.ParquetFile(io.BytesIO(_whole(stream, name)) if is_pipe else stream)
+            yield from _rows_of_batches(file.iter_batches(_AT_ONCE), file.schema_arrow, name)
+        elif kind.endswith((".csv", ".tsv")):
             yield from _csv(stream, name, delimiter="\t" if kind.endswith(".tsv") else ",")
-        elif kind.endswith(_DOCUMENT):
+        elif kind.endswith((".json", ".geojson")):
             yield from _document(stream, source, asset)
         else:
             yield from _lines(stream, source, asset)
@@ -81,7 +79,8 @@ def rows_of_arrow(table: Any) -> Iterator[Row]:
     """Yield the files of anything that gives itself as an Arrow stream: a table, a data frame."""
     name = type(table).__name__
     with _explaining(name):
-        yield from _batches(pa.RecordBatchReader.from_stream(table), name)
+        batches = pa.RecordBatchReader.from_stream(table)
+        yield from _rows_of_batches(batches, batches.schema, name)
 
 
 @contextmanager
@@ -92,9 +91,10 @@ def _opened(source: str) -> Iterator[IO[bytes]]:
         return
     with ExitStack() as stack:
         if is_url(source) and not source.startswith("file://"):
-            raw: IO[bytes] = RemoteStream.buffered(stack.enter_context(open_source(source)))
+            remote = RemoteStream(stack.enter_context(open_source(source)))
+            raw: IO[bytes] = io.BufferedReader(remote, _BUFFER)
         else:
-            raw = _local(source)
+            raw = _open_local(source)
         stack.enter_context(raw)
         if source.lower().endswith(".gz"):
             yield stack.enter_context(gzip.GzipFile(fileobj=raw))  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ def _opened(source: str) -> Iterator[IO[bytes]]:
             yield raw
 
 
-def _local(source: str) -> IO[bytes]:
+def _open_local(source: str) -> IO[bytes]:
     path = as_local_path(source)
     try:
         return open(path, "rb")
@@ -140,8 +140,15 @@ def _explaining(name: str) -> Iterator[None]:
         raise _unreadable(name, error) from error
 
 
-def _decoded(stream: IO[bytes], name: str) -> Iterator[str]:
-    for number, raw in enumerate(lines_of(stream, name), 1):
+def _texts(stream: IO[bytes], name: str) -> Iterator[str]:
+    """Yield the lines of a list. Raises `InvalidInputError`: one is too long, or not UTF-8."""
+    number = 0
+    while raw := stream.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(raw) > LONGEST_LINE:
+            raise bad_row(
+                f"a line of a list of sources is longer than {LONGEST_LINE >> 20} MiB", name, number
+            )
         try:
             yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
@@ -151,7 +158,7 @@ def _decoded(stream: IO[bytes], name: str) -> Iterator[str]:
 def _lines(stream: IO[bytes], source: str, asset: str | None) -> Iterator[Row]:
     """Read a path, a URL or a JSON object a line; empty lines and ``#`` comments say nothing."""
     name = "stdin" if source == "-" else source
-    for number, line in enumerate(_decoded(stream, name), 1):
+    for number, line in enumerate(_texts(stream, name), 1):
         text = line.rstrip("\r\n")
         if not text.strip() or text.startswith("#"):
             continue
@@ -177,10 +184,11 @@ def _json(text: str, name: str, number: int) -> Any:
 
 def _document(stream: IO[bytes], source: str, asset: str | None) -> Iterator[Row]:
     """Read one JSON document: STAC items, or the manifest of an S3 Inventory."""
-    text = "".join(_decoded(io.BytesIO(whole(stream, source)), source))
+    text = "".join(_texts(io.BytesIO(_whole(stream, source)), source))
     found = _json(text, source, 1)
-    if is_inventory(found):
-        yield from inventory_rows(found, source)
+    is_mapping = isinstance(found, Mapping)
+    if is_mapping and {"sourceBucket", "fileFormat", "files"} <= found.keys():
+        yield from _rows_of_inventory(found, source)
     elif is_stac(found):
         for number, item in enumerate(items_in(found), 1):
             yield row_of_item(item, asset, source, number)
@@ -195,13 +203,10 @@ def _document(stream: IO[bytes], source: str, asset: str | None) -> Iterator[Row
 
 
 def _csv(stream: IO[bytes], name: str, *, delimiter: str) -> Iterator[Row]:
-    reader = csv.reader(_decoded(stream, name), delimiter=delimiter, strict=True)
+    reader = csv.reader(_texts(stream, name), delimiter=delimiter, strict=True)
     header = next(reader, [])
-    url = column_of(URL, header)
-    if url is None:
-        raise no_urls(name, header)
-    wanted = (url, *(column_of(names, header) for names in (("size",), ("etag",), MODIFIED)))
-    at = [header.index(each) if each is not None else len(header) for each in wanted]
+    wanted = wanted_columns(header, name)
+    at = [len(header) if each is None else header.index(each) for each in wanted]
     for values in reader:
         if not values:
             continue
@@ -214,29 +219,27 @@ def _csv(stream: IO[bytes], name: str, *, delimiter: str) -> Iterator[Row]:
                 found=len(values),
             )
         values.append("")
-        a, b, c, d = (values[place] for place in at)
-        yield row((a, b, c, d), name, reader.line_num)
+        yield row([values[place] for place in at], name, reader.line_num)
 
 
-def _parquet(stream: IO[bytes], name: str) -> Iterator[Row]:
-    is_pipe = stream is sys.stdin.buffer
-    file = pq.ParquetFile(io.BytesIO(whole(stream, name)) if is_pipe else stream)
-    yield from _batches(file.iter_batches(_AT_ONCE), name, file.schema_arrow)
-
-
-def _batches(batches: Any, name: str, schema: Any = None) -> Iterator[Row]:
-    there = list((schema if schema is not None else batches.schema).names)
-    wanted = [column_of(names, there) for names in (URL, ("size",), ("etag",), MODIFIED)]
-    if wanted[0] is None:
-        raise no_urls(name, there)
+def _rows_of_batches(batches: Any, schema: Any, name: str) -> Iterator[Row]:
+    wanted = wanted_columns(schema.names, name)
     line = 0
     for batch in batches:
         columns = [
-            [None] * len(batch) if each is None else plain(batch.column(each)) for each in wanted
+            [None] * len(batch) if each is None else _plain(batch.column(each)) for each in wanted
         ]
         for values in zip(*columns, strict=True):
             line += 1
             yield row(values, name, line)
+
+
+def _plain(column: Any) -> list[Any]:
+    """Return Python values; moments as microseconds, for which pandas is not needed."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 class RemoteStream(io.RawIOBase):
@@ -245,11 +248,6 @@ class RemoteStream(io.RawIOBase):
     def __init__(self, source: OpenedSource) -> None:
         super().__init__()
         self._source, self._at = source, 0
-
-    @classmethod
-    def buffered(cls, source: OpenedSource) -> io.BufferedReader:
-        """Return a stream that asks for large ranges."""
-        return io.BufferedReader(cls(source), _BUFFER)
 
     def readable(self) -> bool:
         """Say that it can be read."""
@@ -278,23 +276,7 @@ class RemoteStream(io.RawIOBase):
         return len(body)
 
 
-def lines_of(stream: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield the lines of a list.
-
-    Raises:
-        InvalidInputError: One is longer than any line of a list.
-    """
-    number = 0
-    while raw := stream.readline(LONGEST_LINE + 1):
-        number += 1
-        if len(raw) > LONGEST_LINE:
-            raise bad_row(
-                f"a line of a list of sources is longer than {LONGEST_LINE >> 20} MiB", name, number
-            )
-        yield raw
-
-
-def whole(stream: IO[bytes], name: str) -> bytes:
+def _whole(stream: IO[bytes], name: str) -> bytes:
     """Return all of a list that can only be read as a whole.
 
     Raises:
@@ -313,3 +295,139 @@ def whole(stream: IO[bytes], name: str) -> bytes:
             list=name,
         )
     return raw
+
+
+# -- S3 Inventory, the daily listing of a bucket that AWS makes ------------------------------------
+
+_SAFE = "/!$&'()*+,;=:@[]|~"
+_COLUMNS = {  # as the CSV calls them
+    "bucket": "Bucket",
+    "key": "Key",
+    "size": "Size",
+    "last_modified_date": "LastModifiedDate",
+    "e_tag": "ETag",
+    "is_latest": "IsLatest",
+    "is_delete_marker": "IsDeleteMarker",
+}
+
+type _Values = Iterator[tuple[int, Mapping[str, Any]]]  # line and values by the names of the CSV
+
+
+def _rows_of_inventory(manifest: Mapping[str, Any], source: str) -> Iterator[Row]:
+    """Yield the newest versions of NetCDF and HDF5 files in the data files of a manifest.
+
+    Raises:
+        InvalidInputError: It is of a format that is not read, incomplete, or damaged.
+        NotFoundError: A data file is not there.
+    """
+    read = {"csv": _from_csv, "orc": _from_orc, "parquet": _from_parquet}.get(
+        str(manifest["fileFormat"]).lower()
+    )
+    if read is None:
+        raise InvalidInputError(
+            "this format of S3 Inventory is not supported",
+            do="Configure it to be written as CSV, ORC or Parquet.",
+            list=source,
+            format=manifest["fileFormat"],
+        )
+    for listed in manifest["files"]:
+        name, raw = _data(listed, manifest, source)
+        for line, values in read(raw, manifest, name):
+            key, bucket = values.get("Key"), values.get("Bucket")
+            if not key or not bucket:
+                raise bad_row("a row of an S3 Inventory does not name an object", name, line)
+            is_past = values.get("IsLatest") in (False, "false")
+            is_deletion = values.get("IsDeleteMarker") in (True, "true")
+            if str(key).lower().endswith(SUFFIXES) and not is_past and not is_deletion:
+                url = f"s3://{bucket}/{quote(str(key), safe=_SAFE)}"
+                facts = (values.get(each) for each in ("Size", "ETag", "LastModifiedDate"))
+                yield row((url, *facts), name, line)
+
+
+def _from_parquet(raw: bytes, _manifest: Mapping[str, Any], _name: str) -> _Values:
+    file = pq.ParquetFile(io.BytesIO(raw))
+    return _values_of_batches(file.iter_batches(columns=_known(file.schema_arrow)))
+
+
+def _from_orc(raw: bytes, _manifest: Mapping[str, Any], name: str) -> _Values:
+    try:
+        file = orc.ORCFile(io.BytesIO(raw))
+        columns = _known(file.schema)
+        stripes = (file.read_stripe(number, columns) for number in range(file.nstripes))
+        yield from _values_of_batches(stripes)
+    except OSError as error:  # what the library raises for damage too
+        raise InvalidInputError(
+            "a data file of an S3 Inventory cannot be read as ORC",
+            do="Name another manifest, or configure it to be written as CSV or Parquet.",
+            file=name,
+            cause=str(error).partition("\n")[0],
+        ) from error
+
+
+def _known(schema: Any) -> list[str]:
+    return [name for name in schema.names if name in _COLUMNS]
+
+
+def _values_of_batches(batches: Iterable[Any]) -> _Values:
+    line = 0
+    for batch in batches:
+        names = [_COLUMNS[name] for name in batch.schema.names]
+        for values in zip(*map(_plain, batch.columns), strict=True):
+            line += 1
+            yield line, dict(zip(names, values, strict=True))
+
+
+def _from_csv(raw: bytes, manifest: Mapping[str, Any], name: str) -> _Values:
+    names = [each.strip() for each in str(manifest.get("fileSchema", "")).split(",")]
+    text = gzip.decompress(raw).decode() if raw[:2] == b"\x1f\x8b" else raw.decode()
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    for values in reader:
+        if len(values) != len(names):
+            raise bad_row(
+                "a row of an S3 Inventory has a different number of columns than its schema",
+                name,
+                reader.line_num,
+                schema=names,
+                found=len(values),
+            )
+        columns = dict(zip(names, values, strict=True))
+        yield reader.line_num, columns | {"Key": unquote_plus(columns.get("Key", ""))}
+
+
+def _data(entry: Any, manifest: Mapping[str, Any], source: str) -> tuple[str, bytes]:
+    """Return the name and bytes of a data file, compared with what the manifest says of it."""
+    key = entry.get("key") if isinstance(entry, Mapping) else None
+    if not isinstance(key, str):
+        raise InvalidInputError(
+            "the manifest of an S3 Inventory lists no data file", do="Check it.", list=source
+        )
+    where = _place(key, manifest, source)
+    with open_source(where) as opened:
+        raw = opened.read(0, opened.file.size)
+    digest = hashlib.md5(raw, usedforsecurity=False).hexdigest()
+    if entry.get("MD5checksum", digest) != digest:
+        raise InvalidInputError(
+            "a data file of an S3 Inventory does not match its manifest",
+            do="Copy it again, or name a newer manifest.",
+            list=source,
+            file=where,
+        )
+    return where, raw
+
+
+def _place(key: str, manifest: Mapping[str, Any], source: str) -> str:
+    """Find a data file: in the report's bucket, or around a copy of the manifest."""
+    if is_url(source) and not source.startswith("file://"):
+        bucket = str(manifest.get("destinationBucket", "")).removeprefix("arn:aws:s3:::")
+        return f"s3://{bucket}/{quote(key, safe=_SAFE)}"
+    folder, name = os.path.dirname(as_local_path(source)), key.rpartition("/")[2]
+    around = [os.path.join(folder, *way, name) for way in ((), ("data",), ("..", "data"))]
+    found = next((path for path in around if os.path.isfile(path)), None)
+    if found is None:
+        raise NotFoundError(
+            "a data file of an S3 Inventory is not beside its manifest",
+            do="Copy it into the same directory, or name the manifest in its bucket.",
+            list=source,
+            key=key,
+        )
+    return found

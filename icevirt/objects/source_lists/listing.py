@@ -1,22 +1,51 @@
-"""List the files that sources name, each with size and checksum."""
+"""List the files that sources name, on this machine and on servers, each with size and checksum.
+
+Symbolic links are followed, and every directory is entered once. Unreadable entries are errors,
+never skipped: a skipped file would be missing in the dataset, and no one would know. Buckets are
+listed; a web server cannot be, so its files are named one by one.
+"""
 
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
 from itertools import islice, takewhile
+from typing import Any
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.urls import as_local_path, file_url, is_url, spelled
-from icevirt.errors import InvalidInputError, NotFoundError, NothingListedError, StorageError
-from icevirt.objects.answers import change
-from icevirt.objects.opened import local_file
-from icevirt.objects.source import metadata_of
-from icevirt.objects.source_lists.globs import files_below, files_matching, is_pattern, natural
-from icevirt.objects.source_lists.remote_listing import changed_remotely, remote_files
+from icevirt.connect.library import obstore
+from icevirt.connect.retry import on_store
+from icevirt.connect.stores import Bucket
+from icevirt.connect.urls import (
+    Address,
+    as_local_path,
+    file_url,
+    is_pattern,
+    is_url,
+    natural,
+    spelled,
+)
+from icevirt.errors import (
+    InvalidInputError,
+    NotFoundError,
+    NothingListedError,
+    ObjectNotFoundError,
+    ScanError,
+    StorageError,
+)
+from icevirt.objects.answers import Meta, change
+from icevirt.objects.http.connections import HOSTS
+from icevirt.objects.source import local_file, metadata_of, reach_for, source_file
+from icevirt.objects.source_access import carrying, in_force
 
 SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5", ".he5", ".hdf")
 """Which files of a directory are taken. A file that is named, or matches a glob, always is."""
@@ -24,8 +53,9 @@ SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5", ".he5", ".hdf")
 _SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]*$")
 _HDF5, _CLASSIC = b"\x89HDF\r\n\x1a\n", (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 _BLOCKS = (512, 1024, 2048)  # bytes, at which HDF5 may begin
-
 _LOOKED_AT = 10_000  # names in a folder, when one of them may be meant
+_FEW = 8000  # objects, which one listing returns soon
+_MOST = 2000  # branches of a folder that are worth a listing each
 _NAME = "Name files, directories or globs to build from."
 
 
@@ -61,26 +91,24 @@ def list_sources(
     identities = set()
     for each in named:
         if is_url(each) and not each.startswith("file://"):
-            for file in remote_files(each, SUFFIXES, since=since):
+            for file in remote_files(each, since=since):
                 found.setdefault(file.url, file)
             continue
-        for path in _since(each, _paths(each), since):
+        source, paths = as_local_path(each), _paths(each)
+        if since and paths != [source]:
+            paths = [path for path in paths if is_since(source, path, since)]
+        for path in paths:
             facts = _stat(path)
+            if not stat.S_ISREG(facts.st_mode):
+                what = "a source is not a regular file"
+                raise InvalidInputError(what, do="Leave it out.", path=path)
             # size and time as well: some network file systems give one inode number to two files
             identity = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
-            file = _file(path, facts)
+            file = local_file(file_url(path), path, facts)
             if identity not in identities:
                 found.setdefault(file.url, file)
             identities.add(identity)
     return tuple(found.values())
-
-
-def _since(source: str, found: list[str], since: str) -> Iterable[str]:
-    """Yield the paths below the directory of a source that do not sort before a text."""
-    path = as_local_path(source)
-    if not since or found == [path]:
-        return found
-    return [each for each in found if is_since(path, each, since)]
 
 
 def is_since(source: str, found: str, since: str) -> bool:
@@ -98,9 +126,53 @@ def is_since(source: str, found: str, since: str) -> bool:
 def directory_of(source: str) -> str:
     """Return the directory that a source names, or that its pattern begins with; with a slash."""
     begin = source.find("://") + 3 if "://" in source else 0
-    names = source[begin:].split("/")
-    fixed = list(takewhile(lambda name: not is_pattern(name), names))
+    fixed = takewhile(lambda name: not is_pattern(name), source[begin:].split("/"))
     return source[:begin] + "/".join(fixed).rstrip("/") + "/"
+
+
+def changed_since(files: Iterable[SourceFile]) -> dict[str, str]:
+    """Return the URLs of files whose size, etag or time is no longer what it was, and how.
+
+    Folders of buckets are listed, files of web servers asked for side by side.
+
+    Raises:
+        StorageError: A server refused, or did not answer.
+    """
+    pairs: list[tuple[SourceFile | None, SourceFile]] = []
+    folders: dict[str, list[SourceFile]] = defaultdict(list)
+    single = []
+    for file in files:
+        if file.url.startswith("file://") and not file.etag:  # else as stores name it
+            pairs.append((_look(file.url), file))
+        elif file.url.startswith(("http://", "https://")) or in_force().way_to(file.url):
+            single.append(file)
+        else:
+            folders[file.url.rpartition("/")[0] + "/"].append(file)
+    listings = [
+        HOSTS.submit(_host(folder), carrying(partial(_in_folder, folder))) for folder in folders
+    ]
+    for listing, members in zip(listings, folders.values(), strict=True):
+        now = listing.result()
+        pairs += [(now.get(file.url), file) for file in members]
+    asking = [
+        HOSTS.submit(_host(one.url), carrying(partial(_ask_again, one.url))) for one in single
+    ]
+    pairs += [(answer.result(), file) for file, answer in zip(single, asking, strict=True)]
+    return {file.url: how for now, file in pairs if (how := change(now, file)) is not None}
+
+
+def _host(url: str) -> str:
+    return "/".join(url.split("/")[:3])
+
+
+def _look(url: str) -> SourceFile | None:
+    try:
+        return SourceFile.of_status(url, os.stat(as_local_path(url)))
+    except OSError:
+        return None
+
+
+# -- paths of this machine -------------------------------------------------------------------------
 
 
 def _text(source: object) -> str:
@@ -116,20 +188,22 @@ def _text(source: object) -> str:
 def _paths(text: str) -> list[str]:
     path = metadata_of(as_local_path(text))
     if os.path.isdir(path):
-        below = [
+        what = "the directory holds no NetCDF or HDF5 files"
+        # names without a suffix of letters, like those of WRF, say nothing
+        found = [
             each
-            for each in files_below(path)
-            if each.lower().endswith(SUFFIXES) or (_says_nothing(each) and _is_netcdf(each))
+            for each in _matches(path, ["**", "*"])
+            if each.lower().endswith(SUFFIXES)
+            or (_SUFFIX.search(os.path.basename(each)) is None and _is_netcdf(each))
         ]
-        return _nonempty(below, text, "the directory holds no NetCDF or HDF5 files")
-    if is_pattern(text) and not os.path.lexists(path):
-        return _nonempty(files_matching(path), text, "the pattern matches no file")
-    return [path]
-
-
-def _says_nothing(path: str) -> bool:
-    """Say whether a name has no suffix of letters, like those of WRF."""
-    return _SUFFIX.search(os.path.basename(path)) is None
+    elif is_pattern(text) and not os.path.lexists(path):
+        what = "the pattern matches no file"
+        found = list(_matches("/", [segment for segment in path.split("/") if segment]))
+    else:
+        return [path]
+    if not found:
+        raise NothingListedError(what, do=_nearby(as_local_path(text)), source=text)
+    return sorted(found, key=_by_names)
 
 
 def _is_netcdf(path: str) -> bool:
@@ -147,20 +221,11 @@ def _is_netcdf(path: str) -> bool:
         return True  # looking at it again says what is wrong
 
 
-def _nonempty(paths: list[str], source: str, what: str) -> list[str]:
-    if not paths:
-        raise NothingListedError(what, do=_nearby(as_local_path(source)), source=source)
-    return paths
-
-
 def _nearby(path: str) -> str:
     """Return what is there instead: the folder that exists, and how its files are called."""
     folder = path
-    while folder and not os.path.isdir(folder):
-        above = os.path.dirname(folder)
-        if above == folder:
-            break
-        folder = above
+    while folder and not os.path.isdir(folder) and os.path.dirname(folder) != folder:
+        folder = os.path.dirname(folder)
     try:
         with os.scandir(folder or ".") as entries:
             names = sorted((each.name for each in islice(entries, _LOOKED_AT)), key=natural)
@@ -196,27 +261,242 @@ def _stat(path: str) -> os.stat_result:
         ) from error
 
 
-def _file(path: str, facts: os.stat_result) -> SourceFile:
-    if not stat.S_ISREG(facts.st_mode):
-        raise InvalidInputError("a source is not a regular file", do="Leave it out.", path=path)
-    return local_file(file_url(path), path, facts)
+# -- globs -----------------------------------------------------------------------------------------
 
 
-def changed_since(files: Iterable[SourceFile]) -> dict[str, str]:
-    """Return the URLs of files whose size, etag or time is no longer what it was, and how."""
-    changed = {}
-    remote = []
-    for file in files:
-        if not file.url.startswith("file://") or file.etag:  # as stores name it, not this disk
-            remote.append(file)
-        elif (how := change(_now(file.url), file)) is not None:
-            changed[file.url] = how
-    return changed | changed_remotely(remote)
+def _by_names(path: str) -> list[Any]:
+    return [natural(name) for name in path.split("/")]
 
 
-def _now(url: str) -> SourceFile | None:
+def _matches(folder: str, segments: Sequence[str]) -> Iterator[str]:
+    """Yield what matches below a directory and is no directory; ``**`` crosses directories.
+
+    Raises:
+        StorageError: A directory cannot be read.
+    """
+    first, *rest = segments
+    if first == "**":
+        for each in _folders(folder):
+            yield from _matches(each, rest or ["*"])
+        return
+    for name, is_folder in _entries(folder, first):
+        path = os.path.join(folder, name)
+        if rest and is_folder:
+            yield from _matches(path, rest)
+        elif not rest and not is_folder:
+            yield path
+
+
+def _folders(top: str) -> Iterator[str]:
+    """Yield a directory and those below it, each once: links may lead up, or to the same twice."""
+    waiting, entered = [top], set()
+    while waiting:
+        folder = waiting.pop()
+        with _searching():
+            facts = os.stat(folder)
+        if (facts.st_dev, facts.st_ino) in entered:
+            continue
+        entered.add((facts.st_dev, facts.st_ino))
+        yield folder
+        below = reversed(_entries(folder, "*"))
+        waiting += [os.path.join(folder, name) for name, is_folder in below if is_folder]
+
+
+def _entries(folder: str, segment: str) -> list[tuple[str, bool]]:
+    """Return the names that match, and which of them are, or lead to, directories.
+
+    A directory need not be listed for one name; hidden names have to be asked for.
+    """
+    with _searching():
+        if not is_pattern(segment):
+            path = os.path.join(folder, segment)
+            try:
+                os.lstat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+            return [(segment, os.path.isdir(path))]
+        with os.scandir(folder) as entries:
+            found = [
+                (each.name, each.is_dir()) for each in entries if _fits_name(each.name, segment)
+            ]
+    return sorted(found, key=lambda each: natural(each[0]))
+
+
+def _fits_name(name: str, segment: str) -> bool:
+    is_hidden = name.startswith(".") and is_pattern(segment) and not segment.startswith(".")
+    return fnmatchcase(name, segment) and not is_hidden
+
+
+@contextmanager
+def _searching() -> Iterator[None]:
     try:
-        facts = os.stat(as_local_path(url))
-    except OSError:
+        yield
+    except OSError as error:
+        raise StorageError(
+            "cannot search for sources here",
+            do="Check permissions and links, or name files elsewhere.",
+            path=error.filename,
+            cause=error.strerror,
+        ) from error
+
+
+# -- URLs on servers -------------------------------------------------------------------------------
+
+
+def remote_files(
+    url: str, suffixes: tuple[str, ...] = SUFFIXES, *, since: str = ""
+) -> list[SourceFile]:
+    """Return the files that a URL, glob or folder on a server names, in natural order.
+
+    Args:
+        url: Of a file; of a folder of a bucket, which stands for all below it; or of a bucket with
+            a glob, in which ``**`` crosses folders.
+        suffixes: Which files of a folder are taken.
+        since: As for `list_sources`. Raises as that does.
+    """
+    scheme, _, rest = url.partition("://")
+    host, _, key = rest.partition("/")
+    if scheme.lower() in ("http", "https"):
+        # a question mark begins a query here, which is refused with its own remedy
+        if is_pattern(key.partition("?")[0]) or not key or key.endswith("/"):
+            raise InvalidInputError(
+                "a web server cannot be listed",
+                do="Pass its files one by one, or in a text file.",
+                source=url,
+            )
+        return [_ask(url)]
+    if is_pattern(key):
+        what, segments = "the pattern matches no file", key.split("/")
+        # the folders before the first part that is a pattern; names are no folders
+        folder = "/".join(takewhile(lambda name: not is_pattern(name), segments[:-1]))
+        inside = f"{folder}/" if folder else ""
+        every = _below(in_force().bucket(f"{scheme}://{host}/{inside}"), folder, since)
+        found = {path: file for path, file in every.items() if _fits(path.split("/"), segments)}
+    else:
+        what = "no such file, and no folder with NetCDF or HDF5 files"
+        bucket = in_force().bucket(url)
+        if key and not key.endswith("/"):
+            try:
+                return [_ask(url)]
+            except NotFoundError:  # perhaps a folder
+                pass
+        folder = Address.parse(url).key.strip("/")
+        found = {
+            path: file
+            for path, file in _below(bucket, folder, since).items()
+            if path.lower().endswith(suffixes) and "/." not in f"/{path.removeprefix(folder)}"
+        }
+    if not found:
+        raise NothingListedError(what, do="Check the URL.", source=url)
+    return [found[key] for key in sorted(found, key=_by_names)]
+
+
+def _fits(names: Sequence[str], segments: Sequence[str]) -> bool:
+    """Say whether a path matches a pattern as on local disk."""
+    if not segments:
+        return not names
+    first, rest = segments[0], segments[1:]
+    if first == "**":
+        is_below = bool(names) and not names[0].startswith(".")
+        return _fits(names, rest or ["*"]) or (is_below and _fits(names[1:], segments))
+    return bool(names) and _fits_name(names[0], first) and _fits(names[1:], rest)
+
+
+def _ask(url: str) -> SourceFile:
+    """Request the facts about one file."""
+    reach, key, canonical = reach_for(url)
+    try:
+        answer = reach.get(key, 0, 1, lambda _meta: None)
+    except ObjectNotFoundError as error:
+        raise NotFoundError("no such file or directory", do="Check the URL.", source=url) from error
+    return source_file(canonical, answer.meta)
+
+
+def _ask_again(url: str) -> SourceFile | None:
+    try:
+        return _ask(url)
+    except (NotFoundError, ScanError):
         return None
-    return SourceFile.of_status(url, facts)
+
+
+def _in_folder(url: str) -> dict[str, SourceFile]:
+    """Return the objects in a folder, and not those below it, by URL."""
+    found, _ = _level(in_force().bucket(url), Address.parse(url).key.strip("/"))
+    return {file.url: file for file in found.values()}
+
+
+def _below(bucket: Bucket, folder: str, since: str) -> dict[str, SourceFile]:
+    """Return all objects below a folder, by key; those ``since`` a path in it."""
+    found = _flat(bucket, folder, most=math.inf if since else _FEW, since=since)
+    if found is None:
+        found = _side_by_side(bucket, folder)
+    folders = {path.rpartition("/")[0] for path in found}
+    # empty objects in the name of a folder, which some tools make
+    return {path: file for path, file in found.items() if file.size or path not in folders}
+
+
+def name_before(begin: str) -> str | None:
+    """Return a name that sorts a little before a text, behind which a listing begins.
+
+    None for an empty text. Empty names between slashes, and control characters, are refused by
+    object stores.
+    """
+    if not begin:
+        return None
+    near = chr(ord(begin[-1]) - 1)
+    if near != "/" and near.isprintable():
+        return f"{begin[:-1]}{near}~"
+    return begin[:-1].rstrip("/") or None
+
+
+def _flat(
+    bucket: Bucket, folder: str, most: float = math.inf, since: str = ""
+) -> dict[str, SourceFile] | None:
+    """Return the objects below a folder by key, from one listing; None for ``most`` or more."""
+    begin = f"{folder}/{since}".lstrip("/") if since else ""
+    before = name_before(begin)
+
+    def read(store: Any) -> dict[str, SourceFile] | None:
+        found: dict[str, SourceFile] = {}
+        for page in obstore().list(store, prefix=folder or None, offset=before):
+            found |= _files_of(bucket, (each for each in page if each["path"] >= begin))
+            if len(found) >= most:
+                return None
+        return found
+
+    return on_store(bucket, replace(bucket.address, key=folder).url, read)
+
+
+def _side_by_side(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
+    """Return many objects below a folder: a listing is a chain of requests, so one a branch."""
+    found, branches = _level(bucket, folder)
+    while len(branches) == 1:
+        objects, branches = _level(bucket, branches[0])
+        found |= objects
+    if len(branches) > _MOST:  # with little in each
+        return _flat(bucket, folder) or {}
+    listings = [HOSTS.submit(bucket.url, partial(_flat, bucket, each)) for each in branches]
+    for listing in listings:
+        found |= listing.result() or {}
+    return found
+
+
+def _level(bucket: Bucket, folder: str) -> tuple[dict[str, SourceFile], list[str]]:
+    """Return the objects in a folder by key, and the folders in it."""
+    page = on_store(
+        bucket,
+        replace(bucket.address, key=folder).url,
+        lambda store: obstore().list_with_delimiter(store, prefix=folder or None),
+    )
+    return _files_of(bucket, page["objects"]), list(page["common_prefixes"])
+
+
+def _files_of(bucket: Bucket, objects: Iterable[Mapping[str, Any]]) -> dict[str, SourceFile]:
+    """Return what a listing says, by key."""
+    found = {}
+    for one in objects:
+        seconds = one["last_modified"].timestamp()
+        meta = Meta(size=one["size"], etag=one["e_tag"] or "", last_modified=seconds)
+        url = replace(bucket.address, key=one["path"]).url
+        found[one["path"]] = source_file(url, meta)
+    return found

@@ -18,11 +18,9 @@ from icevirt.errors import IcevirtError, InvalidInputError, StorageError
 from icevirt.model.chunks import END_SECOND
 from icevirt.redaction import without_secrets
 
-URL = ("url", "path", "href")
-"""Names of the column with the path or URL of the file; the first that is there counts."""
-MODIFIED = ("last_modified", "mtime")
+# names of columns, the first that is there counts: of the path or URL, size, etag, time
+_NAMES = (("url", "path", "href"), ("size",), ("etag",), ("last_modified", "mtime"))
 _SECOND = 1_000_000_000
-_DO = "Correct the list."
 _TYPES = ("netcdf", "hdf", "x-hdf5")
 """What the media types of NetCDF and HDF5 files have in their names."""
 
@@ -37,25 +35,27 @@ class Row(NamedTuple):
     last_modified: int | None = None  # nanoseconds since 1970
 
 
-def column_of(names: Sequence[str], there: Sequence[str]) -> str | None:
-    """Return the first of some names that is there, however it is capitalised."""
-    folded = {name.strip().lower(): name for name in reversed(there)}
-    return next((folded[name] for name in names if name in folded), None)
+def wanted_columns(there: Sequence[str], name: str) -> list[str | None]:
+    """Return which columns have URL, size, etag and time, however they are capitalised.
+
+    Raises:
+        InvalidInputError: None has the URL.
+    """
+    folded = {each.strip().lower(): each for each in reversed(there)}
+    found = [next((folded[each] for each in names if each in folded), None) for names in _NAMES]
+    if found[0] is None:
+        raise InvalidInputError(
+            "a list of sources has no URL column",
+            do="Name it 'url'; further columns are size, etag and last_modified.",
+            list=name,
+            columns=list(there),
+        )
+    return found
 
 
 def bad_row(what: str, name: str, line: int, **facts: Any) -> InvalidInputError:
     """Return the error of a row that cannot be used."""
-    return InvalidInputError(what, do=_DO, list=name, line=line, **facts)
-
-
-def no_urls(name: str, there: Sequence[str]) -> InvalidInputError:
-    """Return the error of a table that does not say where files are."""
-    return InvalidInputError(
-        "a list of sources has no URL column",
-        do="Name it 'url'; further columns are size, etag and last_modified.",
-        list=name,
-        columns=list(there),
-    )
+    return InvalidInputError(what, do="Correct the list.", list=name, line=line, **facts)
 
 
 def row_of(found: Mapping[str, Any], name: str, line: int) -> Row:
@@ -64,13 +64,13 @@ def row_of(found: Mapping[str, Any], name: str, line: int) -> Row:
     Raises:
         InvalidInputError: It names no file, or says something impossible of it.
     """
-    key = column_of(URL, list(found))
-    if key is None:
-        raise bad_row("a row of a list of sources has no url", name, line, columns=list(found))
-    modified = column_of(MODIFIED, list(found))
-    return row(
-        (found[key], found.get("size"), found.get("etag"), found.get(modified or "")), name, line
-    )
+    try:
+        url, _, _, modified = wanted_columns(list(found), name)
+    except InvalidInputError:
+        what = "a row of a list of sources has no url"
+        raise bad_row(what, name, line, columns=list(found)) from None
+    values = (found.get(each or "") for each in (url, "size", "etag", modified))
+    return row(values, name, line)
 
 
 def row(values: Iterable[Any], name: str, line: int) -> Row:
@@ -87,11 +87,13 @@ def row(values: Iterable[Any], name: str, line: int) -> Row:
     except InvalidInputError as error:
         error.facts |= {"list": name, "line": line}
         raise
+    if etag is not None and not isinstance(etag, str):
+        raise bad_row("an etag in a list of sources is not a string", name, line, etag=etag)
     return Row(
         line=line,
         url=place,
         size=None if size is None or size == "" else _size(size, name, line),
-        etag="" if etag is None else _etag(etag, name, line),
+        etag=_strong(etag or ""),
         last_modified=(None if modified is None or modified == "" else _time(modified, name, line)),
     )
 
@@ -108,13 +110,11 @@ def _size(given: Any, name: str, line: int) -> int:
     return given
 
 
-def _etag(given: Any, name: str, line: int) -> str:
+def _strong(etag: str) -> str:
     """Return a strong etag as servers write it; a weak one says nothing about bytes."""
-    if not isinstance(given, str):
-        raise bad_row("an etag in a list of sources is not a string", name, line, etag=given)
-    if given.startswith("W/") or not given.strip():
+    if etag.startswith("W/") or not etag.strip():
         return ""
-    return given if given.startswith('"') else f'"{given.strip()}"'
+    return etag if etag.startswith('"') else f'"{etag.strip()}"'
 
 
 def _time(given: Any, name: str, line: int) -> int:
@@ -213,28 +213,20 @@ def _absolute(href: str, item: Mapping[str, Any], source: str) -> str:
     if is_url(plain) or plain != href:
         return plain
     links = item.get("links")
-    own = next(
-        (
-            link.get("href")
-            for link in (links if isinstance(links, list) else ())
-            if isinstance(link, Mapping) and link.get("rel") == "self"
-        ),
-        None,
-    )
+    there = [
+        each for each in (links if isinstance(links, list) else ()) if isinstance(each, Mapping)
+    ]
+    own = next((each.get("href") for each in there if each.get("rel") == "self"), None)
     if isinstance(own, str) and is_url(spelled(own)):
         base = spelled(own)
     elif source == "-":
         return href
     else:
         base = source if is_url(source) else file_url(as_local_path(source))
-    return _joined(base, href)
-
-
-def _joined(base: str, href: str) -> str:
-    """Join URLs of any scheme; the standard library knows the rules for some only."""
     scheme, _, rest = base.partition("://")
     if scheme in ("http", "https", "file"):
         return urljoin(base, href)
+    # the standard library knows the rules for some schemes only
     return f"{scheme}://" + urljoin(f"https://{rest}", href).removeprefix("https://")
 
 
@@ -251,17 +243,17 @@ def rows_of_spark(frame: Any) -> Iterator[Row]:
         StorageError: Spark cannot compute it.
     """
     name = type(frame).__name__
-    there = [*frame.columns]
-    columns = [column_of(names, there) for names in (URL, ("size",), ("etag",), MODIFIED)]
-    if columns[0] is None:
-        raise no_urls(name, there)
+    columns = wanted_columns([*frame.columns], name)
     used = [column for column in columns if column is not None]
     zoned = {each.name for each in frame.schema.fields if each.dataType.typeName() == "timestamp"}
     wanted = frame.select(*(frame[column] for column in used))
     try:
         for line, found in enumerate(wanted.toLocalIterator(prefetchPartitions=True), 1):
-            values = dict(zip(used, found, strict=True))
-            yield row(_values(values, columns, zoned), name, line)
+            values: dict[str | None, Any] = {None: None, **dict(zip(used, found, strict=True))}
+            for column in zoned.intersection(used):
+                if isinstance(values[column], datetime):  # Spark's is in this machine's time
+                    values[column] = values[column].astimezone(UTC)
+            yield row((values[column] for column in columns), name, line)
     except IcevirtError:
         raise
     except Exception as error:  # of Spark, in each version another tree
@@ -271,11 +263,3 @@ def rows_of_spark(frame: Any) -> Iterator[Row]:
             list=name,
             cause=without_secrets(str(error))[:500],
         ) from error
-
-
-def _values(values: Mapping[str, Any], columns: list[str | None], zoned: set[str]) -> Iterator[Any]:
-    for column in columns:
-        value = None if column is None else values[column]
-        if column in zoned and isinstance(value, datetime):
-            value = value.astimezone(UTC)  # Spark gives a moment in the time of this machine
-        yield value

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from icevirt.access.store.arrays import decoding, open_array
-from icevirt.access.xarray.attributes import shown
+from icevirt.access.xarray.datastore import shown
 from icevirt.archive.reports.verification import Checked, Difference, DifferenceKind, total
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import (

@@ -25,7 +25,7 @@ from icevirt.errors import (
     UnauthorizedError,
 )
 from icevirt.model.config.containers import ObjectStoreConfig, fsspec_store
-from icevirt.objects.staleness import StaleReferenceWarning
+from icevirt.objects.answers import StaleReferenceWarning
 from servers import azurite
 
 VALUES = values(8)

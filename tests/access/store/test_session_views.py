@@ -10,7 +10,7 @@ import zarr
 import icevirt
 from access.virtual import VALUES, make
 from icevirt.errors import NodeNotFoundError, StaleReferenceError
-from icevirt.objects.staleness import StaleReferenceWarning
+from icevirt.objects.answers import StaleReferenceWarning
 
 
 @pytest.fixture

@@ -55,10 +55,10 @@ class Contract(StoreTests[IcevirtStore, cpu.Buffer]):
     # -- what the suite needs: bytes put and taken without the store ---------------------------
 
     async def set(self, store, key, value):
-        store._writer.set(key, value.to_bytes())
+        store._set(key, value.to_bytes())
 
     async def get(self, store, key):
-        return buffer(bytes(store._reader.read(key)))
+        return buffer(bytes(store._reader.read_all([(key, None)])[0]))
 
     @pytest.fixture
     def store_kwargs(self, repo):

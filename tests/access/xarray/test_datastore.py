@@ -13,8 +13,7 @@ from xarray.backends.store import StoreBackendEntrypoint
 
 from access.xarray.compare import same, same_dataset
 from access.xarray.netcdf import translate, write_odd
-from icevirt.access.xarray.attributes import fill_value, shown
-from icevirt.access.xarray.datastore import IcevirtDataStore
+from icevirt.access.xarray.datastore import IcevirtDataStore, fill_value, shown
 from icevirt.errors import InvalidInputError, NodeNotFoundError
 from icevirt.model.snapshot import node_of
 

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 import icevirt
-from icevirt.connect.pickled_function import PickledFunction
+from icevirt.connect.credentials.common import PickledFunction
 from icevirt.errors import BuildError
 from icevirt.execution import task_transport
 from icevirt.execution.spark_executor import SparkExecutor

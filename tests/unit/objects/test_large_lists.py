@@ -9,7 +9,7 @@ import pytest
 from icevirt.api.sources.inputs import Inputs, PackedRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import InvalidInputError, StorageError
-from icevirt.objects.opened import OpenedSource
+from icevirt.objects.source import OpenedSource
 from icevirt.objects.source_lists import formats
 from icevirt.objects.source_lists import formats as streams
 from icevirt.objects.source_lists.formats import LONGEST_LINE, RemoteStream
@@ -116,7 +116,7 @@ def test_lists_on_servers_are_read_in_ranges(monkeypatch):
 
 def test_a_stream_seeks_as_files_do():
     body = bytes(range(256)) * 40
-    ours, theirs = RemoteStream.buffered(Held(body)), io.BytesIO(body)
+    ours, theirs = io.BufferedReader(RemoteStream(Held(body)), 8 << 20), io.BytesIO(body)
     for offset, whence in ((10, 0), (-100, 2), (5, 0), (20, 1), (0, 2), (3, 0)):
         assert ours.seek(offset, whence) == theirs.seek(offset, whence)
         assert ours.read(7) == theirs.read(7)

@@ -7,11 +7,9 @@ from pathlib import Path
 import obstore
 import pytest
 
-from icevirt.connect.urls import file_url, local_path
+from icevirt.connect.urls import file_url, local_path, natural
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
-from icevirt.objects.source_lists.globs import natural
-from icevirt.objects.source_lists.listing import changed_since, list_sources
-from icevirt.objects.source_lists.remote_listing import name_before
+from icevirt.objects.source_lists.listing import changed_since, list_sources, name_before
 
 
 def made(folder, *names):

@@ -74,7 +74,7 @@ class OldAssets(Assets):
     def snapshot_ids(self) -> Iterator[ObjectId12]:
         """List the snapshots that are there."""
         if self.encoding.short:
-            yield from self._listed(layout.SNAPSHOTS)
+            yield from self._list(layout.SNAPSHOTS)
             return
         for each in self.storage.list(layout.SNAPSHOTS):
             with suppress(ValueError):  # of foreign files
@@ -85,14 +85,14 @@ class OldAssets(Assets):
         if not self.encoding.short:
             yield from super().chunk_objects()
             return
-        for key, info in self._listed(layout.CHUNKS).items():
+        for key, info in self._list(layout.CHUNKS).items():
             yield replace(info, path=layout.chunk(key))
 
     def chunk_urls(self, ids: NDArray[np.uint8]) -> Strings:
         """Return the URLs of native chunks."""
         if not self.encoding.short:
             return super().chunk_urls(ids)
-        there = self._listed(layout.CHUNKS)
+        there = self._list(layout.CHUNKS)
         keys = [ObjectId12(row.tobytes()) for row in ids]
         names = [there[key].path if key in there else layout.chunk(key) for key in keys]
         return Strings.of([f"{self.storage.url}/{name}" for name in names])
@@ -101,12 +101,12 @@ class OldAssets(Assets):
         """Return the path of an object. Raises ``ObjectNotFoundError`` where it cannot be named."""
         if not self.encoding.short:
             return super().path(folder, key)
-        found = self._listed(folder).get(key)
+        found = self._list(folder).get(key)
         if found is None:
             raise ObjectNotFoundError("no such object", path=f"{_SHORT[folder]}/", id=str(key))
         return found.path
 
-    def _listed(self, folder: str) -> dict[ObjectId12, ObjectInfo]:
+    def _list(self, folder: str) -> dict[ObjectId12, ObjectInfo]:
         """List objects by the ids that stand for theirs, which are longer."""
         if folder not in self._places:
             found: dict[ObjectId12, ObjectInfo] = {}

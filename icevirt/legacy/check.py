@@ -58,7 +58,6 @@ class OldCheck:
                 )
 
     def _read_all(self, info: RepoInfo, read_lines: Callable[[], Lines]) -> RepoInfo:
-        """Return the repo info with all that can be read in it."""
         refs = {}
         for kind, listed in (("branch", info.branches), ("tag", info.tags)):
             read = {name: self._try(kind, partial(listed.get, name)) for name in listed}

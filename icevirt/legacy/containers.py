@@ -85,7 +85,6 @@ def _usable(document: Mapping[str, Any]) -> dict[str, VirtualChunkContainer]:
 
 
 def _stores(document: Mapping[str, Any]) -> dict[str, ObjectStoreConfig]:
-    """Return the settings of a configuration by the kind of store."""
     found: dict[str, ObjectStoreConfig] = {}
     entries = document.get("virtual_chunk_containers")
     for entry in entries.values() if isinstance(entries, Mapping) else ():

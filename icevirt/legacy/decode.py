@@ -134,7 +134,6 @@ def _location(value: Any) -> str:
 
 
 def _checksum(value: Any) -> tuple[str, int]:
-    """Return the ETag and the time of a checksum."""
     if value is None:
         return "", 0
     match choice(value, "a checksum"):
@@ -228,7 +227,7 @@ def transaction_log(raw: bytes, encoding: Encoding) -> OldLog:
                 name: frozenset(encoding.id8(each) for each in sequence(found[name], name))
                 for name in NODE_SETS
             },
-            chunks=unique_keys([_updated(file, encoding) for _ in range(file.map())]),
+            chunks=unique_keys([_read_update(file, encoding) for _ in range(file.map())]),
         )
 
 
@@ -286,7 +285,6 @@ def _value(raw: bytes, encoding: Encoding, kind: FileKind) -> Any:
 
 
 def _ancestors(found: Mapping[str, Any], encoding: Encoding) -> tuple[ObjectId12, ...]:
-    """Return the ids of the ancestors that a snapshot lists, the newest first."""
     listed = sequence(found["short_term_history"], "the history")
     total, here = found["total_parents"], found["short_term_parents"]
     if here != len(listed) or number(total, "total_parents", _MOST) < here:
@@ -365,7 +363,6 @@ def _manifests(
 def _chunks(
     raw: bytes, encoding: Encoding, key: ObjectId12
 ) -> Iterator[tuple[Any, tuple[Any, ...], Any]]:
-    """Yield node, index and payload of each reference."""
     body, is_json = _file(raw, encoding, FileKind.manifest)
     if is_json or encoding.short:
         value = _value(raw, encoding, FileKind.manifest)
@@ -423,7 +420,7 @@ def _micros(value: Any) -> int:
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
-def _updated(file: MessagePackFile, encoding: Encoding) -> tuple[ObjectId8, NDArray[np.uint32]]:
+def _read_update(file: MessagePackFile, encoding: Encoding) -> tuple[ObjectId8, NDArray[np.uint32]]:
     """Read a node and the indices of its updated chunks."""
     node, rows = encoding.id8(file.value()), file.array()
     found, ndims = array("I"), set()

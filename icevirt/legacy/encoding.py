@@ -96,38 +96,23 @@ class Framing(Enum):
 
 
 HISTORY = (
-    "total_parents",
-    "short_term_parents",
-    "short_term_history",
-    "metadata",
-    "started_at",
-    "properties",
-    "nodes",
+    *("total_parents", "short_term_parents", "short_term_history", "metadata", "started_at"),
+    *("properties", "nodes"),
 )
 META = (("id", "written_at", "message"),)
 NODE = (("id", "path", "user_attributes", "node_data"),)
 ARRAY = (
     (
-        "shape",
-        "data_type",
-        "chunk_shape",
-        "chunk_key_encoding",
-        "fill_value",
-        "codecs",
-        "storage_transformers",
-        "dimension_names",
+        *("shape", "data_type", "chunk_shape", "chunk_key_encoding", "fill_value", "codecs"),
+        *("storage_transformers", "dimension_names"),
     ),
 )
 NAMED = (("name", "configuration"),)
 CHUNK = (("id", "offset", "length"),)
 VIRTUAL = (("location", "offset", "length"), ("location", "offset", "length", "checksum"))
 NODE_SETS = (
-    "new_groups",
-    "new_arrays",
-    "deleted_groups",
-    "deleted_arrays",
-    "updated_user_attributes",
-    "updated_zarr_metadata",
+    *("new_groups", "new_arrays", "deleted_groups", "deleted_arrays"),
+    *("updated_user_attributes", "updated_zarr_metadata"),
 )
 
 

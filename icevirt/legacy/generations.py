@@ -33,6 +33,11 @@ _MIXED = "certainty which of two arrays of equal rank a chunk belongs to (a bug 
 _E0_ID = 16  # bytes
 
 
+def _generation(name: str, writers: str, written: str, *lacks: str) -> FormatGeneration:
+    lacks = (_OLD_HISTORY, *lacks)
+    return FormatGeneration(name=name, writers=writers, written=written, lacks=lacks)
+
+
 def renamed_id(value: Any) -> bytes:
     """Return the id of 12 bytes that stands for one of 16, as E0 has them."""
     match value:
@@ -52,16 +57,13 @@ def renamed_id(value: Any) -> bytes:
 # No file of E0 is known. Its document leaves open how values become bytes, so MessagePack and JSON
 # are read, structs by name and by position, and ids as numbers, bytes or text.
 E0 = Encoding(
-    generation=FormatGeneration(
-        name="E0",
-        writers="the first specification, of no release",
-        written="September and October 2024",
-        lacks=(
-            _OLD_HISTORY,
-            _NO_LOGS,
-            _NO_CHECKSUMS,
-            "certainty about what its document leaves open",
-        ),
+    generation=_generation(
+        "E0",
+        "the first specification, of no release",
+        "September and October 2024",
+        _NO_LOGS,
+        _NO_CHECKSUMS,
+        "certainty about what its document leaves open",
     ),
     framing=Framing.document,
     snapshot=(HISTORY,),
@@ -77,11 +79,8 @@ E0 = Encoding(
 )
 # positional MessagePack without a header
 E1 = Encoding(
-    generation=FormatGeneration(
-        name="E1",
-        writers="icechunk 0.1.0a1 to 0.1.0a4",
-        written="October 2024",
-        lacks=(_OLD_HISTORY, _NO_LOGS, _NO_CHECKSUMS, _MIXED),
+    generation=_generation(
+        "E1", "icechunk 0.1.0a1 to 0.1.0a4", "October 2024", _NO_LOGS, _NO_CHECKSUMS, _MIXED
     ),
     framing=Framing.bare,
     snapshot=(("format_version", "flags", "manifest_files", "attribute_files", *HISTORY),),
@@ -96,11 +95,12 @@ E1 = Encoding(
 # ids of nodes are text, and commits leave transaction logs
 E2 = replace(
     E1,
-    generation=FormatGeneration(
-        name="E2",
-        writers="icechunk 0.1.0a5 to 0.1.0a7",
-        written="November and December 2024",
-        lacks=(_OLD_HISTORY, _NO_CHECKSUMS, f"with 0.1.0a5: {_MIXED}"),
+    generation=_generation(
+        "E2",
+        "icechunk 0.1.0a5 to 0.1.0a7",
+        "November and December 2024",
+        _NO_CHECKSUMS,
+        f"with 0.1.0a5: {_MIXED}",
     ),
     log=(("format_version", *NODE_SETS, "updated_chunks"),),
     node_id=text_id(8),
@@ -110,12 +110,7 @@ E2 = replace(
 # zstd frames
 E3 = replace(
     E2,
-    generation=FormatGeneration(
-        name="E3",
-        writers="icechunk 0.1.0a8 and 0.1.0a9",
-        written="December 2024 and January 2025",
-        lacks=(_OLD_HISTORY,),
-    ),
+    generation=_generation("E3", "icechunk 0.1.0a8 and 0.1.0a9", "December 2024 and January 2025"),
     framing=Framing.zstd,
     manifest_file=(("id", "format_version"), ("id", "format_version", "size_bytes")),
     renames_root=False,
@@ -124,12 +119,7 @@ E3 = replace(
 # files have the header of today, and are compressed
 E4 = replace(
     E3,
-    generation=FormatGeneration(
-        name="E4",
-        writers="icechunk 0.1.0a10",
-        written="January 2025",
-        lacks=(_OLD_HISTORY,),
-    ),
+    generation=_generation("E4", "icechunk 0.1.0a10", "January 2025"),
     framing=Framing.header,
     snapshot=(("manifest_files", "attribute_files", *HISTORY),),
     manifest_file=(("id", "format_version", "size_bytes"),),
@@ -138,12 +128,7 @@ E4 = replace(
 # with its extents
 E5 = replace(
     E4,
-    generation=FormatGeneration(
-        name="E5",
-        writers="icechunk 0.1.0a11 to 0.1.0a15",
-        written="January 2025",
-        lacks=(_OLD_HISTORY,),
-    ),
+    generation=_generation("E5", "icechunk 0.1.0a11 to 0.1.0a15", "January 2025"),
     manifest_file=(*E4.manifest_file, (*E4.manifest_file[0], "num_chunk_refs")),
     manifest=(("format_version", "flags", "chunks"), ("format_version", "flags", "id", "chunks")),
     object_id=pair_id(12),
@@ -153,22 +138,11 @@ E5 = replace(
 # snapshots name their parent instead of their whole history
 E6 = replace(
     E5,
-    generation=FormatGeneration(
-        name="E6",
-        writers="icechunk 0.1.0 to 0.1.3",
-        written="January and February 2025",
-        lacks=(_OLD_HISTORY,),
-    ),
+    generation=_generation("E6", "icechunk 0.1.0 to 0.1.3", "January and February 2025"),
     snapshot=(
         (
-            "id",
-            "parent_id",
-            "written_at",
-            "message",
-            "properties",
-            "manifest_files",
-            "attribute_files",
-            "nodes",
+            *("id", "parent_id", "written_at", "message", "properties"),
+            *("manifest_files", "attribute_files", "nodes"),
         ),
     ),
     manifest_file=(("id", "size_bytes", "num_chunk_refs"),),
@@ -199,39 +173,25 @@ def recognized(raw: bytes, *, has_config: bool) -> Encoding | None:
         raise unreleased("a state of February 2025, between icechunk 0.1.3 and 0.2.0")
     with reading(FileKind.snapshot.name):
         value = MessagePackFile(payload).value()
-    match value, framing:
-        case tuple(), Framing.header if len(value) == _LATEST:
+    size = len(value) if isinstance(value, tuple) else 0
+    if size in (_LATEST, _HEADED) and framing is Framing.header:
+        if size == _LATEST:
             return E6
-        case tuple(), Framing.header if len(value) == _HEADED:
-            return E4 if _has_text_ids(value) else E5
-        case tuple(), (Framing.bare | Framing.zstd) if len(value) == _UNHEADED:
-            return _unheaded(value, framing, has_config=has_config)
-        case tuple(), Framing.bare if len(value) == _EARLIEST:
-            raise unreleased("a state of September 2024, before the first release")
-        case _:
-            raise FormatError(
-                "the format generation of this repository is not known",
-                do="The snapshot is damaged, or another program wrote it.",
-                file=FileKind.snapshot.name,
-            )
-
-
-def _has_text_ids(value: tuple[Any, ...]) -> bool:
-    match value[5]:
-        case (str(), *_):
-            return True
-        case _:
-            return False
-
-
-def _unheaded(value: tuple[Any, ...], framing: Framing, *, has_config: bool) -> Encoding | None:
-    nodes = value[-1]
-    if has_config or framing is Framing.zstd:
-        return E3
-    if not isinstance(nodes, dict) or not nodes:
-        return None
-    match next(iter(nodes.values())):
-        case (int(), *_):
-            return E1
-        case _:
-            return E2
+        has_text_ids = isinstance(value[5], tuple) and value[5][:1] and type(value[5][0]) is str
+        return E4 if has_text_ids else E5
+    if size == _UNHEADED and framing in (Framing.bare, Framing.zstd):
+        if has_config or framing is Framing.zstd:
+            return E3
+        nodes = value[-1]
+        if not isinstance(nodes, dict) or not nodes:
+            return None
+        first = next(iter(nodes.values()))
+        is_numbered = isinstance(first, tuple) and first and isinstance(first[0], int)
+        return E1 if is_numbered else E2
+    if size == _EARLIEST and framing is Framing.bare:
+        raise unreleased("a state of September 2024, before the first release")
+    raise FormatError(
+        "the format generation of this repository is not known",
+        do="The snapshot is damaged, or another program wrote it.",
+        file=FileKind.snapshot.name,
+    )

@@ -80,7 +80,6 @@ def parsed(listed: Iterable[str], *, escaped: bool) -> RefPaths:
 
 
 def _parts(path: str) -> tuple[str, str, str]:
-    """Return the kind of a reference, its name, and the name of its file."""
     if found := _NAMED.fullmatch(path):
         return found["kind"], found["name"], found["file"]
     if found := _BARE_TAG.fullmatch(path):

@@ -215,7 +215,6 @@ class SnapshotCopier:
         return compact(replace(table, kind=kind, source=source, locations=joined))
 
     def _copy(self, table: ChunkTable) -> None:
-        """Copy the chunks of a table that are not there yet, some side by side."""
         ids = np.unique(of_rows(table.chunk_ids))
         sizes = self._there.find(ids)
         wanted = ids[(sizes >= 0) & (self._done.find(ids) != sizes)]
@@ -255,7 +254,6 @@ class SnapshotCopier:
 
 
 def _rename(log: TransactionLog, ids: Mapping[ObjectId8, ObjectId8]) -> TransactionLog:
-    """Return a log with other ids of nodes."""
     chunks = {ids.get(key, key): index for key, index in log.updated_chunks.items()}
     sets: dict[str, Any] = {
         each.name: frozenset(ids.get(key, key) for key in getattr(log, each.name))
@@ -331,7 +329,6 @@ class _CopyingUpgrade:
     def _copy(
         self, current: RepoState, snapshots: Mapping[ObjectId12, SnapshotSummary]
     ) -> dict[ObjectId12, SnapshotSummary]:
-        """Copy snapshots, each after its parent, and tell how far it is."""
         read = current.assets if isinstance(current, OldRepoState) else Assets(self.source)
         found, write = self.findings, Assets(self.target)
         copier = SnapshotCopier(read, write, found, chunks=self.chunks, dry_run=self.dry_run)
@@ -441,7 +438,6 @@ def _deleted_tag(current: RepoState, name: str) -> ObjectId12 | None:
 def _parents_first(
     snapshots: Mapping[ObjectId12, SnapshotSummary],
 ) -> Iterator[SnapshotSummary]:
-    """Yield snapshots, each after its parent."""
     done: set[ObjectId12] = set()
     for key in snapshots:
         line = []

@@ -22,7 +22,7 @@ _MOST = (1 << 63) - 1
 
 def group(attributes: JSON) -> bytes:
     """Return the zarr.json of a group."""
-    return _dumped(attributes, {"zarr_format": 3, "node_type": "group"})
+    return _dump(attributes, {"zarr_format": 3, "node_type": "group"})
 
 
 def array(value: Any, attributes: JSON) -> bytes:
@@ -45,20 +45,20 @@ def array(value: Any, attributes: JSON) -> bytes:
         # whatever was written here, clients ever since have known keys of this form only
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "fill_value": _fill_value(found["fill_value"]),
-        "codecs": [_named(each) for each in sequence(found["codecs"], "codecs")],
+        "codecs": [_codec(each) for each in sequence(found["codecs"], "codecs")],
     }
     if found["storage_transformers"]:
         listed = sequence(found["storage_transformers"], "storage_transformers")
-        document["storage_transformers"] = [_named(each) for each in listed]
+        document["storage_transformers"] = [_codec(each) for each in listed]
     if found["dimension_names"] is not None:
         names = sequence(found["dimension_names"], "dimension_names")
         document["dimension_names"] = [
             name if name is None else text(name, "a dimension's name") for name in names
         ]
-    return _dumped(attributes, document)
+    return _dump(attributes, document)
 
 
-def _dumped(attributes: JSON, document: dict[str, Any]) -> bytes:
+def _dump(attributes: JSON, document: dict[str, Any]) -> bytes:
     """Return a document; attributes stand first, as those writers had them."""
     if attributes is not None:
         document = {"attributes": attributes, **document}
@@ -104,8 +104,7 @@ def _float(value: Any) -> float | str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _named(value: Any) -> dict[str, JSON]:
-    """Return a codec, or a storage transformer."""
+def _codec(value: Any) -> dict[str, JSON]:
     found = fields(value, NAMED, "a codec")
     name = text(found["name"], "the name of a codec")
     if name.startswith(_NUMCODECS):

@@ -152,7 +152,6 @@ class Assets:
         return self.storage.get_range(path, offset=offset, length=length)
 
     def _named_chunks(self) -> tuple[NDArray[np.void], dict[str, IcevirtError]]:
-        """Return which chunks are named by their content, read once."""
         if self._named is None:
             from icevirt.repo.maintenance import content_names
 
@@ -200,7 +199,7 @@ class Assets:
         raw = snapshot_file.encode(snapshot, level=self.level, spec_version=self.spec_version)
         (held or self.storage).put(layout.snapshot(snapshot.id), raw)
         if held and self.spec_version > 1:  # a file of V2 does not say the parent
-            self._cache.put(("snapshot", snapshot.id), *_weighed(replace(snapshot, parent_id=None)))
+            self._cache.put(("snapshot", snapshot.id), *_weigh(replace(snapshot, parent_id=None)))
 
     def put_new_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """Store a snapshot unless its file is there; return the one that is there afterwards."""
@@ -275,7 +274,7 @@ class Assets:
 
     def _fetch_snapshot(self, key: ObjectId12) -> tuple[Snapshot, int]:
         with layout.naming(layout.snapshot(key)):
-            return _weighed(_same(key, snapshot_file.decode(self.snapshot_file(key))))
+            return _weigh(_same(key, snapshot_file.decode(self.snapshot_file(key))))
 
     def _fetch_log(self, key: ObjectId12) -> tuple[TransactionLog, int]:
         from icevirt.wire import transaction_log as log_file
@@ -317,7 +316,7 @@ class HeldObjects:
         return held
 
 
-def _weighed(snapshot: Snapshot) -> tuple[Snapshot, int]:
+def _weigh(snapshot: Snapshot) -> tuple[Snapshot, int]:
     """Return a snapshot and the memory that it takes, roughly."""
     return snapshot, sum(_NODE_BYTES + len(node.user_data) for node in snapshot.nodes)
 

@@ -162,12 +162,12 @@ class ManifestLookup:
             ObjectNotFoundError: Its file is gone.
             FormatError: Its file is damaged, or another manifest's.
         """
-        found: IndexedManifest = self._whole.get(("manifest", key), lambda: self._indexed(key))
+        found: IndexedManifest = self._whole.get(("manifest", key), lambda: self._index(key))
         return found
 
     def keep(self, key: ObjectId12, arrays: Mapping[ObjectId8, ChunkTable]) -> None:
         """Keep the tables of a manifest that was just written, as if they had been read."""
-        self._whole.put(("manifest", key), *_indexed(arrays))
+        self._whole.put(("manifest", key), *_index(arrays))
 
     def held(self, key: ObjectId12) -> IndexedManifest | None:
         """Return the tables of a manifest if they are in memory."""
@@ -217,7 +217,7 @@ class ManifestLookup:
         self._lately.put(key, True, _DECODED * manifest.num_chunk_refs)
         return _Searched(manifest), manifest.nbytes
 
-    def _indexed(self, key: ObjectId12) -> tuple[IndexedManifest, int]:
+    def _index(self, key: ObjectId12) -> tuple[IndexedManifest, int]:
         searched: _Searched | None = self._searched.find(key)
         if searched is None:
             manifest = self._decode(key)
@@ -225,14 +225,14 @@ class ManifestLookup:
             with layout.naming(layout.manifest(key)):
                 manifest = searched.manifest.decoded()
             self._searched.drop(key)
-        return _indexed(manifest.arrays)
+        return _index(manifest.arrays)
 
 
 def _cost(rows: int) -> int:
     return _PER_LOOKUP + _PER_ROW * rows
 
 
-def _indexed(arrays: Mapping[ObjectId8, ChunkTable]) -> tuple[IndexedManifest, int]:
+def _index(arrays: Mapping[ObjectId8, ChunkTable]) -> tuple[IndexedManifest, int]:
     found = {
         node: IndexedTable(table, chunk_tables.RowFinder.of(table))
         for node, table in arrays.items()

@@ -202,7 +202,7 @@ class RepoInfoFile:
             for path, body in () if held is None else held.taken().items():
                 self.storage.put(path, body)
             return current.swap(edits)
-        after, backups = self._edited(current.info, current.raw, edits)
+        after, backups = self._apply(current.info, current.raw, edits)
         if not backups and current.version is not None:
             return after
         return after if self._publish(after, backups, current, held) else None
@@ -211,7 +211,7 @@ class RepoInfoFile:
         """Make the repository; None if another writer made one."""
         return self.swap(_unborn(first))
 
-    def _edited(
+    def _apply(
         self, info: RepoInfo, raw: bytes, edits: tuple[Edit, ...]
     ) -> tuple[RepoInfo, dict[str, bytes]]:
         """Return the last state, and the states before it as backups by name."""
@@ -253,7 +253,7 @@ class RepoInfoFile:
             before |= held.taken()
         outcome = self.storage.put_if(layout.REPO, body, was=was.version, after=before)
         if isinstance(outcome, LostRace):
-            if outcome.perhaps_first_written and self._was_built_upon(after, backups, was):
+            if outcome.perhaps_first_written and self._is_built_upon(after, backups, was):
                 return True
             for name in backups:
                 self.storage.delete(layout.backup(name))
@@ -261,11 +261,11 @@ class RepoInfoFile:
         self._last = RepoObject(after, body, outcome.version)
         return True
 
-    def _was_built_upon(self, after: RepoInfo, backups: Collection[str], was: RepoObject) -> bool:
+    def _is_built_upon(self, after: RepoInfo, backups: Collection[str], was: RepoObject) -> bool:
         """Say whether a state that is there no more was there, by what others logged since."""
         from icevirt.versioning.history import ops_log
 
-        info = self._newer_than(was)
+        info = self._read_newer(was)
         while not ops_log.follows(info, backups):
             older = ops_log.newest_at(info) < ops_log.newest_at(after)
             if older or info.repo_before_updates is None:
@@ -273,7 +273,7 @@ class RepoInfoFile:
             info = self.backup(info.repo_before_updates)  # a short log goes on there
         return True
 
-    def _newer_than(self, was: RepoObject) -> RepoInfo:
+    def _read_newer(self, was: RepoObject) -> RepoInfo:
         """Read what replaced a state, from a storage that just refused to replace that state.
 
         An older state is what a cache remembers, and says nothing about what took place.

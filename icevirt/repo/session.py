@@ -258,7 +258,6 @@ class Session(Editing, Pictured):
         )
 
     def _end(self, made: Snapshot) -> str:
-        """Become a read-only session on what was made."""
         self._settle(made)
         self._branch = None
         self._mode = SessionMode.readonly  # last: other threads take no lock from now on

@@ -166,14 +166,14 @@ def coverage_of(assets: Assets, snapshot_id: ObjectId12) -> Coverage | None:
     if not dimension:
         return None
     covered = (
-        _covered(assets, node, (node.dimension_names or ()).index(dimension))
+        _cover(assets, node, (node.dimension_names or ()).index(dimension))
         for node in nodes
         if dimension in (node.dimension_names or ())
     )
     return by_group(dimension, covered)
 
 
-def _covered(assets: Assets, node: ArrayNode, axis: int) -> ArrayCoverage:
+def _cover(assets: Assets, node: ArrayNode, axis: int) -> ArrayCoverage:
     """Return what the chunks of one array cover along an axis.
 
     Along an axis of more than a million chunks, neighbors are counted together.

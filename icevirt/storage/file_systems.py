@@ -180,7 +180,7 @@ def alone(at: int, root: str) -> Iterator[None]:
         StorageError: Another process does not release it, or another machine writes.
     """
     mount = look_at(root)
-    with _locked(at, root):
+    with _hold(at, root):
         if mount is None:
             yield
             return
@@ -188,7 +188,7 @@ def alone(at: int, root: str) -> Iterator[None]:
         # and FUSE the kernel passes on locks of files
         file = os.open(os.path.join(root, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            with _locked(file, root):
+            with _hold(file, root):
                 if mount.keeps_locks or (mount.is_fuse and is_kept_by_kernel(file)):
                     claim(at, root, mount.kind)
                 yield
@@ -197,7 +197,7 @@ def alone(at: int, root: str) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(descriptor: int, root: str) -> Iterator[None]:
+def _hold(descriptor: int, root: str) -> Iterator[None]:
     """Hold a lock; fail after a while if another process does not release it.
 
     It is held for as long as a small file takes to be written, so no writer waits long for one that

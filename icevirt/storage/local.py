@@ -122,7 +122,7 @@ class LocalStorage:
 
     def get_versioned(self, path: str) -> tuple[bytes, Version]:
         """Return the object and its version."""
-        return self._versioned(*self._read(path))
+        return self._with_version(*self._read(path))
 
     def _read(self, path: str) -> tuple[bytes, os.stat_result]:
         full = self._full(path)
@@ -131,7 +131,7 @@ class LocalStorage:
             refuse_huge(full, facts.st_size)
             return _read_exactly(fd, 0, facts.st_size), facts
 
-    def _versioned(self, body: bytes, facts: os.stat_result) -> tuple[bytes, Version]:
+    def _with_version(self, body: bytes, facts: os.stat_result) -> tuple[bytes, Version]:
         """Return an object and its version, which covers the content, and the file.
 
         So equal content that is written anew is another version.
@@ -168,7 +168,7 @@ class LocalStorage:
             with suppress(durable.NoHardLinksError):
                 if durable.create(at, name, body, self._sync):
                     return
-            if _renewed(full, body):
+            if _renew(full, body):
                 self._sync([at])  # the writer that linked it may not have come to this yet
                 return
             staged = durable.unfinished(name)
@@ -216,7 +216,7 @@ class LocalStorage:
             # a writer that asks for no lock, as the official client's, may have been quicker
             facts = os.stat(name, dir_fd=at, follow_symlinks=False)
             if unnamed is not None and os.path.samestat(facts, os.fstat(unnamed)):
-                return Written(self._versioned(body, facts)[1])
+                return Written(self._with_version(body, facts)[1])
             found, version = self.get_versioned(path)
             return Written(version) if found == body else LostRace()
 
@@ -331,8 +331,6 @@ def _create(at: int, name: str, body: bytes, sync: durable.Sync) -> bool:
 
 
 class _opened:  # noqa: N801 - as `open`
-    """Opens a file for reading, and closes it."""
-
     __slots__ = ("_fd",)
 
     def __init__(self, full: str) -> None:
@@ -407,7 +405,7 @@ def _read_exactly(fd: int, offset: int, length: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _renewed(full: str, body: bytes) -> bool:
+def _renew(full: str, body: bytes) -> bool:
     """Say whether a file holds these very bytes; garbage collection takes it for new then."""
     with suppress(FileNotFoundError), open(full, "rb") as file:
         if os.fstat(file.fileno()).st_size == len(body) and file.read() == body:

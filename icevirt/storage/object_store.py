@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Never
 from urllib.parse import urlsplit
@@ -179,10 +179,8 @@ class ObjectReading:
         self, bucket: Bucket, start: str, size: int, last: str | None
     ) -> Iterator[Any]:
         def begin() -> Any:
-            found = obstore().list(
-                bucket.store(), prefix=start or None, offset=last, chunk_size=size
-            )
-            return iter(found)
+            store, prefix = bucket.store(), start or None
+            return iter(obstore().list(store, prefix=prefix, offset=last, chunk_size=size))
 
         pages = asked(self.url, begin)
         while page := asked(self.url, lambda: next(pages, None)):
@@ -204,19 +202,6 @@ class ObjectReading:
         """Return what a conditional put compares: generations on GCS, etags elsewhere."""
         found = meta["version"] if self._bucket.provider == "gcs" else meta["e_tag"]
         return Version(found or "")
-
-
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    """The condition does not hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """There was no answer, or none that says whether the write took place."""
-
-    error: StorageError
-    applied: bool  # perhaps
 
 
 _proven: set[tuple[Bucket, bool]] = set()
@@ -261,17 +246,18 @@ class ObjectStorage(ObjectReading):
                     pass  # which raises
         applied = False  # perhaps, by a request whose answer never came
         for attempt in itertools.count():
-            match self._sent(path, body, was):
-                case Version() as version:
-                    self._prove(path, body, created=was is None)
-                    return Written(version)
-                case _Refused():
-                    return self._settled(path, body, applied=applied)
-                case _Failed(error, perhaps):
-                    applied = applied or perhaps
-                    if attempt + 1 == _TRIES or _is_final(error):
-                        return self._given_up(path, body, error, applied=applied)
-                    _pause(attempt)
+            try:
+                version = self._send(path, body, was)
+            except StorageError as error:
+                applied = applied or _may_be_applied(error)
+                if attempt + 1 == _TRIES or _is_final(error):
+                    return self._give_up(path, body, error, applied=applied)
+                _pause(attempt)
+                continue
+            if version is None:
+                return self._settle(path, body, applied=applied)
+            self._prove(path, body, created=was is None)
+            return Written(version)
         raise AssertionError
 
     def delete(self, path: str) -> None:
@@ -300,8 +286,12 @@ class ObjectStorage(ObjectReading):
 
     # -- conditional writes ------------------------------------------------------------------
 
-    def _sent(self, path: str, body: bytes, was: Version | None) -> Version | _Refused | _Failed:
-        """Send the write once."""
+    def _send(self, path: str, body: bytes, was: Version | None) -> Version | None:
+        """Send the write once; None where its condition does not hold.
+
+        Raises:
+            StorageError: There was no answer, or none that says whether the write took place.
+        """
         key, bucket = self._key(path), self._bucket.once()
 
         def act() -> Any:
@@ -312,16 +302,13 @@ class ObjectStorage(ObjectReading):
         try:
             return self._version(asked(f"{self.url}/{path}", act))
         except ObjectNotFoundError:
-            return _Refused()
+            return None
         except StorageError as error:
-            if error.facts.get("reason") in _BUSY:
-                return _Failed(error, applied=False)
-            if error.facts.get("kind") in _CONDITION:
-                return _Refused()
-            sent = error.facts.get("sent", True)
-            return _Failed(error, applied=sent and not _is_final(error))
+            if error.facts.get("reason") not in _BUSY and error.facts.get("kind") in _CONDITION:
+                return None
+            raise
 
-    def _settled(self, path: str, body: bytes, *, applied: bool) -> Written | LostRace:
+    def _settle(self, path: str, body: bytes, *, applied: bool) -> Written | LostRace:
         """Find out whether the object that refuses our write is our own."""
         try:
             found, version = self.get_versioned(path)
@@ -331,7 +318,7 @@ class ObjectStorage(ObjectReading):
             return Written(version)
         return LostRace(perhaps_first_written=applied)
 
-    def _given_up(self, path: str, body: bytes, error: StorageError, *, applied: bool) -> Written:
+    def _give_up(self, path: str, body: bytes, error: StorageError, *, applied: bool) -> Written:
         """Look once whether the write took place, after the last try. Raises ``StorageError``."""
         if not applied:
             raise error
@@ -354,26 +341,31 @@ class ObjectStorage(ObjectReading):
             return
         unlikely = Version(_UNLIKELY.get(self._bucket.provider, "0"))
         for condition in (None, unlikely) if created else (unlikely,):
-            match self._sent(path, body, condition):
-                case Version():
-                    raise StorageError(
-                        "this store ignores the conditions of a write: commits of several writers"
-                        " would overwrite each other",
-                        do="Use a store with conditional writes (If-Match and If-None-Match), or"
-                        " another version of this one.",
-                        url=self._bucket.url,
-                    )
-                case _Failed(error, _):
-                    if error.facts.get("status") == 501:
-                        raise error
-                    return
-                case _Refused():
-                    continue
+            try:
+                version = self._send(path, body, condition)
+            except StorageError as error:
+                if error.facts.get("status") == 501:
+                    raise
+                return
+            if version is not None:
+                raise StorageError(
+                    "this store ignores the conditions of a write: commits of several writers"
+                    " would overwrite each other",
+                    do="Use a store with conditional writes (If-Match and If-None-Match), or"
+                    " another version of this one.",
+                    url=self._bucket.url,
+                )
         _proven.add((self._bucket, created))
 
 
 def _pause(attempt: int) -> None:
     time.sleep(min(_LONGEST_PAUSE, 0.1 * 2**attempt) * jitter(0.5, 1.0))
+
+
+def _may_be_applied(error: StorageError) -> bool:
+    """Say whether a write whose answer is an error may have taken place."""
+    is_busy = error.facts.get("reason") in _BUSY
+    return not is_busy and error.facts.get("sent", True) and not _is_final(error)
 
 
 def _is_final(error: StorageError) -> bool:

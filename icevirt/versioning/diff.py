@@ -71,13 +71,13 @@ def combined(*logs: TransactionLog) -> TransactionLog:
         updated_groups=frozenset(of("updated_groups") - born - gone),
         updated_arrays=frozenset(of("updated_arrays") - born - gone),
         updated_chunks={
-            key: index for key, index in sorted(_united(logs).items()) if key not in gone
+            key: index for key, index in sorted(_unite(logs).items()) if key not in gone
         },
-        moved_nodes=_collapsed((move for log in logs for move in log.moved_nodes), gone),
+        moved_nodes=_collapse((move for log in logs for move in log.moved_nodes), gone),
     )
 
 
-def _united(logs: Iterable[TransactionLog]) -> dict[ObjectId8, NDArray[np.uint32]]:
+def _unite(logs: Iterable[TransactionLog]) -> dict[ObjectId8, NDArray[np.uint32]]:
     """Return the chunks that any of the commits wrote, by array."""
     parts: dict[ObjectId8, list[NDArray[np.uint32]]] = {}
     for log in logs:
@@ -89,7 +89,7 @@ def _united(logs: Iterable[TransactionLog]) -> dict[ObjectId8, NDArray[np.uint32
     }
 
 
-def _collapsed(moves: Iterable[Move], but: set[ObjectId8]) -> tuple[Move, ...]:
+def _collapse(moves: Iterable[Move], but: set[ObjectId8]) -> tuple[Move, ...]:
     """Return one move for each node, from its first path to its last."""
     found: dict[ObjectId8, Move] = {}
     for move in moves:
@@ -156,7 +156,7 @@ def diff_of(before: Snapshot, after: Snapshot, logs: Sequence[TransactionLog]) -
         ids: frozenset[ObjectId8] = frozenset().union(*(getattr(log, name) for log in logs))
         return frozenset(known[key] for key in ids if key in known)
 
-    chunks = {new[key]: index for key, index in _united(logs).items() if key in new}
+    chunks = {new[key]: index for key, index in _unite(logs).items() if key in new}
     return Diff(
         new_groups=of("new_groups", new),
         new_arrays=of("new_arrays", new),
@@ -165,11 +165,11 @@ def diff_of(before: Snapshot, after: Snapshot, logs: Sequence[TransactionLog]) -
         updated_groups=of("updated_groups", new),
         updated_arrays=of("updated_arrays", new),
         updated_chunks=dict(sorted(chunks.items())),
-        moved_nodes=_moved(logs, new),
+        moved_nodes=_paths_of_moves(logs, new),
     )
 
 
-def _moved(
+def _paths_of_moves(
     logs: Sequence[TransactionLog], paths: Mapping[ObjectId8, str]
 ) -> tuple[tuple[str, str], ...]:
     """Return first and last path of every node that was moved and is still there, by the last."""

@@ -68,7 +68,7 @@ def add_group(nodes: Hierarchy, path: str, user_data: bytes, new_id: NewId) -> N
     elif isinstance(found, ArrayNode):
         raise _exists(path, "an array")
     else:
-        nodes[path] = replace(found, user_data=_united(found, user_data))
+        nodes[path] = replace(found, user_data=_unite(found, user_data))
 
 
 def add_array(nodes: Hierarchy, node: ArrayNode, new_id: NewId) -> None:
@@ -120,7 +120,7 @@ def by_path(nodes: Iterable[Node]) -> dict[str, Node]:
     return {node.path: node for node in nodes}
 
 
-def _united(node: GroupNode, new: bytes) -> bytes:
+def _unite(node: GroupNode, new: bytes) -> bytes:
     """Return a group document that says what both say, that of the node if it says it all."""
     if node.user_data == new:
         return new

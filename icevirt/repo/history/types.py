@@ -93,7 +93,7 @@ class Update:
     def of(cls, update: repo_info.OpsLogEntry) -> Update:
         """Convert the repo info's entry."""
         return cls(
-            kind=_shown(update.kind),
+            kind=_show(update.kind),
             updated_at=moment(update.updated_at),
             backup_path=update.backup_path,
         )
@@ -113,8 +113,7 @@ class ManifestFileInfo:
         return cls(id=str(file.id), size_bytes=file.size_bytes, num_chunk_refs=file.num_chunk_refs)
 
 
-def _shown(kind: Any) -> AnyUpdateType:
-    """Return an entry with ids as text and times as dates."""
+def _show(kind: Any) -> AnyUpdateType:
     if isinstance(kind, repo_info.RepoStatusChanged):
         return repo_info.RepoStatusChanged(RepoStatus.of(kind.status))
     ids = {name: str(getattr(kind, name)) for name in IDS if hasattr(kind, name)}

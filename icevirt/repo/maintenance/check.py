@@ -157,7 +157,6 @@ class ChunkBytes:
         return state
 
     def _digest(self, key: ObjectId12, size: int) -> ObjectId12 | IcevirtError:
-        """Return the name that the bytes of a chunk make."""
         pieces = (
             self._assets.chunk(key, offset=at, length=min(_PIECE, size - at))
             for at in range(0, size, _PIECE)

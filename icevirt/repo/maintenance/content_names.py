@@ -79,7 +79,7 @@ def recorded(storage: Storage) -> tuple[NDArray[np.void], dict[str, IcevirtError
     """
     for _ in range(_TRIES):
         found, bad = [np.zeros(0, ID)], dict[str, IcevirtError]()
-        for info in _listed(storage):
+        for info in _list(storage):
             try:
                 found.append(_read(storage, info.path))
             except IcevirtError as error:
@@ -108,10 +108,10 @@ def compact(storage: Storage, existing: NDArray[np.void], older_than: int) -> No
 
 
 def _old(storage: Storage, older_than: int) -> set[str]:
-    return {info.path for info in _listed(storage) if is_old(info.last_modified, older_than)}
+    return {info.path for info in _list(storage) if is_old(info.last_modified, older_than)}
 
 
-def _listed(storage: Storage) -> list[ObjectInfo]:
+def _list(storage: Storage) -> list[ObjectInfo]:
     """Return the lists; what is not named like one is none, such as what file managers leave."""
     infos = list(storage.list(layout.CONTENT_NAMES))
     start = len(layout.CONTENT_NAMES) + 1

@@ -26,12 +26,8 @@ if TYPE_CHECKING:
     from icevirt.model.transaction_log import TransactionLog
 
 _SETS = (
-    "new_groups",
-    "new_arrays",
-    "deleted_groups",
-    "deleted_arrays",
-    "updated_groups",
-    "updated_arrays",
+    *("new_groups", "new_arrays", "deleted_groups", "deleted_arrays"),
+    *("updated_groups", "updated_arrays"),
 )
 _COMPOSITE = (
     "Synthetic composite: this snapshot's ancestry was collapsed by expiration; the log below"

@@ -65,7 +65,7 @@ class AncestryGraph:
 
     def _repr_svg_(self) -> str:
         left = _LEFT + self.lanes * _STEP
-        shapes = [self._drawn(row, commit, left) for row, commit in enumerate(self.commits)]
+        shapes = [self._draw(row, commit, left) for row, commit in enumerate(self.commits)]
         width = left + 8 * max((len(commit.text) for commit in self.commits), default=0)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}"'
@@ -78,26 +78,26 @@ class AncestryGraph:
         last = max(commit.joins, default=commit.lane)
         rule = "─" if commit.lane <= lane < last else " "
         if lane == commit.lane:
-            return self._coloured("●", lane) + rule
+            return self._color("●", lane) + rule
         if lane in commit.joins:
-            return self._coloured("╯", lane) + rule
+            return self._color("╯", lane) + rule
         if lane in commit.passing:
-            return self._coloured("┼" if rule == "─" else "│", lane) + rule
+            return self._color("┼" if rule == "─" else "│", lane) + rule
         return rule * 2
 
     def _between(self, commit: Commit) -> str:
         going = commit.below
         return "".join(
-            f"{self._coloured('│', lane)} " if lane in going else "  " for lane in range(self.lanes)
+            f"{self._color('│', lane)} " if lane in going else "  " for lane in range(self.lanes)
         ).rstrip()
 
-    def _coloured(self, letter: str, lane: int) -> str:
+    def _color(self, letter: str, lane: int) -> str:
         if self.plain:
             return letter
         red, green, blue = _COLOURS[lane % len(_COLOURS)]
         return f"\x1b[38;2;{red};{green};{blue}m{letter}\x1b[0m"
 
-    def _drawn(self, row: int, commit: Commit, left: int) -> str:
+    def _draw(self, row: int, commit: Commit, left: int) -> str:
         """Return the shapes of one row: lanes that lead down, its circle, and its text."""
         y, x = _ROW * row + _LEFT, _LEFT + commit.lane * _STEP
         colour = "#888" if self.plain else f"rgb{_COLOURS[commit.lane % len(_COLOURS)]}"

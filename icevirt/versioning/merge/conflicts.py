@@ -194,7 +194,7 @@ def _updates(ours: Ours, log: TransactionLog) -> Iterator[Conflict]:
     """Yield conflicts of our new metadata and chunks with theirs, or with what they deleted."""
     arrays, groups = ours.log.updated_arrays, ours.log.updated_groups
     written = ours.log.updated_chunks.keys()
-    recoded = _recoded(ours, arrays & log.updated_chunks.keys())
+    recoded = _find_recoded(ours, arrays & log.updated_chunks.keys())
     for kind, ids in (
         (ConflictType.ZarrMetadataDoubleUpdate, arrays & log.updated_arrays),
         (ConflictType.ZarrMetadataDoubleUpdate, groups & log.updated_groups),
@@ -232,7 +232,7 @@ def _deletes(ours: Ours, log: TransactionLog, theirs: Snapshot) -> Iterator[Conf
         yield from (_conflict(kind, node) for node in _of(ours.before, ids))
 
 
-def _recoded(ours: Ours, ids: Iterable[ObjectId8]) -> set[ObjectId8]:
+def _find_recoded(ours: Ours, ids: Iterable[ObjectId8]) -> set[ObjectId8]:
     """Return the arrays whose chunks mean something else after our update."""
 
     def encoding(node: Node) -> dict[str, Any]:
@@ -247,7 +247,6 @@ _HARMLESS = ("attributes", "shape", "dimension_names")
 
 
 def _of(snapshot: Snapshot, ids: Iterable[ObjectId8]) -> list[Node]:
-    """Return the nodes of these ids, in snapshot order."""
     wanted = frozenset(ids)
     return [node for node in snapshot.nodes if node.id in wanted] if wanted else []
 

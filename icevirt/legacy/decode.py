@@ -92,8 +92,7 @@ class OldReferences:
                 self._row(ChunkType.native, at, found["offset"], found["length"])
             case "Virtual":
                 found = fields(value, VIRTUAL, "a virtual reference")
-                place = _location(found["location"]), *_checksum(found.get("checksum"))
-                at = self._places.setdefault(place, len(self._places))
+                at = self._places.setdefault(_place_of(found), len(self._places))
                 self._row(ChunkType.virtual, at, found["offset"], found["length"])
             case _:
                 raise Damage(f"a chunk reference of the unknown kind {kind[:80]!r}", 0)
@@ -123,24 +122,19 @@ class OldReferences:
         ).sorted()
 
 
-def _location(value: Any) -> str:
-    """Return a URL, which the first releases marked as absolute."""
-    kind, inner = choice(value, "a location")
-    if inner is None:
-        return kind
-    if kind != "Absolute":
+def _place_of(found: Mapping[str, Any]) -> tuple[str, str, int]:
+    """Return URL, ETag and time of a virtual reference; the first releases marked URLs."""
+    kind, inner = choice(found["location"], "a location")
+    if inner is not None and kind != "Absolute":
         raise Damage(f"a location of the unknown kind {kind[:80]!r}", 0)
-    return text(inner, "a location")
-
-
-def _checksum(value: Any) -> tuple[str, int]:
-    if value is None:
-        return "", 0
-    match choice(value, "a checksum"):
+    url = kind if inner is None else text(inner, "a location")
+    if found.get("checksum") is None:
+        return url, "", 0
+    match choice(found["checksum"], "a checksum"):
         case "ETag", str(etag):
-            return etag, 0
+            return url, etag, 0
         case "LastModified", at:
-            return "", number(at, "a time", _MOST)
+            return url, "", number(at, "a time", _MOST)
         case kind, _:
             raise Damage(f"a checksum of the unknown kind {kind[:80]!r}", 0)
 
@@ -174,14 +168,20 @@ class OldLog:
 def snapshot(raw: bytes, encoding: Encoding) -> OldSnapshot:
     """Read a snapshot. Raises ``FormatError``."""
     with _reading(FileKind.snapshot):
-        found = fields(_value(raw, encoding, FileKind.snapshot), encoding.snapshot, "a snapshot")
+        body, is_json = _file(raw, encoding, FileKind.snapshot)
+        found = fields(_value(body, is_json=is_json), encoding.snapshot, "a snapshot")
         ancestors = None
         if "parent_id" in found:
             parent = None if found["parent_id"] is None else encoding.id12(found["parent_id"])
             meta = found
         else:
             meta = fields(found["metadata"], META, "the metadata of a snapshot")
-            ancestors = _ancestors(found, encoding)
+            listed = sequence(found["short_term_history"], "the history")  # the newest first
+            total, here = found["total_parents"], found["short_term_parents"]
+            if here != len(listed) or number(total, "total_parents", _MOST) < here:
+                raise Damage(f"it lists {len(listed)} ancestors, and says {here} of {total}", 0)
+            metas = (fields(each, META, "the metadata of a snapshot") for each in listed)
+            ancestors = tuple(encoding.id12(each["id"]) for each in metas)
             parent = ancestors[0] if ancestors else None
         nodes = found["nodes"]
         if not isinstance(nodes, dict):
@@ -199,6 +199,11 @@ def snapshot(raw: bytes, encoding: Encoding) -> OldSnapshot:
             ),
             ancestors=ancestors,
         )
+
+
+def _value(body: bytes, *, is_json: bool) -> Any:
+    """Return the one value of a file: arrays are tuples or lists, maps dicts."""
+    return loads(body) if is_json else MessagePackFile(body).value()
 
 
 def manifest(raw: bytes, encoding: Encoding, key: ObjectId12) -> Tables:
@@ -275,22 +280,7 @@ def _file(raw: bytes, encoding: Encoding, kind: FileKind) -> tuple[bytes, bool]:
     return found, framing is Framing.document
 
 
-def _value(raw: bytes, encoding: Encoding, kind: FileKind) -> Any:
-    """Return the one value of a file: arrays are tuples or lists, maps dicts."""
-    found, is_json = _file(raw, encoding, kind)
-    return loads(found) if is_json else MessagePackFile(found).value()
-
-
 # -- snapshots -------------------------------------------------------------------------------------
-
-
-def _ancestors(found: Mapping[str, Any], encoding: Encoding) -> tuple[ObjectId12, ...]:
-    listed = sequence(found["short_term_history"], "the history")
-    total, here = found["total_parents"], found["short_term_parents"]
-    if here != len(listed) or number(total, "total_parents", _MOST) < here:
-        raise Damage(f"it lists {len(listed)} ancestors, and says {here} of {total}", 0)
-    metas = (fields(each, META, "the metadata of a snapshot") for each in listed)
-    return tuple(encoding.id12(meta["id"]) for meta in metas)
 
 
 def _node(path: Any, value: Any, encoding: Encoding) -> Node:
@@ -365,7 +355,7 @@ def _chunks(
 ) -> Iterator[tuple[Any, tuple[Any, ...], Any]]:
     body, is_json = _file(raw, encoding, FileKind.manifest)
     if is_json or encoding.short:
-        value = _value(raw, encoding, FileKind.manifest)
+        value = _value(body, is_json=is_json)
         chunks = fields(value, encoding.manifest, "a manifest")["chunks"]
         if not isinstance(chunks, dict):
             raise Damage("the chunks are no map", 0)

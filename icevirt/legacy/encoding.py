@@ -1,4 +1,4 @@
-"""Declare how a format generation encodes its files: what its modules fill in.
+"""Read MessagePack strictly, and declare how a format generation encodes its files with it.
 
 A struct is written as an array; the names of its fields stand here in their order. Where releases
 of one generation differ in the number of fields, each length has its own line.

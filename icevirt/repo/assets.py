@@ -1,8 +1,4 @@
-"""Read and write a repository's objects as values: the one place where wire and storage meet.
-
-Snapshots, manifests and transaction logs are immutable and cached by id. The repo info is read anew
-each time; `icevirt.repo.repo_info_file` changes it.
-"""
+"""Read and write a repository's objects as values; those that never change are cached by id."""
 
 from __future__ import annotations
 

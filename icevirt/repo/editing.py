@@ -73,7 +73,19 @@ class Editing(View):
         staging = self._changed()
         changed = hierarchy.set_metadata(dict(staging.nodes), node, zarr_json)
         if isinstance(changed, ArrayNode) and isinstance(node, ArrayNode):
-            staging.forget(node, self._outside(node, changed.num_chunks))
+            # growing back later is no undo
+            size = np.array(changed.num_chunks, np.int64)
+            reaching = tuple(
+                ref
+                for ref in node.manifests
+                if not ref.extents or any(np.array(ref.extents)[:, 1] > size)
+            )
+            whole = self._reader(node).table(reaching)
+            with self._unchanging():
+                staged = staging.table(node.id)
+            if staged is not None:
+                whole = chunk_tables.stored(chunk_tables.overlay(whole, staged))
+            staging.forget(node, whole.index[np.any(whole.index >= size, axis=1)])
         staging.nodes[node.path] = changed
 
     def set_chunks(self, path: str, chunks: ChunkTable, *, any_location: bool = False) -> None:
@@ -239,19 +251,6 @@ class Editing(View):
             self._base = base
             self._staging, self._seen = staging, None
             self._readers.clear()
-
-    def _outside(self, node: ArrayNode, num_chunks: tuple[int, ...]) -> NDArray[np.uint32]:
-        """Return indices of chunks outside a smaller grid: growing back later is no undo."""
-        size = np.array(num_chunks, np.int64)
-        reaching = tuple(
-            ref
-            for ref in node.manifests
-            if not ref.extents or any(np.array(ref.extents)[:, 1] > size)
-        )
-        whole = self._reader(node).table(reaching)
-        if (staged := self._staged(node)) is not None:
-            whole = chunk_tables.stored(chunk_tables.overlay(whole, staged))
-        return whole.index[np.any(whole.index >= size, axis=1)]
 
     def _checked(self, path: str, zarr_json: bytes, kind: str) -> str:
         from icevirt.repo.commits import validation

@@ -1,8 +1,4 @@
-"""Formats that icevirt reads and no client writes any more: what they offer, and how it is found.
-
-The entry point ``before-v1`` of the group ``icevirt.formats`` names the class that reads them.
-Nothing else of icevirt knows it.
-"""
+"""Formats that icevirt reads and no client writes any more: what they offer, how it is found."""
 
 from __future__ import annotations
 

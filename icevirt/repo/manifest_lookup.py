@@ -1,9 +1,8 @@
 """Look chunks up in manifests: decode few references, or the whole manifest where many are wanted.
 
-A manifest is opened for its first lookup: decompressed, not decoded. Each lookup decodes what it
-finds. When lookups have cost as much as decoding the manifest would, it is decoded as a whole. So
-it is when it is opened again soon after it had to make room. Decoded manifests take half of the
-memory, and finding a chunk in them takes a hundredth of the time. `Cache` keeps what was used last.
+A manifest is opened for its first lookup: decompressed, not decoded. When lookups have cost as much
+as decoding it would, or it had to make room and is wanted again, it is decoded as a whole: finding
+a chunk takes a hundredth of the time then.
 """
 
 from __future__ import annotations
@@ -200,22 +199,20 @@ class ManifestLookup:
 
     def _to_search(self, key: ObjectId12, rows: int) -> OpenManifest | None:
         """Return a manifest if searching it for so many rows is the cheaper way."""
+
+        def opened() -> tuple[_Searched | None, int]:
+            if (manifest := self._open(key)) is None:
+                return None, 0
+            self._lately.put(key, True, _DECODED * manifest.num_chunk_refs)
+            return _Searched(manifest), manifest.nbytes
+
         searched: _Searched | None = self._searched.find(key)
         if searched is None and not self._lately.find(key):
-            searched = self._searched.get(key, lambda: self._opened(key))
-        if searched is None:
-            return None
-        if not searched.is_worth(rows):
+            searched = self._searched.get(key, opened)
+        if searched is None or not searched.is_worth(rows):
             return None
         searched.cost += _cost(rows)
         return searched.manifest
-
-    def _opened(self, key: ObjectId12) -> tuple[_Searched | None, int]:
-        manifest = self._open(key)
-        if manifest is None:
-            return None, 0
-        self._lately.put(key, True, _DECODED * manifest.num_chunk_refs)
-        return _Searched(manifest), manifest.nbytes
 
     def _index(self, key: ObjectId12) -> tuple[IndexedManifest, int]:
         searched: _Searched | None = self._searched.find(key)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.model.chunks import ChunkTable, ChunkType, Locations, Manifest
+from icevirt.model.chunks import ChunkTable, Locations, Manifest
 from icevirt.model.snapshot import ArrayNode, Boxes, ManifestRef, Node
 from icevirt.repo.assets import Assets
 from icevirt.versioning import chunk_tables
@@ -120,12 +120,6 @@ def joined(parts: list[tuple[NDArray[np.int64], ChunkTable]], count: int, ndim: 
     ]
     places = np.concatenate([at for at, _ in parts])
     return FoundChunks.of(ChunkTable.concatenate(tables), places, count)
-
-
-def is_there(found: FoundChunks) -> NDArray[np.bool_]:
-    """Say which of the requested chunks were ever written."""
-    there: NDArray[np.bool_] = found.kind != ChunkType.uninitialized
-    return there
 
 
 def has_same_values(assets: Assets, there: Node, built: BuiltArray) -> bool:

@@ -1,8 +1,4 @@
-"""Open sessions: one version of a repository, with uncommitted changes if it is writable.
-
-A session is isolated: other commits never change what it sees, and no one sees its own changes
-before `commit`.
-"""
+"""Open sessions: one version of a repository, isolated from the changes of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Count what one version of a repository holds, for `icevirt info`."""
+"""Count what one version of a repository holds, and say which steps of a dimension it covers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ from icevirt.versioning import lookup
 from icevirt.versioning.history.timestamps import shown
 
 if TYPE_CHECKING:
-    from icevirt.model.config.containers import VirtualChunkContainer
     from icevirt.model.strings import Strings
     from icevirt.objects.authorize import Prefix
 
@@ -72,6 +71,11 @@ def summary(
             used.update(each.url_prefix for each in used_containers(places, containers))
 
     arrays = tuple(array_summary(repo.assets, node, look) for node in snapshot.arrays())
+    entries: tuple[Prefix, ...] = ()
+    if used:  # what files moved from stays in the configuration, for older versions
+        from icevirt.objects.authorize import entry_of  # and what knows credentials of every kind
+
+        entries = tuple(entry_of(each) for each in containers if each.url_prefix in used)
     return RepositorySummary(
         repo=repo.storage.url,
         spec_version=info.spec_version,
@@ -81,8 +85,7 @@ def summary(
         message=snapshot.message,
         written_at=shown(snapshot.flushed_at),
         snapshots=sum(1 for _ in lookup.ancestry(info, snapshot.id)),
-        # what files moved from stays in the configuration, for older versions
-        containers=_entries([each for each in containers if each.url_prefix in used]),
+        containers=entries,
         groups=tuple(
             GroupSummary(path=node.path, attributes=document_of(node).get("attributes") or {})
             for node in snapshot.nodes
@@ -91,14 +94,6 @@ def summary(
         arrays=arrays,
         generation=info.generation,
     )
-
-
-def _entries(containers: Sequence[VirtualChunkContainer]) -> tuple[Prefix, ...]:
-    if not containers:
-        return ()
-    from icevirt.objects.authorize import entry_of  # and what knows credentials of every kind
-
-    return tuple(map(entry_of, containers))
 
 
 def array_summary(assets: Assets, node: ArrayNode, look: Callable[[Strings], None]) -> ArraySummary:
@@ -113,9 +108,14 @@ def array_summary(assets: Assets, node: ArrayNode, look: Callable[[Strings], Non
         if table is not None:
             counts += reference_counts(table)
             look(table.locations.url)
+    data_type = metadata["data_type"]
+    if isinstance(data_type, dict):
+        options = (data_type.get("configuration") or {}).items()
+        inside = ", ".join(f"{key}={item}" for key, item in options)
+        data_type = f"{data_type.get('name')}({inside})" if inside else data_type.get("name")
     return ArraySummary(
         path=node.path,
-        data_type=_data_type(metadata["data_type"]),
+        data_type=str(data_type),
         shape=node.shape,
         chunk_shape=chunk_extents(metadata["chunk_grid"]),
         dimension_names=node.dimension_names or (None,) * len(node.shape),
@@ -135,14 +135,6 @@ def reference_counts(table: ChunkTable) -> ReferenceCounts:
         bytes_referenced=int(table.length[virtual].sum()),
         bytes_stored=int(table.length[~virtual].sum()),
     )
-
-
-def _data_type(value: Any) -> str:
-    if not isinstance(value, dict):
-        return str(value)
-    configuration = value.get("configuration") or {}
-    inside = ", ".join(f"{key}={item}" for key, item in configuration.items())
-    return f"{value.get('name')}({inside})" if inside else str(value.get("name"))
 
 
 _TYPES = {"virtual": ChunkType.virtual, "native": ChunkType.native, "inline": ChunkType.inline}
@@ -178,7 +170,7 @@ def _cover(assets: Assets, node: ArrayNode, axis: int) -> ArrayCoverage:
 
     Along an axis of more than a million chunks, neighbors are counted together.
     """
-    count = node.num_chunks[axis]
+    count, steps = node.num_chunks[axis], node.shape[axis]
     every = -(-count // _GROUPS) or 1
     first = np.arange(0, count, every)
     numbers = np.zeros((len(KINDS), len(first)), np.int64)
@@ -190,9 +182,12 @@ def _cover(assets: Assets, node: ArrayNode, axis: int) -> ArrayCoverage:
             at = table.index[table.kind == _TYPES[kind], axis] // np.uint32(every)
             numbers[row] += np.bincount(at, minlength=len(first))[: len(first)]
     beside = math.prod(node.num_chunks) // max(count, 1)
-    bounds = _bounds(node, axis, np.append(first, count))
+    grid = document_of(node)["chunk_grid"]["configuration"]
+    edges = grid.get("chunk_shape", grid.get("chunk_shapes"))[axis]
+    begins = np.append(first, count)  # one behind the last begins at the end
+    begins = begins * edges if isinstance(edges, int) else _of_runs(edges, begins)
+    bounds = np.minimum(begins, steps)
     together = np.diff(first, append=count) * max(beside, 1)
-    steps = node.shape[axis]
     return ArrayCoverage(
         path=node.path,
         steps=steps,
@@ -202,14 +197,6 @@ def _cover(assets: Assets, node: ArrayNode, axis: int) -> ArrayCoverage:
             if numbers[row].any()
         },
     )
-
-
-def _bounds(node: ArrayNode, axis: int, chunks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where some chunks along an axis begin; one behind the last begins at the end."""
-    configuration = document_of(node)["chunk_grid"]["configuration"]
-    edges = configuration.get("chunk_shape", configuration.get("chunk_shapes"))[axis]
-    found: NDArray[np.int64] = chunks * edges if isinstance(edges, int) else _of_runs(edges, chunks)
-    return np.minimum(found, node.shape[axis])
 
 
 def _of_runs(edges: Sequence[Any], chunks: NDArray[np.int64]) -> NDArray[np.int64]:

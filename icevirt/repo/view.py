@@ -1,7 +1,6 @@
 """Read one version of a repository, with a session's changes on top.
 
-Sessions are views that can change; everything here works the same on both, also while other threads
-change or commit the session: they hold its lock, as does what looks at several of its parts.
+Other threads that change or commit the session hold its lock, as does what looks at several parts.
 """
 
 from __future__ import annotations
@@ -130,11 +129,6 @@ class View:
         return self._context.assets
 
     @property
-    def authorized_prefixes(self) -> tuple[str, ...]:
-        """URL prefixes whose virtual chunks may be read."""
-        return tuple(self._context.credentials)
-
-    @property
     def credentials(self) -> Mapping[str, Any]:
         """Credentials by authorized prefix."""
         return self._context.credentials
@@ -222,7 +216,7 @@ class View:
         index = np.asarray(index)
         check_index(node, index)
         if staged is None:
-            return joined(list(self._reader(node).parts(index)), len(index), ndim)
+            return joined([*self._reader(node).parts(index)], len(index), ndim)
         rows = chunk_tables.RowFinder.of(staged).find(index)
         mine, others = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
         parts = [(others[at], part) for at, part in self._reader(node).parts(index[others])]
@@ -289,13 +283,9 @@ class View:
 
     def _array_now(self, path: str) -> tuple[ArrayNode, ChunkTable | None]:
         """Return an array and what is staged of it, both of one moment."""
-        with self._unchanging():
-            node = self.array(path)
-            return node, self._staged(node)
-
-    def _staged(self, node: ArrayNode) -> ChunkTable | None:
         with self._unchanging():  # tables that were staged one by one are joined for this
-            return None if self._staging is None else self._staging.table(node.id)
+            node = self.array(path)
+            return node, None if self._staging is None else self._staging.table(node.id)
 
     def _reader(self, node: ArrayNode) -> ArrayReader:
         from icevirt.repo.reader import ArrayReader

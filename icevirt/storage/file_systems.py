@@ -1,18 +1,14 @@
 """Know what a file system does not promise, and make sure of what commits need.
 
 Some network and user-space file systems accept calls that they do not carry out: a lock that two
-processes hold, a rename that leaves a name without a file, a read that returns old bytes. Commits
-would be lost without a word. So once for each root in a process, two processes try it (`probe`):
-locks, exclusive creation, replacement, and reading what the other one wrote. That shows what
-processes of one machine see of each other; between machines only the kind of the file system tells.
+processes hold, a rename that leaves a name without a file, a read that returns old bytes. So once
+for each root in a process, two processes try it (`probe`). That shows what processes of one machine
+see of each other; between machines only the kind of the file system tells.
 
-Where locks hold on one machine only, one machine at a time writes.
-A file in the root names the machine that writes. It is made where there is none, renewed by the
-writers of that machine, and taken over by another machine when nothing was written for an hour.
+Where locks hold on one machine only, one machine at a time writes: a file in the root names it,
+which its writers renew, and which another machine takes over when nothing was written for an hour.
 A lock would not do: file systems without locks between machines keep what they read for a while,
 so that the next writer could take an old state for the newest.
-
-All of it happens under the locks of this machine (`alone`).
 """
 
 from __future__ import annotations

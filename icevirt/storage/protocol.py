@@ -1,7 +1,6 @@
 """Define the operations of a repository's storage, and the laws they keep.
 
-Paths are relative to the root, with ``/`` between segments, like
-``manifests/1CECHNKREP0F1RSTCMT0``.
+Paths are relative to the root, like ``manifests/1CECHNKREP0F1RSTCMT0``.
 """
 
 from __future__ import annotations

@@ -212,9 +212,14 @@ def compact(table: ChunkTable) -> ChunkTable:
             name: shared.take(used) if kind is ChunkType.virtual else shared[used],
         }
     if len(table.inline):
-        offset, inline = _inline(table)
-        if inline is not table.inline:
-            changed |= {"offset": offset, "inline": inline}
+        inline = np.flatnonzero(table.kind == ChunkType.inline)
+        length = table.length[inline].astype(np.int64)
+        if int(length.sum()) != len(table.inline):
+            at = table.offset[inline].astype(np.int64)
+            body, start = gather(table.inline, at, length)
+            offset = table.offset.copy()
+            offset[inline] = start[:-1].astype(np.uint64)
+            changed |= {"offset": offset, "inline": body}
     return replace(table, **changed) if changed else table
 
 
@@ -233,20 +238,6 @@ def _used(
         return None, source
     renumbered = np.cumsum(present, dtype=np.int64) - 1
     return np.flatnonzero(present), renumbered[source].astype(np.uint32)
-
-
-def _inline(table: ChunkTable) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    rows = np.flatnonzero(table.kind == ChunkType.inline)
-    length = table.length[rows].astype(np.int64)
-    if int(length.sum()) == len(table.inline):
-        return table.offset, table.inline
-    start = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(length, out=start[1:])
-    shift = table.offset[rows].astype(np.int64) - start[:-1]
-    at = np.repeat(shift, length) + np.arange(start[-1])
-    offset = table.offset.copy()
-    offset[rows] = start[:-1].astype(np.uint64)
-    return offset, table.inline[at]
 
 
 def nbytes(table: ChunkTable) -> int:

@@ -1,7 +1,6 @@
 """Compare two states of the nodes, for the transaction log of a commit and for diffs.
 
-Changes are derived by comparing states, not recorded while they are made: a node that was added and
-deleted again leaves no trace, and nothing can be forgotten.
+As states are compared, a node that was added and deleted again leaves no trace.
 """
 
 from __future__ import annotations
@@ -50,7 +49,16 @@ def log_of(
         updated_chunks={
             key: index for key, index in sorted(chunks.items()) if key in new and len(index)
         },
-        moved_nodes=_moves(old, new),
+        moved_nodes=_in_order(
+            Move(
+                from_path=old[key].path,
+                to_path=new[key].path,
+                node_id=key,
+                node_type=NodeType.array if isinstance(new[key], ArrayNode) else NodeType.group,
+            )
+            for key in both
+            if old[key].path != new[key].path
+        ),
     )
 
 
@@ -62,18 +70,27 @@ def combined(*logs: TransactionLog) -> TransactionLog:
 
     # an id is never used again: what came and went leaves no trace
     born, gone = of("new_groups", "new_arrays"), of("deleted_groups", "deleted_arrays")
+    but = {"new": gone, "deleted": born, "updated": born | gone}
+    sets: dict[str, Any] = {
+        f"{verb}_{kind}": frozenset(of(f"{verb}_{kind}") - left_out)
+        for verb, left_out in but.items()
+        for kind in ("groups", "arrays")
+    }
+    first: dict[ObjectId8, Move] = {}
+    last: dict[ObjectId8, Move] = {}
+    for move in (move for log in logs for move in log.moved_nodes):
+        first.setdefault(move.node_id, move)
+        last[move.node_id] = move
+    moves = (replace(move, from_path=first[key].from_path) for key, move in last.items())
     return TransactionLog(
         id=logs[-1].id,
-        new_groups=frozenset(of("new_groups") - gone),
-        new_arrays=frozenset(of("new_arrays") - gone),
-        deleted_groups=frozenset(of("deleted_groups") - born),
-        deleted_arrays=frozenset(of("deleted_arrays") - born),
-        updated_groups=frozenset(of("updated_groups") - born - gone),
-        updated_arrays=frozenset(of("updated_arrays") - born - gone),
+        **sets,
         updated_chunks={
             key: index for key, index in sorted(_unite(logs).items()) if key not in gone
         },
-        moved_nodes=_collapse((move for log in logs for move in log.moved_nodes), gone),
+        moved_nodes=_in_order(
+            move for move in moves if move.node_id not in gone and move.from_path != move.to_path
+        ),
     )
 
 
@@ -87,32 +104,6 @@ def _unite(logs: Iterable[TransactionLog]) -> dict[ObjectId8, NDArray[np.uint32]
         key: found[0] if len(found) == 1 else np.unique(np.concatenate(found), axis=0)
         for key, found in parts.items()
     }
-
-
-def _collapse(moves: Iterable[Move], but: set[ObjectId8]) -> tuple[Move, ...]:
-    """Return one move for each node, from its first path to its last."""
-    found: dict[ObjectId8, Move] = {}
-    for move in moves:
-        first = found.get(move.node_id, move)
-        found[move.node_id] = replace(move, from_path=first.from_path)
-    return _in_order(
-        move
-        for move in found.values()
-        if move.node_id not in but and move.from_path != move.to_path
-    )
-
-
-def _moves(old: Mapping[ObjectId8, Node], new: Mapping[ObjectId8, Node]) -> tuple[Move, ...]:
-    return _in_order(
-        Move(
-            from_path=old[key].path,
-            to_path=node.path,
-            node_id=key,
-            node_type=NodeType.array if isinstance(node, ArrayNode) else NodeType.group,
-        )
-        for key, node in new.items()
-        if key in old and old[key].path != node.path
-    )
 
 
 def _in_order(moves: Iterable[Move]) -> tuple[Move, ...]:
@@ -151,32 +142,18 @@ def diff_of(before: Snapshot, after: Snapshot, logs: Sequence[TransactionLog]) -
     """Sum up the logs between two snapshots, oldest first, by the paths of their nodes."""
     old = {node.id: node.path for node in before.nodes}
     new = {node.id: node.path for node in after.nodes}
-
-    def of(name: str, known: Mapping[ObjectId8, str]) -> frozenset[str]:
-        ids: frozenset[ObjectId8] = frozenset().union(*(getattr(log, name) for log in logs))
-        return frozenset(known[key] for key in ids if key in known)
-
+    sets: dict[str, Any] = {}
+    for verb, known in (("new", new), ("deleted", old), ("updated", new)):
+        for name in (f"{verb}_groups", f"{verb}_arrays"):
+            ids: set[ObjectId8] = set().union(*(getattr(log, name) for log in logs))
+            sets[name] = frozenset(known[key] for key in ids if key in known)
     chunks = {new[key]: index for key, index in _unite(logs).items() if key in new}
+    first: dict[ObjectId8, str] = {}  # path of every node that was moved, if it is still there
+    for move in (move for log in logs for move in log.moved_nodes if move.node_id in new):
+        first.setdefault(move.node_id, move.from_path)
+    moves = [(was, new[key]) for key, was in first.items() if was != new[key]]
     return Diff(
-        new_groups=of("new_groups", new),
-        new_arrays=of("new_arrays", new),
-        deleted_groups=of("deleted_groups", old),
-        deleted_arrays=of("deleted_arrays", old),
-        updated_groups=of("updated_groups", new),
-        updated_arrays=of("updated_arrays", new),
+        **sets,
         updated_chunks=dict(sorted(chunks.items())),
-        moved_nodes=_paths_of_moves(logs, new),
+        moved_nodes=tuple(sorted(moves, key=lambda move: move[1].split("/"))),
     )
-
-
-def _paths_of_moves(
-    logs: Sequence[TransactionLog], paths: Mapping[ObjectId8, str]
-) -> tuple[tuple[str, str], ...]:
-    """Return first and last path of every node that was moved and is still there, by the last."""
-    first: dict[ObjectId8, str] = {}
-    for log in logs:
-        for move in log.moved_nodes:
-            first.setdefault(move.node_id, move.from_path)
-    moves = ((was, paths[key]) for key, was in first.items() if key in paths)
-    found = ((was, now) for was, now in moves if was != now)
-    return tuple(sorted(found, key=lambda move: move[1].split("/")))

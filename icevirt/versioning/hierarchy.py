@@ -1,13 +1,8 @@
 """Add, replace, move, remove and merge nodes in a hierarchy: pure steps over a mapping of paths.
 
-Missing parents become groups. An existing group accepts new attributes that do not contradict its
-own; any other existing node is an error.
-
-Sessions that worked in parallel are merged by comparing their nodes with the common start. Chunks
-need no decision: the later fork wins, as in icechunk. If two forks disagree about a node, the
-official client takes the later; here that is refused.
-
-Moving nodes, and shifting or reindexing chunks, copies no bytes.
+Missing parents become groups. Sessions that worked in parallel are merged by comparing their nodes
+with the common start. Of chunks the later fork wins, as in icechunk; if two forks disagree about a
+node, the official client takes the later, and here that is refused.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Define updates of a repository as pure steps from one repo info to the next.
 
-Each function makes an `Edit`. Applied to the current repo info it returns the changed one and its
-ops-log entry, or None if there is nothing to do; it raises if the update is not allowed. The caller
-repeats it on the newer repo info if another writer was faster.
-
-A feature flag, under icechunk's name, is an operation that a repository's owner may disable.
-Unknown flags are kept unchanged.
+Each function makes an `Edit`, which returns the changed repo info and its ops-log entry, or None if
+there is nothing to do, and raises if it is not allowed. It is repeated where another was faster.
 """
 
 from __future__ import annotations

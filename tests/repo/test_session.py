@@ -391,7 +391,7 @@ def test_authorised_prefixes_reach_the_session(repo, source):
     folder = source.path.parent
     for given in ([prefix], {prefix: None}, [str(folder)], [folder], folder, source.prefix):
         opened = Repository.open(repo.storage, authorize_virtual_chunk_access=given)
-        assert opened.readonly_session("main").authorized_prefixes == (source.prefix,)
+        assert {*opened.readonly_session("main").credentials} == {source.prefix}
     with pytest.raises(InvalidInputError, match="everything"):
         Repository.open(repo.storage, authorize_virtual_chunk_access=[""])
 

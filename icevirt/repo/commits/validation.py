@@ -1,8 +1,6 @@
-"""Check node metadata and chunk references before staging.
+"""Check node metadata, with zarr's own classes, and chunk references before staging.
 
-Metadata is read with zarr's own classes; its bytes are kept verbatim. The official client accepts
-nearly anything and fails later, or for other readers (a dtype that does not exist, NaN in JSON,
-more dimension names than dimensions, chunk keys that no reader looks up).
+The official client accepts nearly anything and fails later, or for other readers.
 """
 
 from __future__ import annotations

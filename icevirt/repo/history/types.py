@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from icevirt.model import repo_info, snapshot
 from icevirt.model.arguments import checked
@@ -92,11 +92,13 @@ class Update:
     @classmethod
     def of(cls, update: repo_info.OpsLogEntry) -> Update:
         """Convert the repo info's entry."""
-        return cls(
-            kind=_show(update.kind),
-            updated_at=moment(update.updated_at),
-            backup_path=update.backup_path,
-        )
+        kind: Any = update.kind
+        if isinstance(kind, repo_info.RepoStatusChanged):
+            kind = repo_info.RepoStatusChanged(RepoStatus.of(kind.status))
+        else:
+            ids = {name: str(getattr(kind, name)) for name in IDS if hasattr(kind, name)}
+            kind = replace(kind, **ids)
+        return cls(kind=kind, updated_at=moment(update.updated_at), backup_path=update.backup_path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,10 +113,3 @@ class ManifestFileInfo:
     def of(cls, file: snapshot.ManifestFile) -> ManifestFileInfo:
         """Convert the snapshot's entry."""
         return cls(id=str(file.id), size_bytes=file.size_bytes, num_chunk_refs=file.num_chunk_refs)
-
-
-def _show(kind: Any) -> AnyUpdateType:
-    if isinstance(kind, repo_info.RepoStatusChanged):
-        return repo_info.RepoStatusChanged(RepoStatus.of(kind.status))
-    ids = {name: str(getattr(kind, name)) for name in IDS if hasattr(kind, name)}
-    return cast("AnyUpdateType", replace(kind, **ids))

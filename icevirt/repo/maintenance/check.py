@@ -1,9 +1,7 @@
 """Check every invariant of a repository file by file, with memory bounded by one manifest.
 
-The bytes of native chunks are compared with their names, where a name is a digest. A chunk whose
-bytes agree with its name is intact, whichever client wrote it. A chunk that disagrees is damaged if
-a list says that its name covers its content; otherwise its name may be random, and it counts as
-unverifiable. References are columns, and chunks are read in pieces, some in parallel.
+A chunk whose bytes agree with its name is intact, whichever client wrote it. One that disagrees is
+damaged if a list says that its name covers its content; otherwise it counts as unverifiable.
 """
 
 from __future__ import annotations

@@ -95,48 +95,40 @@ class ChunkStorageStats:
 
 
 def storage_stats(assets: Assets, info: RepoInfo) -> ChunkStorageStats:
-    """Read every manifest once and add up; a chunk that several refer to counts once."""
+    """Read every manifest once and add up; a chunk that several refer to counts once.
+
+    Chunks are known by 64-bit hashes of their names: 8 bytes of memory for each.
+    """
     manifests: set[ObjectId12] = set()
     for key in garbage_collection.reachable(info, _NEVER):
         manifests.update(file.id for file in assets.snapshot(key).manifest_files)
-    native, virtual = _Distinct(), _Distinct()
-    inlined = 0
+    totals = {ChunkType.native: 0, ChunkType.virtual: 0, ChunkType.inline: 0}
+    seen = dict.fromkeys(totals, np.zeros(0, np.uint64))
     for key in sorted(manifests):
         for table in assets.read_manifest(key).arrays.values():
-            inlined += int(table.length[table.kind == ChunkType.inline].sum())
-            rows = table.kind == ChunkType.native
-            names = np.ascontiguousarray(table.chunk_ids[:, :8]).view(np.uint64).reshape(-1)
-            native.add(names[table.source[rows]], table.length[rows])
-            virtual.add(*_virtual(table))
+            totals[ChunkType.inline] += int(table.length[table.kind == ChunkType.inline].sum())
+            for kind in (ChunkType.native, ChunkType.virtual):
+                rows = table.kind == kind
+                name, first = np.unique(_hashes(table, kind, rows), return_index=True)
+                new = ~np.isin(name, seen[kind], assume_unique=True)
+                totals[kind] += int(table.length[rows][first[new]].sum())
+                seen[kind] = np.union1d(seen[kind], name[new])
     return ChunkStorageStats(
-        native_bytes=native.total, virtual_bytes=virtual.total, inlined_bytes=inlined
+        native_bytes=totals[ChunkType.native],
+        virtual_bytes=totals[ChunkType.virtual],
+        inlined_bytes=totals[ChunkType.inline],
     )
 
 
-class _Distinct:
-    """Adds up the lengths of what was not seen before; 8 bytes of memory for each."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self._seen = np.zeros(0, np.uint64)
-
-    def add(self, name: NDArray[np.uint64], length: NDArray[np.uint64]) -> None:
-        """Add things by 64-bit hashes of their names."""
-        name, first = np.unique(name, return_index=True)
-        new = ~np.isin(name, self._seen, assume_unique=True)
-        self.total += int(length[first[new]].sum())
-        self._seen = np.union1d(self._seen, name[new])
-
-
-def _virtual(table: ChunkTable) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    rows = table.kind == ChunkType.virtual
-    url = table.locations.url
-    names = np.array(
-        [int.from_bytes(ObjectId12.of_content(url[n].encode())[:8]) for n in range(len(url))],
-        np.uint64,
-    )
+def _hashes(table: ChunkTable, kind: ChunkType, rows: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """Return a hash for each row of a kind: of a chunk's id, or of its URL, offset and length."""
+    if kind is ChunkType.native:
+        ids = np.ascontiguousarray(table.chunk_ids[:, :8]).view(np.uint64).reshape(-1)
+        return ids[table.source[rows]]
+    urls = [ObjectId12.of_content(url.encode()) for url in table.locations.url]
+    names = np.array([int.from_bytes(url[:8]) for url in urls], np.uint64)
     mixed = names[table.source[rows]]
     for column in (table.offset[rows], table.length[rows]):
         mixed = (mixed ^ column) * _ODD
         mixed ^= mixed >> np.uint64(29)
-    return mixed, table.length[rows]
+    return mixed

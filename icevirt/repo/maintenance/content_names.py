@@ -1,8 +1,11 @@
-"""Read and write the lists of chunks that are named by their content, for `check`.
+"""Compare objects with names that cover their content, and list the chunks that are named so.
 
-The lists lie in a folder that other clients neither read nor delete. A list is written before the
-commit that refers to its chunks. Decision 0035 says why it is a list of ids: 12 bytes of magic,
-then ids of 12 bytes, ascending. It is named by its own digest, so a damaged list is noticed.
+Who writes what was read under a new name makes a name that fits any damage, and no check finds it
+any more. So the bytes are compared with the old name, and damaged ones are refused. A chunk whose
+name is random is taken as it is: lists tell these apart. They lie in a folder that other clients
+neither read nor delete, and are written before the commit that refers to their chunks. Decision
+0035 says why a list is one of ids: 12 bytes of magic, then ids of 12 bytes, ascending. It is named
+by its own digest, so a damaged list is noticed.
 """
 
 from __future__ import annotations
@@ -94,8 +97,12 @@ def compact(storage: Storage, existing: NDArray[np.void], older_than: int) -> No
 
     The time is microseconds since 1970 by the storage's clock; the ids that exist ascend.
     """
+
+    def old() -> set[str]:
+        return {each.path for each in _list(storage) if is_old(each.last_modified, older_than)}
+
     found, read = [np.zeros(0, ID)], set()
-    for path in _old(storage, older_than):
+    for path in old():
         with suppress(IcevirtError):  # `check` reports it; what cannot be read is kept
             found.append(_read(storage, path))
             read.add(path)
@@ -104,11 +111,7 @@ def compact(storage: Storage, existing: NDArray[np.void], older_than: int) -> No
     if superseded := read - {path for path, _ in _files(kept)}:
         record(storage, kept)
         # a writer of the same chunks may have written the same list again
-        storage.delete_many(sorted(superseded & _old(storage, older_than)))
-
-
-def _old(storage: Storage, older_than: int) -> set[str]:
-    return {info.path for info in _list(storage) if is_old(info.last_modified, older_than)}
+        storage.delete_many(sorted(superseded & old()))
 
 
 def _list(storage: Storage) -> list[ObjectInfo]:
@@ -120,6 +123,7 @@ def _list(storage: Storage) -> list[ObjectInfo]:
 
 
 def _files(ids: NDArray[np.void]) -> Iterator[tuple[str, bytes]]:
+    """Yield the paths and bytes of the lists of some ids."""
     distinct = np.unique(ids)
     for at in range(0, len(distinct), _IDS):
         name, raw = encode(distinct[at : at + _IDS])
@@ -164,37 +168,27 @@ def compared_chunk(  # noqa: PLR0917 - an object, and what of it is wanted
         StorageError: It is not there, or too short.
     """
     raw = storage.get(path)
-    if ObjectId12.of_content(raw) != key:
-        _refuse_listed(storage, path, key, *named())
+    if ObjectId12.of_content(raw) != key:  # damaged, unless its name is a random one
+        listed, unread = named()
+        if (places(listed, column([key])) >= 0).any():
+            raise FormatError(
+                "a stored chunk is damaged: its bytes do not agree with its name",
+                do=_again(storage, f"--variables {_VARIABLE}"),
+                path=path,
+                repo=storage.url,
+            )
+        if unread:
+            raise FormatError(
+                "a stored chunk may be damaged: its bytes do not agree with its name, and the list"
+                " that says whether they should cannot be read",
+                do="Look at both with `icevirt check REPO --chunks`, and restore the list.",
+                path=path,
+                lists=sorted(unread),
+                repo=storage.url,
+            )
     if len(raw) < offset + length:
         raise too_short(f"{storage.url}/{path}", offset, length, len(raw))
     return raw[offset : offset + length]
-
-
-def _refuse_listed(
-    storage: Storage,
-    path: str,
-    key: ObjectId12,
-    listed: NDArray[np.void],
-    unread: Mapping[str, IcevirtError],
-) -> None:
-    """Refuse a chunk that does not agree with its name, unless that is a random one."""
-    if (places(listed, column([key])) >= 0).any():
-        raise FormatError(
-            "a stored chunk is damaged: its bytes do not agree with its name",
-            do=_again(storage, f"--variables {_VARIABLE}"),
-            path=path,
-            repo=storage.url,
-        )
-    if unread:
-        raise FormatError(
-            "a stored chunk may be damaged: its bytes do not agree with its name, and the list that"
-            " says whether they should cannot be read",
-            do="Look at both with `icevirt check REPO --chunks`, and restore the list.",
-            path=path,
-            lists=sorted(unread),
-            repo=storage.url,
-        )
 
 
 def _again(storage: Storage, how: str) -> str:

@@ -1,7 +1,6 @@
 """Draw the history of a repository, one lane per branch, as text or SVG.
 
-Pure, and bounded by the repo info. A branch owns its snapshots down to the first that an earlier
-lane owns; `main` is the first, the others follow by name.
+A branch owns its snapshots down to the first that an earlier lane owns; `main` is the first.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Decide which snapshots expire, and which files are garbage.
+"""Decide which snapshots expire, by the official client's rules, and which files are garbage.
 
-Garbage is unreachable from branches and tags, and old enough. Age protects a file that a writer is
-about to refer to: no snapshot names it yet.
-
-The rules of expiration are the official client's. Only the history gets shorter: surviving
-snapshots read as before. A survivor whose parent expired becomes a child of the root and keeps the
-names of all transaction logs in between, so diffs and rebases across them still work.
+Garbage is unreachable from branches and tags, and old enough: age protects a file that a writer is
+about to refer to. A survivor whose parent expired becomes a child of the root and keeps the names
+of all transaction logs in between, so diffs and rebases across them still work.
 """
 
 from __future__ import annotations

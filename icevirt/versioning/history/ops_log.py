@@ -63,7 +63,10 @@ def logged(
     """
     entry = OpsLogEntry(kind=kind, updated_at=stamp(now, top=newest_at(info)))
     log = OpsLog.of(info.latest_updates).with_newest(entry, backup=backup)
-    return _cut(replace(info, latest_updates=log), max(limit, 1))
+    for at in range(max(limit, 1), len(log)):  # what is over, from where the backups can continue
+        if (older := log[at].backup_path) is not None:
+            return replace(info, latest_updates=log[:at], repo_before_updates=older)
+    return replace(info, latest_updates=log)
 
 
 def follows(info: RepoInfo, backups: Collection[str]) -> bool:
@@ -73,15 +76,6 @@ def follows(info: RepoInfo, backups: Collection[str]) -> bool:
     """
     named = {info.repo_before_updates, *(entry.backup_path for entry in info.latest_updates)}
     return not named.isdisjoint(backups)
-
-
-def _cut(info: RepoInfo, limit: int) -> RepoInfo:
-    """Drop what exceeds the limit, from the newest entry on that the backups can continue with."""
-    log = info.latest_updates
-    for at in range(limit, len(log)):
-        if (backup := log[at].backup_path) is not None:
-            return replace(info, latest_updates=log[:at], repo_before_updates=backup)
-    return info
 
 
 def trimmed(info: RepoInfo, older_than: int) -> RepoInfo | None:

@@ -46,8 +46,18 @@ def grafted(
         InvalidInputError: Something would lie below an array, or a node id is taken.
     """
     result = hierarchy.by_path(base.nodes)
-    if claim is not None and claim.replaces:
-        groups = _clear(result, base, claim, groups, arrays)
+    if claim is not None and claim.replaces:  # with the attributes that stay of its groups
+        own = result.get(claim.group)
+        if isinstance(own, ArrayNode):
+            raise InvalidInputError(
+                "this is an array, not a group", do="Choose another group.", path=claim.group
+            )
+        found = settled(base, claim, groups=groups, arrays=documents(arrays))
+        groups = found.groups
+        for path in found.lost:
+            del result[path]
+        if isinstance(own, GroupNode) and claim.group in groups:
+            hierarchy.set_metadata(result, own, groups[claim.group])
     taken = {node.id for node in base.nodes}
     for path, zarr_json in sorted(groups.items(), key=lambda item: paths.order(item[0])):
         hierarchy.add_group(result, paths.canonical(path), zarr_json, new_id)
@@ -104,27 +114,6 @@ def refuse_touched(
 def documents(arrays: BuiltArrays) -> dict[str, bytes]:
     """Return zarr.json of the arrays, by path."""
     return {path: zarr_json for path, (zarr_json, _, _) in arrays.items()}
-
-
-def _clear(
-    result: dict[str, Node],
-    base: Snapshot,
-    claim: Claim,
-    groups: Mapping[str, bytes],
-    arrays: BuiltArrays,
-) -> Mapping[str, bytes]:
-    """Remove what the build replaces; return its groups with the attributes that stay."""
-    own = result.get(claim.group)
-    if isinstance(own, ArrayNode):
-        raise InvalidInputError(
-            "this is an array, not a group", do="Choose another group.", path=claim.group
-        )
-    found = settled(base, claim, groups=groups, arrays=documents(arrays))
-    for path in found.lost:
-        del result[path]
-    if isinstance(own, GroupNode) and claim.group in found.groups:
-        hierarchy.set_metadata(result, own, found.groups[claim.group])
-    return found.groups
 
 
 def array_of(

@@ -1,13 +1,9 @@
 """Find conflicts with one commit that came first, and replay our changes on top of it.
 
-An append can follow another append to the same array without copying chunks. That needs whole
-chunks at both seams, and metadata that differs only in length. Values are not compared: two writers
-that append the same data append it twice.
-
-Names and rules of conflicts are icechunk's. They are stricter in three cases in which the official
-client silently loses acknowledged changes: a node that others created inside a group we deleted, a
-node that they recreated where we recreate ours, and chunks they wrote into an array that we gave
-another encoding.
+Names and rules are icechunk's. They are stricter in three cases in which the official client
+silently loses acknowledged changes: a node that others created inside a group we deleted, a node
+that they recreated where we recreate ours, and chunks they wrote into an array that we gave another
+encoding.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Decide which nodes of a group stay when a build replaces it, and what others lose. Pure.
 
-A build replaces what the last build of its group made. Everything else below the group belongs to
-another build or to a user's session. It stays, unless the build needs its path, or the lengths or
-labels of its dimensions no longer match the build. Each attempt to commit decides again.
-
-Losses show by comparing the branch's tip with what the last build of the group committed, node by
-node. A node names the manifests of its chunks, so a written chunk shows without reading any.
+A build replaces what the last build of its group made. Everything else stays, unless the build
+needs its path, or its dimensions no longer match. Losses show by comparing the branch's tip with
+what the last build committed: a node names the manifests of its chunks.
 """
 
 from __future__ import annotations

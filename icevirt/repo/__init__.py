@@ -1,4 +1,1 @@
-"""Provide repositories and sessions: commits, history, branches, tags, configuration.
-
-Files become values in `icevirt.wire`; what may change is decided in `icevirt.versioning`.
-"""
+"""Provide repositories and sessions: commits, history, branches, tags, configuration."""

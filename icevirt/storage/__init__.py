@@ -1,4 +1,1 @@
-"""Store a repository's objects: get, put, conditional put, list and delete, on every backend.
-
-Source files are read in `icevirt.objects`.
-"""
+"""Store a repository's objects: get, put, conditional put, list and delete, on every backend."""

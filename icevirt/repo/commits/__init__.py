@@ -1,4 +1,1 @@
-"""Commit changes: staging, manifests, rebase, and the one write that publishes them.
-
-Conflicts are decided in `icevirt.versioning.merge`.
-"""
+"""Commit changes: staging, manifests, rebase, and the one write that publishes them."""

@@ -1,4 +1,1 @@
-"""Keep a repository small, and check it.
-
-Expiration, garbage collection, trimming, `check`, inspection.
-"""
+"""Keep a repository small, and check it."""

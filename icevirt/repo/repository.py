@@ -23,7 +23,6 @@ from icevirt.storage.protocol import Storage
 
 if TYPE_CHECKING:
     from icevirt.repo.authorization import Authorization
-    from icevirt.wire.manifests.encoding import ManifestEncoding
 
 
 class Repository(Sessions, RepositoryHistory, Settings, Pictured):
@@ -280,19 +279,15 @@ def _assets(
     """Return what reads the files, which is the one thing that depends on their format."""
     if (old := old_of(current)) is not None:
         return old.assets
+    document, manifests = config.document, None
+    if document.get("compression") or document.get("manifest"):
+        from icevirt.wire.manifests.encoding import ManifestEncoding
+
+        manifests = ManifestEncoding.of_config(document)
     return Assets(
         root,
         level=config.compression_level,
-        manifests=_encoding(config.document),
+        manifests=manifests,
         spec_version=current.info.spec_version,
         content_addressed=options.content_addressed_chunks,
     )
-
-
-def _encoding(document: Mapping[str, Any]) -> ManifestEncoding | None:
-    """Return how manifests are compressed; None where the configuration says nothing about it."""
-    if not document.get("compression") and not document.get("manifest"):
-        return None
-    from icevirt.wire.manifests.encoding import ManifestEncoding
-
-    return ManifestEncoding.of_config(document)

@@ -14,7 +14,6 @@ from icevirt.storage.protocol import Storage
 
 if TYPE_CHECKING:  # what speaks to servers is imported with the first bucket
     from icevirt.connect.credentials.common import Credentials
-    from icevirt.connect.urls import Address
     from icevirt.storage.object_store import ObjectStorage
 
 HUGGING_FACE = "https://s3.hf.co"
@@ -69,7 +68,12 @@ def _storage_at(url: str, options: Mapping[str, Any]) -> Storage:
             url=url.partition("?")[0].partition("#")[0],
         )
     at = Address.parse(url)
-    constructor = _constructor(at)
+    if at.provider == "http":
+        from icevirt.storage.object_store import http_storage
+
+        constructor: Callable[..., Storage] = http_storage
+    else:
+        constructor = _CONSTRUCTORS[at.scheme if at.scheme == "tigris" else at.provider]
     arguments: dict[str, Any] = {"bucket": at.bucket, "prefix": at.key}
     if at.provider == "azure":
         arguments = {"container": at.bucket, "prefix": at.key, "account": at.account}
@@ -354,14 +358,6 @@ def in_bucket(
 
 
 _SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "az"}
-
-
-def _constructor(at: Address) -> Callable[..., Storage]:
-    if at.provider == "http":
-        from icevirt.storage.object_store import http_storage
-
-        return http_storage
-    return _CONSTRUCTORS[at.scheme if at.scheme == "tigris" else at.provider]
 
 
 _CONSTRUCTORS: dict[str, Callable[..., Storage]] = {

@@ -1,10 +1,10 @@
 """Upgrade V1 to V2 in place: create `repo`, and keep snapshots, manifests and chunks.
 
-`repo` is created if there is none, when everything else about it is known: until then the
-repository is V1, from then on V2. Then V1 clients are shut out: each branch is sealed in place by a
-conditional write, and commits that V2 lacks are carried over. So a V1 commit is acknowledged before
-and gets into V2, or it fails. The next upgrade continues a killed one. Seals do not stop official
-writers on local disk, which overwrite unconditionally.
+`repo` is created when everything else about it is known: until then the repository is V1, from then
+on V2. Then V1 clients are shut out: each branch is sealed in place by a conditional write, and
+commits that V2 lacks are carried over. So a V1 commit is acknowledged before and gets into V2, or
+it fails. The next upgrade continues a killed one. Seals do not stop official writers on local disk,
+which overwrite unconditionally.
 """
 
 from __future__ import annotations

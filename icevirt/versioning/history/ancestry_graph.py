@@ -57,7 +57,12 @@ class AncestryGraph:
         rows = []
         for commit in self.commits:
             cells = "".join(self._cell(commit, lane) for lane in range(self.lanes))
-            rows.append(f"{cells}{commit.text}\n{self._between(commit)}\n")
+            going = commit.below
+            between = "".join(
+                f"{self._color('│', lane)} " if lane in going else "  "
+                for lane in range(self.lanes)
+            )
+            rows.append(f"{cells}{commit.text}\n{between.rstrip()}\n")
         return "".join(rows)
 
     __repr__ = __str__
@@ -83,12 +88,6 @@ class AncestryGraph:
         if lane in commit.passing:
             return self._color("┼" if rule == "─" else "│", lane) + rule
         return rule * 2
-
-    def _between(self, commit: Commit) -> str:
-        going = commit.below
-        return "".join(
-            f"{self._color('│', lane)} " if lane in going else "  " for lane in range(self.lanes)
-        ).rstrip()
 
     def _color(self, letter: str, lane: int) -> str:
         if self.plain:

@@ -138,12 +138,8 @@ def files_of_schemas(arrays: ArrayColumns) -> NDArray[np.int64]:
 
 
 _LAID_OUT = (
-    "data_type",
-    "fill_value",
-    "chunk_key_encoding",
-    "storage_transformers",
-    "codecs",
-    "chunk_grid",
+    *("data_type", "fill_value", "chunk_key_encoding", "storage_transformers"),
+    *("codecs", "chunk_grid"),
 )
 _MOST_REWRITTEN = 4 * JOINED_CHUNK_BYTES  # bytes of stored values that are cut anew
 
@@ -195,10 +191,8 @@ class Lengthened:
 
     def added(self, plan: BuildPlan) -> BuildPlan:
         """Return a plan of what is added."""
-        found = (each.added for each in self.arrays)
-        return replace(
-            plan, arrays=tuple(each for each in found if each.mode is not ArrayMode.given)
-        )
+        found = [e.added for e in self.arrays if e.added.mode is not ArrayMode.given]
+        return replace(plan, arrays=tuple(found))
 
 
 def lengthened(  # noqa: PLR0917 - a plan, and what it is held against
@@ -241,11 +235,9 @@ def lengthened(  # noqa: PLR0917 - a plan, and what it is held against
         if steps is not None and _length_along(node, plan.concat_dim[0]) not in (None, steps):
             raise OtherwiseError(f"steps are missing between {array.path} and the new files")
         form = forms.get(array.path)
-        if now.kind is Growing.by_references and form is not None and not form.is_copy:
-            stored.append(_as_stored(array, facts, ends, node, form))
-        elif now.kind is Growing.by_references:
+        if now.kind is Growing.by_references:
             made = found[now.kind] if form is None else stored
-            made.append(_by_references(array, facts, ends, node))
+            made.append(_by_references(array, facts, ends, node, form))
         elif now.kind is Growing.by_values:
             begin, axis = _place_of_values(array, plan.concat_dim[0], behind, ends)
             found[now.kind].append(_by_values(array, begin, axis, ends, node, form))
@@ -340,74 +332,44 @@ def _place_of_values(
 
 
 def _by_references(
-    array: PlannedArray, facts: CatalogFacts, ends: int, node: ArrayNode
+    array: PlannedArray, facts: CatalogFacts, ends: int, node: ArrayNode, form: StoredForm | None
 ) -> LengthenedArray:
-    path = array.path
+    """Return what is added to an array; in chunks or codecs of its own its chunks are cut anew."""
+    path, document, is_cut = array.path, document_of(node), form is not None and not form.is_copy
     if array.hybrid is not None or array.times is not None:
-        raise OtherwiseError(f"some chunks of {path} have to be stored")
+        why = "are no chunks of files" if is_cut else "have to be stored"
+        raise OtherwiseError(f"some chunks of {path} {why}")
     axis, begin = _behind(array, ends)
-    _check_layout(array, array.zarr_json, node, document_of(node))
-    length, edge = node.shape[axis], array.chunk_shape[axis]
-    if length % edge or begin % edge:
-        raise OtherwiseError(f"the last chunk of {path} is not full")
-    shape = _shape(array, node, axis, array.shape[axis] - begin)
+    planned = json.loads(array.zarr_json)
+    _check_layout(array, form.applied(planned) if form and is_cut else planned, node, document)
+    length, edge, more = node.shape[axis], array.chunk_shape[axis], array.shape[axis] - begin
+    if begin % edge or (length % edge and not is_cut):
+        raise OtherwiseError(f"the last chunk of {path} is not full{' in its files' * is_cut}")
+    shape, kept = _shape(array, node, axis, more), length
+    alone, zarr_json = shape, _with_shape(document, shape)
+    if is_cut:
+        edge = document["chunk_grid"]["configuration"]["chunk_shape"][axis]
+        alone, kept = _with_length(shape, axis, more), length // edge * edge
     new = np.flatnonzero(array.files >= ends)
-    grid = [-(-size // step) for size, step in zip(shape, array.chunk_shape, strict=True)]
+    grid = [-(-size // step) for size, step in zip(alone, array.chunk_shape, strict=True)]
     counts, expected = _counts(array, facts, ends, array.whole[new])
     added = replace(
         _only(array, new),
-        shape=shape,
-        zarr_json=_with_shape(document_of(node), shape),
-        starts=array.starts[new] + (length - begin),
+        shape=alone,
+        zarr_json=_with_shape(planned, alone) if is_cut else zarr_json,
+        starts=array.starts[new] + (0 if is_cut else length) - begin,
         window=window_of(grid, axis, math.prod(array.window)),
         references=counts,
         expected=counts.total,
     )
     return LengthenedArray(
         node=node,
-        zarr_json=added.zarr_json,
+        zarr_json=zarr_json,
         axis=axis,
         added=added,
-        kept=length,
+        kept=kept,
         expected=expected,
-    )
-
-
-def _as_stored(
-    array: PlannedArray, facts: CatalogFacts, ends: int, node: ArrayNode, form: StoredForm
-) -> LengthenedArray:
-    """Return what is added to an array that is stored in chunks or codecs of its own."""
-    path, document = array.path, document_of(node)
-    if array.hybrid is not None or array.times is not None:
-        raise OtherwiseError(f"some chunks of {path} are no chunks of files")
-    axis, begin = _behind(array, ends)
-    planned = form.applied(json.loads(array.zarr_json))
-    _check_layout(array, json.dumps(planned).encode(), node, document)
-    if begin % array.chunk_shape[axis]:
-        raise OtherwiseError(f"the last chunk of {path} is not full in its files")
-    length, more = node.shape[axis], array.shape[axis] - begin
-    shape = _shape(array, node, axis, more)
-    alone = tuple(more if at == axis else size for at, size in enumerate(shape))
-    new = np.flatnonzero(array.files >= ends)
-    grid = [-(-size // step) for size, step in zip(alone, array.chunk_shape, strict=True)]
-    counts, expected = _counts(array, facts, ends, array.whole[new])
-    edge = document["chunk_grid"]["configuration"]["chunk_shape"][axis]
-    return LengthenedArray(
-        node=node,
-        zarr_json=_with_shape(document, shape),
-        axis=axis,
-        added=replace(
-            _only(array, new),
-            shape=alone,
-            zarr_json=_with_shape(json.loads(array.zarr_json), alone),
-            starts=array.starts[new] - begin,
-            window=window_of(grid, axis, math.prod(array.window)),
-            references=counts,
-            expected=counts.total,
-        ),
-        kept=length // edge * edge,
-        expected=expected,
-        is_cut=True,
+        is_cut=is_cut,
     )
 
 
@@ -428,13 +390,8 @@ def _behind(array: PlannedArray, ends: int) -> tuple[int, int]:
     if len(array.axes) != 1 or array.skips is not None:
         raise OtherwiseError(f"files of {array.path} differ in length, or count in part")
     (axis,) = array.axes
-    key = (
-        array.files.tobytes(),
-        array.starts.tobytes(),
-        array.lengths.tobytes(),
-        array.shape[axis],
-    )
-    begin = _begin(*key, ends)
+    columns = (each.tobytes() for each in (array.files, array.starts, array.lengths))
+    begin = _begin(*columns, array.shape[axis], ends)
     if begin < 0:
         raise OtherwiseError(f"steps of {array.path} are missing")
     return axis, begin
@@ -467,13 +424,12 @@ def _begin(files: bytes, starts: bytes, lengths: bytes, total: int, ends: int) -
 
 def _check_layout(
     array: PlannedArray,
-    zarr_json: bytes,
+    planned: Mapping[str, Any],
     node: ArrayNode,
     document: Mapping[str, Any],
     but: Sequence[str] = (),
 ) -> None:
     """Make sure that nobody changed how chunks are cut and decoded."""
-    planned = json.loads(zarr_json)
     for name in (each for each in _LAID_OUT if each not in but):
         if (document.get(name) or None) != (planned.get(name) or None):
             raise OtherwiseError(f"{name} of {array.path} was changed since the last build")
@@ -482,10 +438,14 @@ def _check_layout(
 
 
 def _shape(array: PlannedArray, node: ArrayNode, axis: int, more: int) -> tuple[int, ...]:
-    for at, (one, other) in enumerate(zip(array.shape, node.shape, strict=True)):
-        if at != axis and one != other:
-            raise OtherwiseError(f"{array.path} would have another shape")
-    return tuple(size + more if at == axis else size for at, size in enumerate(node.shape))
+    shape = _with_length(node.shape, axis, node.shape[axis] + more)
+    if _with_length(array.shape, axis, shape[axis]) != shape:
+        raise OtherwiseError(f"{array.path} would have another shape")
+    return shape
+
+
+def _with_length(shape: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:
+    return (*shape[:axis], length, *shape[axis + 1 :])
 
 
 def _with_shape(document: Mapping[str, Any], shape: tuple[int, ...], **more: JSON) -> bytes:
@@ -526,17 +486,16 @@ def _by_values(  # noqa: PLR0917 - an array, and where it goes on
     else:
         edges = document["chunk_grid"]["configuration"]["chunk_shape"]
         codecs = document["codecs"]
-    _check_layout(array, array.zarr_json, node, document, ("codecs", "chunk_grid"))
+    planned = json.loads(array.zarr_json)
+    _check_layout(array, planned, node, document, ("codecs", "chunk_grid"))
     grid = _regular(edges)
     is_same = document["chunk_grid"] == grid and document["codecs"] == codecs
     kept = node.shape[axis] // edges[axis] * edges[axis] if is_same else 0
-    if math.prod(node.shape) // max(1, node.shape[axis]) * 8 * (node.shape[axis] - kept) > (
-        _MOST_REWRITTEN
-    ):
+    rewritten = math.prod(_with_length(node.shape, axis, node.shape[axis] - kept))
+    if 8 * rewritten > _MOST_REWRITTEN:
         raise OtherwiseError(f"the stored values of {array.path} would be cut otherwise")
-    alone = tuple(more if at == axis else size for at, size in enumerate(shape))
-    alone_grid = _regular([max(1, size) for size in alone])
-    zarr_json = _with_shape(document, alone, chunk_grid=alone_grid)
+    alone = _with_length(shape, axis, more)
+    chunk = tuple(max(1, size) for size in alone)
     if array.values is None:
         new = np.flatnonzero(array.files >= ends)
         added = replace(
@@ -551,9 +510,9 @@ def _by_values(  # noqa: PLR0917 - an array, and where it goes on
         added=replace(
             added,
             shape=alone,
-            chunk_shape=tuple(max(1, n) for n in alone),
-            zarr_json=zarr_json,
-            window=tuple(1 for _ in alone),
+            chunk_shape=chunk,
+            zarr_json=_with_shape(document, alone, chunk_grid=_regular(chunk)),
+            window=(1,) * len(alone),
         ),
         kept=kept,
         expected=None,

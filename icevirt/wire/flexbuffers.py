@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -72,7 +73,7 @@ class _Flex:
         size = len(self._raw)
         if size < 3:
             raise Damage("a FlexBuffer has at least three bytes", 0)
-        width, packed = self._raw[-1], self._raw[-2]
+        packed, width = self._raw[-2:]
         if width not in (1, 2, 4, 8):
             raise Damage("not a width", size - 1)
         return self._value(size - 2 - width, width, packed, 0)
@@ -133,9 +134,8 @@ class _Flex:
         if _FIRST_FIXED <= kind <= _LAST_FIXED:
             size, which = divmod(kind - _FIRST_FIXED, 3)
             return self._typed(FlexType[_NUMBERS[which]], at, width, size + 2)
-        if kind in set(_ELEMENTS):
-            size = self._size(at, width)
-            return self._typed(_ELEMENTS[FlexType(kind)], at, width, size)
+        if kind in _ELEMENTS:
+            return self._typed(_ELEMENTS[FlexType(kind)], at, width, self._size(at, width))
         raise Damage("a FlexBuffers type that JSON lacks", at)
 
     def _size(self, at: int, width: int) -> int:
@@ -254,11 +254,8 @@ class _Writer:
             case Sequence() if not isinstance(value, bytes | bytearray | memoryview):
                 return self._vector([self.write(item, depth + 1) for item in value])
             case _:
-                raise InvalidInputError(
-                    "not a JSON value",
-                    do="Use strings, numbers, true, false, null, lists and mappings of these.",
-                    type=type(value).__name__,
-                )
+                do = "Use strings, numbers, true, false, null, lists and mappings of these."
+                raise InvalidInputError("not a JSON value", do=do, type=type(value).__name__)
 
     def _key(self, key: object) -> _Value:
         if not isinstance(key, str) or "\0" in key:
@@ -313,15 +310,11 @@ def _fitting(
 
 def _inside(value: float | None) -> _Value:
     """Return a value that is stored in its container."""
-    if value is None:
-        return _Value(FlexType.null, 0)
-    if isinstance(value, bool):
-        return _Value(FlexType.bool, int(value))
+    if value is None or isinstance(value, bool):
+        return _Value(FlexType.null if value is None else FlexType.bool, int(value or 0))
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise InvalidInputError("an integer of more than 64 bits", do="Use a string.", value=value)
     if isinstance(value, int):
-        if not -(2**63) <= value < 2**64:
-            raise InvalidInputError(
-                "an integer of more than 64 bits", do="Use a string.", value=value
-            )
         return _Value(FlexType.uint if value >= 0 else FlexType.int, value)
     if not math.isfinite(value):
         raise InvalidInputError("not a JSON number", do="Use a string.", value=value)
@@ -334,7 +327,6 @@ def _width(number: float) -> int:
 
 
 def _is_single(value: float) -> bool:
-    try:
+    with suppress(OverflowError):
         return bool(struct.unpack("<f", struct.pack("<f", value))[0] == value)
-    except OverflowError:
-        return False
+    return False

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from functools import cache
 
 import numpy as np
 import zstandard
@@ -92,15 +93,9 @@ class _Compressors(threading.local):
     """The compressors of a thread: memory that is used again need not be cleared again."""
 
     def __init__(self) -> None:
-        self.made: dict[tuple[int, bool], zstandard.ZstdCompressor] = {}
-
-    def of(self, level: int, *, checksum: bool) -> zstandard.ZstdCompressor:
-        """Return the compressor of this level."""
-        found = self.made.get((level, checksum))
-        if found is None:
-            found = zstandard.ZstdCompressor(level=level, write_checksum=checksum)
-            self.made[level, checksum] = found
-        return found
+        self.of = cache(
+            lambda level, checksum: zstandard.ZstdCompressor(level=level, write_checksum=checksum)
+        )
 
 
 _COMPRESSORS = _Compressors()
@@ -117,8 +112,7 @@ def pack(
 
     The frame ends with a checksum, which every decoder of zstd compares.
     """
-    compressor = _COMPRESSORS.of(level, checksum=True)
-    return head(kind, spec_version) + compressor.compress(payload)
+    return head(kind, spec_version) + _COMPRESSORS.of(level, True).compress(payload)
 
 
 def head(kind: FileKind, spec_version: int = SPEC_VERSION) -> bytes:
@@ -140,9 +134,7 @@ def unpack(raw: bytes | bytearray | memoryview, kind: FileKind) -> tuple[int, by
 
 def _check_header(view: memoryview, kind: FileKind) -> int:
     _check_magic(view, file=kind.name)
-    spec_version, found, compression = (
-        view[FIELDS[name][0]] for name in ("spec_version", "file_type", "compression")
-    )
+    spec_version, found, compression = view[FIELDS["spec_version"][0] : SIZE]
     if spec_version not in READABLE:
         raise FormatError(
             "this icevirt does not support the spec version of the file",
@@ -255,18 +247,17 @@ def described(raw: bytes) -> dict[str, str]:
     """
     view = memoryview(raw)
     _check_magic(view)
-    start, size = FIELDS["implementation"]
-    writer = bytes(view[start : start + size]).decode(errors="replace").strip()
+    writer = bytes(view[len(MAGIC) : len(MAGIC) + 24]).decode(errors="replace").strip()
     name, _, version = writer.partition("-")
-    kind = view[FIELDS["file_type"][0]]
+    spec_version, kind, compression = view[FIELDS["spec_version"][0] : SIZE]
     known = {each.value: each.name.replace("_", "-") for each in FileKind}
     return {
         "written_by": writer,
         "app_name": name,
         "app_version": version,
-        "spec_version": f"{view[FIELDS['spec_version'][0]]}.0",
+        "spec_version": f"{spec_version}.0",
         "file_type": known.get(kind, str(kind)),
-        "compression": "zstd" if view[FIELDS["compression"][0]] == ZSTD else "none",
+        "compression": "zstd" if compression == ZSTD else "none",
     }
 
 
@@ -280,7 +271,7 @@ def compress(
     """
     if size < _BLOCK:  # the frame is the same, however its content comes
         content = b"".join([part.tobytes() for part in parts])
-        return [_COMPRESSORS.of(level, checksum=checksum).compress(content)]
+        return [_COMPRESSORS.of(level, checksum).compress(content)]
     compressor = zstandard.ZstdCompressor(level=level, write_checksum=checksum).compressobj(
         size=size
     )
@@ -300,19 +291,10 @@ def with_raw_start(head: bytes, start: bytes, pieces: Sequence[bytes]) -> bytes:
     window = b"" if single else frame[_MAGIC_SIZE + 1 : _MAGIC_SIZE + 2]
     blocks = _MAGIC_SIZE + 1 + len(window) + _SIZE_WIDTHS[descriptor >> 6]
     size = zstandard.frame_content_size(frame) + len(start)
-    return b"".join(
-        (
-            head,
-            frame[:_MAGIC_SIZE],
-            bytes((_EIGHT_BYTE_SIZE | single,)),
-            window,
-            size.to_bytes(8, "little"),
-            (len(start) << 3).to_bytes(3, "little"),  # not the last block, raw
-            start,
-            memoryview(frame)[blocks:],
-            *others,
-        )
-    )
+    made = (head, frame[:_MAGIC_SIZE], bytes((_EIGHT_BYTE_SIZE | single,)), window)
+    block = (len(start) << 3).to_bytes(3, "little")  # not the last one, raw
+    sizes = (size.to_bytes(8, "little"), block)
+    return b"".join((*made, *sizes, start, memoryview(frame)[blocks:], *others))
 
 
 def without_raw_start(file: bytes, head: int) -> tuple[bytes, bytes] | None:

@@ -9,7 +9,7 @@ nothing after the value, no deeper than `MAX_DEPTH`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from icevirt.wire.flatbuffer.reader import Damage
@@ -30,31 +30,28 @@ def to_items(metadata: JSONObject, spec_version: int = 2) -> list[Values]:
 
 def from_items(items: list[Values], spec_version: int) -> dict[str, JSON]:
     """Read items of a file of this spec version. Raises ``Damage``."""
-    if not items:
-        return {}
-    loads = _loads(spec_version)
     found: dict[str, JSON] = {}
     for row, item in enumerate(items):
         try:
-            _add(found, item["name"], loads(item["value"]))
+            found[_new_name(item["name"], found)] = _load(item["value"], spec_version)
         except Damage as damage:
             damage.trail += [f"[{row}]", "metadata"]
             raise
     return found
 
 
-def _loads(spec_version: int) -> Callable[[bytes], JSON]:
+def _load(raw: bytes, spec_version: int) -> JSON:
     if spec_version == 1:
-        return read_message_pack
+        return read_message_pack(raw)
     from icevirt.wire import flexbuffers
 
-    return flexbuffers.loads
+    return flexbuffers.loads(raw)
 
 
-def _add(found: dict[str, JSON], name: str, value: JSON) -> None:
+def _new_name(name: str, found: Collection[str]) -> str:
     if name in found:
         raise Damage("a name occurs twice", 0)
-    found[name] = value
+    return name
 
 
 def read_message_pack(raw: bytes) -> JSON:

@@ -25,6 +25,7 @@ from icevirt.wire.flatbuffer.schema import (
     CHUNK_INDEX_RANGE_LAYOUT,
     DIMENSION_SHAPE_LAYOUT,
     MANIFEST_FILE_INFO_LAYOUT,
+    MANIFEST_FILE_INFO_V2,
     NODE_SNAPSHOT,
     SNAPSHOT,
     Field,
@@ -61,8 +62,6 @@ def encode(snapshot: Snapshot, *, level: int = 3, spec_version: int = header.SPE
 
 def decode(raw: bytes) -> Snapshot:
     """Read a snapshot file. Raises ``FormatError``."""
-    from icevirt.wire import metadata
-
     spec_version, payload = header.unpack(raw, FileKind.snapshot)
     with reading(FileKind.snapshot.name):
         reader = FlatBufferReader(payload)
@@ -71,13 +70,9 @@ def decode(raw: bytes) -> Snapshot:
         if len({node.path for node in nodes}) != len(nodes):
             raise Damage("two nodes have one path", 0)
         return Snapshot(
-            id=ObjectId12(values["id"]),
+            **_common(values, spec_version),
             nodes=nodes,
-            flushed_at=values["flushed_at"],
-            message=values["message"],
-            metadata=metadata.from_items(values["metadata"], spec_version),
             manifest_files=_manifest_files(values),
-            parent_id=ObjectId12(values["parent_id"]) if values["parent_id"] else None,
             extra=values["extra"],
             newer_tables=tuple(sorted(reader.newer)),
         )
@@ -86,18 +81,24 @@ def decode(raw: bytes) -> Snapshot:
 def decode_summary(raw: bytes) -> SnapshotSummary:
     """Read id, parent, time, message and metadata of a V1 snapshot. Raises ``FormatError``."""
     from icevirt.model.repo_info import SnapshotSummary
-    from icevirt.wire import metadata
 
     spec_version, payload = header.unpack(raw, FileKind.snapshot)
     with reading(FileKind.snapshot.name):
         values = FlatBufferReader(payload).root(_SUMMARY)
-        return SnapshotSummary(
-            id=ObjectId12(values["id"]),
-            parent_id=ObjectId12(values["parent_id"]) if values["parent_id"] else None,
-            flushed_at=values["flushed_at"],
-            message=values["message"],
-            metadata=metadata.from_items(values["metadata"], spec_version),
-        )
+        return SnapshotSummary(**_common(values, spec_version))
+
+
+def _common(values: Values, spec_version: int) -> dict[str, Any]:
+    """Return what a summary of a snapshot has too."""
+    from icevirt.wire import metadata
+
+    return {
+        "id": ObjectId12(values["id"]),
+        "parent_id": ObjectId12(values["parent_id"]) if values["parent_id"] else None,
+        "flushed_at": values["flushed_at"],
+        "message": values["message"],
+        "metadata": metadata.from_items(values["metadata"], spec_version),
+    }
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -120,33 +121,20 @@ def _values(snapshot: Snapshot, spec_version: int) -> Values:
             "parent_id": snapshot.parent_id,  # V2 keeps parents in the repo info
             "manifest_files": [packed(f.id, f.size_bytes, f.num_chunk_refs) for f in files],
         }
+    names = [each.name for each in MANIFEST_FILE_INFO_V2.fields]
     return values | {
         "manifest_files": [],
-        "manifest_files_v2": [
-            {
-                "id": info.id,
-                "size_bytes": info.size_bytes,
-                "num_chunk_refs": info.num_chunk_refs,
-                "extra": info.extra,
-            }
-            for info in files
-        ],
+        "manifest_files_v2": [{name: getattr(f, name) for name in names} for f in files],
         "extra": snapshot.extra,
     }
 
 
 def _node_values(node: Node, spec_version: int) -> Values:
+    data: tuple[int, Values] = (_GROUP, {})
     if isinstance(node, ArrayNode):
         data = _ARRAY, _array_values(node, spec_version)
-    else:
-        data = _GROUP, {}
-    return {
-        "id": node.id,
-        "path": node.path,
-        "user_data": node.user_data,
-        "node_data": data,
-        "extra": node.extra,
-    }
+    common = {name: getattr(node, name) for name in ("id", "path", "user_data", "extra")}
+    return common | {"node_data": data}
 
 
 def _array_values(node: ArrayNode, spec_version: int) -> Values:
@@ -187,12 +175,8 @@ def _array_values(node: ArrayNode, spec_version: int) -> Values:
 
 def _node(row: int, values: Values) -> Node:
     tag, data = values["node_data"]
-    common: dict[str, Any] = {
-        "id": ObjectId8(values["id"]),
-        "path": values["path"],
-        "user_data": values["user_data"],
-        "extra": values["extra"],
-    }
+    common: dict[str, Any] = {name: values[name] for name in ("path", "user_data", "extra")}
+    common["id"] = ObjectId8(values["id"])
     if not values["path"].startswith("/"):
         damage = Damage("a node's path does not begin with '/'", 0)
         damage.trail = ["path", f"[{row}]", "nodes", "Snapshot"]
@@ -200,31 +184,28 @@ def _node(row: int, values: Values) -> Node:
     if tag == _GROUP:
         return GroupNode(**common)
     shape, num_chunks = _shape(data)
-    names = data["dimension_names"]
+    names, extent = data["dimension_names"], CHUNK_INDEX_RANGE_LAYOUT.unpack
     return ArrayNode(
         **common,
         shape=shape,
         num_chunks=num_chunks,
         dimension_names=None if names is None else tuple(each["name"] for each in names),
-        manifests=tuple(_manifest_ref(each) for each in data["manifests"]),
+        manifests=tuple(
+            ManifestRef(
+                object_id=ObjectId12(each["object_id"]), extents=tuple(map(extent, each["extents"]))
+            )
+            for each in data["manifests"]
+        ),
     )
 
 
 def _shape(data: Values) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return array lengths and chunk counts; V1 has chunk lengths instead of counts."""
-    if (dimensions := data["shape_v2"]) is not None:
-        return (
-            tuple(each["array_length"] for each in dimensions),
-            tuple(each["num_chunks"] for each in dimensions),
-        )
+    if (dims := data["shape_v2"]) is not None:
+        return tuple(d["array_length"] for d in dims), tuple(d["num_chunks"] for d in dims)
     pairs = [DIMENSION_SHAPE_LAYOUT.unpack(raw) for raw in data["shape"]]
     counts = tuple(-(-length // chunk) if chunk else 0 for length, chunk in pairs)
     return tuple(length for length, _ in pairs), counts
-
-
-def _manifest_ref(values: Values) -> ManifestRef:
-    extents = tuple(CHUNK_INDEX_RANGE_LAYOUT.unpack(raw) for raw in values["extents"])
-    return ManifestRef(object_id=ObjectId12(values["object_id"]), extents=extents)
 
 
 def _manifest_files(values: Values) -> tuple[ManifestFile, ...]:

@@ -22,6 +22,8 @@ from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, Payload, Ta
 from icevirt.wire.flatbuffer.schema import CHUNK_INDICES, NODE_SETS, TRANSACTION_LOG, Values
 from icevirt.wire.header import FileKind
 
+_MOVE = ("from", "to", "node_id", "node_type")
+
 
 def encode(
     log: TransactionLog, *, level: int = 3, spec_version: int = header.SPEC_VERSION
@@ -39,13 +41,9 @@ def encode(
             for node in sorted(log.updated_chunks)
         ],
         "moved_nodes": [
-            {
-                "from": move.from_path,
-                "to": move.to_path,
-                "node_id": move.node_id,
-                "node_type": int(move.node_type),
-            }
-            for move in sorted(log.moved_nodes, key=_by_target)
+            dict(zip(_MOVE, (m.from_path, m.to_path, m.node_id, int(m.node_type)), strict=True))
+            # component by component, unlike the nodes of a snapshot
+            for m in sorted(log.moved_nodes, key=lambda m: m.to_path.encode().split(b"/"))
         ],
         "extra": log.extra,
     }
@@ -74,21 +72,12 @@ def decode(raw: bytes) -> TransactionLog:
         )
 
 
-def _by_target(move: Move) -> list[bytes]:
-    """Order moves component by component, unlike the nodes of a snapshot."""
-    return [part.encode() for part in move.to_path.split("/")]
-
-
 def _move(values: Values) -> Move:
-    source, target, node = values["from"], values["to"], values["node_id"]
+    source, target, node, kind = (values[name] for name in _MOVE)
     if source is None or target is None or node is None:
         raise Damage("a move lacks its paths or its node", 0)
-    return Move(
-        from_path=source,
-        to_path=target,
-        node_id=ObjectId8(node),
-        node_type=NodeType(values["node_type"]),
-    )
+    move = {"from_path": source, "to_path": target, "node_id": ObjectId8(node)}
+    return Move(**move, node_type=NodeType(kind))
 
 
 def _write_chunks(tail: Tail, index: NDArray[np.uint32]) -> int:

@@ -24,7 +24,7 @@ type _Said = Mapping[str, Any]  # attributes
 type _Held = defaultdict[str, dict[str, _Said]]  # by path, and by their text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Convention:
     """A way of saying what numbers mean."""
 
@@ -42,36 +42,21 @@ def _at_root(name: str, begins: str = "") -> Callable[[Sequence[ScannedGroup]], 
     return declared
 
 
+def _anywhere(name: str) -> Callable[[Sequence[ScannedGroup]], bool]:
+    return lambda groups: any(name in each.attributes.values for each in groups)
+
+
+_OF_NWB = frozenset(("conversion", "offset", "unit", "rate"))
+_OF_OPENPMD = frozenset(("unitSI", "unitDimension", "gridUnitSI"))
+_OF_ODIM = frozenset(("gain", "offset", "nodata", "undetect", "quantity"))
+_OF_ANNDATA = frozenset(("encoding-type", "ordered"))
+_OF_PANDAS = frozenset(("kind", "index_kind", "tz", "value_type"))
 _DECLARED = (
-    _Convention(
-        name="NWB",
-        is_declared=_at_root("nwb_version"),
-        deciding=frozenset(("conversion", "offset", "unit", "rate")),
-        has_groups=False,
-    ),
-    _Convention(
-        name="openPMD",
-        is_declared=_at_root("openPMD"),
-        deciding=frozenset(("unitSI", "unitDimension", "gridUnitSI")),
-    ),
-    _Convention(
-        name="ODIM_H5",
-        is_declared=_at_root("Conventions", "ODIM_H5"),
-        deciding=frozenset(("gain", "offset", "nodata", "undetect", "quantity")),
-    ),
-    _Convention(
-        name="AnnData",
-        is_declared=(
-            lambda groups: any("encoding-type" in each.attributes.values for each in groups)
-        ),
-        deciding=frozenset(("encoding-type", "ordered")),
-    ),
-    _Convention(
-        name="pandas",
-        is_declared=_at_root("PYTABLES_FORMAT_VERSION"),
-        deciding=frozenset(("kind", "index_kind", "tz", "value_type")),
-        has_groups=False,
-    ),
+    _Convention("NWB", _at_root("nwb_version"), _OF_NWB, has_groups=False),
+    _Convention("openPMD", _at_root("openPMD"), _OF_OPENPMD),
+    _Convention("ODIM_H5", _at_root("Conventions", "ODIM_H5"), _OF_ODIM),
+    _Convention("AnnData", _anywhere("encoding-type"), _OF_ANNDATA),
+    _Convention("pandas", _at_root("PYTABLES_FORMAT_VERSION"), _OF_PANDAS, has_groups=False),
 )
 _SCALING = frozenset(
     name.lower() for each in _DECLARED for name in each.deciding
@@ -83,6 +68,10 @@ _SCALING = frozenset(
 ))  # fmt: skip
 """Attributes, in lower case, that change what numbers mean where a convention says so."""
 
+_OF_DROPPING = (
+    "numbers are joined as they are stored, and attributes that differ are left out: readers do not"
+    " see what they mean"
+)
 _LONGEST = 40  # letters of a value
 _NAMED = 3  # attributes in a line
 
@@ -124,7 +113,7 @@ def _of_arrays(facts: CatalogFacts) -> Iterator[_Unlike]:
     held: _Held = defaultdict(dict)
     for path, schema in variables_of(facts):
         _keep(held[path], schema.attributes.values, but=DECODING)  # compared elsewhere
-    return _differing(held, of_group=False)
+    return _find_unlike(held, of_group=False)
 
 
 def _of_groups(facts: CatalogFacts, ours: _Convention | None) -> Iterator[_Unlike]:
@@ -135,28 +124,23 @@ def _of_groups(facts: CatalogFacts, ours: _Convention | None) -> Iterator[_Unlik
     for row in rows:
         for group in facts.groups_of(row):
             _keep(held[group.path], group.attributes.values)
-    return _differing(held, of_group=True)
+    return _find_unlike(held, of_group=True)
 
 
 def _keep(held: dict[str, _Said], attributes: _Said, *, but: Collection[str] = ()) -> None:
     """Keep the attributes that may scale values, equal ones once."""
-    said = {
-        name: value
-        for name, value in attributes.items()
-        if name.lower() in _SCALING and name not in but
-    }
+    names = [name for name in attributes if name.lower() in _SCALING and name not in but]
+    said = {name: attributes[name] for name in names}
     held.setdefault(repr(said), said)
 
 
-def _differing(held: _Held, *, of_group: bool) -> Iterator[_Unlike]:
+def _find_unlike(held: _Held, *, of_group: bool) -> Iterator[_Unlike]:
     for path, by_text in held.items():
         said = [*by_text.values()]
         for name in dict.fromkeys(name for each in said for name in each):
-            first = said[0].get(name)
-            for each in said:
-                if (other := each.get(name)) != first:
-                    yield _Unlike(path=path, name=name, first=first, other=other, of_group=of_group)
-                    break
+            first, *others = (each.get(name) for each in said)
+            for other in [each for each in others if each != first][:1]:
+                yield _Unlike(path=path, name=name, first=first, other=other, of_group=of_group)
 
 
 def _refusal(ours: _Convention, found: _Unlike, paths: Sequence[str]) -> CombineError:
@@ -166,21 +150,15 @@ def _refusal(ours: _Convention, found: _Unlike, paths: Sequence[str]) -> Combine
         same = f" If it is wrong in some files, say it for all, like {said}."
     return CombineError(
         f"by the convention {ours.name}, {found.name} of {found.path} says what its numbers mean,"
-        f" and it is not the same in all files: {_shown(found.first)}, {_shown(found.other)}",
+        f" and it is not the same in all files: {_shorten(found.first)}, {_shorten(found.other)}",
         do=f"Build the files of each {found.name} into a group of their own, with group=..."
         f" (--group NAME).{same}",
-        fixes=[
-            fix(
-                "numbers are joined as they are stored, and attributes that differ are left out:"
-                " readers do not see what they mean",
-                combine_attrs="drop_conflicts",
-            )
-        ],
+        fixes=[fix(_OF_DROPPING, combine_attrs="drop_conflicts")],
         convention=ours.name,
         attribute=found.name,
         paths=list(paths),
-        first=_shown(found.first),
-        other=_shown(found.other),
+        first=_shorten(found.first),
+        other=_shorten(found.other),
     )
 
 
@@ -194,13 +172,11 @@ def _lines(unlike: Sequence[_Unlike], policy: CombineAttrs) -> Iterator[str]:
         one = found[0]
         yield (
             f"the attribute {name} of {listed([each.path for each in found], _NAMED)} is not the"
-            f" same in all files ({_shown(one.first)}, {_shown(one.other)}): if it says what"
+            f" same in all files ({_shorten(one.first)}, {_shorten(one.other)}): if it says what"
             f" numbers mean, they are not comparable; {shown}"
         )
 
 
-def _shown(value: Any) -> str:
-    if value is None:
-        return "none"
-    text = str(value)
+def _shorten(value: Any) -> str:
+    text = "none" if value is None else str(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -7,8 +7,8 @@ files say.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import ChainMap, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,9 +53,8 @@ def unlike_mappings(facts: CatalogFacts) -> list[UnlikeMapping]:
     if not any(name in text for text in arrays.schema.values for name in names):
         return []  # schemas of many files take time to read
     held: dict[str, dict[int, _Attributes]] = defaultdict(dict)
-    for path, code in zip(
-        *(e.tolist() for e in distinct((arrays.path, arrays.schema))), strict=True
-    ):
+    named, codes = (each.tolist() for each in distinct((arrays.path, arrays.schema)))
+    for path, code in zip(named, codes, strict=True):
         attributes = ArraySchema.loads(arrays.schema.values[code]).attributes.values
         held[arrays.path.values[path]][code] = attributes
     return contradictions(held)
@@ -79,8 +78,9 @@ def contradictions(held: Mapping[str, Mapping[int, _Attributes]]) -> list[Unlike
     ]
     found = [each for path in mappings if (each := _unlike(path, held[path])) is not None]
     for path, by_code in named.items():
+        named_here = dict.fromkeys(by_code.values())
         merged = {
-            target: _merged(held[target].values()) for target in dict.fromkeys(by_code.values())
+            target: dict(ChainMap(*map(dict, held[target].values()))) for target in named_here
         }
         if len(merged) > 1 and _conflicts(merged.values()):
             first = {target: code for code, target in reversed(by_code.items())}
@@ -104,23 +104,16 @@ def _named(path: str, by_code: _ByCode, there: Mapping[str, set[str]]) -> dict[i
 
 def _unlike(path: str, by_code: _ByCode) -> UnlikeMapping | None:
     """Return how files contradict one another about a mapping, if they do."""
-    if len(by_code) < 2 or not (names := _conflicts(by_code.values())):
+    if not (names := _conflicts(by_code.values())):
         return None
-    number: dict[str, int] = {}
-    said: list[_Attributes] = []
+    said: dict[str, _Attributes] = {}  # by what it means
     kind = {}
     for code, attributes in by_code.items():
         own = {name: attributes[name] for name in names if name in attributes}
-        kind[code] = number.setdefault(repr({n: _meant(v) for n, v in own.items()}), len(said))
-        said += [own] if len(number) > len(said) else []
-    return UnlikeMapping(path=path, kind=kind, said=tuple(said))
-
-
-def _merged(found: Iterable[_Attributes]) -> dict[str, Any]:
-    merged: dict[str, Any] = {}
-    for attributes in found:
-        merged = {**attributes, **merged}
-    return merged
+        text = repr({name: _meant(value) for name, value in own.items()})
+        said.setdefault(text, own)
+        kind[code] = [*said].index(text)
+    return UnlikeMapping(path=path, kind=kind, said=tuple(said.values()))
 
 
 def _conflicts(found: Iterable[_Attributes]) -> list[str]:
@@ -168,9 +161,9 @@ def refuse_unlike_mappings(facts: CatalogFacts) -> None:
             do=f"If all mean one projection, say so for all files, like {same}.",
             variable=each.path,
             first=facts.url_of(rows[0]),
-            first_has=_shown(one, unlike),
+            first_has=_show(one, unlike),
             other=facts.url_of(rows[other]),
-            other_has=_shown(two, unlike),
+            other_has=_show(two, unlike),
         )
 
 
@@ -180,11 +173,7 @@ def mapping_fixes(facts: CatalogFacts) -> list[Fix]:
     return groups_in_order(facts, price) if unlike_mappings(facts) else []
 
 
-def _shown(said: _Attributes, names: Iterable[str]) -> str:
-    return ", ".join(_pairs(said, names)) or "none of them"
-
-
-def _pairs(said: _Attributes, names: Iterable[str]) -> Iterator[str]:
-    for name in [each for each in names if each in said][:_NAMED]:
-        text = str(said[name])
-        yield f"{name} {text if len(text) <= _LONGEST else f'{text[:_LONGEST]}...'}"
+def _show(said: _Attributes, names: Iterable[str]) -> str:
+    texts = ((name, str(said[name])) for name in [e for e in names if e in said][:_NAMED])
+    found = (f"{n} {t if len(t) <= _LONGEST else f'{t[:_LONGEST]}...'}" for n, t in texts)
+    return ", ".join(found) or "none of them"

@@ -159,23 +159,20 @@ def _backups(payload: Payload, tables: Tables) -> Strings:
 def _are_backups(names: Bytes) -> bool:
     """Say whether names, shape (n, size), have the form of a backup's."""
     dot = len(_PREFIX) + _DIGITS
-    prefix, digits = names[:, : len(_PREFIX)], names[:, len(_PREFIX) : dot]
-    in_alphabet = np.zeros(256, np.bool_)
-    in_alphabet[np.frombuffer(ALPHABET.encode(), np.uint8)] = True
+    digits, letters = names[:, len(_PREFIX) : dot], names[:, dot + 1 :].tobytes()
     return bool(
-        (prefix == np.frombuffer(_PREFIX, np.uint8)).all()
+        (names[:, : len(_PREFIX)] == np.frombuffer(_PREFIX, np.uint8)).all()
         and ((digits >= ord("0")) & (digits <= ord("9"))).all()
         and (names[:, dot] == ord(".")).all()
-        and in_alphabet[names[:, dot + 1 :]].all()
+        and not letters.translate(None, ALPHABET.encode())
     )
 
 
 def backup_name(name: str | None) -> str | None:
     """Return the name if it has the form of a backup. Raises ``Damage`` for ``../repo``."""
-    if name is not None:
-        raw = np.frombuffer(name.encode(), np.uint8)
-        if len(raw) != _BACKUP_SIZE or not _are_backups(raw[None]):
-            raise Damage(_NO_BACKUP, 0)
+    raw = np.frombuffer((name or "").encode(), np.uint8)
+    if name is not None and not (len(raw) == _BACKUP_SIZE and _are_backups(raw[None])):
+        raise Damage(_NO_BACKUP, 0)
     return name
 
 
@@ -269,16 +266,16 @@ def _kind_values(kind: UpdateKind) -> Values:
     if isinstance(kind, FeatureFlagChanged):
         value = kind.new_value
         return {"id": kind.id, "new_value": bool(value), "is_set": value is not None}
-    return {field.name: getattr(kind, field.name) for field in fields(kind)}
+    return _values(kind)
 
 
 def status_values(status: StatusRecord) -> Values:
     """Return the table of a status."""
-    return {
-        "availability": int(status.availability),
-        "set_at": status.set_at,
-        "limited_availability_reason": status.limited_availability_reason,
-    }
+    return {**_values(status), "availability": int(status.availability)}
+
+
+def _values(record: Any) -> Values:
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 MAIN = "main"
@@ -402,9 +399,10 @@ def _ref_values(refs: Mapping[str, ObjectId12], index: RowIndex) -> list[Values]
 def _refs(values: list[Values], listed: SnapshotInfos) -> dict[str, ObjectId12]:
     found = {}
     for each in values:
-        if each["snapshot_index"] >= listed.size or each["name"] in found:
+        name, row = each["name"], each["snapshot_index"]
+        if row >= listed.size or name in found:
             raise Damage("a branch or tag is listed twice or points to no snapshot", 0)
-        found[each["name"]] = listed.id_at(each["snapshot_index"])
+        found[name] = listed.id_at(row)
     return found
 
 

@@ -102,8 +102,8 @@ class SnapshotColumns:
     def is_sorted(self) -> bool:
         """Say whether ids ascend, none of them twice."""
         first, last = _words(self.ids)
-        high, low = first[1:] > first[:-1], last[1:] > last[:-1]
-        return bool((high | ((first[1:] == first[:-1]) & low)).all())
+        is_later = (first[1:] == first[:-1]) & (last[1:] > last[:-1])
+        return bool(((first[1:] > first[:-1]) | is_later).all())
 
     def take(self, rows: Places) -> SnapshotColumns:
         """Return the given rows, in their order, with parents among them."""
@@ -223,7 +223,6 @@ def _words(ids: Bytes) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
 
 
 def _put_in[T: np.generic](column: NDArray[T], row: int, more: NDArray[T]) -> NDArray[T]:
-    """Return a column with more rows before that one."""
     return np.concatenate([column[:row], more, column[row:]]) if len(more) else column
 
 

@@ -8,6 +8,7 @@ chunk containers".
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -60,22 +61,22 @@ def containers_for(
     reached: dict[str, set[str]] = {prefix: set() for prefix in named or {}}
     longest = sorted(reached, key=len, reverse=True)
     for directory in directories_of(urls):
-        store = _beginning(directory, [prefix for prefix, _ in stores])
-        if own := _beginning(directory, longest):
+        store = _find_prefix(directory, [prefix for prefix, _ in stores])
+        if own := _find_prefix(directory, longest):
             reached[own].add(store)
         else:
             roots[store or "/".join(directory.split("/")[:3]) + "/"].add(directory)
     configs = dict(reversed(stores))
     found = [_named(prefix, (named or {})[prefix], reached[prefix], configs) for prefix in reached]
     for root, members in sorted(roots.items()):
-        common = _common(members)
+        common = _find_common(members)
         if common != _DISK:
             found.append(_container(_plain(common, root), configs.get(root)))
             continue
         tops: dict[str, set[str]] = defaultdict(set)
         for directory in members:
             tops["/".join(directory.split("/")[:4])].add(directory)
-        found += [_container(_plain(_common(each), root)) for _, each in sorted(tops.items())]
+        found += [_container(_plain(_find_common(each), root)) for _, each in sorted(tops.items())]
     return tuple(found)
 
 
@@ -174,8 +175,8 @@ def _taken(
     )
 
 
-def _beginning(directory: str, prefixes: Iterable[str]) -> str:
-    return next((prefix for prefix in prefixes if directory.startswith(prefix)), "")
+def _find_prefix(directory: str, prefixes: Iterable[str]) -> str:
+    return next(filter(directory.startswith, prefixes), "")
 
 
 def _named(
@@ -242,18 +243,13 @@ def _container(prefix: str, store: ObjectStoreConfig | None = None) -> VirtualCh
 def _plain(directory: str, root: str) -> str:
     before, encoded, _ = directory.partition("%")
     above = before.rsplit("/", 1)[0] + "/"
-    enough = above.startswith(root) and above != _DISK
-    return above if encoded and enough else directory
+    return above if encoded and above.startswith(root) and above != _DISK else directory
 
 
-def _common(directories: Iterable[str]) -> str:
+def _find_common(directories: Iterable[str]) -> str:
     split = [directory.split("/")[:-1] for directory in directories]
-    shared = []
-    for column in zip(*split, strict=False):
-        if len(set(column)) > 1:
-            break
-        shared.append(column[0])
-    return "/".join([*shared, ""])
+    columns = itertools.takewhile(lambda column: len({*column}) == 1, zip(*split, strict=False))
+    return "/".join([*(column[0] for column in columns), ""])
 
 
 type Containers = Mapping[str, VirtualChunkContainer]

@@ -8,13 +8,13 @@ add steps: such changes are reported and stop nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
+from icevirt.archive.plan import ArrayMode, BuildPlan
 from icevirt.archive.reports.build import OTHERS, PlanChange
 from icevirt.archive.schema import DECODING, decoder_of
 from icevirt.model.attributes import recorded_dtypes, restore
@@ -54,7 +54,13 @@ def plan_changes(
     old = {path: json.loads(raw) for path, raw in last.items()}
     new = {array.path: array for array in plan.arrays}
     steps: dict[str, dict[tuple[int, int], list[str]]] = {}
-    changes = [*_presence(old, new)]
+    changes = []
+    if gone := [path for path in old if path not in new]:
+        text = f"{_count(gone)} vanished: {listed(gone, _SHOWN)}"
+        changes.append(PlanChange(what=text, stops=True))
+    if added := [path for path in new if path not in old]:
+        text = f"{_count(added)} new: {listed(added, _SHOWN)}"
+        changes.append(PlanChange(what=text, stops=False))
     documents = {path: json.loads(array.zarr_json) for path, array in new.items()}
     documents |= {
         path: form.applied(documents[path])
@@ -97,15 +103,6 @@ def changes_of_others(
         yield PlanChange(what=text, stops=stops, kind=OTHERS)
 
 
-def _presence(old: Collection[str], new: Mapping[str, PlannedArray]) -> Iterator[PlanChange]:
-    gone = [path for path in old if path not in new]
-    added = [path for path in new if path not in old]
-    if gone:
-        yield PlanChange(what=f"{_counted(len(gone))} vanished: {listed(gone, _SHOWN)}", stops=True)
-    if added:
-        yield PlanChange(what=f"{_counted(len(added))} new: {listed(added, _SHOWN)}", stops=False)
-
-
 def _of_array(
     path: str, old: Mapping[str, Any], new: Mapping[str, Any], *, stored: bool, is_time: bool
 ) -> Iterator[PlanChange]:
@@ -113,7 +110,7 @@ def _of_array(
     for name, key in (*facts, ("fill value", "fill_value")):
         if old.get(key) != new.get(key):
             stops = not (is_time and key in _OF_TIMES)
-            found = _changed(path, name, old.get(key), new.get(key), stops=stops)
+            found = _change(path, name, old.get(key), new.get(key), stops=stops)
             yield replace(found, kind=name) if key == "fill_value" else found
     for name in DECODING:
         was, now = _attribute(old, name), _attribute(new, name)
@@ -121,17 +118,17 @@ def _of_array(
             stops = not (is_time and name in _OF_TIMES)
             if name == "calendar" and is_time:
                 stops = not _agree(was, now)
-            yield _changed(path, name, was, now, stops=stops)
+            yield _change(path, name, was, now, stops=stops)
     if not stored:
         return
     grids = [each["chunk_grid"]["configuration"] for each in (old, new)]
     if grids[0] != grids[1]:
         edges = [grid.get("chunk_shape", grid.get("chunk_shapes")) for grid in grids]
-        yield _changed(path, "chunks", *edges, stops=False)
+        yield _change(path, "chunks", *edges, stops=False)
     codecs = [[decoder_of(codec) for codec in each["codecs"]] for each in (old, new)]
     if codecs[0] != codecs[1]:
         names = [[named(codec) for codec in each] for each in codecs]
-        yield _changed(path, "codecs", *(names if names[0] != names[1] else codecs), stops=False)
+        yield _change(path, "codecs", *(names if names[0] != names[1] else codecs), stops=False)
 
 
 def _attribute(document: Mapping[str, Any], name: str) -> Any:
@@ -191,7 +188,7 @@ def _lengths(
         if name in along:
             steps.setdefault(name, {}).setdefault((before, after), []).append(path)
         else:
-            yield _changed(path, f"length along {name}", before, after, stops=True)
+            yield _change(path, f"length along {name}", before, after, stops=True)
 
 
 def _steps(
@@ -199,15 +196,12 @@ def _steps(
 ) -> Iterator[PlanChange]:
     for name, found in steps.items():
         for (before, after), arrays in found.items():
-            yield PlanChange(
-                what=f"steps along {name} {before:,} → {after:,} of {listed(arrays, _SHOWN)}",
-                stops=after < before,
-                kind="steps",
-            )
+            what = f"steps along {name} {before:,} → {after:,} of {listed(arrays, _SHOWN)}"
+            yield PlanChange(what=what, stops=after < before, kind="steps")
 
 
-def _changed(path: str, name: str, was: Any, now: Any, *, stops: bool) -> PlanChange:
-    change = " → ".join(
+def _change(path: str, name: str, was: Any, now: Any, *, stops: bool) -> PlanChange:
+    before, after = (
         "none"
         if each is None
         else each
@@ -215,8 +209,8 @@ def _changed(path: str, name: str, was: Any, now: Any, *, stops: bool) -> PlanCh
         else json.dumps(each, ensure_ascii=False)
         for each in (was, now)
     )
-    return PlanChange(what=f"{path}: {name} {change}", stops=stops)
+    return PlanChange(what=f"{path}: {name} {before} → {after}", stops=stops)
 
 
-def _counted(number: int) -> str:
-    return f"{number} variable" if number == 1 else f"{number} variables"
+def _count(paths: Sequence[str]) -> str:
+    return f"{len(paths)} variable{'' if len(paths) == 1 else 's'}"

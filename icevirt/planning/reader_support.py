@@ -131,9 +131,9 @@ def describe_readers(readers: Mapping[str, Readers]) -> Iterator[str]:
     """Yield a line for each want that arrays have in common, by path of arrays."""
     total = len(readers)
     for wants, paths in _alike({path: each.zarr_lacks for path, each in readers.items()}):
-        yield f"zarr-python reads {_listed(paths, total)} only with {_and(wants)}"
+        yield f"zarr-python reads {_list(paths, total)} only with {_and(wants)}"
     for wants, paths in _alike({path: each.gdal_lacks for path, each in readers.items()}):
-        yield f"{GDAL} cannot read {_listed(paths, total)}: it lacks {_and(wants)}"
+        yield f"{GDAL} cannot read {_list(paths, total)}: it lacks {_and(wants)}"
 
 
 def describe_unseen(kinds: Iterable[tuple[str, Attributes, JSON]]) -> Iterator[str]:
@@ -160,27 +160,22 @@ def findings(scanned: ScannedFile) -> tuple[Finding, ...]:
         array.path: readers_of(array.data_type, array.codecs, shape=array.shape)
         for array in scanned.arrays
     }
-    unseen = describe_unseen(
-        (each.path, each.attributes, each.data_type) for each in scanned.arrays
-    )
-    needy = (path for path, readers in found.items() if readers.zarr_lacks)
-    return (
-        tuple(
-            Finding(path="/", code="missing-value-unseen", message=text, severity=Severity.warning)
-            for text in unseen
+    lines = [
+        ("/", "missing-value-unseen", text)
+        for text in describe_unseen(
+            (each.path, each.attributes, each.data_type) for each in scanned.arrays
         )
-        + tuple(
-            Finding(path=path, code="needs-package", message=text, severity=Severity.warning)
-            for path in needy
-            for text in describe_readers({path: Readers(zarr_lacks=found[path].zarr_lacks)})
-        )
-        + tuple(
-            Finding(path="/", code="not-for-gdal", message=text)
-            for text in describe_readers(
-                {k: Readers(gdal_lacks=r.gdal_lacks) for k, r in found.items()}
-            )
-        )
-    )
+    ]
+    for path, readers in found.items():
+        lacks = {path: Readers(zarr_lacks=readers.zarr_lacks)}
+        lines += [(path, "needs-package", text) for text in describe_readers(lacks)]
+    warnings = [
+        Finding(path=path, code=code, message=text, severity=Severity.warning)
+        for path, code, text in lines
+    ]
+    lacks = {path: Readers(gdal_lacks=each.gdal_lacks) for path, each in found.items()}
+    texts = describe_readers(lacks)
+    return (*warnings, *(Finding(path="/", code="not-for-gdal", message=text) for text in texts))
 
 
 def named(value: JSON) -> str:
@@ -188,13 +183,13 @@ def named(value: JSON) -> str:
     return str(value.get("name")) if isinstance(value, Mapping) else str(value)
 
 
-def _alike(wants: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    """Yield what is wanted, and the paths that want just that."""
+def _alike(wants: Mapping[str, tuple[str, ...]]) -> Iterable[tuple[tuple[str, ...], list[str]]]:
+    """Return what is wanted, and the paths that want just that."""
     paths: dict[tuple[str, ...], list[str]] = {}
     for path, lacking in wants.items():
         if lacking:
             paths.setdefault(lacking, []).append(path)
-    yield from paths.items()
+    return paths.items()
 
 
 def _all(codecs: Iterable[JSON]) -> Iterator[str]:
@@ -208,19 +203,17 @@ def _all(codecs: Iterable[JSON]) -> Iterator[str]:
 
 
 def _gdal_has(data_type: JSON) -> bool:
-    if not DATA_TYPES.get(named(data_type), False):
-        return False
     configuration = data_type.get("configuration") if isinstance(data_type, Mapping) else None
     length = configuration.get("length_bytes", 1) if isinstance(configuration, Mapping) else 1
-    return isinstance(length, int) and 0 < length <= _GDAL_MOST
+    is_short = isinstance(length, int) and 0 < length <= _GDAL_MOST
+    return is_short and DATA_TYPES.get(named(data_type), False)
 
 
 def _and(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def _listed(names: Sequence[str], total: int) -> str:
-    """Return names, or how many there are and some of them."""
+def _list(names: Sequence[str], total: int) -> str:
     if len(names) <= _SHOWN:
         return ", ".join(names)
     return f"{len(names)} of {total} arrays ({', '.join(names[:_SHOWN])}, ...)"

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns
+from icevirt.archive.kinds import joint
 from icevirt.archive.plan import WindowTask
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import Fix
@@ -58,9 +59,8 @@ def build_fix(
             an empty text for all that they say.
         arguments: Of `icevirt.build`, options as mappings; empty ones are left out.
     """
-    gone = tuple(
-        "=".join(filter(None, (flag_of(name), held))) for name, held in (without or {}).items()
-    )
+    pairs = ((flag_of(name), held) for name, held in (without or {}).items())
+    gone = tuple("=".join(filter(None, pair)) for pair in pairs)
     return of_arguments(arguments, price, first=first, without=gone)
 
 
@@ -130,39 +130,35 @@ def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 def _less_dropped(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments whose options of combining do not name variables that are left out."""
     dropped = arguments.get("scan_options", {}).get("drop_variables", ())
-    combining = dict(arguments.get("combine_options", {}))
-    for option in _OF_VARIABLES & combining.keys():
-        combining[option] = _less(combining[option], dropped)
-        if not combining[option]:
-            del combining[option]
-    return {**arguments, "combine_options": combining}
+    combining = {
+        option: _less(held, dropped) if option in _OF_VARIABLES else held
+        for option, held in arguments.get("combine_options", {}).items()
+    }
+    kept = {name: held for name, held in combining.items() if held or name not in _OF_VARIABLES}
+    return {**arguments, "combine_options": kept}
 
 
 def _less(given: Any, dropped: Sequence[str]) -> Any:
     """Return names, or a mapping of names or to names, without some of them."""
-    if isinstance(given, Mapping):
-        kept = {name: each for name, each in given.items() if not _is_among(name, dropped)}
-        lists = {name: _less(each, dropped) for name, each in kept.items() if _is_list(each)}
-        return {name: each for name, each in (kept | lists).items() if each or name not in lists}
-    return [name for name in given if not _is_among(name, dropped)] if _is_list(given) else given
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple)
+    if isinstance(given, list | tuple):
+        return [name for name in given if not _is_among(name, dropped)]
+    if not isinstance(given, Mapping):
+        return given
+    kept = {name: each for name, each in given.items() if not _is_among(name, dropped)}
+    lists = {name for name, each in kept.items() if isinstance(each, list | tuple)}
+    less = {name: _less(each, dropped) if name in lists else each for name, each in kept.items()}
+    return {name: each for name, each in less.items() if each or name not in lists}
 
 
 def _is_among(name: str, dropped: Sequence[str]) -> bool:
     """Say whether a name or a path means one of some variables, which are names or paths too."""
+    last = name.rpartition("/")[2]
     return any(
         name == each
         if name.startswith("/") and each.startswith("/")
-        else _last(name) == _last(each)
+        else last == each.rpartition("/")[2]
         for each in dropped
     )
-
-
-def _last(name: str) -> str:
-    return name.rpartition("/")[2]
 
 
 def drop_fix(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer], price: str) -> Fix:
@@ -173,12 +169,12 @@ def drop_fix(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer], pr
 def drop_fixes(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer]) -> list[Fix]:
     """Return the fix that leaves out the variables of some rows, if that leaves other data."""
     gone = {arrays.path.values[code] for code in arrays.path.codes[np.asarray(rows)].tolist()}
-    size = len(arrays.schema.values)
-    pairs = np.unique(arrays.path.codes.astype(np.int64) * size + arrays.schema.codes)
+    columns = arrays.path, arrays.schema
+    pairs, _ = joint([each.codes for each in columns], [len(each.values) for each in columns])
     for path, schema in (
-        (arrays.path.values[each // size], each % size) for each in pairs.tolist()
+        (arrays.path.values[p], arrays.schema.values[s]) for p, s in pairs.tolist()
     ):
-        names = ArraySchema.loads(arrays.schema.values[schema]).dimension_names
+        names = ArraySchema.loads(schema).dimension_names
         if path not in gone and names and names != (paths.name(path),):
             lost = listed(own_names(arrays, rows), _NAMED)
             return [drop_fix(arrays, rows, f"the dataset lacks {lost}")]
@@ -208,14 +204,12 @@ def instead(
         says: What the option says of the name; None where it is a list of names.
         of: The argument that holds the option.
     """
-    made = []
+    made = [build_fix(f"nothing is called {name}", without={option: name})]
     for other in difflib.get_close_matches(name, sorted(there), n=1):
-        value = [other] if says is None else {other: says}
-        arguments = {of: {option: value}}
-        made.append(
-            of_arguments(arguments, f"{other} is there", without=(f"{flag_of(option)}={name}",))
-        )
-    return [*made, build_fix(f"nothing is called {name}", without={option: name})]
+        arguments = {of: {option: [other] if says is None else {other: says}}}
+        gone = (f"{flag_of(option)}={name}",)
+        made.insert(0, of_arguments(arguments, f"{other} is there", without=gone))
+    return made
 
 
 def own_names(arrays: ArrayColumns, rows: Sequence[int] | NDArray[np.integer]) -> list[str]:
@@ -257,11 +251,10 @@ def _flags(name: str, value: Any) -> Iterator[str]:
         yield flag if value else f"--no-{flag[2:]}"
         return
     if name == "labels":
-        value = (
-            {dimension: _label_word(each) for dimension, each in value.items()}
-            if isinstance(value, Mapping)
-            else _label_word(value)
-        )
+        if isinstance(value, Mapping):
+            value = {dimension: _label_word(each) for dimension, each in value.items()}
+        else:
+            value = _label_word(value)
     if name == "attrs":
         value = [
             f"{variable}:{attribute}={_json(held)}"
@@ -284,12 +277,11 @@ def _label_word(labels: str | Sequence[Any]) -> str:
 
 def _json(value: Any) -> str:
     """Return the value of an attribute; a text that JSON would read as something else is quoted."""
-    if not isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    try:
-        json.loads(value)
-    except ValueError:
-        return value
+    if isinstance(value, str):
+        try:
+            json.loads(value)
+        except ValueError:
+            return value
     return json.dumps(value, ensure_ascii=False)
 
 

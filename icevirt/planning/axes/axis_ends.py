@@ -153,10 +153,9 @@ def _duration(span: int) -> str:
 
 def _option(step: int) -> str:
     """Return a step as the option spacing takes it."""
-    units = (("D", _UNITS[0][1]), ("h", _UNITS[1][1]), ("min", _UNITS[2][1]), ("s", _UNITS[3][1]))
-    return next(
-        (f"{step // length}{unit}" for unit, length in units if not step % length), f"{step}us"
-    )
+    units = zip(("D", "h", "min", "s"), (length for _, length in _UNITS), strict=False)
+    found = (f"{step // length}{unit}" for unit, length in units if not step % length)
+    return next(found, f"{step}us")
 
 
 _USUAL = ("standard", "proleptic_gregorian")  # calendars
@@ -185,16 +184,15 @@ def labels_at_ends(plan: BuildPlan, facts: CatalogFacts) -> dict[str, list[str]]
     found: dict[str, list[str]] = {}
     for array in plan.arrays:
         name = paths.name(array.path)
-        if name not in plan.concat_dim or name in found or len(array.axes) != 1:
-            continue
-        if not len(array.files):
+        is_label = name in plan.concat_dim and name not in found and len(array.axes) == 1
+        if not is_label or not len(array.files):
             continue
         starts = array.starts[:, 0]
-        first, last = (int(array.files[at]) for at in (np.argmin(starts), np.argmax(starts)))
-        rows = [_row(facts, plan.files.url[at]) for at in (first, last)]
-        labels = labels_of_files(facts, name, set(rows))
-        if all(row in labels for row in rows):
-            found[name] = [labels[rows[0]][0], labels[rows[1]][1]]
+        ends = (int(array.files[at]) for at in (np.argmin(starts), np.argmax(starts)))
+        first, last = (_row(facts, plan.files.url[at]) for at in ends)
+        labels = labels_of_files(facts, name, {first, last})
+        if first in labels and last in labels:
+            found[name] = [labels[first][0], labels[last][1]]
     return found
 
 
@@ -279,37 +277,32 @@ def _summary(
         longest=spacing.longest,
         gaps=len(after),
         missing=int(missing.sum()),
-        examples=tuple(_gaps(values, attributes, after[:_SHOWN], missing[:_SHOWN])),
+        examples=_find_gaps(values, attributes, after[:_SHOWN], missing[:_SHOWN]),
     )
 
 
-def _gaps(
+def _find_gaps(
     values: NDArray[Any],
     attributes: Attributes,
     after: NDArray[np.int64],
     missing: NDArray[np.int64],
-) -> Iterator[StepGap]:
-    before = written(values[after + 1], attributes)
-    for last, next_, count in zip(
-        written(values[after], attributes), before, missing.tolist(), strict=True
-    ):
-        yield StepGap(after=last, before=next_, missing=count)
+) -> tuple[StepGap, ...]:
+    columns = (written(values[after], attributes), written(values[after + 1], attributes))
+    rows = zip(*columns, missing.tolist(), strict=True)
+    return tuple(StepGap(after=last, before=next_, missing=count) for last, next_, count in rows)
 
 
 def describe_axes(axes: Sequence[AxisSummary]) -> Iterator[str]:
     """Yield a line for each dimension along which steps are missing, with what reserves them."""
-    for axis in axes:
-        if not axis.gaps:
-            continue
+    for axis in (each for each in axes if each.gaps):
         shown = ", ".join(
             f"{counted(each.missing, 'step')} between {each.after} and {each.before}"
             for each in axis.examples
         )
         more = axis.gaps - len(axis.examples)
-        line = (
-            f"{axis.dimension!r} has {counted(axis.gaps, 'gap')}: {shown}"
-            f"{f', and {more:,} more' if more > 0 else ''}"
-        )
+        line = f"{axis.dimension!r} has {counted(axis.gaps, 'gap')}: {shown}"
+        if more > 0:
+            line += f", and {more:,} more"
         if axis.spacing:
             reserve = choose(spacing={axis.dimension: axis.spacing})
             line += (

@@ -99,15 +99,13 @@ def dimension_apart(
     arrays = facts.arrays
     if facts.values is None:
         return None
-    own = np.array(
-        [ArraySchema.loads(text).dimension_names for text in arrays.schema.values], object
-    )
+    own = [ArraySchema.loads(text).dimension_names for text in arrays.schema.values]
     for code, path in enumerate(arrays.path.values):
         name = paths.name(path)
         if name in dimensions:
             continue
-        mine = [names == (name,) for names in own.tolist()]
-        rows = np.flatnonzero((arrays.path.codes == code) & np.array(mine)[arrays.schema.codes])
+        mine = np.array([names == (name,) for names in own])
+        rows = np.flatnonzero((arrays.path.codes == code) & mine[arrays.schema.codes])
         row_of = np.full(len(facts.files), -1, np.int64)
         row_of[arrays.file[rows]] = rows
         row = row_of[files]

@@ -41,8 +41,9 @@ def with_groups(
     alone = len(cells.axes) == 1
     found: dict[tuple[str, str], AxisPlacement] = {}
     for axis in cells.axes:
-        if axis.dimension not in known:
-            found |= _of_axis(facts, axis, alone=alone, spacing=regular.get(axis.dimension))
+        spacing = regular.get(axis.dimension)
+        if axis.dimension not in known and (len(facts.files) > 1 or spacing is not None):
+            found |= _of_axis(facts, axis, alone=alone, spacing=spacing)
     return replace(cells, of_groups=found) if found else cells
 
 
@@ -51,15 +52,11 @@ def _of_axis(
 ) -> dict[tuple[str, str], AxisPlacement]:
     """Return the cells that are not those of the axis, by group of arrays and dimension."""
     found: dict[tuple[str, str], AxisPlacement] = {}
-    if len(facts.files) == 1 and spacing is None:
-        return found
     for held, files, scopes in _own_coordinates(facts, axis.dimension, but=axis.coordinate):
         group = paths.parent(held.path)
-        mine = _placed(facts, axis, held, files, alone=alone, spacing=spacing)
-        if mine is None:
-            continue
+        mine = _place(facts, axis, held, files, alone=alone, spacing=spacing)
         is_whole = len(files) == int((scopes.lengths[group] != ABSENT).sum())
-        if is_whole and (mine.count != axis.count or mine.steps is not None):
+        if mine and is_whole and (mine.count != axis.count or mine.steps is not None):
             groups = (each for each, owner in scopes.owner.items() if owner == group)
             found |= {(each, axis.dimension): mine for each in groups}
     return found
@@ -82,7 +79,7 @@ def _own_coordinates(
             yield held, files, scopes
 
 
-def _placed(
+def _place(
     facts: CatalogFacts,
     axis: AxisPlacement,
     held: Coordinate,
@@ -189,13 +186,10 @@ def refuse_other_duplicates(facts: CatalogFacts, labels: Mapping[str, FileLabels
 def _cut_alike(one: FilePieces, other: FilePieces, files: NDArray[np.int64], name: str) -> bool:
     """Say whether files are cut at the same places, and the same pieces are equal."""
     mine, theirs = (each.take(np.flatnonzero(np.isin(each.file, files))) for each in (one, other))
-    if not np.array_equal(mine.file, theirs.file) or mine.skip.keys() != theirs.skip.keys():
-        return False
-    if any(
-        not np.array_equal(column[name], again[name])
-        for column, again in ((mine.skip, theirs.skip), (mine.count, theirs.count))
-        if name in column
-    ):
+    columns = [(mine.file, theirs.file)]
+    if mine.skip and theirs.skip:
+        columns += [(mine.skip[name], theirs.skip[name]), (mine.count[name], theirs.count[name])]
+    if bool(mine.skip) != bool(theirs.skip) or not all(np.array_equal(*pair) for pair in columns):
         return False
     pairs = np.unique(np.stack([mine.cell[name], theirs.cell[name]]), axis=1)
     return all(len(np.unique(column)) == pairs.shape[1] for column in pairs)

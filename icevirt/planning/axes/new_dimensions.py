@@ -44,7 +44,7 @@ type Labels = Sequence[str | int | float | date] | str
 ``{member}_{time:%Y%m}.nc``; or ``regex:PATTERN`` with one group, matched in the file's URL; or
 ``attribute:NAME`` of the file's root group; or ``variable:NAME`` with one value."""
 _VARIABLE = "variable:"
-_KINDS = {"i": "int64", "f": "float64", "U": "string"}
+_KINDS = {"i": np.int64, "f": np.float64, "U": str}
 _NOT_OF_LABELS = ("_FillValue", "missing_value", "coordinates", "bounds", "climatology")
 
 
@@ -122,33 +122,28 @@ def labelled(
     """
     calendar = calendar_of(said)
     if isinstance(labels, str):
-        values, attributes = counted_labels(
-            labels_of_files(facts, labels, name, calendar=calendar), said
-        )
-        distinct, cell = np.unique(values, return_inverse=True)
-        return NewDimension(
-            name=name,
-            values=distinct,
-            count=len(distinct),
-            cell=cell.astype(np.int64),
-            attributes=attributes,
-        )
-    listed = list(labels)
-    if len(listed) != len(facts.files):
+        found = labels_of_files(facts, labels, name, calendar=calendar)
+    elif len(labels) != len(facts.files):
         raise InvalidInputError(
-            f"{len(listed)} labels for {len(facts.files)} files",
+            f"{len(labels)} labels for {len(facts.files)} files",
             do="Pass one label per file, in the order of the files, without the bad files that "
             "are left out.",
-            labels=listed[:10],
+            labels=list(labels)[:10],
         )
-    values, attributes = counted_labels(array_of_labels(listed), said)
-    number: dict[Any, int] = {}
-    cell = np.array([number.setdefault(each, len(number)) for each in values.tolist()], np.int64)
+    else:
+        found = array_of_labels(list(labels))
+    values, attributes = counted_labels(found, said)
+    distinct, first, cell = np.unique(
+        values, return_index=True, return_inverse=True, equal_nan=False
+    )
+    if not isinstance(labels, str):  # labels that are listed keep their order
+        order = np.argsort(first)
+        distinct, cell = distinct[order], np.argsort(order)[cell]
     return NewDimension(
         name=name,
-        values=np.array(list(number), values.dtype),
-        count=len(number),
-        cell=cell,
+        values=distinct,
+        count=len(distinct),
+        cell=cell.astype(np.int64),
         attributes=attributes,
     )
 
@@ -175,7 +170,7 @@ def array_of_labels(values: Sequence[Any]) -> NDArray[Any] | Dates:
             do="Correct them.",
             labels=list(values)[:10],
         )
-    return made.astype(str) if made.dtype.kind == "U" else made.astype(_KINDS[made.dtype.kind])
+    return made.astype(_KINDS[made.dtype.kind])
 
 
 def refuse_known(facts: CatalogFacts, name: str, variable: str | None) -> None:
@@ -209,10 +204,9 @@ def nested_places(
 
     Without a nest, which one dimension does not need, files lie in the order given.
     """
-    if nest is None:
-        return np.arange(len(facts.files), dtype=np.int64)[:, None]
-    places = [nest[url] for url in facts.files.url]
-    return np.array(places, np.int64).reshape(len(places), len(dimensions))
+    files = len(facts.files)
+    places = range(files) if nest is None else [nest[url] for url in facts.files.url]
+    return np.array(places, np.int64).reshape(files, 1 if nest is None else len(dimensions))
 
 
 def nested_dimension(
@@ -241,10 +235,8 @@ def nested_dimension(
                 labels=labels if isinstance(labels, str) else list(labels)[:10],
             )
         values, attributes = counted_labels(array_of_labels(list(labels)), said or {})
-    everything = np.arange(len(facts.files))
-    return NewDimension(
-        name=name, cell=place, count=count, values=values, attributes=attributes
-    ).take(everything)
+    made = NewDimension(name=name, cell=place, count=count, values=values, attributes=attributes)
+    return made.take(np.arange(len(facts.files)))
 
 
 # -- by variable ---------------------------------------------------------------------------------
@@ -325,8 +317,8 @@ def _counted_alike(
     if len(known) < len(counts):
         raise _unlike_labels(path, dimension, kinds, schemas)
     storage = [(storage_of(each), missing_of(each.attributes)) for each in schemas.values()]
-    number = np.searchsorted(np.array([*schemas]), codes, sorter=np.argsort([*schemas]))
-    number = np.argsort([*schemas])[number]
+    order = np.argsort([*schemas])
+    number = order[np.searchsorted(np.array([*schemas]), codes, sorter=order)]
     said = declared(known, storage, number, np.arange(len(codes)))
     raw, target = labels_in_one(said, held)
     if target is None:
@@ -358,11 +350,9 @@ def _meaning(attributes: Attributes) -> tuple[Any, ...]:
 def _refuse_missing(
     facts: CatalogFacts, raw: NDArray[Any], attributes: Attributes, path: str, dimension: str
 ) -> None:
-    if raw.dtype.kind not in "iuf":
-        return
-    gone = np.isin(raw, np.array(missing_of(attributes), np.float64))
-    if raw.dtype.kind == "f":
-        gone |= np.isnan(raw)
+    gone = np.zeros(len(raw), np.bool_)
+    if raw.dtype.kind in "iuf":
+        gone = np.isin(raw, np.array(missing_of(attributes), np.float64)) | np.isnan(raw)
     if gone.any():
         raise refuse_unlabelled(facts, int(np.argmax(gone)), dimension, f"{path} is missing there")
 

@@ -50,9 +50,11 @@ def costs_of(plan: BuildPlan) -> PlanCost:
         scan_tasks=len(plan.files.parts),
         write_tasks=manifests_of(plan),
         task_memory=max((_task_memory(plan, array) for array in plan.arrays), default=0),
-        driver_memory=_driver_memory(plan),
+        driver_memory=2 * (plan.files.url.data.nbytes + plan.files.etag.data.nbytes)
+        + _PER_FILE * len(plan.files)
+        + _PER_ARRAY_OF_FILE * sum(len(array.files) for array in plan.arrays),
         of_arrays=of_arrays,
-        warnings=tuple(_warnings(plan, of_arrays)),
+        warnings=tuple(_warn(plan, of_arrays)),
     )
 
 
@@ -91,33 +93,18 @@ def _access(array: PlannedArray, axes: Sequence[int], stored: int) -> ReadCost:
 
 def _task_memory(plan: BuildPlan, array: PlannedArray) -> int:
     """Return what a task holds for one window: references, the files they lie in, and values."""
-    inside = math.prod(
-        min(chunks, edge) for chunks, edge in zip(array.grid, array.window, strict=True)
-    )
+    inside = math.prod(map(min, array.grid, array.window))
     references = min(inside, array.references.total or inside)
     total = sum(each.references.total for each in plan.arrays)
     reading = min(_READING, _READ_OF_REFERENCE * total)
     if array.mode is ArrayMode.join:
         values = math.prod(array.shape) * _width(array)
         return reading + _PER_FILE_OF_TASK * len(array.files) + _COPIES * values
-    files = min(_files_of_window(array), references)
+    share = math.prod(min(1.0, array.window[a] / max(1, array.grid[a])) for a in array.axes)
+    files = min(math.ceil(share * len(array.files)), references)
     name = (plan.files.url.data.nbytes + plan.files.etag.data.nbytes) / max(1, len(plan.files))
     of_files = int(files * (_PER_FILE_OF_TASK + _NAMES * name))
     return reading + references * _PER_REFERENCE + of_files
-
-
-def _files_of_window(array: PlannedArray) -> int:
-    share = math.prod(
-        min(1.0, array.window[axis] / max(1, array.grid[axis])) for axis in array.axes
-    )
-    return math.ceil(share * len(array.files))
-
-
-def _driver_memory(plan: BuildPlan) -> int:
-    files = plan.files
-    names = files.url.data.nbytes + files.etag.data.nbytes
-    shares = sum(len(array.files) for array in plan.arrays)
-    return 2 * names + _PER_FILE * len(files) + _PER_ARRAY_OF_FILE * shares
 
 
 def _width(array: PlannedArray) -> int:
@@ -131,30 +118,22 @@ def _width(array: PlannedArray) -> int:
 # -- warnings ------------------------------------------------------------------------------------
 
 
-def _warnings(plan: BuildPlan, costs: Sequence[ArrayCost]) -> Iterator[str]:
-    small = [
-        (cost.path, cost.bytes_per_chunk)
-        for array, cost in zip(plan.arrays, costs, strict=True)
-        if 0 < cost.bytes_per_chunk < SMALL_CHUNK and math.prod(array.grid) > 1
-    ]
+def _warn(plan: BuildPlan, costs: Sequence[ArrayCost]) -> Iterator[str]:
+    small, large = [], []
+    for array, cost in zip(plan.arrays, costs, strict=True):
+        mean, whole = cost.bytes_per_chunk, math.prod(array.chunk_shape) * _width(array)
+        if 0 < mean < SMALL_CHUNK and math.prod(array.grid) > 1:
+            small.append(f"{cost.path} ({volume(mean)})")
+        if mean and max(mean, whole) > LARGE_CHUNK:
+            large.append(f"{cost.path} ({volume(max(mean, whole))})")
     if small:
         yield (
-            f"chunks of {_listed(small)} hold less than 10 KiB on average: a reader spends its "
-            "time on requests. If they are read often, rewrite the files with larger chunks "
+            f"chunks of {listed(small, _SHOWN)} hold less than 10 KiB on average: a reader spends "
+            "its time on requests. If they are read often, rewrite the files with larger chunks "
             "(nccopy -c)"
         )
-    large = [
-        (cost.path, max(cost.bytes_per_chunk, math.prod(array.chunk_shape) * _width(array)))
-        for array, cost in zip(plan.arrays, costs, strict=True)
-        if cost.bytes_per_chunk
-    ]
-    large = [each for each in large if each[1] > LARGE_CHUNK]
     if large:
         yield (
-            f"chunks of {_listed(large)} hold more than 256 MiB: a reader loads a whole chunk to "
-            "read one point. Rewrite the files with smaller chunks (nccopy -c)"
+            f"chunks of {listed(large, _SHOWN)} hold more than 256 MiB: a reader loads a whole "
+            "chunk to read one point. Rewrite the files with smaller chunks (nccopy -c)"
         )
-
-
-def _listed(found: Sequence[tuple[str, int]]) -> str:
-    return listed([f"{path} ({volume(size)})" for path, size in found], _SHOWN)

@@ -21,14 +21,12 @@ def sample(counts: NDArray[np.integer], size: int, *, seed: int) -> list[NDArray
     there = int(ends[-1]) if len(ends) else 0
     if size >= there:
         return [np.arange(count, dtype=np.int64) for count in counts.tolist()]
-    drawn = np.sort(_distinct(there, size, np.random.default_rng(seed)))
-    starts = ends - counts
-    cuts = np.searchsorted(drawn, ends)
-    parts = np.split(drawn, cuts[:-1]) if len(cuts) else []
-    return [part - start for part, start in zip(parts, starts.tolist(), strict=True)]
+    drawn = np.sort(_draw(there, size, np.random.default_rng(seed)))
+    parts = np.split(drawn, np.searchsorted(drawn, ends)[:-1])
+    return [part - start for part, start in zip(parts, (ends - counts).tolist(), strict=True)]
 
 
-def _distinct(there: int, size: int, random: np.random.Generator) -> NDArray[np.int64]:
+def _draw(there: int, size: int, random: np.random.Generator) -> NDArray[np.int64]:
     """Draw numbers below ``there``; memory follows ``size``, not ``there``."""
     drawn = np.unique(random.integers(0, there, size))
     while len(drawn) < size:

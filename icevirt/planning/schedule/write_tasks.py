@@ -67,10 +67,8 @@ def window_of(grid: Sequence[int], axis: int, limit: int) -> tuple[int, ...]:
 
 def boxes(grid: Sequence[int], window: Sequence[int]) -> Iterator[Extents]:
     """Yield the windows of a grid in C order; none where an axis has no chunks."""
-    axes = [
-        [(low, min(low + edge, size)) for low in range(0, size, edge)]
-        for size, edge in zip(grid, window, strict=True)
-    ]
+    pairs = zip(grid, window, strict=True)
+    axes = ([(low, min(low + edge, n)) for low in range(0, n, edge)] for n, edge in pairs)
     return itertools.product(*axes)
 
 
@@ -169,7 +167,7 @@ def drafts(plan: BuildPlan) -> Iterator[PlannedManifest]:
 
     No item holds two windows of one array.
     """
-    for number, together in enumerate(_together(plan)):
+    for number, together in enumerate(_share_manifests(plan)):
         yield PlannedManifest(number=number, cuts=tuple(together))
 
 
@@ -185,24 +183,23 @@ def few_drafts(plan: BuildPlan) -> Iterator[PlannedManifest]:
 
 def manifests_of(plan: BuildPlan) -> int:
     """Return how many items there are, without making them."""
-    return sum(1 for _ in _together(plan))
+    return sum(1 for _ in _share_manifests(plan))
 
 
-def _together(plan: BuildPlan) -> Iterator[list[ManifestWindow]]:
+def _share_manifests(plan: BuildPlan) -> Iterator[list[ManifestWindow]]:
     """Yield the windows that share a manifest."""
     shared: dict[tuple[int, int], list[ManifestWindow]] = {}
-    for array in plan.arrays:
-        for cut in cuts(array):
-            if cut.is_alone:
-                yield [cut]
-                continue
-            open_cuts = shared.setdefault(cut.run, [])
-            full = sum(each.references for each in open_cuts) + cut.references > SHARED_REFERENCES
-            # a manifest has one table for each array, so an array's windows never share one
-            if full or any(each.array is array for each in open_cuts):
-                yield list(open_cuts)
-                open_cuts.clear()
-            open_cuts.append(cut)
+    for cut in itertools.chain.from_iterable(map(cuts, plan.arrays)):
+        if cut.is_alone:
+            yield [cut]
+            continue
+        open_cuts = shared.setdefault(cut.run, [])
+        full = sum(each.references for each in open_cuts) + cut.references > SHARED_REFERENCES
+        # a manifest has one table for each array, so an array's windows never share one
+        if full or any(each.array is cut.array for each in open_cuts):
+            yield list(open_cuts)
+            open_cuts.clear()
+        open_cuts.append(cut)
     yield from (open_cuts for open_cuts in shared.values() if open_cuts)
 
 
@@ -395,9 +392,9 @@ class _Spread:
         """Return the rows ``of`` of a column at the places ``at``, nothing elsewhere."""
         out = np.zeros((len(self.rows), *values.shape[1:]), values.dtype)
         out[at] = values[of]
-        return self.shared(out)
+        return self.share(out)
 
-    def shared[T: np.generic](self, column: NDArray[T]) -> NDArray[T]:
+    def share[T: np.generic](self, column: NDArray[T]) -> NDArray[T]:
         """Return the first column that was equal to this one."""
         digest = hashlib.blake2b(np.ascontiguousarray(column).data, digest_size=16).digest()
         key = (column.dtype.str, column.shape, digest)
@@ -454,4 +451,4 @@ def _reads(
     """Return under which paths an array is read, and of which of the items' files."""
     codes = spread.column(np.asarray(sources.codes), *where)
     found = ((path, takes & (codes == code)) for code, path in enumerate(sources.values))
-    return tuple((path, spread.shared(mine)) for path, mine in found if mine.any())
+    return tuple((path, spread.share(mine)) for path, mine in found if mine.any())

@@ -45,11 +45,9 @@ from icevirt.planning.times.units import (
     LADDER,
     MICROSECOND,
     SECOND,
-    bounds_of,
     coarsest,
     counted_units,
     finest_mark,
-    missing_of,
     since,
 )
 
@@ -101,9 +99,9 @@ class DeclaredTimes:
         return self.first.calendar == DURATION and bool(rounded.any())
 
     @property
-    def has_missing(self) -> bool:
-        """Whether a file says which number means "no time"."""
-        return any(each.missing for each in self.kinds)
+    def fill(self) -> float | None:
+        """What means "no time" among floats, if a file says which number does."""
+        return np.nan if any(each.missing for each in self.kinds) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,45 +130,41 @@ def target_of(declared: DeclaredTimes, labels: Sequence[Times] | None) -> TimeTa
         return TimeTarget(units=first, data_type=next(iter(declared.data_types)))
     if declared.is_rounded:
         return None
-    return _converted(declared, labels)
-
-
-def _converted(declared: DeclaredTimes, labels: Sequence[Times] | None) -> TimeTarget:
-    first = declared.first
     base = coarsest(declared.counts, first)
     if declared.is_whole:
         return integers(base, declared)
     if declared.counts_alike and declared.widens:
         return _floats(first, declared)
-    if labels is None:
-        return integers(_finest(first, declared.kinds), declared)
     return _of_labels(declared, labels, base)
 
 
-def _of_labels(declared: DeclaredTimes, labels: Sequence[Times], base: TimeUnits) -> TimeTarget:
+def _of_labels(
+    declared: DeclaredTimes, labels: Sequence[Times] | None, base: TimeUnits
+) -> TimeTarget:
     """Return the coarsest unit in which all labels are exact floats, else integers."""
     first = declared.first
-    for name, step in LADDER:
-        if not SECOND <= step <= base.step:
-            continue
-        unit = base if step == base.step else since(name, first)
-        if all(_holds(unit, each) for each in labels):
-            return _floats(unit, declared)
-    if any(each.rest.any() for each in labels):
-        return integers(_finest(first, declared.kinds), declared)
-    return integers(since("microseconds", first), declared)
+    if labels is None or any(each.rest.any() for each in labels):
+        finest = integers(_finest(first, declared.kinds), declared)
+    else:
+        finest = integers(since("microseconds", first), declared)
+    for name, step in LADDER if labels is not None else ():
+        if SECOND <= step <= base.step:
+            unit = base if step == base.step else since(name, first)
+            if all(_holds(unit, each) for each in labels or ()):
+                return _floats(unit, declared)
+    return finest
 
 
 def integers(units: TimeUnits, declared: DeclaredTimes) -> TimeTarget:
     """Return a target of whole numbers, which are floats where cftime must decode missing ones."""
-    has_fill = declared.has_missing or not declared.is_whole
+    has_fill = declared.fill is not None or not declared.is_whole
     if has_fill and not units.is_fine:
         return TimeTarget(units=units, data_type=FLOAT, fill=np.nan)
     return TimeTarget(units=units, data_type=INTEGER, fill=NO_TIME if has_fill else None)
 
 
 def _floats(units: TimeUnits, declared: DeclaredTimes) -> TimeTarget:
-    return TimeTarget(units=units, data_type=FLOAT, fill=np.nan if declared.has_missing else None)
+    return TimeTarget(units=units, data_type=FLOAT, fill=declared.fill)
 
 
 def bounds_target(coordinate: Recoding, declared: DeclaredTimes) -> TimeTarget:
@@ -194,12 +188,10 @@ def _finest(first: TimeUnits, kinds: Sequence[TimeStorage]) -> TimeUnits:
 
 def _holds(unit: TimeUnits, times: Times) -> bool:
     """Say whether every time is a float of a unit, and not only close to one."""
-    if (times.rest != unit.nanosecond).any():
-        return False
     per = unit.step // MICROSECOND
-    rest = (times.microseconds - unit.origin) % per
-    part = per // np.gcd(rest, per)
-    if (times.there & ((part & (part - 1)) != 0)).any():
+    part = per // np.gcd((times.microseconds - unit.origin) % per, per)
+    is_binary = (part & (part - 1)) == 0
+    if (times.rest != unit.nanosecond).any() or (times.there & ~is_binary).any():
         return False
     new = encoded_times(times, unit, np.dtype(FLOAT), np.nan)
     return not is_lost(new, times, unit, np.nan).any()
@@ -366,9 +358,7 @@ class Declarations:
 
     def differs(self, path: str) -> bool:
         """Say whether files count or hold the numbers of a variable in several ways."""
-        ways = ((repr(each.counting), each.held) for each in self._all(path))
-        first = next(ways)
-        return any(each != first for each in ways)
+        return len({(repr(each.counting), each.held) for each in self._all(path)}) > 1
 
     def has_units(self, path: str) -> bool:
         """Say whether a file has units of the variable itself."""
@@ -409,38 +399,39 @@ class Declarations:
         return found, number.reshape(-1)
 
     def _all(self, path: str) -> Iterator[_Said]:
-        for code in self._schemas[path]:
-            yield self._of(path, code)
+        return (self._of(path, code) for code in self._schemas[path])
 
     def _of(self, path: str, code: int) -> _Said:
-        known = self._said.get((code, path))
-        if known is None:
-            rest, units = without_units(self._arrays.schema.values[code])
-            alike = self._alike.get((rest, path)) if units is not None else None
-            if alike is None:
-                schema = ArraySchema.loads(self._arrays.schema.values[code])
-                attrs = schema.attributes
-                known = _Said(
-                    counting={
-                        name: attrs.values[name] for name in _COUNTING if name in attrs.values
-                    },
-                    storage=storage_of(schema),
-                    missing=missing_of(attrs),
-                    is_stored=(
-                        schema.whole
-                        and str(schema.data_type) in _TYPES
-                        and len(schema.codecs) == 1
-                        and not self._dimensions.isdisjoint(schema.dimension_names)
-                        and "units" not in attrs.replaced
-                    ),
-                    bounds=tuple(bounds_of(path, attrs.values)),
-                )
-                if "units" in known.counting:
-                    self._alike[rest, path] = known
-            else:
-                known = replace(alike, counting={**alike.counting, "units": units})
-            self._said[code, path] = known
+        if (code, path) in self._said:
+            return self._said[code, path]
+        text = self._arrays.schema.values[code]
+        rest, units = without_units(text)
+        alike = self._alike.get((rest, path)) if units is not None else None
+        if alike is None:
+            known = _said_of(ArraySchema.loads(text), path, self._dimensions)
+            if "units" in known.counting:
+                self._alike[rest, path] = known
+        else:
+            known = replace(alike, counting={**alike.counting, "units": units})
+        self._said[code, path] = known
         return known
+
+
+def _said_of(schema: ArraySchema, path: str, dimensions: frozenset[str]) -> _Said:
+    attrs = schema.attributes
+    return _Said(
+        counting={name: attrs.values[name] for name in _COUNTING if name in attrs.values},
+        storage=storage_of(schema),
+        missing=missing_of(attrs),
+        is_stored=(
+            schema.whole
+            and str(schema.data_type) in _TYPES
+            and len(schema.codecs) == 1
+            and not dimensions.isdisjoint(schema.dimension_names)
+            and "units" not in attrs.replaced
+        ),
+        bounds=tuple(bounds_of(path, attrs.values)),
+    )
 
 
 def without_units(text: str) -> tuple[str, str | None]:
@@ -469,22 +460,15 @@ def declared(
         files: The rows of the files.
     """
     kinds: dict[str, TimeStorage] = {}
-    places: dict[str, int] = {}
     known: dict[Hashable, int] = {}  # by identity, because most share their schema
     kind = []
     for units, (schema, missing) in zip(counts, storage, strict=True):
-        same = id(schema), missing, units.calendar, units.is_fine, units.is_one
+        how = {name: getattr(units, name) for name in ("calendar", "is_fine", "is_one")}
+        same = id(schema), missing, *how.values()
         if same not in known:
-            made = TimeStorage(
-                schema=schema,
-                missing=missing,
-                calendar=units.calendar,
-                is_fine=units.is_fine,
-                is_one=units.is_one,
-            )
-            key = repr(made)
-            kinds[key] = made
-            known[same] = places.setdefault(key, len(places))
+            made = TimeStorage(schema=schema, missing=missing, **how)
+            kinds.setdefault(repr(made), made)
+            known[same] = [*kinds].index(repr(made))
         kind.append(known[same])
     return DeclaredTimes(
         first=replace(counts[int(number[0])], mark=finest_mark(each.mark for each in counts)),

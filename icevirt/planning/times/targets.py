@@ -45,9 +45,11 @@ from icevirt.planning.times.units import (
     LADDER,
     MICROSECOND,
     SECOND,
+    bounds_of,
     coarsest,
     counted_units,
     finest_mark,
+    missing_of,
     since,
 )
 

@@ -72,7 +72,7 @@ def bounded(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
                 inner.append(name)
             case ArrayBytesCodec():
                 serializer = codec
-                made.append(_serializer(codec))
+                made.append(_limit_serializer(codec))
             case _:
                 made.append(codec)
     return tuple(made)
@@ -118,20 +118,11 @@ def _name(codec: Codec) -> str:
     return str(codec.to_dict()["name"])
 
 
-def _serializer(codec: ArrayBytesCodec) -> ArrayBytesCodec:
-    match codec:
-        case ShardingCodec():
-            return _Shards(
-                chunk_shape=codec.chunk_shape,
-                codecs=codec.codecs,
-                index_codecs=codec.index_codecs,
-                index_location=codec.index_location,
-                subchunk_write_order=codec.subchunk_write_order,
-            )
-        case VLenUTF8Codec() | VLenBytesCodec():
-            return _Text(codec)
-        case _:
-            return codec
+def _limit_serializer(codec: ArrayBytesCodec) -> ArrayBytesCodec:
+    if isinstance(codec, ShardingCodec):
+        names = ("chunk_shape", "codecs", "index_codecs", "index_location", "subchunk_write_order")
+        return _Shards(**{name: getattr(codec, name) for name in names})
+    return _Text(codec) if isinstance(codec, VLenUTF8Codec | VLenBytesCodec) else codec
 
 
 @dataclass(frozen=True)
@@ -248,7 +239,8 @@ def _zlib(raw: bytes, limit: int, _config: Mapping[str, Any]) -> bytes:
     found = stream.decompress(raw, limit + 1)
     if len(found) <= limit and not stream.eof:
         raise ValueError("the compressed bytes end too early")
-    return _within(found, limit)
+    _check(len(found), limit)
+    return found
 
 
 def _gzip(raw: bytes, limit: int, _config: Mapping[str, Any]) -> bytes:
@@ -268,18 +260,13 @@ def _lzma(raw: bytes, limit: int, config: Mapping[str, Any]) -> bytes:
 
 
 def _read(stream: IO[bytes] | Any, limit: int) -> bytes:
-    return _within(stream.read(limit + 1), limit)
-
-
-def _within(found: bytes, limit: int) -> bytes:
-    if len(found) > limit:
-        raise OverlongError(limit)
+    found: bytes = stream.read(limit + 1)
+    _check(len(found), limit)
     return found
 
 
 def _zstd(raw: bytes, limit: int, _config: Mapping[str, Any]) -> None:
-    declared = zstandard.frame_content_size(raw)
-    if declared >= 0:
+    if (declared := zstandard.frame_content_size(raw)) >= 0:
         _check(declared, limit)
         return
     # a frame that does not declare its size is measured first; writers of chunks make none
@@ -310,13 +297,6 @@ def _check(size: int, limit: int) -> None:
         raise OverlongError(limit)
 
 
-_DECODERS: dict[str, Decode] = {
-    "zlib": _zlib,
-    "gzip": _gzip,
-    "bz2": _bz2,
-    "lzma": _lzma,
-    "zstd": _zstd,
-    "blosc": _blosc,
-    "lz4": _lz4,
-}
+_DECODERS: dict[str, Decode] = {"zlib": _zlib, "gzip": _gzip, "bz2": _bz2, "lzma": _lzma}
+_DECODERS |= {"zstd": _zstd, "blosc": _blosc, "lz4": _lz4}
 _SAME_SIZE = frozenset(("shuffle", "crc32", "crc32c", "adler32", "fletcher32", "jenkins_lookup3"))

@@ -106,8 +106,8 @@ def dumps(document: JSONObject, *, over: bytes | None = None) -> bytes:
     Raises:
         FormatError: The file holds tagged values where none are known: they would be lost.
     """
-    raw = _dumps(document)
-    if over is not None and (lost := _tags(over) - _tags(_dumps(loads(over)))):
+    raw = _dump(document)
+    if over is not None and (lost := _count_tags(over) - _count_tags(_dump(loads(over)))):
         raise FormatError(
             "the configuration holds settings of a newer client, which writing would lose",
             do="Upgrade icevirt, or change it with the client that wrote it.",
@@ -116,12 +116,12 @@ def dumps(document: JSONObject, *, over: bytes | None = None) -> bytes:
     return raw
 
 
-def _dumps(document: JSONObject) -> bytes:
-    text: str = yaml.dump(_marked(document, ()), Dumper=_Dumper, sort_keys=False)
+def _dump(document: JSONObject) -> bytes:
+    text: str = yaml.dump(_mark(document, ()), Dumper=_Dumper, sort_keys=False)
     return text.encode()
 
 
-def _marked(value: Any, at: tuple[Any, ...]) -> Any:
+def _mark(value: Any, at: tuple[Any, ...]) -> Any:
     """Return a value with a `_Kind` in each place that gets a tag."""
     if isinstance(value, Mapping):
         if len(value) == 1 and any(
@@ -130,30 +130,23 @@ def _marked(value: Any, at: tuple[Any, ...]) -> Any:
             for kind in _KINDS
         ):
             ((name, inner),) = value.items()
-            return _Kind(name, _inner(name, inner, at))
-        return {key: _marked(item, (*at, key)) for key, item in value.items()}
+            return _Kind(name, _mark_inner(name, inner, at))
+        return {key: _mark(item, (*at, key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_marked(item, (*at, row)) for row, item in enumerate(value)]
+        return [_mark(item, (*at, row)) for row, item in enumerate(value)]
     return value
 
 
-def _inner(name: str, value: Any, at: tuple[Any, ...]) -> Any:
-    match value:
-        case Mapping() if name in _NESTED:
-            return {key: _marked(item, at) for key, item in value.items()}
-        case list() | tuple() if name in _NESTED:
-            return [_marked(item, at) for item in value]
-        case _:
-            return value
+def _mark_inner(name: str, value: Any, at: tuple[Any, ...]) -> Any:
+    if name in _NESTED and isinstance(value, Mapping):
+        return {key: _mark(item, at) for key, item in value.items()}
+    is_list = name in _NESTED and isinstance(value, list | tuple)
+    return [_mark(item, at) for item in value] if is_list else value
 
 
-def _tags(raw: bytes) -> Counter[str]:
-    """Count the tags of a file."""
-    return Counter(
-        event.tag
-        for event in yaml.parse(raw, _Loader)
-        if (getattr(event, "tag", None) or "").startswith("!")
-    )
+def _count_tags(raw: bytes) -> Counter[str]:
+    tags = (getattr(event, "tag", None) or "" for event in yaml.parse(raw, _Loader))
+    return Counter(tag for tag in tags if tag.startswith("!"))
 
 
 def _tagged(loader: Any, name: str, node: Any) -> dict[str, Any]:
@@ -169,13 +162,10 @@ def _tagged(loader: Any, name: str, node: Any) -> dict[str, Any]:
 
 
 def _whole(text: str) -> int:
-    """Return the number that a text says in decimal digits.
+    """Return the number that a text says in decimal digits. Raises ``ValueError``.
 
     By PyYAML's own rules ``0777`` is an octal number, and ``1:30`` has base 60. Numbers so written
     can be longer than Python writes out, so that whatever shows or stores them would fail.
-
-    Raises:
-        ValueError: It is none, or has too many digits.
     """
     return int(text)
 

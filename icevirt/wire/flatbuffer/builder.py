@@ -92,12 +92,9 @@ class Builder:
         inside: list[Any] = []
         for name, size in form.inside:
             value = stored[name]
-            if size is None:
-                inside.append(value)
-            elif size:
-                inside.append(_exactly(value, size))
-            else:
-                inside.append(value[0])  # the tag of a union
+            if size is not None:
+                value = _exactly(value, size) if size else value[0]  # the tag of a union
+            inside.append(value)
         self.out += form.packed.pack(start - vtable, *inside)
         for name, at, write in form.outside:
             write(self, start + at, stored[name])
@@ -175,12 +172,8 @@ def _write_items(write: _Write, to: Builder, place: int, value: Sequence[Any]) -
 @cache
 def _rules(table: Table) -> list[tuple[str, int | None, bool]]:
     """Return the fields: name, default of a scalar, whether it must be there."""
-    return [
-        (field.name, field.default, False)
-        if isinstance(field.kind, Scalar)
-        else (field.name, None, field.required)
-        for field in table.fields
-    ]
+    pairs = ((field, isinstance(field.kind, Scalar)) for field in table.fields)
+    return [(f.name, f.default if s else None, f.required and not s) for f, s in pairs]
 
 
 def _stored(table: Table, values: Values) -> Values:
@@ -228,15 +221,16 @@ def _packed(table: Table, present: tuple[str, ...]) -> _PackedTable:
             if isinstance(kind, Union):
                 inside.append((shape.at[name + "_type"], 1, "B", name, 0))
             outside.append((name, at, _write_of(kind)))
+    inside.sort()
     code, end = "<i", OFFSET
-    for at, size, each, _, _ in sorted(inside):
+    for at, size, each, _, _ in inside:
         code += f"{at - end}x{each}"
         end = at + size
     return _PackedTable(
         shape.vtable,
         shape.align,
         struct.Struct(f"{code}{shape.size - end}x"),
-        tuple((name, size) for _, _, _, name, size in sorted(inside)),
+        tuple((name, size) for _, _, _, name, size in inside),
         tuple(outside),
     )
 

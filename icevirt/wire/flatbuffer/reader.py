@@ -39,9 +39,7 @@ from icevirt.wire.flatbuffer.schema import (
     inline_size,
 )
 
-_U16 = struct.Struct("<H")
-_U32 = struct.Struct("<I")
-_I32 = struct.Struct("<i")
+_U16, _U32, _I32 = (struct.Struct(code) for code in ("<H", "<I", "<i"))
 
 # A builder may share equal strings and vtables; a file visited many times over is an attack.
 # Rows cost more than their bytes, because each becomes a dict: many that share one are refused
@@ -300,20 +298,14 @@ class Tables:
         return tuple(int(word) for word in self._payload.numbers(range(at, end, 2), 2))
 
     def _all_equal(self) -> bool:
-        entries = int(self._entries[0])
+        entries, rows = int(self._entries[0]), range(0, len(self), _ROWS_IN_CACHE)
         if entries * len(self) > self._payload.size:
             return False  # they lie inside one another, which costs more than asking each row
         if not all(isinstance(_one_or_all(each), int) for each in (self._entries, self._size)):
             return False
         words = self._payload.vectors(moved(self._vtable, 4), entries // 2 - 2, size=2)
-        return all(
-            bool(
-                (
-                    np.ascontiguousarray(words[low : low + _ROWS_IN_CACHE].T) == words[0][:, None]
-                ).all()
-            )
-            for low in range(0, len(self), _ROWS_IN_CACHE)
-        )
+        parts = (np.ascontiguousarray(words[low : low + _ROWS_IN_CACHE].T) for low in rows)
+        return all(bool((part == words[0][:, None]).all()) for part in parts)
 
     def places(self, name: str) -> Where | None:
         """Return where a field of every row stands, 0 where it is absent; None if it always is."""
@@ -382,9 +374,8 @@ class Tables:
             return np.zeros(len(self), f"<u{size}")
         if self._one is not None:
             return self._payload.numbers(places, size)
-        absent = array(places) == 0
-        values = self._payload.numbers(np.where(absent, 0, places), size)
-        values[absent] = 0
+        values = self._payload.numbers(array(places), size)  # at 0 where it is absent
+        values[array(places) == 0] = 0
         return values
 
     def vectors(self, name: str, size: int) -> tuple[Places | None, Where, Places] | None:

@@ -153,12 +153,11 @@ class _RecordIndex:
         steps = np.arange(_BLOCK) * (records.step - 4)
         for low in range(0, len(records), _BLOCK):
             rows = slice(low, low + _BLOCK)
-            expected = steps + (records[low] - self._slots[low])
-            if not np.array_equal(distance[rows], expected[: len(records) - low]):
-                return False
-            if not all(bool((column[rows] == column[0]).all()) for column in leads):
-                return False
-            if not ascends(self.index[low : low + _BLOCK + 1]):
+            expected = steps[: len(records) - low] + (records[low] - self._slots[low])
+            is_regular = np.array_equal(distance[rows], expected) and all(
+                bool((column[rows] == column[0]).all()) for column in leads
+            )
+            if not is_regular or not ascends(self.index[low : low + _BLOCK + 1]):
                 return False
         return True
 

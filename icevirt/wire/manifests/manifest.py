@@ -179,10 +179,8 @@ def _columns(
     table: ChunkTable, fields: frozenset[str], rows: slice | Places
 ) -> dict[str, NDArray[np.generic]]:
     """Return the columns that records of these fields hold themselves."""
-    found: dict[str, NDArray[np.generic]] = {}
-    for name in ("offset", "length"):
-        if name in fields:
-            found[name] = getattr(table, name)[rows]
+    own = [name for name in ("offset", "length") if name in fields]
+    found: dict[str, NDArray[np.generic]] = {name: getattr(table, name)[rows] for name in own}
     if "chunk_id" in fields:
         found["chunk_id"] = table.chunk_ids[table.source[rows]]
     if _TIME in fields:
@@ -255,18 +253,20 @@ MIN_SAMPLE = 8  # bytes; when half of the samples are shorter, they are not wort
 
 def trained(tables: Sequence[ChunkTable], settings: LocationCompression) -> Dictionary | None:
     """Return the dictionary to compress the locations of these tables with."""
-    if settings.encoding is LocationEncoding.plain:
-        return None
     virtual = sum(table.count(ChunkType.virtual) for table in tables)
-    if virtual < max(settings.min_num_chunks, 1):
+    if settings.encoding is LocationEncoding.plain or virtual < max(settings.min_num_chunks, 1):
         return None
     samples = _samples(tables, settings.dictionary_max_training_samples)
     if 2 * sum(len(sample) < MIN_SAMPLE for sample in samples) >= len(samples):
         return None
     dictionary = Dictionary.train(samples, settings.dictionary_max_size_bytes)
-    if dictionary and settings.encoding is LocationEncoding.smaller:
-        return dictionary if _is_smaller(samples, dictionary, settings) else None
-    return dictionary
+    if dictionary is None or settings.encoding is not LocationEncoding.smaller:
+        return dictionary
+    level, joined = settings.compression_level, b"".join(samples)
+    starts = np.cumsum([0, *map(len, samples)])
+    frames, _ = dictionary.compress(np.frombuffer(joined, np.uint8), starts, level)
+    whole = zstandard.ZstdCompressor(level=level).compress(joined)
+    return dictionary if len(frames) < len(whole) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,16 +303,6 @@ def _samples(tables: Sequence[ChunkTable], count: int) -> list[bytes]:
         base += len(url)
     # those that are too long to be compressed teach nothing
     return [sample for sample in samples if len(sample) <= MAX_LOCATION]
-
-
-def _is_smaller(
-    samples: list[bytes], dictionary: Dictionary, settings: LocationCompression
-) -> bool:
-    level = settings.compression_level
-    data = np.frombuffer(b"".join(samples), np.uint8)
-    starts = np.concatenate([[0], np.cumsum([len(sample) for sample in samples])])
-    frames, _ = dictionary.compress(data, starts, level)
-    return len(frames) < len(zstandard.ZstdCompressor(level=level).compress(data.tobytes()))
 
 
 # Manifest.compression_algorithm. Its default is 1, so that 0 must be stored.

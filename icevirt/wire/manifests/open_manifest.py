@@ -142,9 +142,7 @@ def _declared(frames: Bytes, at: Places, length: Places) -> NDArray[np.int64]:
 
 
 def _little_endian(data: Bytes, at: Places, width: int) -> NDArray[np.int64]:
-    found = np.zeros(len(at), np.int64)
-    for byte in range(width):
-        found |= data[at + byte].astype(np.int64) << 8 * byte
+    found: NDArray[np.int64] = data[at[:, None] + np.arange(width)] @ (1 << 8 * np.arange(width))
     return found
 
 
@@ -431,10 +429,9 @@ class OpenManifest:
             self._locator = LocationReader(self._payload, *how)
             # comparing few locations takes longer than reading them
             self._few = LocationReader(self._payload, *how, compares=False)
-            self._unkept = {
-                *reader.newer,
-                *([MANIFEST.name] if values["extra"] is not None else []),
-            }
+            self._unkept = {*reader.newer}
+            if values["extra"] is not None:
+                self._unkept.add(MANIFEST.name)
             self._spans: dict[ObjectId8, Span] = {}
             left = size // 4
             for each in values["arrays"]:
@@ -474,15 +471,12 @@ class OpenManifest:
         Raises:
             FormatError: The manifest is damaged.
         """
+        used, trained = 0, self._locator.trained
         with reading(_FILE):
-            refs = [
-                Tables(self._payload, each, CHUNK_REF)
-                for each in self._spans.values()
-                if each.count
-            ]
-            found = [tables.vectors("compressed_location", 1) for tables in refs]
-        used = sum(len(start) for _, start, _ in (each for each in found if each is not None))
-        trained = self._locator.trained
+            for span in (each for each in self._spans.values() if each.count):
+                refs = Tables(self._payload, span, CHUNK_REF)
+                if (found := refs.vectors("compressed_location", 1)) is not None:
+                    used += len(found[1])
         return None if trained is None else len(trained), used
 
     def is_proven(self, node: ObjectId8) -> bool:

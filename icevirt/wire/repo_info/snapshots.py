@@ -153,12 +153,11 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
         if not index.is_sorted:
             return None
         for key, info in self._changed.items():
-            if info is None or info.parent_id is None or index.row(key) is not None:
+            above = None if info is None else info.parent_id
+            parent = None if above is None else index.row(above)
+            if info is None or parent is None or index.row(key) is not None:
                 return None
-            if (parent := index.row(info.parent_id)) is None:
-                return None
-            row = index.place(key)
-            one = SnapshotColumns.of([info])
+            row, one = index.place(key), SnapshotColumns.of([info])
             columns = index.columns.with_one(one, row=row, parent=parent)
             records = records and records.with_one(one, row, columns)
             index = RowIndex(columns, is_sorted=True)

@@ -57,28 +57,24 @@ class Fix:
         """Return the arguments, or in a command the flags, and the price."""
         from shlex import quote
 
-        from icevirt.remedy_notation import COMMAND
+        from icevirt.remedy_notation import COMMAND, name_of
 
         is_python = COMMAND.get() is None
         if self.command:
             return f"run {self.python if is_python else self.command}: {self.price}"
         given = self.python if is_python else " ".join(map(quote, self.flags))
-        first = f"run {self.first}" if self.first else ""
-        less = f"leave out {', '.join(map(_argument, self.without))}" if self.without else ""
-        change = f"pass {given}" if given else ""
-        return f"{' and '.join(filter(None, (first, less, change)))}: {self.price}"
-
-
-def _argument(option: str) -> str:
-    """Return an option as Python has it, or as a command has it."""
-    from shlex import quote
-
-    from icevirt.remedy_notation import COMMAND, name_of
-
-    flag, _, name = option.partition("=")
-    if COMMAND.get() is not None:
-        return f"{flag} {quote(name)}" if name else flag
-    return f"{name!r} of {name_of(flag)}" if name else name_of(flag)
+        gone = []
+        for flag, _, name in (each.partition("=") for each in self.without):
+            if is_python:
+                gone.append(f"{name!r} of {name_of(flag)}" if name else name_of(flag))
+            else:
+                gone.append(f"{flag} {quote(name)}" if name else flag)
+        parts = (
+            f"run {self.first}" if self.first else "",
+            f"leave out {', '.join(gone)}" if gone else "",
+            f"pass {given}" if given else "",
+        )
+        return f"{' and '.join(filter(None, parts))}: {self.price}"
 
 
 class IcevirtError(Exception):
@@ -97,6 +93,9 @@ class IcevirtError(Exception):
     what: str
     do: str
     fixes: tuple[Fix, ...]
+
+    def __init_subclass__(cls, *, code: str = "") -> None:
+        cls.code = code or cls.code
 
     def __init__(
         self,
@@ -142,26 +141,23 @@ class IcevirtError(Exception):
         """Return ``what (name=value, ...). Fix: ... do``."""
         from icevirt.remedy_notation import shown
 
-        return escape_lines(". ".join(filter(None, (self.summary, self._fix(), shown(self.do)))))
+        ways = "; or ".join(map(str, self.fixes))
+        parts = self.summary, ways[:1].upper() + ways[1:], shown(self.do)
+        return escape_lines(". ".join(filter(None, parts)))
 
     @property
     def summary(self) -> str:
         """What happened, with which values, without what to do."""
-        shown = ", ".join(f"{name}={_shown(value)}" for name, value in self.facts.items())
-        return f"{self.what} ({shown})" if shown else self.what
-
-    def _fix(self) -> str:
-        ways = "; or ".join(map(str, self.fixes))
-        return ways[:1].upper() + ways[1:]
+        facts = []
+        for name, value in self.facts.items():  # those added later may quote a URL
+            is_text = isinstance(value, str)
+            shown = repr(without_secrets(value)) if is_text else without_secrets(repr(value))
+            facts.append(f"{name}={shown}")
+        return f"{self.what} ({', '.join(facts)})" if facts else self.what
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by parts: the keyword-only constructor defeats the default protocol."""
         return _rebuild, (type(self), self.what, self.do, redacted(self.facts), self.fixes)
-
-
-def _shown(value: object) -> str:
-    """Return the representation of a fact, which may quote a URL, or have been added later."""
-    return repr(without_secrets(value)) if isinstance(value, str) else without_secrets(repr(value))
 
 
 def _rebuild(
@@ -170,10 +166,8 @@ def _rebuild(
     return kind(what, do=do, fixes=fixes, **facts)
 
 
-class InvalidInputError(IcevirtError, ValueError):
+class InvalidInputError(IcevirtError, ValueError, code="invalid-input"):
     """The caller passed an invalid value; change the call."""
-
-    code = "invalid-input"
 
 
 class NothingListedError(InvalidInputError):
@@ -184,56 +178,40 @@ class ArgumentError(InvalidInputError, TypeError):
     """A function has no parameter of this name; the message names what to write in its place."""
 
 
-class UnauthorizedError(InvalidInputError):
+class UnauthorizedError(InvalidInputError, code="unauthorized"):
     """A virtual chunk lies outside the prefixes this session was authorized to read."""
 
-    code = "unauthorized"
 
-
-class NotFoundError(IcevirtError, LookupError):
+class NotFoundError(IcevirtError, LookupError, code="not-found"):
     """A named thing does not exist; check the name.
 
     It is not a ``KeyError`` or ``FileNotFoundError``: zarr and xarray take those for "absent" and
     would show fill values.
     """
 
-    code = "not-found"
 
-
-class RepositoryNotFoundError(NotFoundError):
+class RepositoryNotFoundError(NotFoundError, code="repository-not-found"):
     """No repository lies at this path."""
 
-    code = "repository-not-found"
 
-
-class RefNotFoundError(NotFoundError):
+class RefNotFoundError(NotFoundError, code="ref-not-found"):
     """The repository has no such branch or tag."""
 
-    code = "ref-not-found"
 
-
-class SnapshotNotFoundError(NotFoundError):
+class SnapshotNotFoundError(NotFoundError, code="snapshot-not-found"):
     """The repository has no such snapshot."""
 
-    code = "snapshot-not-found"
 
-
-class NodeNotFoundError(NotFoundError):
+class NodeNotFoundError(NotFoundError, code="node-not-found"):
     """The snapshot has no such array or group."""
 
-    code = "node-not-found"
 
-
-class AlreadyExistsError(IcevirtError):
+class AlreadyExistsError(IcevirtError, code="already-exists"):
     """Something with this name already exists; choose another name, or allow replacing it."""
 
-    code = "already-exists"
 
-
-class ConflictError(IcevirtError):
+class ConflictError(IcevirtError, code="commit-conflict"):
     """Another writer changed the same thing; the user or a policy must choose."""
-
-    code = "commit-conflict"
 
     @property
     def expected_parent(self) -> str | None:
@@ -246,10 +224,8 @@ class ConflictError(IcevirtError):
         return self.facts.get("actual_parent")
 
 
-class RebaseFailedError(ConflictError):
+class RebaseFailedError(ConflictError, code="rebase-failed"):
     """The session is in a state that does not allow this: committed, or without changes."""
-
-    code = "rebase-failed"
 
     @property
     def conflicts(self) -> tuple[Any, ...]:
@@ -262,100 +238,72 @@ class RebaseFailedError(ConflictError):
         return str(self.facts["snapshot"])
 
 
-class SessionStateError(IcevirtError):
+class SessionStateError(IcevirtError, code="session-state"):
     """The session's state does not allow this (already committed, or nothing to commit)."""
-
-    code = "session-state"
 
 
 class NotPickledError(SessionStateError, ValueError):
     """A writable session cannot go to another process; fork it, or commit it first."""
 
 
-class ReadOnlyError(IcevirtError):
+class ReadOnlyError(IcevirtError, code="read-only"):
     """The session, store or repository does not accept writes."""
-
-    code = "read-only"
 
 
 class ReadOnlyStoreError(ReadOnlyError, ValueError):
     """A store that was opened for reading was written to; take the store of a writable session."""
 
 
-class FormatError(IcevirtError):
+class FormatError(IcevirtError, code="format"):
     """A file does not follow the Icechunk format: it is damaged, or a newer client wrote it."""
 
-    code = "format"
 
-
-class StorageError(IcevirtError):
+class StorageError(IcevirtError, code="storage"):
     """The storage refused or failed; retrying, or repairing the storage, may help."""
 
-    code = "storage"
 
-
-class ObjectNotFoundError(StorageError):
+class ObjectNotFoundError(StorageError, code="object-not-found"):
     """An object that should be there is not."""
 
-    code = "object-not-found"
 
-
-class NotListableError(StorageError):
+class NotListableError(StorageError, code="not-listable"):
     """A web server does not say which files it has; use the storage behind it."""
 
-    code = "not-listable"
 
-
-class StaleReferenceError(StorageError):
+class StaleReferenceError(StorageError, code="stale-reference"):
     """A source file changed after it was scanned, so its references no longer hold."""
 
-    code = "stale-reference"
 
-
-class ScanError(IcevirtError):
+class ScanError(IcevirtError, code="scan"):
     """A source file cannot be scanned: it is damaged, or of a kind no scanner reads."""
 
-    code = "scan"
 
-
-class UnsupportedError(ScanError):
+class UnsupportedError(ScanError, code="unsupported"):
     """The file is sound, but holds something that icevirt cannot represent correctly."""
 
-    code = "unsupported"
 
-
-class ScanCrashError(ScanError):
+class ScanCrashError(ScanError, code="crashed"):
     """The file kills the process that scans it."""
 
-    code = "crashed"
 
-
-class ScanTimeoutError(ScanError):
+class ScanTimeoutError(ScanError, code="timeout"):
     """Scanning the file takes longer than it may."""
 
-    code = "timeout"
 
-
-class ScanMemoryError(ScanError):
+class ScanMemoryError(ScanError, code="oom"):
     """Scanning the file takes more memory than it may."""
 
-    code = "oom"
 
-
-class CombineError(IcevirtError):
+class CombineError(IcevirtError, code="combine"):
     """The scanned files do not combine into one dataset without changing values."""
-
-    code = "combine"
 
 
 class OverlapError(CombineError):
     """Several files hold the same steps, and no rule says which of them counts."""
 
 
-class BuildError(IcevirtError):
+class BuildError(IcevirtError, code="build"):
     """A build stopped for a reason outside a single file (Spark, budgets, changed sources)."""
-
-    code = "build"
 
 
 _EXTRAS = {  # of this distribution, by the packages that they bring
@@ -401,37 +349,25 @@ def refuse_missing(what: str, *, extra: str = "") -> Iterator[None]:
         ) from error
 
 
-class SparkJobError(BuildError):
+class SparkJobError(BuildError, code="spark-job"):
     """Spark failed, or its JVM died; what was finished is kept, and the next run goes on there."""
 
-    code = "spark-job"
 
-
-class JobsCancelledError(SparkJobError):
+class JobsCancelledError(SparkJobError, code="cancelled"):
     """The Spark jobs were cancelled; what was finished is kept, and the next run goes on."""
 
-    code = "cancelled"
 
-
-class ExecutorError(SparkJobError):
+class ExecutorError(SparkJobError, code="executor"):
     """An executor of the cluster cannot do the work; the message names it and what to set."""
 
-    code = "executor"
 
-
-class SourcesChangedError(BuildError):
+class SourcesChangedError(BuildError, code="sources-changed"):
     """Source files changed between scan and commit; nothing was committed."""
 
-    code = "sources-changed"
 
-
-class PlanChangedError(BuildError):
+class PlanChangedError(BuildError, code="plan-changed"):
     """A build would take away or change what its group holds; say so if that is meant."""
 
-    code = "plan-changed"
 
-
-class VerificationError(BuildError):
+class VerificationError(BuildError, code="verification"):
     """A repository does not say what its source files hold."""
-
-    code = "verification"

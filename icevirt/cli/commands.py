@@ -15,8 +15,15 @@ import icevirt
 from icevirt.archive.scanned import DEFAULT
 from icevirt.cli.functions import FunctionCommand, choice, with_recipe
 from icevirt.cli.options import NOTATIONS, SOURCES, Notation, RecipeFile, WriteRecipe
-from icevirt.cli.output import CommandResult, Output, in_own_notation, progress, show_error
-from icevirt.cli.statuses import BEHIND, HELD
+from icevirt.cli.output import (
+    BEHIND,
+    HELD,
+    CommandResult,
+    Output,
+    in_own_notation,
+    progress,
+    show_error,
+)
 from icevirt.display.fixes import build_of, quoted, with_patterns
 from icevirt.errors import IcevirtError
 

@@ -23,8 +23,7 @@ import typer
 import icevirt
 from icevirt.archive.options import DeclaredOption, Names, Options, choices_of, declared, spelled
 from icevirt.cli.options import NOTATIONS, Notation, OutputOption, Quiet, ReportOption
-from icevirt.cli.output import CommandResult, Output, progress, show, show_error
-from icevirt.cli.statuses import REFUSED
+from icevirt.cli.output import REFUSED, CommandResult, Output, progress, show, show_error
 from icevirt.errors import Fix, InvalidInputError
 
 _ONLY_IN_PYTHON = ("executor", "progress", "store")

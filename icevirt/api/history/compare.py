@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, takewhile
 
 import numpy as np
 
@@ -81,13 +81,21 @@ def diff(
     opened = repo if isinstance(repo, Repository) else Repository.open(repo)
     info = opened.head.read().info
     first, last = resolved(info, before), resolved(info, after)
-    old_only, new_only = _parted(info, first, last)
+    old_only, new_only = _part(info, first, last)
     notes: list[str] = []
     logs = _logs(opened.assets, [*old_only, *new_only], notes)
     old, new = opened.assets.snapshot(first), opened.assets.snapshot(last)
     commits, records = Commits(info), (_records(info, first), _records(info, last))
+    # the prefixes by which names of one version become those of the other, in order
+    back = [(after, before) for before, after in moves_in(old_only)]
+    moves = [*back, *moves_in(reversed(new_only))]
     nodes = tuple(_nodes(old, new, logs))
-    if any(each.change in ("added", "rewritten") and _is_unlisted(each) for each in nodes):
+    if any(
+        each.change in ("added", "rewritten")
+        and each.kind == "array"
+        and each.chunks_written is None
+        for each in nodes
+    ):
         notes.append("commits do not list the chunks of some arrays that they wrote as a whole")
     return VersionDiff(
         repo=opened.storage.url,
@@ -97,29 +105,21 @@ def diff(
         commits_after=len(new_only),
         nodes=nodes,
         steps=tuple(_steps(records, old, new)),
-        files=tuple(_files(opened.storage, records, _moves(old_only, new_only))),
+        files=tuple(_files(opened.storage, records, moves)),
         notes=tuple(notes),
     )
 
 
-def _parted(
+def _part(
     info: RepoInfo, first: ObjectId12, last: ObjectId12
 ) -> tuple[list[SnapshotSummary], list[SnapshotSummary]]:
     """Return the commits of each history that the other lacks, newest first."""
-    of_first = {each.id: each for each in lookup.ancestry(info, first)}
-    new_only: list[SnapshotSummary] = []
-    shared: ObjectId12 | None = None
-    for each in lookup.ancestry(info, last):
-        if each.id in of_first:
-            shared = each.id
-            break
-        new_only.append(each)
-    old_only: list[SnapshotSummary] = []
-    for key, each in of_first.items():
-        if key == shared:
-            break
-        old_only.append(each)
-    return old_only, new_only
+    of_first = [*lookup.ancestry(info, first)]
+    known = {each.id for each in of_first}
+    of_last = [*lookup.ancestry(info, last)]
+    new_only = [*takewhile(lambda each: each.id not in known, of_last)]
+    shared = of_last[len(new_only)].id if len(new_only) < len(of_last) else None
+    return [*takewhile(lambda each: each.id != shared, of_first)], new_only
 
 
 def _logs(
@@ -145,27 +145,22 @@ def _logs(
 
 
 def _nodes(old: Snapshot, new: Snapshot, logs: Sequence[TransactionLog]) -> Iterator[NodeChange]:
-    was, now = _by_id(old), _by_id(new)
+    was, now = ({node.id: node for node in each.nodes} for each in (old, new))
     at_path = {node.path: node for node in old.nodes}
     counts = _chunks(logs)
     replaced = set()
     for node in new.nodes:
-        before = was.get(node.id)
+        before, change = was.get(node.id), "changed"
         if before is None and (there := at_path.get(node.path)) and there.id not in now:
             replaced.add(there.id)
-            if (found := _changed(there, node, counts.get(node.id), "rewritten")) is not None:
-                yield found
-        elif before is None:
+            before, change = there, "rewritten"
+        if before is None:
             yield _one(node, "added", counts.get(node.id))
-        elif (found := _changed(before, node, counts.get(node.id), "changed")) is not None:
+        elif (found := _compare(before, node, counts.get(node.id), change)) is not None:
             yield found
     for node in old.nodes:
         if node.id not in now and node.id not in replaced:
             yield _one(node, "removed", None)
-
-
-def _by_id(snapshot: Snapshot) -> dict[ObjectId8, Node]:
-    return {node.id: node for node in snapshot.nodes}
 
 
 def _chunks(logs: Sequence[TransactionLog]) -> dict[ObjectId8, int]:
@@ -182,11 +177,10 @@ def _chunks(logs: Sequence[TransactionLog]) -> dict[ObjectId8, int]:
 
 
 def _one(node: Node, change: str, chunks: int | None) -> NodeChange:
-    is_array = isinstance(node, ArrayNode)
     shape = node.shape if isinstance(node, ArrayNode) else None
     return NodeChange(
         path=node.path,
-        kind="array" if is_array else "group",
+        kind="array" if isinstance(node, ArrayNode) else "group",
         change=change,  # type: ignore[arg-type]
         dimension_names=_dimensions(node),
         shape_before=shape if change == "removed" else None,
@@ -195,7 +189,7 @@ def _one(node: Node, change: str, chunks: int | None) -> NodeChange:
     )
 
 
-def _changed(before: Node, after: Node, chunks: int | None, change: str) -> NodeChange | None:
+def _compare(before: Node, after: Node, chunks: int | None, change: str) -> NodeChange | None:
     """Compare two nodes; None if nothing differs."""
     metadata = tuple(_metadata(before, after))
     shapes = [node.shape if isinstance(node, ArrayNode) else None for node in (before, after)]
@@ -221,10 +215,6 @@ def _dimensions(node: Node) -> tuple[str | None, ...]:
     if not isinstance(node, ArrayNode):
         return ()
     return node.dimension_names or (None,) * len(node.shape)
-
-
-def _is_unlisted(node: NodeChange) -> bool:
-    return node.kind == "array" and node.chunks_written is None
 
 
 def _metadata(before: Node, after: Node) -> Iterator[MetadataChange]:
@@ -271,14 +261,6 @@ def _records(info: RepoInfo, tip: ObjectId12) -> _Records:
             if record is not None:
                 found.setdefault(str(record.get("group", paths.ROOT)), (str(each.id), record))
     return found
-
-
-def _moves(
-    old_only: Sequence[SnapshotSummary], new_only: Sequence[SnapshotSummary]
-) -> list[tuple[str, str]]:
-    """Return the prefixes by which names of one version become those of the other, in order."""
-    back = [(new, old) for old, new in moves_in(old_only)]
-    return [*back, *moves_in(reversed(new_only))]
 
 
 def _renamed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
@@ -14,6 +14,7 @@ from icevirt.archive.reports.history import (
     CommitLog,
     LoggedCommit,
     LoggedOperation,
+    NamedVersion,
     OperationLog,
     ValueSource,
 )
@@ -53,7 +54,14 @@ def resolved(info: RepoInfo, name: str) -> ObjectId12:
         return found
     base, sign, back = name.rpartition("~")
     if sign and re.fullmatch("[0-9]{0,6}", back) and (found := _named(info, base)) is not None:
-        return _before(info, found, int(back or 1), name)
+        before = next(islice(lookup.ancestry(info, found), int(back or 1), None), None)
+        if before is None:
+            raise InvalidInputError(
+                f"{name!r} is before the first snapshot",
+                do="icevirt.log(repo) (icevirt log REPO) shows how many there are.",
+                snapshot=str(found),
+            )
+        return before.id
     raise SnapshotNotFoundError(
         f"no branch, tag or snapshot is called {name!r}",
         do="icevirt.log(repo) (icevirt log REPO) lists snapshots; branches and tags are listed by"
@@ -65,7 +73,8 @@ def resolved(info: RepoInfo, name: str) -> ObjectId12:
 
 
 def _named(info: RepoInfo, name: str) -> ObjectId12 | None:
-    refs = {kind: refs[name] for kind, refs in _refs(info) if name in refs}
+    both = {"branch": info.branches, "tag": info.tags}
+    refs = {kind: known[name] for kind, known in both.items() if name in known}
     if len({*refs.values()}) > 1:
         raise InvalidInputError(
             f"{name!r} is both a branch and a tag, of different snapshots",
@@ -81,11 +90,6 @@ def _named(info: RepoInfo, name: str) -> ObjectId12 | None:
     return key if key in info.snapshots else None
 
 
-def _refs(info: RepoInfo) -> Iterator[tuple[str, Mapping[str, ObjectId12]]]:
-    yield "branch", info.branches
-    yield "tag", info.tags
-
-
 def _abbreviated(info: RepoInfo, name: str) -> ObjectId12 | None:
     """Return the one snapshot whose id begins so; the V1 format would have to list all."""
     if info.spec_version < 2 or not _ABBREVIATED.fullmatch(name.upper()):
@@ -98,17 +102,6 @@ def _abbreviated(info: RepoInfo, name: str) -> ObjectId12 | None:
             snapshots=sorted(map(str, found))[:_SHOWN],
         )
     return found[0] if found else None
-
-
-def _before(info: RepoInfo, tip: ObjectId12, back: int, name: str) -> ObjectId12:
-    found = next(islice(lookup.ancestry(info, tip), back, None), None)
-    if found is None:
-        raise InvalidInputError(
-            f"{name!r} is before the first snapshot",
-            do="icevirt.log(repo) (icevirt log REPO) shows how many there are.",
-            snapshot=str(tip),
-        )
-    return found.id
 
 
 class Commits:
@@ -142,7 +135,14 @@ class Commits:
         if recorded is None or METADATA not in summary.metadata:  # files only moved
             return None
         group = str(recorded.get("group", "/"))
-        before = self._build_before(summary, group)
+        before = None
+        if summary.parent_id is not None:
+            ancestors = islice(lookup.ancestry(self._info, summary.parent_id), _LOOKED_BACK)
+            before = next(filter(None, (record_of_build(each, group) for each in ancestors)), None)
+        bad, left = (
+            len(found) if isinstance(found := recorded.get(name), list | tuple) else 0
+            for name in ("bad_files", "left_out")
+        )
         return BuildRecord(
             build_id=str(recorded["build_id"]),
             group=group,
@@ -150,17 +150,20 @@ class Commits:
             files_before=None if before is None else before.get("files"),
             arrays=recorded.get("arrays"),
             references=recorded.get("references"),
-            left_out=_length(recorded.get("left_out")),
-            bad_files=_length(recorded.get("bad_files")),
+            left_out=left,
+            bad_files=bad,
             icevirt=str(recorded.get("icevirt", "")),
         )
 
-    def _build_before(self, summary: SnapshotSummary, group: str) -> Mapping[str, Any] | None:
-        if summary.parent_id is None:
-            return None
-        ancestors = lookup.ancestry(self._info, summary.parent_id)
-        records = (record_of_build(each, group) for each in islice(ancestors, _LOOKED_BACK))
-        return next((record for record in records if record is not None), None)
+
+def named_version(summary: SnapshotSummary, name: str = "") -> NamedVersion:
+    """Return a snapshot as reports list it, with the name that leads to it."""
+    return NamedVersion(
+        name=name,
+        snapshot_id=str(summary.id),
+        written_at=moment(summary.flushed_at),
+        message=summary.message,
+    )
 
 
 def record_of_build(summary: SnapshotSummary, group: str | None = None) -> Mapping[str, Any] | None:
@@ -169,10 +172,6 @@ def record_of_build(summary: SnapshotSummary, group: str | None = None) -> Mappi
         return provenance_of(summary, group)
     except FormatError:
         return None
-
-
-def _length(value: object) -> int:
-    return len(value) if isinstance(value, list | tuple) else 0
 
 
 def _by_snapshot(refs: Mapping[str, ObjectId12]) -> dict[ObjectId12, tuple[str, ...]]:
@@ -218,19 +217,18 @@ def log(
     """
     refuse_nothing(n)
     head = head_of(repo)
-    if branch is None and tag is None and snapshot_id is None:
-        branch = repo_updates.MAIN
+    named = {"branch": branch, "tag": tag, "snapshot": snapshot_id}
+    if not any(name is not None for name in named.values()):
+        branch = named["branch"] = repo_updates.MAIN
     info = head.read().info
     tip = walks.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
     commits = Commits(info)
-    ancestors = lookup.ancestry(info, tip)
-    page = tuple(commits.of(each) for each in islice(ancestors, n))
-    follows = page[-1].parent_id if page else None
+    page = tuple(commits.of(each) for each in islice(lookup.ancestry(info, tip), n))
     return CommitLog(
         repo=head.storage.url,
-        version=_version(branch=branch, tag=tag, snapshot=snapshot_id),
+        version=" ".join(f"{kind} {name}" for kind, name in named.items() if name is not None),
         commits=page,
-        next=follows,
+        next=page[-1].parent_id if page else None,
     )
 
 
@@ -274,32 +272,20 @@ def refuse_nothing(n: int | None) -> None:
         )
 
 
-def _version(**named: str | None) -> str:
-    return " ".join(f"{kind} {name}" for kind, name in named.items() if name is not None)
-
-
 def _operation(entry: OpsLogEntry) -> LoggedOperation:
-    return LoggedOperation(
-        at=moment(entry.updated_at),
-        operation=type(entry.kind).__name__,
-        details=dict(_details(entry.kind)),
-    )
-
-
-def _details(kind: Any) -> Iterator[tuple[str, JSON]]:
+    kind: Any = entry.kind
+    details: dict[str, JSON] = {}
     if isinstance(kind, RepoStatusChanged):
-        yield "availability", kind.status.availability.name
-        yield "set_at", shown(kind.status.set_at)
+        details |= {"availability": kind.status.availability.name}
+        details |= {"set_at": shown(kind.status.set_at)}
         if (reason := kind.status.limited_availability_reason) is not None:
-            yield "reason", reason
-        return
-    for name in _fields(kind):
-        value = getattr(kind, name)
-        yield name, str(value) if name in IDS else value
-
-
-def _fields(kind: Any) -> Iterable[str]:
-    return getattr(kind, "__dataclass_fields__", ())
+            details["reason"] = reason
+    else:
+        for name in getattr(kind, "__dataclass_fields__", ()):
+            details[name] = str(getattr(kind, name)) if name in IDS else getattr(kind, name)
+    return LoggedOperation(
+        at=moment(entry.updated_at), operation=type(kind).__name__, details=details
+    )
 
 
 def source(

@@ -14,11 +14,10 @@ from typing import Literal
 
 from icevirt.api.dataset.records import METADATA, provenance_of
 from icevirt.api.history.compare import listed_files
-from icevirt.api.history.log import Commits, head_of, resolved
+from icevirt.api.history.log import Commits, head_of, named_version, resolved
 from icevirt.archive.reports.history import (
     BranchMove,
     NameChange,
-    NamedVersion,
     NamedVersions,
     place,
 )
@@ -37,7 +36,6 @@ from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository
 from icevirt.storage.constructors import StorageLike
 from icevirt.versioning import lookup, repo_updates
-from icevirt.versioning.history.timestamps import moment
 
 _SHOWN = 20  # commits that were dropped
 
@@ -100,11 +98,11 @@ def undo(
         return summary.parent_id
 
     if not exclude:
-        return _moved(head, "undo", branch, expect, parent)
+        return _move(head, "undo", branch, expect, parent)
     info = head.read().info
     tip = lookup.branch_tip(info, branch)
     left_out = _exclude_added(head, info, branch, tip)
-    moved = _moved(head, "undo", branch, expect or str(tip), parent)
+    moved = _move(head, "undo", branch, expect or str(tip), parent)
     return replace(moved, excluded=left_out)
 
 
@@ -173,7 +171,7 @@ def redo(
             )
         return lookup.known(info, found).id
 
-    return _moved(head, "redo", branch, expect, undone)
+    return _move(head, "redo", branch, expect, undone)
 
 
 def reset(
@@ -202,12 +200,10 @@ def reset(
         >>> icevirt.reset("repo", "main~1", branch="main")
         <BranchMove reset main  ... 1 commit dropped>
     """
-    return _moved(
-        head_of(repo), "reset", branch, expect, lambda info, _tip: resolved(info, version)
-    )
+    return _move(head_of(repo), "reset", branch, expect, lambda info, _tip: resolved(info, version))
 
 
-def _moved(
+def _move(
     head: RepoInfoFile,
     action: Literal["undo", "redo", "reset"],
     branch: str,
@@ -231,6 +227,8 @@ def _moved(
     commits = Commits(info)
     kept = {each.id for each in lookup.ancestry(info, target)}
     dropped = [each for each in lookup.ancestry(info, tip) if each.id not in kept]
+    others = [name for name, key in sorted(info.branches.items()) if key == tip and name != branch]
+    tags = [f"tag {name}" for name, key in sorted(info.tags.items()) if key == tip]
     return BranchMove(
         repo=head.storage.url,
         action=action,
@@ -239,16 +237,7 @@ def _moved(
         after=commits.at(target),
         dropped=tuple(commits.of(each) for each in islice(dropped, _SHOWN)),
         more=max(0, len(dropped) - _SHOWN),
-        dropped_named=_others(info, branch, tip),
-    )
-
-
-def _others(info: RepoInfo, branch: str, tip: ObjectId12) -> tuple[str, ...]:
-    """Return other names of a tip."""
-    branches = sorted(name for name in info.branches if name != branch)
-    return (
-        *(name for name in branches if info.branches[name] == tip),
-        *(f"tag {name}" for name in sorted(info.tags) if info.tags[name] == tip),
+        dropped_named=(*others, *tags),
     )
 
 
@@ -287,6 +276,16 @@ def _parent(info: RepoInfo, key: ObjectId12) -> ObjectId12 | None:
     return None if found is None else found.parent_id
 
 
+def _changed(head: RepoInfoFile, action: str, kind: str, name: str, key: ObjectId12) -> NameChange:
+    return NameChange(
+        repo=head.storage.url,
+        kind=kind,  # type: ignore[arg-type]  # words of our own
+        action=action,  # type: ignore[arg-type]
+        name=name,
+        snapshot_id=str(key),
+    )
+
+
 def branches(repo: StorageLike | Repository) -> NamedVersions:
     """List the branches and their tips, ``main`` first.
 
@@ -299,7 +298,7 @@ def branches(repo: StorageLike | Repository) -> NamedVersions:
     head = head_of(repo)
     info = head.read().info
     names = sorted(info.branches, key=lambda name: (name != repo_updates.MAIN, name))
-    found = tuple(_named(info, name, info.branches[name]) for name in names)
+    found = tuple(named_version(lookup.known(info, info.branches[name]), name) for name in names)
     return NamedVersions(repo=head.storage.url, kind="branch", names=found)
 
 
@@ -314,7 +313,9 @@ def tags(repo: StorageLike | Repository) -> NamedVersions:
     """
     head = head_of(repo)
     info = head.read().info
-    found = tuple(_named(info, name, info.tags[name]) for name in sorted(info.tags))
+    found = tuple(
+        named_version(lookup.known(info, key), name) for name, key in sorted(info.tags.items())
+    )
     deleted = tuple(sorted(info.deleted_tags))
     return NamedVersions(repo=head.storage.url, kind="tag", names=found, deleted=deleted)
 
@@ -337,9 +338,7 @@ def create_branch(
     head = head_of(repo)
     key = resolved(head.read().info, version)
     head.update(repo_updates.create_branch(name, key))
-    return NameChange(
-        repo=head.storage.url, kind="branch", action="created", name=name, snapshot_id=str(key)
-    )
+    return _changed(head, "created", "branch", name, key)
 
 
 def delete_branch(repo: StorageLike | Repository, name: str) -> NameChange:
@@ -355,9 +354,7 @@ def delete_branch(repo: StorageLike | Repository, name: str) -> NameChange:
     head = head_of(repo)
     key = lookup.branch_tip(head.read().info, name)
     head.update(repo_updates.delete_branch(name))
-    return NameChange(
-        repo=head.storage.url, kind="branch", action="deleted", name=name, snapshot_id=str(key)
-    )
+    return _changed(head, "deleted", "branch", name, key)
 
 
 def rename_branch(repo: StorageLike | Repository, name: str, new: str) -> NameChange:
@@ -378,14 +375,7 @@ def rename_branch(repo: StorageLike | Repository, name: str, new: str) -> NameCh
     """
     head = head_of(repo)
     after = head.update(repo_updates.copy_branch(name, new), repo_updates.delete_branch(name))
-    return NameChange(
-        repo=head.storage.url,
-        kind="branch",
-        action="renamed",
-        name=new,
-        snapshot_id=str(after.branches[new]),
-        former=name,
-    )
+    return replace(_changed(head, "renamed", "branch", new, after.branches[new]), former=name)
 
 
 def create_tag(
@@ -408,9 +398,7 @@ def create_tag(
     key = resolved(head.read().info, version)
     edit = repo_updates.create_tag(name, key)
     head.update(repo_updates.guarded(repo_updates.CREATE_TAG, edit))
-    return NameChange(
-        repo=head.storage.url, kind="tag", action="created", name=name, snapshot_id=str(key)
-    )
+    return _changed(head, "created", "tag", name, key)
 
 
 def delete_tag(repo: StorageLike | Repository, name: str) -> NameChange:
@@ -428,16 +416,4 @@ def delete_tag(repo: StorageLike | Repository, name: str) -> NameChange:
     key = lookup.tag_target(head.read().info, name)
     edit = repo_updates.delete_tag(name)
     head.update(repo_updates.guarded(repo_updates.DELETE_TAG, edit))
-    return NameChange(
-        repo=head.storage.url, kind="tag", action="deleted", name=name, snapshot_id=str(key)
-    )
-
-
-def _named(info: RepoInfo, name: str, key: ObjectId12) -> NamedVersion:
-    summary = lookup.known(info, key)
-    return NamedVersion(
-        name=name,
-        snapshot_id=str(key),
-        written_at=moment(summary.flushed_at),
-        message=summary.message,
-    )
+    return _changed(head, "deleted", "tag", name, key)

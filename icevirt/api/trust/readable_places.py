@@ -9,8 +9,9 @@ requested: a command refuses or leaves them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import takewhile
 from typing import Any
 
@@ -28,7 +29,7 @@ from icevirt.connect.urls import (
     spelled,
     url_of_absolute,
 )
-from icevirt.errors import Fix, FormatError, InvalidInputError
+from icevirt.errors import FormatError, InvalidInputError
 from icevirt.model.strings import Strings
 from icevirt.objects.authorize import Prefix, object_key
 from icevirt.objects.source_access import SourceAccess
@@ -68,11 +69,16 @@ class ReadablePlaces:
         Raises:
             FormatError: A URL is spelled as no listing spells it.
         """
-        found, links = [], _Links()
+        is_link = cache(lambda folder: os.path.realpath(folder) != folder)  # looks at each once
+        found = []
         for file in files:
             if not is_plain(file.url):
                 raise _odd([file.url], repo)
-            if not file.url.startswith(self.prefixes) or links.lead(file.url):
+            is_inside = file.url.startswith(self.prefixes)
+            if is_inside and file.url.startswith("file://"):  # a link may lead elsewhere
+                path = local_path(file.url)
+                is_inside = not (is_link(os.path.dirname(path)) or os.path.islink(path))
+            if not is_inside:
                 found.append(file)
         return tuple(found)
 
@@ -96,9 +102,10 @@ class ReadablePlaces:
         urls = list(dict.fromkeys(file.url for file in others))
         if linked := [url for url in urls if url.startswith(self.prefixes)]:
             return _odd(linked, repo)
+        price = f"they may be read for this {what}"
         return InvalidInputError(
             f"the dataset holds {plural(len(urls), 'file')} elsewhere than those that you name",
-            fixes=[_authorizing(urls, f"they may be read for this {what}")],
+            fixes=[of_arguments({"authorize": common(urls)}, price)],
             do=f"Check these URLs: {_ANYONE}.",
             repo=repo,
             files=urls[:_SHOWN],
@@ -108,15 +115,12 @@ class ReadablePlaces:
 def left_elsewhere(urls: Sequence[str]) -> str:
     """Return a remark on files of a dataset that a call did not look at."""
     shown = listed([without_secrets(each) for each in urls], _SHOWN)
-    how = _authorizing(urls, "if you trust them, they are looked at too")
+    price = "if you trust them, they are looked at too"
     return (
         f"{plural(len(urls), 'file')} of the dataset elsewhere than you named stayed as they were,"
-        f" and nothing looked at them: {shown}; {_ANYONE}; {how}"
+        f" and nothing looked at them: {shown}; {_ANYONE};"
+        f" {of_arguments({'authorize': common(urls)}, price)}"
     )
-
-
-def _authorizing(urls: Sequence[str], price: str) -> Fix:
-    return of_arguments({"authorize": common(urls)}, price)
 
 
 def _odd(urls: Sequence[str], repo: str) -> FormatError:
@@ -142,17 +146,14 @@ def places_named(sources: Any, inputs: Inputs | None = None) -> tuple[str, ...]:
         inputs: The same, listed: the directories of files that none of the sources names itself
             count too, like those of lists.
     """
-    found = dict.fromkeys(map(place_of, _texts(sources)))
-    beside = () if inputs is None else inputs.folders()
-    named = tuple(found)
-    return (*named, *(each for each in beside if not each.startswith(named)))
-
-
-def _texts(sources: Any) -> Iterator[str]:
+    found = []
     for each in each_source(sources):
         text = os.fspath(each) if isinstance(each, os.PathLike) else each
         if isinstance(text, str) and text != "-" and not text.startswith("@"):
-            yield text
+            found.append(place_of(text))
+    named = tuple(dict.fromkeys(found))
+    beside = () if inputs is None else inputs.folders()
+    return (*named, *(each for each in beside if not each.startswith(named)))
 
 
 def place_of(source: str) -> str:
@@ -232,22 +233,6 @@ def is_plain(url: str) -> bool:
         return Address.parse(url).url == url
     except InvalidInputError:
         return False
-
-
-class _Links:
-    """Says of files on this machine whether a link leads elsewhere; looks at a directory once."""
-
-    def __init__(self) -> None:
-        self._folders: dict[str, bool] = {}
-
-    def lead(self, url: str) -> bool:
-        if not url.startswith("file://"):
-            return False
-        path = local_path(url)
-        folder = os.path.dirname(path)
-        if folder not in self._folders:
-            self._folders[folder] = os.path.realpath(folder) != folder
-        return self._folders[folder] or os.path.islink(path)
 
 
 def common(urls: Iterable[str]) -> list[str]:

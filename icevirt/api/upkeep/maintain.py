@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import islice
 
 from icevirt.api.choices import checked_group
 from icevirt.api.dataset.events import Clock, long_running, telling_tasks
 from icevirt.api.dataset.files_held import CATALOG
 from icevirt.api.dataset.transaction import ExecutorStarter
+from icevirt.api.history.log import named_version
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.upkeep.fold import fold
 from icevirt.api.upkeep.own_objects import (
@@ -30,7 +30,6 @@ from icevirt.api.upkeep.own_objects import (
 )
 from icevirt.api.upkeep.windows import DatasetFiles, Window, behind
 from icevirt.archive.reports.build import Progress
-from icevirt.archive.reports.history import NamedVersion
 from icevirt.archive.reports.upkeep import Deleted, MaintenanceReport, WindowChange
 from icevirt.catalog.part_copies import fold_parts
 from icevirt.errors import InvalidInputError
@@ -276,28 +275,25 @@ class _Maintenance:
         seconds: dict[str, float],
     ) -> MaintenanceReport:
         """Return what was done."""
-        gone = sorted(
-            (before.snapshots[key] for key in self.expired if key in before.snapshots),
-            key=lambda each: -each.flushed_at,
-        )
-        named = [(f"branch {name}", key) for name, key in sorted(before.branches.items())]
-        named += [(f"tag {name}", key) for name, key in sorted(before.tags.items())]
-        old = (
-            (name, before.snapshots[key])
-            for name, key in named
-            if before.snapshots[key].flushed_at < self.history_from
-            and before.snapshots[key].parent_id is not None
-        )
+        known = before.snapshots
+        gone = [known[key] for key in self.expired if key in known]
+        gone.sort(key=lambda each: -each.flushed_at)
+        named = [(f"branch {name}", known[key]) for name, key in sorted(before.branches.items())]
+        named += [(f"tag {name}", known[key]) for name, key in sorted(before.tags.items())]
         return MaintenanceReport(
             repo=url,
             is_plan=self.dry_run,
             keep_snapshots=str(keep),
             history_from=moment(self.history_from),
             garbage_before=moment(self.garbage_before),
-            snapshots=len(before.snapshots),
+            snapshots=len(known),
             snapshots_expired=len(self.expired),
-            expired=tuple(_named("", each) for each in islice(gone, _SHOWN)),
-            kept_by_name=tuple(_named(name, each) for name, each in old),
+            expired=tuple(map(named_version, gone[:_SHOWN])),
+            kept_by_name=tuple(
+                named_version(each, name)
+                for name, each in named
+                if each.flushed_at < self.history_from and each.parent_id is not None
+            ),
             unfinished=tuple(each.as_unfinished() for each in self.running),
             deleted=deleted,
             window=window,
@@ -306,15 +302,6 @@ class _Maintenance:
             executor=executor,
             seconds=seconds,
         )
-
-
-def _named(name: str, each: SnapshotSummary) -> NamedVersion:
-    return NamedVersion(
-        name=name,
-        snapshot_id=str(each.id),
-        written_at=moment(each.flushed_at),
-        message=each.message,
-    )
 
 
 class _ChunksByTasks:

@@ -26,15 +26,17 @@ from icevirt.api.dataset.tail import read_tail
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.transaction import ExecutorStarter
 from icevirt.api.dataset.writing import commit_held
+from icevirt.api.history.log import named_version
 from icevirt.api.moving import all_names
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
 from icevirt.api.upkeep.scans import objects_of_parts, rows_of_files, source_urls
 from icevirt.api.upkeep.windows import DatasetFiles
+from icevirt.archive.catalog import path_of
 from icevirt.archive.reports.build import Progress
-from icevirt.archive.reports.history import NamedVersion
 from icevirt.archive.reports.upkeep import WithdrawReport
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.listings import pieces_of
+from icevirt.catalog.parquet import read_tables
 from icevirt.errors import ConflictError, FormatError, NotFoundError, ObjectNotFoundError
 from icevirt.execution.executor import described, job_tags
 from icevirt.execution.selection import ExecutorChoice
@@ -51,7 +53,6 @@ from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Below, Storage
 from icevirt.tasks.collect import InUseTask, ReferringTask, in_use, referring
 from icevirt.versioning.history.garbage_collection import released
-from icevirt.versioning.history.timestamps import moment
 from icevirt.versioning.id_columns import ID, id_at, places
 
 _TASKS_PER_SLOT = 4
@@ -89,15 +90,12 @@ class Holding:
         """Whether nothing holds them."""
         return not (self.versions or self.listings or self.parts or self.manifests or self.held)
 
-    def tags(self) -> list[str]:
-        """Return the tags that name such a version."""
-        return sorted(name for name, key in self.info.tags.items() if key in self.versions)
-
     def report(
         self, url: str, files: Sequence[str], *, is_plan: bool, commits: list[str], clock: Clock
     ) -> WithdrawReport:
         """Return what was done."""
-        known = (self.info.snapshots[key] for key in self.versions if key in self.info.snapshots)
+        known = [self.info.snapshots[key] for key in self.versions if key in self.info.snapshots]
+        tags = (name for name, key in self.info.tags.items() if key in self.versions)
         return WithdrawReport(
             repo=url,
             is_plan=is_plan,
@@ -105,16 +103,8 @@ class Holding:
             datasets=tuple(self.datasets),
             commits=tuple(commits),
             references=sum(self.manifests.values()),
-            snapshots=tuple(
-                NamedVersion(
-                    name="",
-                    snapshot_id=str(each.id),
-                    written_at=moment(each.flushed_at),
-                    message=each.message,
-                )
-                for each in sorted(known, key=lambda each: -each.flushed_at)
-            ),
-            tags=tuple(self.tags()),
+            snapshots=tuple(map(named_version, sorted(known, key=lambda each: -each.flushed_at))),
+            tags=tuple(sorted(tags)),
             manifests=len(self.going),
             chunks=len(self.chunks),
             scans_lost=self.others,
@@ -135,42 +125,52 @@ class HoldingSearch:
 
     def look(self) -> Holding:
         """Find what holds them: versions, manifests, chunks, lists, scans."""
-        info = self.info
-        assets = Assets(self.storage)
+        info, assets = self.info, Assets(self.storage)
         versions = {key: assets.snapshot(key) for key in _ids(self.storage, "snapshots")}
-        manifests = dict(self._referring(_ids(self.storage, "manifests"), self._spellings(info)))
+        there = _ids(self.storage, "manifests")
+        executor = self.starter.start(SourceFiles(), self.storage)
+        urls = self._spellings()
+        tasks = [
+            ReferringTask(repo=self.storage, manifests=pile, urls=urls)
+            for pile in self._piles(there)
+        ]
+        rows = chain.from_iterable(executor.run(referring, tasks))
+        manifests = {ObjectId12(key): count for key, count in rows}
         lists = self._lists()
         holding = {
             key: snapshot
             for key, snapshot in versions.items()
             if any(file.id in manifests for file in snapshot.manifest_files)
-            or self._is_recorded(snapshot, lists)
+            or any(self._is_of(each, lists) for each in records_in(snapshot))
         }
-        inherited = self._inherited(info, holding, lists) & versions.keys()
-        holding |= {key: versions[key] for key in inherited}
-        kept = {
-            file.id
-            for key, snapshot in versions.items()
-            if key not in holding
-            for file in snapshot.manifest_files
-        }
-        there = _ids(self.storage, "manifests")
+        for key in info.snapshots.keys() & versions.keys() - {*holding}:
+            with suppress(ObjectNotFoundError):  # the newest build of a group was made of a file
+                if any(self._is_of(each, lists) for each in newest_records(info, key)):
+                    holding[key] = versions[key]
+        others = (each for key, each in versions.items() if key not in holding)
+        kept = {file.id for each in others for file in each.manifest_files}
         going = {file.id for each in holding.values() for file in each.manifest_files}
         going = ((going | manifests.keys()) - kept) & there
         catalog = Below(self.storage, CATALOG)
-        rows = [*rows_of_files(catalog, self.urls)]
-        parts = sorted({part for part, *_ in rows})
+        scans = [*rows_of_files(catalog, self.urls)]
+        parts = sorted({part for part, *_ in scans})
+        tables = read_tables(catalog, (path_of("files", part) for part in parts), ["row"])
         return Holding(
             info=info,
             versions=holding,
             manifests=manifests,
-            datasets=self._datasets(info, lists),
+            datasets=[  # at the tips of branches
+                (branch, str(record.get("group")))
+                for branch, tip in sorted(info.branches.items())
+                for record in newest_records(info, tip)
+                if self._is_of(record, lists)
+            ],
             going=going,
             chunks=self._chunks(going, kept & there),
-            listings=[name for name, files in lists.items() if files],
+            listings=[name for name, holds in lists.items() if holds],
             parts=parts,
-            others=_rows(catalog, parts) - len(rows),
-            executor=self.starter.start(SourceFiles(), self.storage).name,
+            others=sum(map(len, tables)) - len(scans),
+            executor=executor.name,
             work=[f"{CATALOG}{info.path}" for info in catalog.list("asked")] if parts else [],
             records=self._records(lists),
             held=lists_naming(self.storage, self.urls),
@@ -178,11 +178,11 @@ class HoldingSearch:
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _spellings(self, info: RepoInfo) -> frozenset[str]:
+    def _spellings(self) -> frozenset[str]:
         """Return the files as references may name them."""
-        config = RepositoryConfig.from_document(dict(info.config or {}))
+        config = RepositoryConfig.from_document(dict(self.info.config or {}))
         found = set(self.urls)
-        for record in chain.from_iterable(map(records_in, info.snapshots.values())):
+        for record in chain.from_iterable(map(records_in, self.info.snapshots.values())):
             combine = record.get("combine")
             pairs = combine.get("publish_as") if isinstance(combine, dict) else None
             for before, after in pairs if isinstance(pairs, list) else ():
@@ -193,17 +193,6 @@ class HoldingSearch:
                 below = (url for url in [*found] if url.startswith(each.url_prefix))
                 found |= {f"vcc://{each.name}/{url[len(each.url_prefix) :]}" for url in below}
         return frozenset(found)
-
-    def _referring(
-        self, keys: Collection[ObjectId12], urls: frozenset[str]
-    ) -> Iterable[tuple[ObjectId12, int]]:
-        executor = self.starter.start(SourceFiles(), self.storage)
-        tasks = [
-            ReferringTask(repo=self.storage, manifests=pile, urls=urls)
-            for pile in self._piles(keys)
-        ]
-        for rows in executor.run(referring, tasks):
-            yield from ((ObjectId12(key), count) for key, count in rows)
 
     def _chunks(
         self, going: Collection[ObjectId12], kept: Collection[ObjectId12]
@@ -268,34 +257,10 @@ class HoldingSearch:
                     found.append(info.path)
         return found
 
-    def _is_recorded(self, snapshot: Any, lists: Mapping[str, bool]) -> bool:
-        """Say whether a snapshot's own build was made of one of the files."""
-        return any(self._is_of(each, lists) for each in records_in(snapshot))
-
     def _is_of(self, record: Mapping[str, Any], lists: Mapping[str, bool]) -> bool:
         """Say whether a dataset was made of one of the files."""
         named = any(url in str(record) for url in self.urls)
         return named or lists.get(f"listings/{record.get('listing')}.parquet", False)
-
-    def _inherited(
-        self, info: RepoInfo, holding: Collection[ObjectId12], lists: Mapping[str, bool]
-    ) -> set[ObjectId12]:
-        """Return versions in whose history the newest build of a group was made of a file."""
-        found: set[ObjectId12] = set()
-        for key in info.snapshots:
-            with suppress(ObjectNotFoundError):
-                if any(self._is_of(each, lists) for each in newest_records(info, key)):
-                    found.add(key)
-        return found - {*holding}
-
-    def _datasets(self, info: RepoInfo, lists: Mapping[str, bool]) -> list[tuple[str, str]]:
-        """Return the datasets at the tips of branches that are made of one of the files."""
-        return [
-            (branch, str(record.get("group")))
-            for branch, tip in sorted(info.branches.items())
-            for record in newest_records(info, tip)
-            if self._is_of(record, lists)
-        ]
 
 
 def _ids(storage: Storage, folder: str) -> set[ObjectId12]:
@@ -304,13 +269,6 @@ def _ids(storage: Storage, folder: str) -> set[ObjectId12]:
         with suppress(ValueError):
             found.add(ObjectId12.parse(info.path.removeprefix(f"{folder}/")))
     return found
-
-
-def _rows(catalog: Below, parts: Collection[str]) -> int:
-    from icevirt.archive.catalog import path_of
-    from icevirt.catalog.parquet import read_tables
-
-    return sum(len(t) for t in read_tables(catalog, (path_of("files", p) for p in parts), ["row"]))
 
 
 def withdraw(

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from icevirt.cli import main
 from icevirt.cli.commands import FUNCTIONS
-from icevirt.cli.help.panels import COMMANDS, EXAMPLES, OPTIONS
+from icevirt.cli.help import COMMANDS, EXAMPLES, OPTIONS
 from icevirt.cli.repository_access import with_storage
 from icevirt.connect.credentials import object_stores
 from icevirt.connect.credentials.common import Secret

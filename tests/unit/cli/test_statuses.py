@@ -3,7 +3,7 @@
 import pytest
 
 from icevirt import errors
-from icevirt.cli.statuses import status_of
+from icevirt.cli.output import status_of
 
 STATUSES = {
     errors.InvalidInputError: 1,

@@ -28,7 +28,7 @@ def look(names: Mapping[str, str], *, reads_code: bool) -> dict[str, Any]:
         names: Requirements by the names under which packages are imported.
         reads_code: Whether to sum up all modules of icevirt.
     """
-    spec = _found("icevirt")
+    spec = _find("icevirt")
     return {
         "host": socket.gethostname(),
         "place": os.getcwd(),
@@ -101,7 +101,7 @@ def loaded(expected: Mapping[str, Any], prefix: str, payload: bytes) -> Any:
     return made
 
 
-def _found(name: str) -> ModuleSpec | None:
+def _find(name: str) -> ModuleSpec | None:
     """Return where a package is; a folder of that name without code is none."""
     try:
         spec = importlib.util.find_spec(name)
@@ -112,7 +112,7 @@ def _found(name: str) -> ModuleSpec | None:
 
 def _version_of(name: str, requirement: str) -> str | None:
     """Return a version, "" where nothing says it, None where the package is missing."""
-    if _found(name) is None:
+    if _find(name) is None:
         return None
     try:
         return importlib.metadata.version(re.split("[<>=]", requirement)[0])
@@ -145,7 +145,7 @@ def _digest(spec: ModuleSpec) -> str:
 
 def _modules(package: str) -> Iterator[tuple[str, bytes]]:
     """Yield the path and code of every module of a package."""
-    spec = _found(package)
+    spec = _find(package)
     if spec is None:
         return
     if (archive := getattr(spec.loader, "archive", None)) is not None:

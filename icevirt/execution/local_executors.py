@@ -113,7 +113,7 @@ class InProcessExecutor(LocalShuffle):
         results: list[R] = []
         last = time.monotonic()
         for task in tasks:
-            results.append(_copied(function(_copied(task))))
+            results.append(_copy(function(_copy(task))))
             if progress is not None and time.monotonic() - last >= INTERVAL:
                 progress(len(results))
                 last = time.monotonic()
@@ -125,7 +125,7 @@ class InProcessExecutor(LocalShuffle):
         """Do nothing: nothing was started."""
 
 
-def _copied[T](value: T) -> T:
+def _copy[T](value: T) -> T:
     """Return the value as another process would get it: no task shares state with its caller."""
     copy: T = pickle.loads(pickle.dumps(value))  # noqa: S301  # made here
     return copy

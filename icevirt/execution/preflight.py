@@ -152,7 +152,7 @@ def check(executor: SparkExecutor, needs: ClusterNeeds) -> list[LookedAt]:
         for each in found:
             for storage in written:
                 if not finds(storage, f"{folder}/{each.number}", note):
-                    raise _unshared(each, storage.url, "the driver does not see what it wrote")
+                    raise _sharing_error(each, storage.url, "the driver does not see what it wrote")
         executor.reached |= {storage.url for storage in written}
         return found
     finally:
@@ -270,7 +270,7 @@ def _refuse_unreached(
         kind, url, cause = it["kind"], it["url"], it["cause"]
         match kind, url.startswith("file:"):
             case "unshared", _:
-                raise _unshared(each, url, "it does not see what the driver sees")
+                raise _sharing_error(each, url, "it does not see what the driver sees")
             case "unread", _ if not is_readable(url):
                 continue
             case "unread", True:
@@ -295,7 +295,7 @@ def _refuse_unreached(
         raise ExecutorError(what, do=do, **{it["role"]: url}, cause=cause, **facts)
 
 
-def _unshared(each: LookedAt, url: str, clause: str) -> ExecutorError:
+def _sharing_error(each: LookedAt, url: str, clause: str) -> ExecutorError:
     where = (
         "The path is another directory there. Name one on a file system that is mounted at the"
         " same path on the driver and all executors, or an object store, like s3://bucket/repo"

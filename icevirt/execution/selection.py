@@ -92,7 +92,7 @@ def executor_of(choice: ExecutorChoice = None, *, work: int | None = None) -> It
             do=f"Pass {', '.join(map(repr, _WORDS))}, or a Spark session.",
             executor=choice if isinstance(choice, str) else type(choice).__name__,
         )
-    made = _made(choice, work)
+    made = _make(choice, work)
     try:
         yield made
     finally:
@@ -119,7 +119,7 @@ def suitable(work: int | None, *, has_session: bool) -> str:
     return "processes"
 
 
-def _made(word: str | None, work: int | None) -> Executor:
+def _make(word: str | None, work: int | None) -> Executor:
     """Return an executor by its word; None chooses."""
     running = None
     if word == "spark" or (word is None and work != 0 and _may_be_running()):

@@ -88,11 +88,11 @@ def spread(count: int) -> tuple[int, ...]:
 
 
 def _murmur3(values: NDArray[np.uint32]) -> NDArray[np.int64]:
-    def turned(x: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
+    def rotate(x: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
         return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
 
-    mixed = turned(values * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-    made = turned(mixed ^ np.uint32(42), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    mixed = rotate(values * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    made = rotate(mixed ^ np.uint32(42), 13) * np.uint32(5) + np.uint32(0xE6546B64)
     made ^= np.uint32(4)  # bytes of an int
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         made = (made ^ (made >> np.uint32(shift))) * np.uint32(factor)
@@ -205,7 +205,7 @@ class SparkExecutor:
                     )
 
             done = self._numbers(len(waiting)).mapInArrow(self.guarded(work), _RESULT)
-            return self._collected(done, len(waiting), progress)
+            return self._collect_results(done, len(waiting), progress)
 
     def shuffle[M, T, R](
         self,
@@ -264,7 +264,7 @@ class SparkExecutor:
             moved = sent.repartition(len(tasks), "spread")
             reducing = _reducing(function, tasks, names_host=named)
             done = moved.mapInArrow(self.guarded(reducing), _RESULT)
-            return self._collected(done, len(tasks), progress)
+            return self._collect_results(done, len(tasks), progress)
 
     def collect(self, work: Batches, schema: str, count: int) -> list[Any]:
         """Run ``work`` as it is on ``count`` partitions, and return the rows it makes.
@@ -290,7 +290,7 @@ class SparkExecutor:
         """Return the numbers below ``count``, a partition each."""
         return self.session.range(0, count, 1, count)
 
-    def _collected(self, done: DataFrame, count: int, progress: Done | None) -> list[Any]:
+    def _collect_results(self, done: DataFrame, count: int, progress: Done | None) -> list[Any]:
         rows = collected(self.session, done, progress)
         if progress is not None:
             progress(count)

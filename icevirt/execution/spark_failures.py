@@ -220,10 +220,10 @@ def host_of_failure(session: Any) -> str | None:
         store = context._jsc.sc().statusStore()  # noqa: SLF001  # no public way tells the task
         bridge, jvm = context._gateway, context._jvm  # noqa: SLF001
         none = bridge.new_array(jvm.double, 0), jvm.java.util.ArrayList()
-        stages = _listed(store.stageList(None, False, False, *none))
+        stages = _list_of(store.stageList(None, False, False, *none))
         failed = [each for each in stages if str(each.status()) == "FAILED"]
         last = max(failed, key=lambda each: each.stageId())
-        tasks = _listed(store.taskList(last.stageId(), last.attemptId(), _TASKS))
+        tasks = _list_of(store.taskList(last.stageId(), last.attemptId(), _TASKS))
         hosts = [
             str(each.host())
             for each in tasks
@@ -242,7 +242,7 @@ def is_stopped(session: Any) -> bool:
         return False
 
 
-def _listed(sequence: Any) -> list[Any]:
+def _list_of(sequence: Any) -> list[Any]:
     return [sequence.apply(at) for at in range(sequence.size())]
 
 
@@ -260,7 +260,7 @@ def _short(text: str) -> str:
 type _Words = tuple[str, str]
 
 
-def _refused(match: re.Match[str]) -> _Words:
+def _explain_refusal(match: re.Match[str]) -> _Words:
     clause = match.group(1)
     kinds = {"Python": "python", "not installed": "missing", "scanners": "scanners"}
     kind = next((kind for word, kind in kinds.items() if word in clause), "version")
@@ -298,7 +298,7 @@ _SMALLER = (
     f" spark.executor.cores lower; {_AGAIN}"
 )
 _KNOWN: tuple[tuple[str, Callable[[re.Match[str]], _Words] | _Words], ...] = (
-    (rf"{REFUSED}, [^:]*: (.*?)\.(?:\n|$)", _refused),
+    (rf"{REFUSED}, [^:]*: (.*?)\.(?:\n|$)", _explain_refusal),
     (r"PYTHON_VERSION_MISMATCH|different version .*than that in driver", _mismatch),
     (r"Cannot run program \\?\"([^\"\\]+)\\?\"", _no_python),
     (r"ModuleNotFoundError: No module named '([^']+)'", _missing),

@@ -337,7 +337,7 @@ def collected(session: SparkSession, frame: DataFrame, progress: Done | None) ->
         context = session.sparkContext
     own = f"icevirt-{secrets.token_hex(8)}"
     label = current()
-    marks = _marked_on_connect if context is None else _marked
+    marks = _mark_on_connect if context is None else _mark
     over = threading.Event()
     rows: list[list[Any]] = []
     failed: list[BaseException] = []
@@ -392,13 +392,13 @@ def _thread(session: SparkSession, context: Any, run: Callable[[], None]) -> thr
         with _may_fail():
             tags = tuple(session.getTags())
 
-        def tagged() -> None:
+        def run_tagged() -> None:
             with _may_fail():
                 for tag in tags:
                     session.addTag(tag)
             run()
 
-        return threading.Thread(target=tagged, name="icevirt-job", daemon=True)
+        return threading.Thread(target=run_tagged, name="icevirt-job", daemon=True)
     from pyspark import InheritableThread
 
     # which Spark 3.5 finds itself
@@ -413,7 +413,7 @@ def _may_fail() -> suppress:
 
 
 @contextmanager
-def _marked(
+def _mark(
     session: SparkSession, context: Any, label: JobLabel, tags: Iterable[str]
 ) -> Iterator[None]:
     """Mark the jobs of this thread, which ends with the block.
@@ -437,7 +437,7 @@ def _marked(
 
 
 @contextmanager
-def _marked_on_connect(
+def _mark_on_connect(
     session: SparkSession, context: Any, label: JobLabel, tags: Iterable[str]
 ) -> Iterator[None]:
     """Mark the jobs of this thread; the description is the whole session's, and is put back."""

@@ -201,14 +201,14 @@ class TableReader(SentBySpark, DataSourceReader):
         """Return a partition for each manifest; one for all, if references are counted."""
         at_most = MOST_PARTITIONS if self._query.table == "references" else 1
         shares = planned(self._storage, self._query, at_most=at_most)
-        return [InputPartition(share) for share in self._kept(shares)] or [InputPartition(None)]
+        return [InputPartition(share) for share in self._keep(shares)] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
         if partition.value is not None:
             yield from rows_of(partition.value)
 
-    def _kept(self, shares: tuple[TableShare, ...]) -> tuple[TableShare, ...]:
+    def _keep(self, shares: tuple[TableShare, ...]) -> tuple[TableShare, ...]:
         return shares
 
 
@@ -226,7 +226,7 @@ class FilteringTableReader(TableReader):
                 self._pushed.add(each)
         return filters
 
-    def _kept(self, shares: tuple[TableShare, ...]) -> tuple[TableShare, ...]:
+    def _keep(self, shares: tuple[TableShare, ...]) -> tuple[TableShare, ...]:
         return shares if self._pushed.is_empty() else narrowed(shares, self._pushed.keeps)
 
 

@@ -114,7 +114,7 @@ def table(
         at_most = executor.parallelism * _TASKS_PER_SLOT
     shares = [pickle.dumps(share) for share in planned(storage, query, at_most=at_most)]
     numbers = spark.range(0, len(shares), 1, max(1, len(shares)))
-    return _added_up(numbers.mapInArrow(executor.guarded(_rows(shares)), ddl(table)), table)
+    return _add_up(numbers.mapInArrow(executor.guarded(_rows(shares)), ddl(table)), table)
 
 
 def _rows(shares: Sequence[bytes]) -> Any:
@@ -128,7 +128,7 @@ def _rows(shares: Sequence[bytes]) -> Any:
     return run
 
 
-def _added_up(frame: DataFrame, table: str) -> DataFrame:
+def _add_up(frame: DataFrame, table: str) -> DataFrame:
     """Return a table that tasks counted over their own manifests, each file or array once."""
     from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's users name it
 

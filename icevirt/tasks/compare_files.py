@@ -174,7 +174,7 @@ def _of_references(blocks: list[Block], at: int) -> str:
     """Return a digest of the references of one array in one file."""
     parts = ((block, np.flatnonzero(block.file == at)) for block in blocks)
     mine = joined([part_of(block, rows, block.file[rows]) for block, rows in parts])
-    codes, targets = _numbered_targets(mine)
+    codes, targets = _number_targets(mine)
     offset = np.where(mine.kind == ChunkType.inline, 0, mine.offset).astype(np.uint64)
     digest = hashlib.blake2b(repr(targets).encode(), digest_size=16)
     # bytes of inline rows stand in the order of the rows
@@ -186,7 +186,7 @@ def _of_references(blocks: list[Block], at: int) -> str:
 type _Target = tuple[str, str, int] | None  # None: the file itself
 
 
-def _numbered_targets(block: Block) -> tuple[NDArray[np.uint32], list[_Target]]:
+def _number_targets(block: Block) -> tuple[NDArray[np.uint32], list[_Target]]:
     """Return the distinct files that references lead to, by first use, and each row's number.
 
     However the catalog numbers them, and however many blocks it has of the file.

@@ -100,12 +100,12 @@ class Pieces:
 
     def is_there(self) -> bool:
         """Say whether this piece is finished."""
-        return self._name(self.part.piece) in self._there()
+        return self._name(self.part.piece) in self._list_found()
 
     def wait_to_be_joined(self) -> bool:
         """Say whether all pieces are finished, and the part does not exist."""
         every = {self._name(number) for number in range(self.part.of)}
-        return every <= self._there() and self.part.name not in _complete(self.catalog)
+        return every <= self._list_found() and self.part.name not in _complete(self.catalog)
 
     def write(self, outcome: ScanOutcome) -> None:
         """Write what a task found in its share."""
@@ -138,7 +138,7 @@ class Pieces:
     def _storage(self) -> Storage:
         return Below(self.catalog, f"{_FOLDER}/{self.part.name}/")
 
-    def _there(self) -> set[str]:
+    def _list_found(self) -> set[str]:
         return {info.path.rpartition("/")[2] for info in self._storage.list("found")}
 
     def _name(self, number: int) -> str:

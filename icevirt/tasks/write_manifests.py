@@ -269,20 +269,20 @@ class _Pickler(pickle.Pickler):
         signed = value.view(f"i{value.itemsize}")
         steps = signed[1:] - signed[:-1]
         if not steps.any():
-            return _repeated, head
+            return _repeat, head
         ends = (np.min_scalar_type(int(end)) for end in (steps.min(), steps.max()))
         kind = np.promote_types(*ends)
         if kind.kind in "iu" and kind.itemsize < steps.itemsize:
             steps = steps.astype(kind)
-        return _summed, (*head, steps.tobytes(), steps.dtype.str)
+        return _add_up, (*head, steps.tobytes(), steps.dtype.str)
 
 
-def _repeated(first: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+def _repeat(first: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return a column of equal rows, which takes the memory of one."""
     return np.broadcast_to(np.frombuffer(first, dtype).reshape(1, *shape[1:]), shape)
 
 
-def _summed(
+def _add_up(
     first: bytes, dtype: str, shape: tuple[int, ...], steps: bytes, narrow: str
 ) -> NDArray[Any]:
     """Undo the differences; sums wrap as these did."""

@@ -154,7 +154,7 @@ class ScannerConformance:
         """Shape, chunks, data type and fill value are zarr's idea of them too."""
         expected = sample.expected()
         for array in scanned.arrays:
-            opened = _opened(array)
+            opened = _open(array)
             assert opened.shape == array.shape
             assert opened.chunks == array.chunk_shape
             held = opened.metadata.to_dict()
@@ -184,7 +184,7 @@ class ScannerConformance:
                 assert array.dimension_names == wanted.dimensions, path
             if wanted.attributes is None:
                 continue
-            found = _shown(array)
+            found = _show(array)
             assert set(found) == set(wanted.attributes), path
             for name, value in wanted.attributes.items():
                 assert same_value(found[name], value), (path, name)
@@ -332,7 +332,7 @@ def _check_joined(array: ScannedArray, dimension: str, wanted: np.ndarray[Any, A
         assert array.chunk_shape == tuple(max(length, 1) for length in array.shape), array.path
 
 
-def _opened(array: ScannedArray) -> Any:
+def _open(array: ScannedArray) -> Any:
     import zarr
     from zarr.core.buffer import default_buffer_prototype
     from zarr.core.sync import sync
@@ -343,7 +343,7 @@ def _opened(array: ScannedArray) -> Any:
     return zarr.open_array(store, mode="r", zarr_format=3)
 
 
-def _shown(array: ScannedArray) -> dict[str, Any]:
+def _show(array: ScannedArray) -> dict[str, Any]:
     """Return attributes as the file had them, what was changed for other readers taken back."""
     held = array.attributes
     found = restore(held.values, held.dtypes)

@@ -45,7 +45,7 @@ class Section:
 
     def onto(self, document: Mapping[str, Any]) -> JSONObject:
         """Return the persisted form, with all other keys as in ``document``."""
-        written = {n: _written(getattr(self, n), document.get(n)) for n in _kinds(type(self))}
+        written = {n: _write(getattr(self, n), document.get(n)) for n in _kinds(type(self))}
         return {**document, **written}
 
 
@@ -66,7 +66,7 @@ def _read(kind: type[Any], value: Any) -> Any:
     return kind(value) if issubclass(kind, Word) else value
 
 
-def _written(value: Any, before: Any) -> Any:
+def _write(value: Any, before: Any) -> Any:
     if isinstance(value, Word):
         return value.value
     if not hasattr(value, "onto"):
@@ -400,7 +400,7 @@ class ManifestPreloadCondition(ArrayCondition):
         """Read the persisted form. Raises ``InvalidInputError``."""
         match document:
             case {"num_refs": {"from": low, "to": high}}:
-                return cls.num_refs(_bound(low, above=0), _bound(high, above=1))
+                return cls.num_refs(_read_bound(low, above=0), _read_bound(high, above=1))
             case _:
                 return super(ManifestPreloadCondition, cls).from_document(document)
 
@@ -414,7 +414,7 @@ class ManifestPreloadConfig(Section):
     max_arrays_to_scan: int | None = None
 
 
-def _bound(document: object, *, above: int) -> int | None:
+def _read_bound(document: object, *, above: int) -> int | None:
     """Read a bound; ``above`` 0 says that it is the lower one, which is included."""
     match document:
         case "Unbounded":

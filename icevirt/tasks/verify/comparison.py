@@ -96,7 +96,7 @@ class Meaning:
         if not isinstance(node, ArrayNode) or own is None:
             return None
         packing = self._packing(path, mine.dtype)
-        other = packing_of(self._meant(own))
+        other = packing_of(self._correct(own))
         if mine.dtype == theirs.dtype and same_packing(packing, other):
             return same_values(mine, theirs)
         return same_values(decoded(mine, packing), decoded(theirs, other))
@@ -117,7 +117,7 @@ class Meaning:
             return False
         own = next(each for each in self._variables.arrays if each.path == variable)
         one = decoded(mine, self._packing(paths.canonical(held.path), mine.dtype))
-        other = decoded(theirs, packing_of(self._meant(own)))
+        other = decoded(theirs, packing_of(self._correct(own)))
         numbers = one.dtype.kind in "iuf" and one.dtype == other.dtype
         return numbers and difference_of(one, other) <= limit
 
@@ -138,7 +138,7 @@ class Meaning:
         if coordinate is None or self._session.find(path) is None:
             return theirs
         held = open_array(self._session, path)
-        meant = self._meant(coordinate).values
+        meant = self._correct(coordinate).values
         calendar = {name: meant[name] for name in ("calendar",) if name in meant}
         source, target = counted_units(meant), counted_units({**calendar, **dict(held.attrs)})
         if source is None or target is None or own is None:
@@ -151,7 +151,7 @@ class Meaning:
         except InexactError:
             return theirs  # and so they differ
 
-    def _meant(self, array: ScannedArray) -> Attributes:
+    def _correct(self, array: ScannedArray) -> Attributes:
         """Return what the file says of a variable, as the build corrected it."""
         given, wanted = array.attributes, self._edit.wanted(self._variables.called(array.path))
         for other in self._variables.arrays:
@@ -198,7 +198,7 @@ class Comparison:
             new = len(here) - len(there)  # axes along which files were stacked
             self._variables.call(array.dimension_names, dimensions_of(held)[new:])
             if shape_of(here) != (1,) * new + shape_of(there):
-                return self._misplaced(wanted, f"the file has {describe_box(there)}")
+                return self._report_place(wanted, f"the file has {describe_box(there)}")
             checked = self._compare(wanted.array, here, array.path, there)
             named = zip(dimensions_of(held), here[:new], strict=False)
             stacks = {name: part for name, part in named if name}
@@ -231,7 +231,7 @@ class Comparison:
                 if covers(wanted, array):
                     reason = f"it is a part of {array.path}, which scans now split differently"
                     return Checked(not_compared=((wanted.array, reason),))
-        return self._misplaced(wanted, "the file has no chunk there")
+        return self._report_place(wanted, "the file has no chunk there")
 
     def _compare_form(self, path: str, here: Box, variable: str, there: Box) -> Checked:
         """Compare boxes that may differ in axes of length 1, and in where the array ends."""
@@ -310,7 +310,7 @@ class Comparison:
             return Checked()
         self._placed.add(key)
         return total(
-            self._stored(root, other, shift, stacks)
+            self._compare_stored(root, other, shift, stacks)
             for other in self._variables.arrays
             if paths.parent(other.path) == group
             and all(
@@ -319,7 +319,7 @@ class Comparison:
             )
         )
 
-    def _stored(
+    def _compare_stored(
         self, root: str, other: ScannedArray, shift: dict[str, int], stacks: Mapping[str, slice]
     ) -> Checked:
         path = root + self._variables.called(other.path)
@@ -357,7 +357,7 @@ class Comparison:
         kind = self._session.chunk_type(path, index)
         return kind in (ChunkType.native, ChunkType.inline)
 
-    def _misplaced(self, wanted: ChunkToCompare, what: str) -> Checked:
+    def _report_place(self, wanted: ChunkToCompare, what: str) -> Checked:
         url = self._source.file.url
         difference = Difference(kind=DifferenceKind.place, file=url, what=what)
         return regions_of(self._session, difference, [wanted])

@@ -76,7 +76,7 @@ def check_references(task: VerifyTask) -> tuple[Checked, NDArray[np.uint64]]:
     shown = dict(islice(wrong.items(), MOST_SHOWN))
     found = [
         replace(shown[file], array=array, region=region_of(session, array, indexes))
-        for (file, array), indexes in _concerned(session, task.manifests if shown else (), shown)
+        for (file, array), indexes in _find_corners(session, task.manifests if shown else (), shown)
     ]
     urls = {hash_of_url(authorizer.absolute(url)) for url, _ in ends}
     checked = Checked(
@@ -116,7 +116,7 @@ def _tables(session: Session, manifests: Iterable[bytes]) -> Iterator[tuple[str,
                 yield users[node].path, table
 
 
-def _concerned(
+def _find_corners(
     session: Session, manifests: Iterable[bytes], files: Container[_File]
 ) -> Iterable[tuple[tuple[_File, str], NDArray[np.uint32]]]:
     """Return by file and array the corners of the box of its chunks, ``(2, ndim)``."""

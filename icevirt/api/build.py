@@ -24,8 +24,9 @@ from icevirt.api.choices import (
 from icevirt.api.commit_options import CommitOptions, refuse_misplaced_options
 from icevirt.api.dataset.events import Clock, long_running, tell_committed
 from icevirt.api.dataset.finish import prepare, promoted, refuse_differences
+from icevirt.api.dataset.planning import Request
 from icevirt.api.dataset.recipes import note_of, recipe_of
-from icevirt.api.dataset.transaction import ExecutorStarter, Request, until_unchanged
+from icevirt.api.dataset.transaction import ExecutorStarter, until_unchanged
 from icevirt.api.sources.inputs import Sources
 from icevirt.api.trust.made_here import remember, remember_containers, remember_places
 from icevirt.api.trust.readable_places import opening_of, places_named
@@ -142,23 +143,20 @@ def built(
         starter = ExecutorStarter(stack, clock, asked.executor)
         with clock.phase("list"):
             inputs, options, nest = asked.inputs()
-        request = Request(
+        request = Request.of(
+            choices,
+            commit,
+            group=asked.group,
+            options=options,
             storage=storage,
             catalog=kept,
             mode=mode,
-            commit=commit,
-            choices=choices,
-            options=options,
-            spec=choices.spec(
-                options.concat_dims if choices.inferring is None else options.concat_dims or None,
-                group=asked.group,
-            ),
             nest=nest,
             plan="" if asked.listed is None else asked.listed.plan,
             progress=clock.step,
             recipe=recipe,
         )
-        report = until_unchanged(request, inputs, starter, clock)
+        report = until_unchanged(request, inputs.files, starter, clock)
         places = places_named(asked.named, inputs)
         below = (*places, *commit.places, *prefixes_of(options.allow_references_to))
         report = replace(report, opening=opening_of(report, storage, reach, below))
@@ -168,11 +166,9 @@ def built(
         if note := note_of(asked.named):
             report = replace(report, findings=(*report.findings, note))
         tell_committed(report)
-        if commit.verify is not None:
-            with clock.phase("verify"):
-                report = refuse_differences(
-                    storage, report, values=commit.verify, executor=starter.choice
-                )
+        report = refuse_differences(
+            storage, report, values=commit.verify, executor=starter.choice, clock=clock
+        )
     if commit.promote is not None:
         promoted(storage, report, commit.promote)
     return replace(report, seconds=clock.seconds)

@@ -22,14 +22,13 @@ from icevirt.api.choices import (
 )
 from icevirt.api.commit_options import CommitOptions, refuse_misplaced_options
 from icevirt.api.dataset.events import Clock, long_running
-from icevirt.api.dataset.planning import Planner
+from icevirt.api.dataset.planning import Request, plan_files
 from icevirt.api.dataset.records import digest_of, listed
-from icevirt.api.dataset.replacing import Replacing, kept_of
-from icevirt.api.dataset.scanning import Scan, closed_catalog, scan_and_infer
+from icevirt.api.dataset.replacing import Replacing
+from icevirt.api.dataset.scanning import scan_and_infer
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.transaction import digest_of_plan
 from icevirt.api.sources.inputs import Sources, is_listable
-from icevirt.api.sources.reader_urls import published
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport, PlanDifference, Progress
 from icevirt.display.render import as_text
@@ -77,7 +76,7 @@ def plan(
         access=access,
         executor=executor,
     )
-    return planned(asked, repo=repo, progress=progress)
+    return plan_asked(asked, repo=repo, progress=progress)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -98,7 +97,7 @@ class Plan(BuildPlan):
         Raises:
             RefNotFoundError: The repository has no such branch.
         """
-        difference = planned(self.asked, repo=repo, progress=progress).difference
+        difference = plan_asked(self.asked, repo=repo, progress=progress).difference
         assert difference is not None, "a repository was named"
         return difference
 
@@ -132,7 +131,7 @@ class Plan(BuildPlan):
         )
 
 
-def planned(
+def plan_asked(
     asked: Asked,
     *,
     repo: StorageLike | None = None,
@@ -149,14 +148,19 @@ def planned(
         catalog = asked.catalog
         if catalog is None:
             catalog = stack.enter_context(tempfile.TemporaryDirectory(prefix="icevirt-plan-"))
-        scan = Scan(
-            files=files,
+        storage = shared(catalog)
+        request = Request.of(
+            choices,
+            commit,
+            group=asked.group,
             options=options,
-            catalog=shared(catalog),
-            max_bad_files=bad_files_allowed(choices.scan.max_bad_files, len(files)),
+            storage=storage,
+            catalog=storage,
+            nest=nest,
             progress=progress,
-            limits=choices.scan.limits,
         )
+        allowed = bad_files_allowed(choices.scan.max_bad_files, len(files))
+        scan = request.scan(files, bad=allowed)
         stack.enter_context(job_tags(scan.catalog.url))
         clock.kept = "" if asked.catalog is None else scan.catalog.url
         running = stack.enter_context(executor_of(asked.executor, work=work_of(files)))
@@ -164,27 +168,15 @@ def planned(
         read = None if asked.listed is None else asked.listed.closed
         if read is None:
             scan, _ = scan_and_infer(running, scan, choices.inferring)
-            options = scan.options
-        spec = choices.spec(
-            options.concat_dims,
-            group=asked.group,
-            build_id=digest_of("plan", listed(files)),
-            nest=None if nest is None else nest.by_url(files),
-        )
-        target = (
-            None
-            if repo is None
-            else Target.look(shared(repo), branch=commit.branch, group=spec.group, mode="w")
-        )
-        if target is not None:
-            spec = replace(spec, kept=kept_of(target))
-        closed = closed_catalog(running, scan, read)
-        planner = Planner(executor=running, scan=scan, choices=choices, spec=spec)
-        facts, spec, made = planner.plan(closed)
-        found = closed.findings
-        made = replace(made, notes=(*made.notes, *found), bad_files=closed.bad)
-        made = published(made, commit.publication.targets(facts, made))
-        made = commit.named_containers.contained(facts, made)
+        target = None
+        if repo is not None:
+            group = request.spec.group
+            target = Target.look(shared(repo), branch=commit.branch, group=group, mode="w")
+        build_id = digest_of("plan", listed(files))
+        planned = plan_files(request, running, scan, target, build_id=build_id, closed=read)
+        closed, made = planned.closed, planned.plan
+        made = replace(made, notes=(*made.notes, *closed.findings), bad_files=closed.bad)
+        made, _ = request.published(planned.facts, made)
         held = {each.name: getattr(made, each.name) for each in fields(made)}
         held["executor"] = running.name
         held["cost"] = costs_of(made)
@@ -193,7 +185,7 @@ def planned(
         sources_named = asked.named if is_listable(asked.named) else None
         known = ListedFiles(
             files=files,
-            options=options,
+            options=scan.options,
             nest=nest,
             closed=read,
             named=sources_named,

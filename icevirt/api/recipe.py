@@ -46,7 +46,14 @@ def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[s
             or a secret.
     """
     file = Path(as_local_path(path))
-    text = _text_of(file, os.fspath(path))
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise NotFoundError("no such recipe", do="Check the path.", path=os.fspath(path)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(
+            "the recipe cannot be read", path=os.fspath(path), cause=str(error)
+        ) from error
     return read_recipe(text, folder=file.parent, shown=str(file), call=call)
 
 
@@ -83,18 +90,6 @@ def read_recipe(text: str, *, folder: Path, shown: str, call: Call = "build") ->
                 error.what, do=error.do, fixes=error.fixes, **error.facts, recipe=shown
             ) from error
     return {key: value for key, value in given.items() if key in ARGUMENTS[call]}
-
-
-def _text_of(file: Path, shown: str) -> str:
-    """Return the text of a recipe; ``shown`` is its path as the caller wrote it."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise NotFoundError("no such recipe", do="Check the path.", path=shown) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(
-            "the recipe cannot be read", path=shown, cause=str(error)
-        ) from error
 
 
 def _document(text: str, shown: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from icevirt.api.choices import (
 )
 from icevirt.api.commit_options import CommitOptions
 from icevirt.archive.options import Options
-from icevirt.errors import Fix, FormatError, InvalidInputError
+from icevirt.errors import FormatError, InvalidInputError
 from icevirt.model.attributes import restore
 from icevirt.model.json import loads
 from icevirt.planning.combine.options import CombineOptions
@@ -63,14 +63,7 @@ def continued(
     combine_options: CombineOptionsLike,
     commit_options: CommitOptionsLike,
 ) -> Continued:
-    """Return the options of a build, overridden by those of a call.
-
-    Args:
-        record: What the snapshot says of the build.
-        concat_dim: As for `build`, like all others.
-        scan_options: Of the call.
-        combine_options: Of the call.
-        commit_options: Of the call.
+    """Return the options of a build by its record, overridden by those of a call.
 
     Raises:
         InvalidInputError: The build had options that the call has to give itself, or the options
@@ -86,7 +79,8 @@ def continued(
         commit["containers"] = _usable(lambda: {str(name): str(at) for at, name in named})
     dimensions = _usable(lambda: _dimensions(scan)) if concat_dim is None else concat_dim
     # the recorded ones alone first: what is wrong with them is not the caller's mistake
-    _usable(lambda: Choices.of(dimensions, known[0], _without_labels(known[1])))
+    unlabelled = {name: value for name, value in known[1].items() if name != "labels"}
+    _usable(lambda: Choices.of(dimensions, known[0], unlabelled))
     return Continued(
         choices=Choices.of(dimensions, {**known[0], **asked[0]}, {**known[1], **asked[1]}),
         commit=CommitOptions.of(commit),
@@ -148,10 +142,6 @@ def _combine_options(
     return CombineOptions.of(found).chosen()
 
 
-def _without_labels(combine: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in combine.items() if name != "labels"}
-
-
 # -- what the record does not decide -------------------------------------------------------------
 
 
@@ -170,7 +160,7 @@ def _refuse_lacking(
     if combine.get("nest") is not None:
         raise InvalidInputError(
             "the last build placed files by nested lists, to which no file can be appended",
-            fixes=[_with_price("places all files that you name in nested lists")],
+            fixes=[replace(_REBUILD, price="places all files that you name in nested lists")],
         )
     for name in ("scanner", "allow_references_to"):
         if (held := scan.get(name)) and name not in asked_scan:
@@ -203,7 +193,3 @@ def _only_caller(options: str, name: str, value: Any) -> InvalidInputError:
         do="Anyone who can write the repository could choose what is read or run here.",
         recorded=value,
     )
-
-
-def _with_price(price: str) -> Fix:
-    return replace(_REBUILD, price=price)

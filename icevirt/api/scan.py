@@ -25,7 +25,7 @@ from icevirt.api.choices import (
 from icevirt.api.commit_options import CommitOptions, refuse_misplaced_options
 from icevirt.api.dataset.events import Clock, long_running
 from icevirt.api.dataset.scanning import Scan, scan_and_infer, scanned_catalog
-from icevirt.api.plan import Plan, planned
+from icevirt.api.plan import Plan, plan_asked
 from icevirt.api.sources.inputs import Inputs, Sources, is_listable
 from icevirt.archive.facts import ArrayColumns, Coded, Counts
 from icevirt.archive.kinds import joint
@@ -236,7 +236,7 @@ class ScannedArchive(ScanReport):
             scanner = replace(scanner, concat_dim=known.listed.options.concat_dim)
         listed = replace(known.listed, options=scanner)
         asked = replace(known, choices=choices, group=checked_group(group), listed=listed)
-        return planned(asked, repo=repo, progress=progress)
+        return plan_asked(asked, repo=repo, progress=progress)
 
 
 def _report(

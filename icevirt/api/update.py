@@ -11,7 +11,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -22,12 +22,12 @@ from icevirt.api.dataset.differences import (
     rules_of,
     seconds_of,
 )
-from icevirt.api.dataset.events import Clock, long_running, tell
+from icevirt.api.dataset.events import Clock, long_running
 from icevirt.api.dataset.files_held import CATALOG
 from icevirt.api.dataset.finish import refuse_differences
 from icevirt.api.dataset.recipes import followed
 from icevirt.api.dataset.records import digest_of
-from icevirt.api.dataset.transaction import ExecutorStarter
+from icevirt.api.dataset.transaction import ExecutorStarter, is_overtaken, until_alone
 from icevirt.api.dataset.update_steps import UpdateSteps, VariablesWork
 from icevirt.api.dataset.update_work import UpdateCall, UpdateWork, Vanished, empty_report, look
 from icevirt.api.sources.reader_urls import Prefixes, prefixes_of
@@ -37,8 +37,6 @@ from icevirt.archive.options import names
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.upkeep import UpdateReport
 from icevirt.errors import (
-    BuildError,
-    ConflictError,
     IcevirtError,
     InvalidInputError,
     ObjectNotFoundError,
@@ -48,13 +46,11 @@ from icevirt.execution.selection import ExecutorChoice
 from icevirt.model.json import loads
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.repo.layout import WORK
-from icevirt.repo.repo_info_file import pause
 from icevirt.storage.constructors import StorageLike
 from icevirt.storage.protocol import Below, Storage, Version, Written
 
 _VANISHED = ("refuse", "missing", "remove")
 _IF_RUNNING = ("wait", "skip")
-_ATTEMPTS = 10  # while others commit to the same group, or files change
 
 
 def update(
@@ -137,7 +133,14 @@ def update(
         >>> icevirt.update("repo")  # now that archive/tas_2005.nc is there
         <UpdateReport ... + 1 file · time 2004-12-01 → 2005-12-01>
     """
-    _refuse_words(vanished=(vanished, _VANISHED), if_running=(if_running, _IF_RUNNING))
+    for name, word, known in (
+        ("vanished", vanished, _VANISHED),
+        ("if_running", if_running, _IF_RUNNING),
+    ):
+        if word not in known:
+            raise InvalidInputError(
+                f"{name} has an unknown value", do=f"Use one of {', '.join(known)}.", given=word
+            )
     storage = shared(repo)
     call = UpdateCall(
         storage=storage,
@@ -153,7 +156,9 @@ def update(
         max_vanished=max_vanished,
         rules=rules_of(replaces),
         rescan=names(rescan),
-        variables=_variables(variables),
+        variables=tuple(
+            name for each in names(variables) for part in each.split(",") if (name := part.strip())
+        ),
         drop_others=drop_others,
         dry_run=dry_run,
         message=message,
@@ -171,23 +176,21 @@ def update(
                 leased(storage, branch=branch, group=call.group, if_running=if_running)
             )
             if other:
-                return _skipped(call, other, clock)
-        return _until_alone(call, starter, clock)
+                report = empty_report(call, *look(call))
+                note = f"nothing was done: {other} updates this dataset"
+                return replace(report, skipped=other, findings=(note,), seconds=clock.seconds)
+        unsettled: set[str] = set()
 
+        def is_lost(error: IcevirtError) -> bool:
+            if not isinstance(error, SourcesChangedError):
+                return is_overtaken(error)
+            changed = error.facts.get("files") or ()
+            unsettled.update(changed)  # they are still written, and wait
+            return bool(changed)
 
-def _refuse_words(**given: tuple[str, Sequence[str]]) -> None:
-    for name, (word, known) in given.items():
-        if word not in known:
-            raise InvalidInputError(
-                f"{name} has an unknown value", do=f"Use one of {', '.join(known)}.", given=word
-            )
-
-
-def _variables(given: str | Iterable[str]) -> tuple[str, ...]:
-    """Return names; one text may hold several, with commas between them."""
-    return tuple(
-        name for each in names(given) for part in each.split(",") if (name := part.strip())
-    )
+        return until_alone(
+            "update", lambda _: _attempt(call, frozenset(unsettled), starter, clock), is_lost
+        )
 
 
 def _refuse_beside_variables(call: UpdateCall) -> None:
@@ -211,28 +214,6 @@ def _refuse_beside_variables(call: UpdateCall) -> None:
         )
 
 
-def _until_alone(call: UpdateCall, starter: ExecutorStarter, clock: Clock) -> UpdateReport:
-    """Update, and plan once more on the new tip each time when another writer was first."""
-    unsettled: frozenset[str] = frozenset()
-    for attempt in range(_ATTEMPTS):
-        try:
-            return _attempt(call, unsettled, starter, clock)
-        except SourcesChangedError as error:
-            if attempt + 1 == _ATTEMPTS or not (names_ := error.facts.get("files")):
-                raise
-            unsettled |= frozenset(names_)  # they are still written, and wait
-            tell("update-again", error=str(error), attempts_left=_ATTEMPTS - attempt - 1)
-        except (ConflictError, BuildError) as error:
-            lost = isinstance(error, ConflictError) or isinstance(
-                error.__cause__, ObjectNotFoundError
-            )
-            if not lost or attempt + 1 == _ATTEMPTS:
-                raise
-            tell("update-again", error=str(error), attempts_left=_ATTEMPTS - attempt - 1)
-        pause(attempt)
-    raise AssertionError("the last attempt returns or raises")
-
-
 def _attempt(
     call: UpdateCall, unsettled: frozenset[str], starter: ExecutorStarter, clock: Clock
 ) -> UpdateReport:
@@ -253,22 +234,15 @@ def _attempt(
         opening = opening_of(report, call.storage, reach, how.places.prefixes)
         report = replace(report, opening=opening)
         verify = work.request.commit.verify
-        if verify is not None and not (report.already_built or call.dry_run):
-            with clock.phase("verify"):
-                report = refuse_differences(
-                    call.storage, report, values=verify, executor=starter.choice
-                )
+        if report.already_built or call.dry_run:
+            verify = None
+        report = refuse_differences(
+            call.storage, report, values=verify, executor=starter.choice, clock=clock
+        )
     if (how.is_own or how.is_trusted) and not call.dry_run and not report.already_built:
         remember(call.storage.url, how.recipe.digest)
         remember_places(call.storage.url, how.named)
     return replace(report, seconds=clock.seconds)
-
-
-def _skipped(call: UpdateCall, other: str, clock: Clock) -> UpdateReport:
-    target, record = look(call)
-    report = empty_report(call, target, record)
-    note = f"nothing was done: {other} updates this dataset"
-    return replace(report, skipped=other, findings=(note,), seconds=clock.seconds)
 
 
 type IfRunning = Literal["wait", "skip"]

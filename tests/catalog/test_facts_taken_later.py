@@ -34,7 +34,7 @@ SCRIPT = """
 import json, os, signal, sys, time
 from pathlib import Path
 import icevirt
-from icevirt.api.pipeline import build_steps, stages, tried_fixes
+from icevirt.api.dataset import planning, scanning, transaction
 from icevirt.tasks import scan
 
 catalog, repo, moment, options = json.loads(sys.argv[1])
@@ -45,7 +45,7 @@ def die(*_, **options):
 def after(function):
     return lambda *given: (function(*given), die())
 
-def met(*given, take=stages._take_facts):
+def met(*given, take=scanning._take_facts):
     Path(repo + ".ready").touch()
     while len(list(Path(repo).parent.glob("*.ready"))) < 2:
         time.sleep(0.01)
@@ -54,11 +54,11 @@ def met(*given, take=stages._take_facts):
 if moment == "first facts":
     scan.write_facts = after(scan.write_facts)
 if moment == "plan":
-    tried_fixes.combine_eras = die
+    planning.combine_eras = die
 if moment == "commit":
-    build_steps.commit = die
+    transaction.commit = die
 if moment == "meeting":
-    stages._take_facts = met
+    scanning._take_facts = met
 icevirt.build(None, repo, catalog=catalog, executor="in-process", **options)
 """
 

@@ -21,9 +21,9 @@ LEASE = 2.0  # seconds; two minutes would be waited for after each kill
 UPDATE = f"""
 import functools, sys
 import icevirt
-from icevirt.api.living import lease
-from icevirt.api.living import update as module
-sys.modules["icevirt.api.update"].leased = functools.partial(lease.leased, seconds={LEASE})
+import icevirt.api.update
+module = sys.modules["icevirt.api.update"]
+module.leased = functools.partial(module.leased, seconds={LEASE})
 print("ready", flush=True)
 sys.stdin.readline()
 icevirt.update(sys.argv[1], if_running=sys.argv[2])

@@ -11,24 +11,22 @@ from typing import Any, NoReturn
 import numpy as np
 
 from icevirt.api.dataset.events import Clock
+from icevirt.api.dataset.planning import Request
 from icevirt.api.dataset.records import RecordedBuild, identity_by
 from icevirt.api.dataset.replacing import kept_in
 from icevirt.api.dataset.scanning import Scan, closed_catalog, scan_missing
 from icevirt.api.dataset.stored_tail import ManifestReads
 from icevirt.api.dataset.tail import TailState
 from icevirt.api.dataset.target import Target, made_by
-from icevirt.api.dataset.transaction import Request
 from icevirt.archive.catalog import path_of
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan, FileRows
 from icevirt.archive.scanned import SourceFile
-from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_beside import objects_of
 from icevirt.catalog.facts_reader import ClosedCatalog
 from icevirt.errors import IcevirtError
 from icevirt.execution.local_executors import InProcessExecutor
 from icevirt.ids import ObjectId8
-from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
 from icevirt.objects.source_access import in_force
@@ -50,6 +48,9 @@ from icevirt.versioning.merge.kept_nodes import (
     planned_attributes,
     settled,
 )
+
+_SHOWN = 10  # paths in a line
+_BORROWED = 1 << 28  # bytes of scans that are held in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,39 +77,21 @@ class Appending:
         return self.tip_read.result()
 
 
-def not_flat(why: str) -> NoReturn:
-    """Leave an append to a plan of all files.
-
-    Raises:
-        OtherwiseError: Always.
-    """
-    raise OtherwiseError(why)
-
-
-_SHOWN = 10  # paths in a line
-_BORROWED = 1 << 28  # bytes of scans that are held in memory
-
-
 def scan_of(job: Appending) -> Scan:
     """Return the scan of the new files, into a catalog that describes the ends.
 
     Raises:
         OtherwiseError: The ends were scanned with other options or scanners.
     """
-    options = job.request.options
-    scan = Scan(
-        files=SourceFiles([*job.state.ends, *job.new]),
-        options=options,
-        catalog=job.scratch,
-        max_bad_files=0,
-        progress=job.request.progress,
-        limits=job.request.choices.scan.limits,
-        unopened=len(job.state.ends),
+    options, ends = job.request.options, job.state.ends
+    scan = replace(
+        job.request.scan([*ends, *job.new], catalog=job.scratch),
+        unopened=len(ends),
         also=tuple({job.state.identity, *job.request.also}),
     )
     before = identity_by(options, job.record.get("scanners") or {})
     if job.state.identity not in (scan.identity, before):
-        not_flat("the options of the scan are not those before")
+        raise OtherwiseError("the options of the scan are not those before")
     return scan
 
 
@@ -118,19 +101,10 @@ def borrow(request: Request, new: Sequence[SourceFile], into: MemoryStorage) -> 
     Raises:
         OtherwiseError: It is more than a process should hold.
     """
-    source, options = request.catalog, request.options
+    source = request.catalog
     if source is None or not source.exists():
         return frozenset()
-    scan = Scan(
-        files=SourceFiles(new),
-        options=options,
-        catalog=source,
-        max_bad_files=0,
-        progress=request.progress,
-        limits=request.choices.scan.limits,
-        also=request.also,
-    )
-    known = scan.settled()
+    known = request.scan(new).settled()
     used = [known.parts[at] for at in np.unique(known.part[known.part >= 0]).tolist()]
     beside = objects_of(source, used)
     paths = [path for part in used for path in beside.get(part, ())]
@@ -140,7 +114,9 @@ def borrow(request: Request, new: Sequence[SourceFile], into: MemoryStorage) -> 
         raw = source.get(path)
         left -= len(raw)
         if left < 0:
-            not_flat("the new files have too many references to be planned in one process")
+            raise OtherwiseError(
+                "the new files have too many references to be planned in one process"
+            )
         into.put(path, raw)
     return frozenset(paths)
 
@@ -154,16 +130,16 @@ def scanned_ends(scan: Scan, *, most: int) -> ClosedCatalog:
     executor = InProcessExecutor()
     known = scan.settled()
     if (known.missing < scan.unopened).any():
-        not_flat("the record of the end lacks files")
+        raise OtherwiseError("the record of the end lacks files")
     if len(known.missing) > most:
-        not_flat(f"more than {most:,} files are to be scanned")
+        raise OtherwiseError(f"more than {most:,} files are to be scanned")
     scan_missing(executor, scan)
     try:
         closed = closed_catalog(executor, scan)
     except IcevirtError as error:
         raise OtherwiseError(error.what) from error
     if closed.bad:
-        not_flat("files cannot be scanned")
+        raise OtherwiseError("files cannot be scanned")
     return closed
 
 
@@ -181,7 +157,7 @@ def planned_ends(
     """
     facts = replace(closed.facts, compare=_unread, values=_unread)
     if facts.places is not facts.files.url:
-        not_flat("files refer to other files")
+        raise OtherwiseError("files refer to other files")
     build_id = str(job.record["build_id"])
     group = job.request.spec.group
     spec = replace(
@@ -199,32 +175,20 @@ def planned_ends(
     except IcevirtError as error:
         raise OtherwiseError(f"by themselves they do not combine: {error.what}") from error
     if prepared.left_out or prepared.cuts:
-        not_flat("files hold the same steps, and one of them counts")
+        raise OtherwiseError("files hold the same steps, and one of them counts")
     (axis,) = prepared.cells(replace(spec, spacing={})).axes
-    ends, there = len(job.state.ends), _steps_there(job, plan)
+    ends = len(job.state.ends)
+    (name,) = plan.concat_dim
+    nodes = [job.tip.find(array.path) for array in plan.arrays]
+    lengths = (
+        dict(zip(node.dimension_names or (), node.shape, strict=False)).get(name)
+        for node in nodes
+        if isinstance(node, ArrayNode)
+    )
+    there = next((length for length in lengths if length is not None), None)
     gaps = tuple(new_gaps(prepared.facts, axis, ends, there))
     plan = job.request.commit.named_containers.contained(facts, plan)
     return prepared.facts, plan, steps, gaps if steps is None else ()
-
-
-def _steps_there(job: Appending, plan: BuildPlan) -> int | None:
-    """Return how long the dataset is along its dimension."""
-    (name,) = plan.concat_dim
-    for array in plan.arrays:
-        node = job.tip.find(array.path)
-        if isinstance(node, ArrayNode) and name in (names := node.dimension_names or ()):
-            return node.shape[names.index(name)]
-    return None
-
-
-def containers_lacking(job: Appending, plan: BuildPlan) -> tuple[VirtualChunkContainer, ...]:
-    """Return the containers of the new files that the repository lacks."""
-    known = job.target.config.virtual_chunk_containers
-    return tuple(
-        each
-        for each in plan.containers
-        if each.name is not None or not any(map(each.url_prefix.startswith, known))
-    )
 
 
 def look_at_others(
@@ -240,7 +204,7 @@ def look_at_others(
         there = attributes_of(node) if isinstance(node, GroupNode) else {}
         for name in planned_attributes(raw):
             if name not in there:
-                not_flat(f"others removed the attribute {name} of {path}")
+                raise OtherwiseError(f"others removed the attribute {name} of {path}")
     notes = beside(job, plan, growth, job.tip)
     edited: dict[str, str] = dict(job.record.get("edited", {}))
     if job.last.id != job.target.tip or isinstance(job.last, RecordedBuild):
@@ -268,47 +232,51 @@ def beside(job: Appending, plan: BuildPlan, growth: Lengthened, tip: Snapshot) -
     found = settled(tip, claim, groups=plan.groups, arrays=arrays)
     if found.unfit:
         path, why = next(iter(sorted(found.unfit.items())))
-        not_flat(f"{path} was made by others, and {why}")
+        raise OtherwiseError(f"{path} was made by others, and {why}")
     kept = sorted(path for path in found.kept if isinstance(tip.find(path), ArrayNode))
     note = f"kept, because the last build did not make it: {', '.join(kept[:_SHOWN])}"
     return (note,) if kept else ()
 
 
-def _document(job: Appending, path: str) -> bytes:
-    return job.tip.node(path).user_data
-
-
 def _edited(job: Appending, plan: BuildPlan) -> dict[str, str]:
     """Return what others changed of the dataset's arrays since the last append, by path."""
-    made = made_by(job.assets, job.last, plan.group)
-    claim = Claim(group=job.target.group, replaces=True, made=made)
+    claim = Claim(
+        group=job.target.group,
+        replaces=True,
+        made=made_by(job.assets, job.last, plan.group),
+    )
     moved = job.target.rearranged(job.last, moved_manifests(job.tip, claim))
-    arrays = {array.path: _document(job, array.path) for array in plan.arrays}
+    arrays = {array.path: job.tip.node(array.path).user_data for array in plan.arrays}
     found = settled(job.tip, claim, groups=plan.groups, arrays=arrays)
     undone = losses(job.tip, claim, found, groups=plan.groups, arrays=arrays, rearranged=moved)
     return {each.path: each.what for each in undone if each.path in arrays}
 
 
 def added_by(job: Appending, plan: BuildPlan, growth: Lengthened) -> AddedChunks:
-    """Return the references and values of the new files."""
-    config = job.target.config
-    added = growth.added(plan)
+    """Return the references and values of the new files.
+
+    Raises:
+        OtherwiseError: References that were scanned are missing, or there are others.
+    """
+    limits = job.request.choices.scan.limits
     task = WriteTask(
         parcels=(),
         catalog=job.scratch,
         repo=job.target.storage,
         record=job.scratch,
-        inline_threshold=config.inline_threshold,
+        inline_threshold=job.target.config.inline_threshold,
         encoding=job.assets.manifests,
         named=tuple((each.url_prefix, each.name) for each in plan.containers if each.name),
-        reading=Reading(
-            group=job.request.options.group,
-            limits=job.request.choices.scan.limits,
-            access=in_force(),
-        ),
+        reading=Reading(group=job.request.options.group, limits=limits, access=in_force()),
     )
-    rows = FileRows.of(plan.files)
+    added, rows = growth.added(plan), FileRows.of(plan.files)
     found = added_chunks(task, (bundle(added, [draft], rows) for draft in few_drafts(added)))
+    counts: Counter[ObjectId8] = Counter()
+    for key, table in found.references:
+        counts[key] += len(table)
+    for each in (*growth.references, *growth.stored):
+        if each.expected is not None and counts[each.node.id] != each.expected:
+            raise OtherwiseError(f"references of {each.node.path} do not lie as they were scanned")
     given = {
         each.node.id: each.added.values for each in growth.values if each.added.values is not None
     }
@@ -317,18 +285,4 @@ def added_by(job: Appending, plan: BuildPlan, growth: Lengthened) -> AddedChunks
 
 def _unread(*_: Any, **__: Any) -> NoReturn:
     """Stand for the values of files that are not opened."""
-    not_flat("values of files have to be compared")
-
-
-def refuse_lost(growth: Lengthened, added: AddedChunks) -> None:
-    """Compare what is added with what was scanned, array by array.
-
-    Raises:
-        OtherwiseError: References are missing, or there are others.
-    """
-    found: Counter[ObjectId8] = Counter()
-    for key, table in added.references:
-        found[key] += len(table)
-    for each in (*growth.references, *growth.stored):
-        if each.expected is not None and found[each.node.id] != each.expected:
-            not_flat(f"references of {each.node.path} do not lie as they were scanned")
+    raise OtherwiseError("values of files have to be compared")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from shlex import quote
 
+from icevirt.api.dataset.events import Clock
 from icevirt.archive.reports.build import BuildReport
 from icevirt.errors import (
     ConflictError,
@@ -29,28 +30,34 @@ def prepare(storage: Storage, branch: str, promote: str) -> None:
 
 
 def refuse_differences[Report: BuildReport](
-    storage: Storage,
-    report: Report,
-    *,
-    values: int,
-    executor: ExecutorChoice,
+    storage: Storage, report: Report, *, values: int | None, executor: ExecutorChoice, clock: Clock
 ) -> Report:
     """Hold the new snapshot against its files, if its report may open them; else say so in it.
+
+    Args:
+        storage: Of the repository.
+        report: Of what was committed.
+        values: How many chunks are compared; None: nothing is.
+        executor: Runs the tasks.
+        clock: Times the phase.
 
     Raises:
         VerificationError: Something differs; the snapshot stays on its branch, to be looked at.
     """
+    if values is None:
+        return report
     from icevirt.api.verify import verify  # and zarr with it, which no other build should wait for
 
     try:
-        found = verify(
-            storage,
-            snapshot_id=report.snapshot_id,
-            references=True,
-            values=values,
-            authorize_virtual_chunk_access=report.opening.authorization,
-            executor=executor,
-        )
+        with clock.phase("verify"):
+            found = verify(
+                storage,
+                snapshot_id=report.snapshot_id,
+                references=True,
+                values=values,
+                authorize_virtual_chunk_access=report.opening.authorization,
+                executor=executor,
+            )
     except UnauthorizedError as error:  # the dataset has files elsewhere than the call names
         places = error.facts.get("containers", ())
         flags = "".join(f" --authorize {quote(each)}" for each in places)

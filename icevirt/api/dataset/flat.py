@@ -21,16 +21,14 @@ from icevirt.api.dataset.end_plan import (
     added_by,
     beside,
     borrow,
-    containers_lacking,
     look_at_others,
-    not_flat,
     planned_ends,
-    refuse_lost,
     scan_of,
     scanned_ends,
 )
 from icevirt.api.dataset.events import Clock, tell
-from icevirt.api.dataset.records import METADATA, keep_recipe, keep_record, provenance_of
+from icevirt.api.dataset.planning import Request
+from icevirt.api.dataset.records import METADATA, keep_recipe, keep_record
 from icevirt.api.dataset.stored_tail import ManifestReads, StoredTail, StoredVariables, store_tail
 from icevirt.api.dataset.tail import (
     TailState,
@@ -42,13 +40,13 @@ from icevirt.api.dataset.tail import (
     tail_of,
 )
 from icevirt.api.dataset.target import Target, origin_of
-from icevirt.api.dataset.transaction import Request, data_type_of
+from icevirt.api.dataset.transaction import data_type_of, report_on
 from icevirt.api.dataset.writing import publish_rewrite, refuse_changed
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import ArraySummary, BuildReport, ReferenceCounts
 from icevirt.archive.scanned import SourceFile
-from icevirt.catalog.listings import GrownListing, grown_listing
+from icevirt.catalog.listings import grown_listing
 from icevirt.catalog.parts import MARK, mark
 from icevirt.execution.local_executors import InProcessExecutor
 from icevirt.ids import ObjectId12
@@ -119,12 +117,12 @@ def flat_append(
     """
     scanned = 0
     try:
-        with _begun(request, new, target, clock, tail, scanned_before=scanned_before) as job:
+        with _begin(request, new, target, clock, tail, scanned_before=scanned_before) as job:
             try:
-                return _appended(job)
+                return _append(job)
             except OtherwiseError:
-                writes = keep_scan(job)  # for the plan of all files
-                await_all(writes)
+                writes = _keep_scan(job)  # for the plan of all files
+                _await_all(writes)
                 scanned = len(new) if writes and not scanned_before else 0
                 raise
     except OtherwiseError as error:
@@ -133,7 +131,7 @@ def flat_append(
 
 
 @contextmanager
-def _begun(
+def _begin(
     request: Request,
     new: Sequence[SourceFile],
     target: Target,
@@ -148,14 +146,14 @@ def _begun(
         OtherwiseError: It is not there, or does not fit the request.
     """
     last = target.last_build()
-    record = None if last is None else provenance_of(last, target.group)
+    record = target.last_record()
     if last is None or record is None:
-        not_flat("the group holds nothing that a build made")
+        raise OtherwiseError("the group holds nothing that a build made")
     _refuse_unfit(request, record)
     with clock.phase("list"):
         state = tail_of(target.storage, record) if tail is None else tail
     if state is None:
-        not_flat("the last build recorded no end that files can follow")
+        raise OtherwiseError("the last build recorded no end that files can follow")
     scratch = state.catalog()
     with clock.phase("list"):
         borrowed = borrow(request, new, scratch) if scanned_before else frozenset[str]()
@@ -192,7 +190,7 @@ def _read_tip(target: Target, assets: Assets, state: TailState, reads: ManifestR
     return tip
 
 
-def _appended(job: Appending) -> BuildReport:
+def _append(job: Appending) -> BuildReport:
     """Scan, plan, write and commit."""
     state, storage, clock = job.state, job.target.storage, job.clock
     work = Below(storage, f"{WORK[0]}/")
@@ -202,24 +200,30 @@ def _appended(job: Appending) -> BuildReport:
         closed = scanned_ends(scan, most=FEW)
     with clock.phase("plan"):
         facts, plan, steps, gaps = planned_ends(job, scan, closed)
-        growth = lengthened(
-            plan,
-            facts,
-            len(state.ends),
-            state.decided,
-            state.groups,
-            job.tip,
-            steps,
-            forms_of(job.record),
-        )
+        forms, ends = forms_of(job.record), len(state.ends)
+        growth = lengthened(plan, facts, ends, state.decided, state.groups, job.tip, steps, forms)
         kept_notes, edited = look_at_others(job, plan, growth)
-        containers = containers_lacking(job, plan)
+        known = job.target.config.virtual_chunk_containers
+        containers = tuple(
+            each
+            for each in plan.containers
+            if each.name is not None or not any(map(each.url_prefix.startswith, known))
+        )
     with clock.phase("write"):
         listing = growing.result()
-        writes = [*keep_listing(job, listing), *keep_scan(job)]
+
+        def keep_listing() -> None:
+            for path, raw in listing.objects.items():
+                work.put(path, raw)
+
+        writes = [job.pool.submit(keep_listing), *_keep_scan(job)]
         writes.append(job.pool.submit(carrying(refuse_changed), job.new))
         added = added_by(job, plan, growth)
-        refuse_lost(growth, added)
+        config = job.target.config
+        for each in containers:
+            config.set_virtual_chunk_container(each)
+        # it reads files where the new ones lie, and no others
+        access = authorized(in_force().authorization(map(entry_of, plan.containers)))
         stored = store_tail(
             job.assets,
             job.tip,
@@ -227,34 +231,20 @@ def _appended(job: Appending) -> BuildReport:
             added,
             hot=state.hot,
             read=job.reads,
-            variables=_stored_variables(job, plan, containers),
+            variables=StoredVariables(
+                storage=storage, head=job.target.head, config=config, access=access
+            ),
             pool=job.pool,
         )
+    grown = _Grown(job=job, facts=facts, plan=plan, growth=growth, tail=stored, edited=edited)
     with clock.phase("commit"):
-        raw = packed(next_state(job, facts, plan, stored, listing.pieces))
+        raw = packed(grown.next_state(listing.pieces))
         writes += [*stored.writes, job.pool.submit(storage.put, path_of_tail(name_of(raw)), raw)]
         count = sum(len(table) for _, table in added.references)
-        ends = labels_at_ends(plan, facts)
-        recorded = record_of(job, plan, name_of(raw), listing.pieces, count, edited, growth, ends)
-        writes += keep_made(job, plan, stored, recorded)
-        snapshot_id = commit_tail(job, plan, growth, stored, containers, recorded, writes)
-    findings = (*closed.findings, *kept_notes, *gaps)
-    return report_of(job, plan, growth, stored, snapshot_id, findings)
-
-
-def _stored_variables(
-    job: Appending, plan: BuildPlan, lacking: Sequence[VirtualChunkContainer]
-) -> StoredVariables:
-    """Return what stores variables; it reads files where the new ones lie, and no others."""
-    config = job.target.config
-    for each in lacking:
-        config.set_virtual_chunk_container(each)
-    return StoredVariables(
-        storage=job.target.storage,
-        head=job.target.head,
-        config=config,
-        access=authorized(in_force().authorization(map(entry_of, plan.containers))),
-    )
+        record = grown.record(tail=name_of(raw), listing=listing.pieces[-1][0], references=count)
+        writes += grown.keep_made(record)
+        snapshot_id = grown.commit(containers, record, writes)
+    return grown.report(snapshot_id, (*closed.findings, *kept_notes, *gaps))
 
 
 def _refuse_unfit(request: Request, record: Mapping[str, Any]) -> None:
@@ -265,19 +255,19 @@ def _refuse_unfit(request: Request, record: Mapping[str, Any]) -> None:
     """
     choices, recorded = request.choices, record.get("combine", {})
     if request.absent or recorded.get("absent"):
-        not_flat("steps of files that are gone read as missing")
+        raise OtherwiseError("steps of files that are gone read as missing")
     if len(request.options.concat_dims) != 1:
-        not_flat("the last build grew along no dimension, or along several")
+        raise OtherwiseError("the last build grew along no dimension, or along several")
     if record.get("eras", 1) != 1 or choices.combine.on_mismatch == "eras":
-        not_flat("files may become several eras")
+        raise OtherwiseError("files may become several eras")
     if request.nest is not None or request.commit.publish_as:
-        not_flat("files are published elsewhere, or placed by nested lists")
+        raise OtherwiseError("files are published elsewhere, or placed by nested lists")
     if any(not isinstance(each, str) for each in choices.labels.values()):
-        not_flat("labels of all files are listed")
+        raise OtherwiseError("labels of all files are listed")
     asked = {name: value for name, value in request.recorded.items() if name in _DECIDING}
     before = {name: recorded[name] for name in recorded if name in _DECIDING}
     if json.dumps(asked, sort_keys=True) != json.dumps(before, sort_keys=True):
-        not_flat("files are combined with other options than before")
+        raise OtherwiseError("files are combined with other options than before")
 
 
 _DROPPED = ("inputs", "asked", "plan", "record", "held", "tried")
@@ -285,49 +275,15 @@ _DROPPED = ("inputs", "asked", "plan", "record", "held", "tried")
 _TABLES = ("refs/", "arrays/", "more/")  # of a part, which counts once its files are there
 
 
-def keep_listing(job: Appending, listing: GrownListing) -> list[Future[None]]:
-    """Begin to write the list of the dataset's files."""
-    work = Below(job.target.storage, f"{WORK[0]}/")
-
-    def put() -> None:
-        for path, raw in listing.objects.items():
-            work.put(path, raw)
-
-    return [job.pool.submit(put)]
-
-
-def keep_made(
-    job: Appending, plan: BuildPlan, tail: StoredTail, recorded: Mapping[str, Any]
-) -> list[Future[None]]:
-    """Begin to write the recipe, and the record of what the dataset is made of now."""
-    storage, recipe = job.target.storage, job.request.recipe
-    nodes = {
-        each.path: tail.nodes.get(each.path) or job.tip.node(each.path) for each in plan.arrays
-    }
-    arrays = {
-        path: BuiltArray(node.user_data, node.id, node.manifests)
-        for path, node in nodes.items()
-        if isinstance(node, ArrayNode)
-    }
-    found = [job.pool.submit(keep_record, storage, recorded, groups=plan.groups, arrays=arrays)]
-    if recipe is not None:
-        found.append(job.pool.submit(keep_recipe, storage, recipe))
-    return found
-
-
-def keep_scan(job: Appending) -> list[Future[None]]:
+def _keep_scan(job: Appending) -> list[Future[None]]:
     """Begin to put what was scanned into the catalog of the dataset."""
     kept = job.request.catalog
     if kept is None:
         return []
     is_known = job.record.get("catalog") == kept.url
-    new = {
-        info.path: job.scratch.get(info.path)
-        for info in job.scratch.list()
-        if info.path not in job.state.described
-        and info.path not in job.borrowed
-        and info.path != MARK
-    }
+    there = {*job.state.described, *job.borrowed, MARK}
+    paths = [info.path for info in job.scratch.list() if info.path not in there]
+    new = {path: job.scratch.get(path) for path in paths}
     if not is_known:
         mark(kept)
     first = [
@@ -337,8 +293,7 @@ def keep_scan(job: Appending) -> list[Future[None]]:
     ]
 
     def put_files() -> None:
-        for each in first:
-            each.result()
+        _await_all(first)
         for path, raw in new.items():
             if path.startswith("files/"):
                 kept.put(path, raw)
@@ -346,188 +301,174 @@ def keep_scan(job: Appending) -> list[Future[None]]:
     return [job.pool.submit(put_files)]
 
 
-def next_state(
-    job: Appending,
-    facts: CatalogFacts,
-    plan: BuildPlan,
-    tail: StoredTail,
-    pieces: tuple[tuple[str, int], ...],
-) -> TailState:
-    """Return what the next append goes on from."""
-    ends = ends_of(plan, facts.files, facts.arrays)
-    if ends is None:
-        not_flat("too many files lie at the ends")
-    longer = {path: node.shape for path, node in tail.nodes.items()}
-    decided = {
-        path: replace(each, shape=longer.get(path, each.shape))
-        for path, each in job.state.decided.items()
-    }
-    _, files, objects = described(job.scratch, plan.files.take(ends), job.state.identity)
-    return replace(
-        job.state,
-        decided=decided,
-        ends=files,
-        files=job.state.files + len(job.new),
-        pieces=pieces,
-        hot=tail.hot,
-        described=objects,
-    )
-
-
-def record_of(  # noqa: PLR0917 - what a snapshot says
-    job: Appending,
-    plan: BuildPlan,
-    tail: str,
-    pieces: tuple[tuple[str, int], ...],
-    references: int,
-    edited: Mapping[str, str],
-    growth: Lengthened,
-    ends: Mapping[str, list[str]],
-) -> dict[str, Any]:
-    """Return what the snapshot says of the dataset."""
-    found = {name: value for name, value in job.record.items() if name not in _DROPPED}
-    found |= job.request.about
-    if job.request.recipe is not None:
-        found["recipe"] = job.request.recipe.digest
-    if ends:
-        found["ends"] = dict(ends)
-    if "bytes" in found:
-        added = [each.added.written for each in growth.arrays]
-        referenced, stored = found["bytes"]
-        found["bytes"] = [
-            referenced + sum(each.bytes_referenced for each in added),
-            stored + sum(each.bytes_stored for each in added),
-        ]
-    found.pop("born", None)
-    found |= origin_of(job.last, job.record) | {
-        "files": job.state.files + len(job.new),
-        "references": int(job.record.get("references", 0)) + references,
-        "listing": pieces[-1][0],
-        "tail": tail,
-    }
-    if job.request.catalog is not None:
-        found["catalog"] = job.request.catalog.url
-    kept = {path: names for path in plan.groups if (names := _others(job, plan, path))}
-    return found | {"kept": kept} | ({"edited": dict(edited)} if edited else {})
-
-
-def _others(job: Appending, plan: BuildPlan, path: str) -> list[str]:
-    """Return the attributes of a group that are not as the build would give them."""
-    node = job.tip.find(path)
-    if not isinstance(node, GroupNode):
-        return []
-    planned = planned_attributes(plan.groups[path])
-    there = attributes_of(node)
-    return sorted(
-        name
-        for name, value in there.items()
-        if name not in planned or not is_same(value, planned[name])
-    )
-
-
-def commit_tail(  # noqa: PLR0917 - what is committed
-    job: Appending,
-    plan: BuildPlan,
-    growth: Lengthened,
-    tail: StoredTail,
-    containers: Sequence[VirtualChunkContainer],
-    recorded: Mapping[str, Any],
-    writes: Sequence[Future[None]],
-) -> str:
-    """Make it visible in one step, once all writes have ended.
-
-    Raises:
-        ConflictError: Others changed the dataset meanwhile.
-    """
-
-    def fits(tip: Snapshot) -> bool:
-        try:
-            beside(job, plan, growth, tip)
-        except OtherwiseError:
-            return False
-        return True
-
-    commit = job.request.commit
-    nodes = tuple(tail.nodes.get(node.path, node) for node in job.tip.nodes)
-    rewrite = PendingCommit(
-        base=job.tip,
-        branch=commit.branch,
-        message=commit.message or f"Append {plural(len(job.new), 'file')}",
-        nodes=nodes,
-        written=tail.written,
-        chunks=tail.chunks,
-        touched=tail.touched,
-        metadata=as_json({**(commit.metadata or {}), METADATA: dict(recorded)}),
-    )
-    return publish_rewrite(
-        job.target,
-        job.assets,
-        rewrite,
-        own=(*plan.groups, *(array.path for array in plan.arrays)),
-        containers=containers,
-        fits=fits,
-        ready=lambda: await_all(writes),
-    )
-
-
-def await_all(writes: Sequence[Future[None]]) -> None:
+def _await_all(writes: Sequence[Future[None]]) -> None:
     """Wait until all is written; raise what went wrong."""
     for each in writes:
         each.result()
 
 
-def report_of(  # noqa: PLR0917 - what a report says
-    job: Appending,
-    plan: BuildPlan,
-    growth: Lengthened,
-    tail: StoredTail,
-    snapshot_id: str,
-    findings: tuple[str, ...],
-) -> BuildReport:
-    """Return the report of an append that was committed."""
-    longer = {each.added.path: each for each in growth.arrays}
-    counts = _references(growth, tail)
-    arrays = []
-    for array in plan.arrays:
-        node = tail.nodes.get(array.path) or job.tip.node(array.path)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Grown:
+    """A dataset with what new files add to its end, about to be committed."""
+
+    job: Appending
+    facts: CatalogFacts
+    plan: BuildPlan
+    growth: Lengthened
+    tail: StoredTail
+    edited: Mapping[str, str]  # what others changed of arrays, by path
+
+    def _node(self, path: str) -> ArrayNode:
+        node = self.tail.nodes.get(path) or self.job.tip.node(path)
         assert isinstance(node, ArrayNode)
-        document = document_of(node)
-        arrays.append(
-            ArraySummary(
-                path=array.path,
-                data_type=data_type_of(array),
-                shape=node.shape,
-                chunk_shape=chunk_extents(document["chunk_grid"]),
-                dimension_names=array.schema.dimension_names,
-                references=counts.get(array.path, ReferenceCounts()),
-                manifests=len(node.manifests) if array.path in longer else 0,
-                readers=readers_of_json(node.user_data),
-            )
+        return node
+
+    def next_state(self, pieces: tuple[tuple[str, int], ...]) -> TailState:
+        """Return what the next append goes on from; ``pieces`` are those of the list of files."""
+        job, plan = self.job, self.plan
+        ends = ends_of(plan, self.facts.files, self.facts.arrays)
+        if ends is None:
+            raise OtherwiseError("too many files lie at the ends")
+        longer = {path: node.shape for path, node in self.tail.nodes.items()}
+        decided = {
+            path: replace(each, shape=longer.get(path, each.shape))
+            for path, each in job.state.decided.items()
+        }
+        _, files, objects = described(job.scratch, plan.files.take(ends), job.state.identity)
+        return replace(
+            job.state,
+            decided=decided,
+            ends=files,
+            files=job.state.files + len(job.new),
+            pieces=pieces,
+            hot=self.tail.hot,
+            described=objects,
         )
-    known = job.target.config.virtual_chunk_containers
-    return BuildReport(
-        repo=job.target.storage.url,
-        branch=job.target.branch,
-        group=job.target.group,
-        snapshot_id=snapshot_id,
-        build_id=str(job.record["build_id"]),
-        already_built=False,
-        files_scanned=len(job.new),
-        files_reused=job.state.files,
-        bad_files=(),
-        arrays=tuple(arrays),
-        manifests=len(tail.written),
-        manifest_bytes=sum(info.size_bytes for info in tail.written.values()),
-        containers=tuple(
-            map(entry_of, {**{e.url_prefix: e for e in plan.containers}, **known}.values())
-        ),
-        findings=findings,
-        executor=InProcessExecutor.name,
-        seconds=job.clock.seconds,
-    )
 
+    def record(self, *, tail: str, listing: str, references: int) -> dict[str, Any]:
+        """Return what the snapshot says of the dataset."""
+        job = self.job
+        found = {name: value for name, value in job.record.items() if name not in _DROPPED}
+        found |= job.request.about
+        if job.request.recipe is not None:
+            found["recipe"] = job.request.recipe.digest
+        if ends := labels_at_ends(self.plan, self.facts):
+            found["ends"] = dict(ends)
+        if "bytes" in found:
+            added = [each.added.written for each in self.growth.arrays]
+            referenced, stored = found["bytes"]
+            found["bytes"] = [
+                referenced + sum(each.bytes_referenced for each in added),
+                stored + sum(each.bytes_stored for each in added),
+            ]
+        found.pop("born", None)
+        found |= origin_of(job.last, job.record) | {
+            "files": job.state.files + len(job.new),
+            "references": int(job.record.get("references", 0)) + references,
+            "listing": listing,
+            "tail": tail,
+        }
+        if job.request.catalog is not None:
+            found["catalog"] = job.request.catalog.url
+        kept = {path: names for path in self.plan.groups if (names := self._attributes(path))}
+        return found | {"kept": kept} | ({"edited": dict(self.edited)} if self.edited else {})
 
-def _references(growth: Lengthened, tail: StoredTail) -> dict[str, ReferenceCounts]:
-    """Return the references that were added, by path; of stored values those that were written."""
-    counts = {each.added.path: each.added.references for each in growth.references}
-    return {**counts, **tail.values}
+    def _attributes(self, path: str) -> list[str]:
+        """Return the attributes of a group that are not as the build would give them."""
+        node = self.job.tip.find(path)
+        there = attributes_of(node) if isinstance(node, GroupNode) else {}
+        own = planned_attributes(self.plan.groups[path])
+        return sorted(
+            name
+            for name, value in there.items()
+            if name not in own or not is_same(value, own[name])
+        )
+
+    def keep_made(self, record: Mapping[str, Any]) -> list[Future[None]]:
+        """Begin to write the recipe, and the record of what the dataset is made of now."""
+        storage, recipe, pool = self.job.target.storage, self.job.request.recipe, self.job.pool
+        nodes = [self._node(each.path) for each in self.plan.arrays]
+        arrays = {n.path: BuiltArray(n.user_data, n.id, n.manifests) for n in nodes}
+        groups = self.plan.groups
+        found = [pool.submit(keep_record, storage, record, groups=groups, arrays=arrays)]
+        return found if recipe is None else [*found, pool.submit(keep_recipe, storage, recipe)]
+
+    def commit(
+        self,
+        containers: Sequence[VirtualChunkContainer],
+        record: Mapping[str, Any],
+        writes: Sequence[Future[None]],
+    ) -> str:
+        """Make it visible in one step, once all writes have ended.
+
+        Raises:
+            ConflictError: Others changed the dataset meanwhile.
+        """
+        job, plan, tail = self.job, self.plan, self.tail
+
+        def fits(tip: Snapshot) -> bool:
+            try:
+                beside(job, plan, self.growth, tip)
+            except OtherwiseError:
+                return False
+            return True
+
+        commit = job.request.commit
+        rewrite = PendingCommit(
+            base=job.tip,
+            branch=commit.branch,
+            message=commit.message or f"Append {plural(len(job.new), 'file')}",
+            nodes=tuple(tail.nodes.get(node.path, node) for node in job.tip.nodes),
+            written=tail.written,
+            chunks=tail.chunks,
+            touched=tail.touched,
+            metadata=as_json({**(commit.metadata or {}), METADATA: dict(record)}),
+        )
+        return publish_rewrite(
+            job.target,
+            job.assets,
+            rewrite,
+            own=(*plan.groups, *(array.path for array in plan.arrays)),
+            containers=containers,
+            fits=fits,
+            ready=lambda: _await_all(writes),
+        )
+
+    def report(self, snapshot_id: str, findings: tuple[str, ...]) -> BuildReport:
+        """Return the report of an append that was committed."""
+        job, longer = self.job, {each.added.path for each in self.growth.arrays}
+        # of stored values those that were written
+        counts = {each.added.path: each.added.references for each in self.growth.references}
+        counts |= self.tail.values
+        arrays = []
+        for array in self.plan.arrays:
+            node = self._node(array.path)
+            arrays.append(
+                ArraySummary(
+                    path=array.path,
+                    data_type=data_type_of(array),
+                    shape=node.shape,
+                    chunk_shape=chunk_extents(document_of(node)["chunk_grid"]),
+                    dimension_names=array.schema.dimension_names,
+                    references=counts.get(array.path, ReferenceCounts()),
+                    manifests=len(node.manifests) if array.path in longer else 0,
+                    readers=readers_of_json(node.user_data),
+                )
+            )
+        known = {each.url_prefix: each for each in self.plan.containers}
+        known |= job.target.config.virtual_chunk_containers
+        return report_on(
+            BuildReport,
+            job.target,
+            snapshot_id=snapshot_id,
+            build_id=str(job.record["build_id"]),
+            files_scanned=len(job.new),
+            files_reused=job.state.files,
+            arrays=tuple(arrays),
+            manifests=len(self.tail.written),
+            manifest_bytes=sum(info.size_bytes for info in self.tail.written.values()),
+            containers=tuple(map(entry_of, known.values())),
+            findings=findings,
+            executor=InProcessExecutor.name,
+            seconds=job.clock.seconds,
+        )

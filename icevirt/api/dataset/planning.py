@@ -1,4 +1,4 @@
-"""Plan, or refuse with commands that were tried: each holds all that it takes to build these files.
+"""Say what a dataset is to become, and plan it; or refuse with commands that were tried.
 
 A refusal knows what solves it, and not what is refused next. So each of its fixes is planned with,
 and what the next refusal proposes is added, until a plan is made. What leads nowhere is not shown.
@@ -7,24 +7,41 @@ and what the next refusal proposes is added, until a plan is made. What leads no
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from icevirt.api.choices import Choices
+from icevirt.api.commit_options import CommitOptions
+from icevirt.api.dataset.files_held import FilesHeld
+from icevirt.api.dataset.records import KeptRecipe, as_choice, digest_of, hints_of, identity_of
+from icevirt.api.dataset.replacing import kept_of
 from icevirt.api.dataset.scanning import Scan, closed_catalog
+from icevirt.api.dataset.target import Target
+from icevirt.api.sources.inputs import NestedSources
+from icevirt.api.sources.reader_urls import published
 from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.options import declared
 from icevirt.archive.plan import BuildPlan
+from icevirt.archive.reports.build import Progress
+from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import ClosedCatalog
 from icevirt.errors import CombineError, Fix, IcevirtError, InvalidInputError
 from icevirt.execution.executor import Executor
 from icevirt.model import paths
+from icevirt.model.json import JSON
+from icevirt.planning.combine.data_vars import Kept
 from icevirt.planning.combine.options import CombineSpec
+from icevirt.planning.combine.prepare import without_values
 from icevirt.planning.eras.group_plan import combine_eras, plan_once
 from icevirt.planning.eras.working_fixes import hides_eras, is_tried
 from icevirt.planning.remedies import together
+from icevirt.scan.contract import ScannerOptions
+from icevirt.storage.protocol import Storage
+from icevirt.version import __version__
 
 _FILES = 10_000  # with more of them, plans and facts for the sake of a message take too long
 _ATTEMPTS = 24  # of all fixes of an error
@@ -34,30 +51,170 @@ _ORDER = frozenset(("duplicates", "combine"))
 _TRIED_SCAN_OPTIONS = frozenset(("drop_variables",))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a dataset is to become, except the files."""
+
+    storage: Storage
+    catalog: Storage | None  # None: in the build's own folder
+    mode: str = "w"
+    commit: CommitOptions
+    choices: Choices
+    options: ScannerOptions
+    spec: CombineSpec
+    nest: NestedSources | None = None
+    plan: str = ""  # digest of the plan that is to be built; "" for whatever plan the files make
+    progress: Callable[[Progress], None] | None
+    held: FilesHeld | None = None  # which of the files the dataset holds already; None: none
+    recipe: KeptRecipe | None = None  # that is kept with the dataset
+    about: Mapping[str, JSON] = field(default_factory=dict)  # what the snapshot says beside it
+    absent: frozenset[str] = frozenset()  # URLs of files whose steps stay, without their values
+    expected: frozenset[str] = frozenset()  # kinds of changes that stop no build
+    also: tuple[str, ...] = ()  # identities of earlier scans whose descriptions of files count
+    follows: str | None = None  # snapshot of the build that the files go on from; None: any
+
+    @classmethod
+    def of(
+        cls,
+        choices: Choices,
+        commit: CommitOptions,
+        *,
+        group: str,
+        options: ScannerOptions | None = None,
+        **more: Any,
+    ) -> Request:
+        """Return what options ask for; ``more`` are the other fields."""
+        options = choices.scanner if options is None else options
+        named = options.concat_dims
+        spec = choices.spec(named if choices.inferring is None else named or None, group=group)
+        return cls(choices=choices, commit=commit, options=options, spec=spec, **more)
+
+    @property
+    def recorded(self) -> dict[str, JSON]:
+        """What decides about the plan beside the options of the scan, as a snapshot records it."""
+        lasting = self.spec.dimension_rules.lasting
+        combine = self.choices.combine
+        spacing = self.spec.spacing or combine.spacing or {}
+        chosen = {each.name: getattr(combine, each.name) for each in declared(type(combine))}
+        for name in ("rename", "attrs", "preprocess", "max_native_bytes"):
+            chosen.pop(name, None)  # the edits hold the first three; the last changes no plan
+        resolved: dict[str, JSON] = {
+            "publish_as": [list(pair) for pair in self.commit.publication.prefixes],
+            "containers": [list(pair) for pair in self.commit.named_containers.names],
+            "labels": as_choice(self.spec.labels),
+            "nest": None if self.nest is None else digest_of(list(map(list, self.nest.places))),
+            "spacing": dict(spacing) if isinstance(spacing, Mapping) else spacing,
+            "edits": self.choices.edits.choice,
+            "tolerance": dict(self.spec.tolerance),
+            "data_vars": {name: list(each) for name, each in lasting.items()},
+            "absent": sorted(self.absent) or None,
+        }
+        return {name: value for name, value in {**chosen, **resolved}.items() if value is not None}
+
+    def digest(self, group: str, files: str) -> str:
+        """Return a digest of all that a build is made of, given that of its files."""
+        options = self.options
+        parts = identity_of(options), hints_of(options), self.recorded
+        return digest_of(__version__, *parts, group, files)
+
+    def scan(
+        self, files: Iterable[SourceFile], *, catalog: Storage | None = None, bad: int = 0
+    ) -> Scan:
+        """Return the scan of files into a catalog, by default that of the request."""
+        catalog = self.catalog if catalog is None else catalog
+        assert catalog is not None, "a catalog is named, or the build has one"
+        return Scan(
+            files=files if isinstance(files, SourceFiles) else SourceFiles(files),
+            options=self.options,
+            catalog=catalog,
+            max_bad_files=bad,
+            progress=self.progress,
+            limits=self.choices.scan.limits,
+            also=self.also,
+        )
+
+    def along(self, options: ScannerOptions) -> Request:
+        """Return the request with the dimensions that were inferred."""
+        spec = self.choices.spec(options.concat_dims, group=self.spec.group)
+        return replace(self, options=options, spec=spec)
+
+    def published(
+        self, facts: CatalogFacts, plan: BuildPlan
+    ) -> tuple[BuildPlan, tuple[SourceFile, ...]]:
+        """Return a plan with the URLs that readers will use, and the files that lie there."""
+        moved = self.commit.publication.targets(facts, plan)
+        return self.commit.named_containers.contained(facts, published(plan, moved)), moved
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Planner:
-    """What plans are made of."""
+class Planned:
+    """The plan of all files of a dataset, and what it is made of."""
+
+    request: Request  # with the dimensions that were inferred
+    scan: Scan
+    closed: ClosedCatalog
+    facts: CatalogFacts
+    spec: CombineSpec
+    plan: BuildPlan
+
+
+def plan_files(
+    request: Request,
+    executor: Executor,
+    scan: Scan,
+    target: Target | None,
+    *,
+    build_id: str,
+    closed: ClosedCatalog | None = None,
+    explains: bool = True,
+) -> Planned:
+    """Plan files that were scanned.
+
+    Args:
+        request: What is asked for.
+        executor: Takes facts that the catalog lacks.
+        scan: With its dimensions.
+        target: Whose last build says which variables have a dimension.
+        build_id: Of which the ids of arrays are made.
+        closed: The facts, where they were read already.
+        explains: Whether a refusal is to hold only what was tried, which takes many plans.
+
+    Raises:
+        CombineError: The files do not combine.
+        ScanError: More files are bad than may be.
+        UnsupportedError: A variable cannot be as its policy wants it.
+    """
+    request = request.along(scan.options)
+    closed = closed_catalog(executor, scan, closed)
+    nest = None if request.nest is None else request.nest.by_url(scan.files)
+    kept = Kept() if target is None else kept_of(target)
+    spec = replace(request.spec, build_id=build_id, nest=nest, kept=kept)
+    dimensions = scan.options.concat_dims
+    facts, spec = without_values(closed.facts, spec, request.absent, dimensions)
+    planner = _Planner(executor=executor, scan=scan, choices=request.choices, spec=spec)
+    edited, edited_spec = request.choices.edits.applied(facts, spec)
+    try:
+        plan = combine_eras(edited, edited_spec)
+    except CombineError as error:
+        if explains and error.fixes and len(scan.files) <= _FILES:
+            fixes, why_not = tried(error, planner.refusal)
+            error.fixes = tuple(fixes)
+            error.do = error.do if fixes else f"{error.do} {why_not}".strip()
+        raise
+    return Planned(request=request, scan=scan, closed=closed, facts=edited, spec=spec, plan=plan)
+
+
+# -- which fixes lead to a plan ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Planner:
+    """What plans with other arguments are made of."""
 
     executor: Executor
     scan: Scan  # with the dimensions that were inferred
     choices: Choices
     spec: CombineSpec
-
-    def plan(self, closed: ClosedCatalog) -> tuple[CatalogFacts, CombineSpec, BuildPlan]:
-        """Return the edited facts, and the plan.
-
-        Raises:
-            CombineError: The files do not combine; its fixes do what they say.
-        """
-        facts, spec = self.choices.edits.applied(closed.facts, self.spec)
-        try:
-            return facts, spec, combine_eras(facts, spec)
-        except CombineError as error:
-            if error.fixes and len(self.scan.files) <= _FILES:
-                fixes, why_not = tried(error, self.refusal)
-                error.fixes = tuple(fixes)
-                error.do = error.do if fixes else f"{error.do} {why_not}".strip()
-            raise
 
     def refusal(self, arguments: Mapping[str, Any]) -> IcevirtError | None:
         """Return what a plan with other arguments is refused for; None where it is made.
@@ -70,14 +227,14 @@ class Planner:
         if not scan.keys() <= _TRIED_SCAN_OPTIONS or not arguments.keys() <= known:
             raise UntriedError
         try:
-            self._planned(arguments)
+            self._plan(arguments)
         except IcevirtError as error:
             return error
         except Exception as error:  # whatever it is, it must not hide the refusal
             raise UntriedError from error
         return None
 
-    def _planned(self, arguments: Mapping[str, Any]) -> None:
+    def _plan(self, arguments: Mapping[str, Any]) -> None:
         before = self.choices.combine
         added = arguments.get("combine_options", {})
         combine = replace(
@@ -121,9 +278,6 @@ def _without(facts: CatalogFacts, names: tuple[str, ...]) -> CatalogFacts:
         return facts
     rows = np.flatnonzero(np.array(kept, np.bool_)[facts.arrays.path.codes])
     return replace(facts, arrays=facts.arrays.take(rows))
-
-
-# -- which fixes lead to a plan ------------------------------------------------------------------
 
 
 def tried(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -122,11 +122,11 @@ def _spelled(sources: Any) -> Iterator[str]:
     for each in each_source(sources):
         text = os.fspath(each)
         mark, bare = ("@", text[1:]) if text.startswith("@") else ("", text)
-        yield mark + (bare if is_url(spelled(bare)) else _local(bare))
-
-
-def _local(path: str) -> str:
-    return as_local_path(path) + ("/" if path.endswith("/") else "")
+        yield mark + (
+            bare
+            if is_url(spelled(bare))
+            else as_local_path(bare) + ("/" if bare.endswith("/") else "")
+        )
 
 
 def note_of(sources: Any) -> str:
@@ -308,13 +308,9 @@ def _trusting(kept: KeptRecipe) -> Any:
 
 def _what_it_runs(held: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a recipe reads and runs, for a message."""
-    summary: dict[str, Any] = {"sources": list(_each(held.get("sources")))[:5]}
+    summary: dict[str, Any] = {"sources": list(names(held.get("sources") or ()))[:5]}
     for name in _AUTHORITY:
         summary |= _of_authority(name, held)
     if held.get("access"):
         summary["access"] = dict(held["access"])
     return summary
-
-
-def _each(given: Any) -> Iterable[str]:
-    return () if given is None else names(given)

@@ -123,6 +123,16 @@ def provenance_of(
     return recorded
 
 
+def absent_in(record: Mapping[str, Any]) -> frozenset[str]:
+    """Return the URLs of files that are gone, whose steps read as missing since a build."""
+    return frozenset(record.get("combine", {}).get("absent") or ())
+
+
+def bad_in(record: Mapping[str, Any]) -> frozenset[str]:
+    """Return the URLs of files that a build left out."""
+    return frozenset(url for url, _, _ in record.get("bad_files", ()))
+
+
 def _is_fit(fits: Callable[[Any], bool], value: Any) -> bool:
     try:
         return fits(value)
@@ -165,17 +175,13 @@ def _is_value(text: str) -> bool:
     return len(found) == 2 and isinstance(found[1], str | None)
 
 
-def _are_texts_by_name(value: Any) -> bool:
-    return isinstance(value, dict) and _are_texts([*value.values()])
-
-
 _FITS: Mapping[str, Callable[[Any], bool]] = {
     "arrays": _is_count,
     "bytes": lambda found: len(found) == 2 and all(map(_is_count, found)),
     "bad_files": lambda found: all(_are_texts(each) and len(each) == 3 for each in found),
     "combine": lambda found: isinstance(found, dict) and _are_choices(found),
     "born": lambda found: bool(ObjectId12.parse(found)),
-    "edited": _are_texts_by_name,
+    "edited": lambda found: isinstance(found, dict) and _are_texts([*found.values()]),
     "ends": lambda found: isinstance(found, dict) and all(map(_are_texts, found.values())),
     "eras": _is_count,
     "files": _is_count,
@@ -230,15 +236,7 @@ def keep_record(
     arrays: Mapping[str, BuiltArray],
 ) -> None:
     """Write what a build made, before the commit that makes it visible."""
-    text = json.dumps(_held(record, groups, arrays), sort_keys=True)
-    name = hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
-    storage.put(f"{FOLDER}/{record['build_id']}.{name}.json", text.encode())
-
-
-def _held(
-    record: Mapping[str, Any], groups: Mapping[str, bytes], arrays: Mapping[str, BuiltArray]
-) -> dict[str, Any]:
-    return {
+    held = {
         "record": record,
         "groups": {path: document.decode() for path, document in groups.items()},
         "arrays": {
@@ -246,6 +244,9 @@ def _held(
             for path, each in arrays.items()
         },
     }
+    text = json.dumps(held, sort_keys=True)
+    name = hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+    storage.put(f"{FOLDER}/{record['build_id']}.{name}.json", text.encode())
 
 
 def recorded_build(
@@ -260,8 +261,9 @@ def recorded_build(
     """
     there = [node for node in snapshot.below(group) if isinstance(node, ArrayNode)]
     paths: dict[str, list[str]] = {}
-    for path, build_id in _recorded(storage):
-        paths.setdefault(build_id, []).append(path)
+    for info in storage.list(FOLDER):
+        if build_id := build_of(info.path):
+            paths.setdefault(build_id, []).append(info.path)
     counts = {
         build_id: sum(node.id == _id_of(build_id, node.path) for node in there)
         for build_id in paths
@@ -313,14 +315,6 @@ def made_any_of(build: SnapshotSummary, snapshot: Snapshot, group: str) -> bool:
     """Say whether a snapshot still holds an array that a build made, at its place."""
     build_id = str((provenance_of(build) or {}).get("build_id"))
     return any(node.id == _id_of(build_id, node.path) for node in snapshot.below(group))
-
-
-def _recorded(storage: Storage) -> Iterator[tuple[str, str]]:
-    """Yield the paths of records, and the ids of their builds."""
-    for info in storage.list(FOLDER):
-        build_id = build_of(info.path)
-        if build_id:
-            yield info.path, build_id
 
 
 def build_of(path: str) -> str:
@@ -486,11 +480,7 @@ def _as_recorded(labels: Labels) -> JSON:
 def identity_of(options: ScannerOptions) -> str:
     """Return a digest of what decides how a file is described: options and scanners."""
     identity = recorded_options(options)
-    return _identity(identity["options"], identity["scanners"])
-
-
-def _identity(options: Mapping[str, Any], scanners: Mapping[str, Any]) -> str:
-    return digest_of(options, list(scanners.items()))
+    return digest_of(identity["options"], list(identity["scanners"].items()))
 
 
 def identity_by(options: ScannerOptions, scanners: Mapping[str, Any]) -> str:
@@ -498,7 +488,7 @@ def identity_by(options: ScannerOptions, scanners: Mapping[str, Any]) -> str:
     identity = recorded_options(options)
     order = [*identity["scanners"]]  # metadata of snapshots has none
     known = {name: scanners[name] for name in (*order, *sorted(scanners)) if name in scanners}
-    return _identity(identity["options"], known)
+    return digest_of(identity["options"], list(known.items()))
 
 
 def identities_in(catalog_: Storage, options: ScannerOptions) -> tuple[str, ...]:

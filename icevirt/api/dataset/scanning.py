@@ -468,7 +468,8 @@ def _end(executor: Executor, job: Scan, known: CatalogLookup, order: range) -> E
         there = [*takewhile(lambda at: known.part[at] >= 0, some)]
         facts = _facts(job, known, there)
         if facts is not None and len(facts.files):
-            return End(labels=_labels(executor, job, facts.only(np.zeros(1, np.int64))))
+            (labels,) = _labels_of_all(executor, job, facts.only(np.zeros(1, np.int64)))
+            return End(labels=labels)
         done += len(there)
         if len(there) < len(some):
             missing = takewhile(lambda at: known.part[at] < 0, order[done:])
@@ -493,13 +494,8 @@ def _facts(job: Scan, known: CatalogLookup, places: list[int]) -> CatalogFacts |
     return read_facts(job.catalog, files, names, chosen).facts
 
 
-def _labels(executor: Executor, job: Scan, facts: CatalogFacts) -> LabelsByDimension:
-    """Return the labels of a file's dimensions; those that its scan did not take are taken now."""
-    (found,) = _labels_of_all(executor, job, facts)
-    return found
-
-
 def _labels_of_all(executor: Executor, job: Scan, facts: CatalogFacts) -> list[LabelsByDimension]:
+    """Return the labels of files' dimensions; those that their scan did not take are taken now."""
     arrays = facts.arrays
     schemas = [ArraySchema.loads(text) for text in arrays.schema.values]
     kinds, kind = np.unique(

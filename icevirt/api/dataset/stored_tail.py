@@ -382,7 +382,7 @@ class StoredVariables:
         """
         kept = KeptChunks(self.storage, each.node.path, self.config.inline_threshold)
         if not each.is_cut:
-            locator = ReferenceLocator(self._session(each.node), Staleness("raise"))
+            locator = ReferenceLocator(session_of(self._context, each.node), Staleness("raise"))
             rows = np.flatnonzero(added.kind == ChunkType.virtual)
             return copied(locator, added, rows, kept)
         made = node_of(each.node.path, each.zarr_json, each.node.id)
@@ -396,7 +396,9 @@ class StoredVariables:
         """Return a function that reads a region of the array as it will be, and its dtype."""
         axis, length = each.axis, each.node.shape[each.axis]
         new = open_array(self._new(each, added), each.node.path)
-        old = open_array(self._old(each.node), each.node.path)
+        # it may read no file of the dataset
+        stored_alone = session_of(replace(self._context, credentials={}), each.node)
+        old = open_array(stored_alone, each.node.path)
 
         def values(region: tuple[slice, ...]) -> NDArray[Any]:
             before, along, after = region[:axis], region[axis], region[axis + 1 :]
@@ -418,18 +420,11 @@ class StoredVariables:
         alone = node_of(each.node.path, each.added.zarr_json, each.node.id)
         assert isinstance(alone, ArrayNode), "the metadata is that of an array"
         if not len(added):
-            return self._session(alone)
+            return session_of(self._context, alone)
         ref = ManifestRef(object_id=ObjectId12.random(), extents=added.extents())
-        session = self._session(replace(alone, manifests=(ref,)))
+        session = session_of(self._context, replace(alone, manifests=(ref,)))
         session.assets.lookup.keep(ref.object_id, {alone.id: compact(added)})
         return session
-
-    def _old(self, node: ArrayNode) -> Session:
-        """Return a session that reads what is stored; it may read no file of the dataset."""
-        return session_of(replace(self._context, credentials={}), node)
-
-    def _session(self, node: ArrayNode) -> Session:
-        return session_of(self._context, node)
 
     @property
     def _context(self) -> Context:

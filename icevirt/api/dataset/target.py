@@ -182,6 +182,11 @@ class Target:
         fits = [likeness(each, snapshot, self.group) for each in (said, other.arrays)]
         return other if fits[1] > fits[0] or _listing(found) != _listing(other) else found
 
+    def last_record(self) -> dict[str, Any] | None:
+        """Return what the last build of the group recorded; None where there is none."""
+        last = self.last_build()
+        return None if last is None else provenance_of(last, self.group)
+
     def held_back(self) -> tuple[str, bool]:
         """Return the name of the list of files that are held back, and whether they were tried.
 

@@ -13,32 +13,27 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, fields, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from icevirt.amounts import plural
-from icevirt.api.choices import Choices, outside
-from icevirt.api.commit_options import CommitOptions
+from icevirt.api.choices import outside
 from icevirt.api.dataset.events import Clock, tell
-from icevirt.api.dataset.files_held import CATALOG, FilesHeld, keep_files
-from icevirt.api.dataset.planning import Planner
+from icevirt.api.dataset.files_held import CATALOG, keep_files
+from icevirt.api.dataset.planning import Request, plan_files
 from icevirt.api.dataset.records import (
     METADATA,
-    KeptRecipe,
-    as_choice,
     digest_of,
-    hints_of,
-    identity_of,
     keep_recipe,
     listed,
     provenance_of,
     recorded_options,
 )
-from icevirt.api.dataset.replacing import Replacing, kept_of
-from icevirt.api.dataset.scanning import Scan, closed_catalog, scan_and_infer
+from icevirt.api.dataset.replacing import Replacing
+from icevirt.api.dataset.scanning import scan_and_infer
 from icevirt.api.dataset.tail import ends_of, leave_tail
 from icevirt.api.dataset.target import Target
 from icevirt.api.dataset.writing import (
@@ -52,18 +47,13 @@ from icevirt.api.dataset.writing import (
     vanished,
     write_all,
 )
-from icevirt.api.sources.inputs import NestedSources
-from icevirt.api.sources.reader_urls import published
 from icevirt.api.storing import StoringAgain
-from icevirt.archive.facts import CatalogFacts
-from icevirt.archive.options import declared
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
 from icevirt.archive.reports.build import (
     ArraySummary,
     BadFile,
     BuildReport,
     Opening,
-    Progress,
     ReferenceCounts,
 )
 from icevirt.archive.scanned import ScanLimits
@@ -72,6 +62,7 @@ from icevirt.errors import (
     BuildError,
     ConflictError,
     FormatError,
+    IcevirtError,
     ObjectNotFoundError,
     PlanChangedError,
     ScanError,
@@ -88,102 +79,29 @@ from icevirt.model.json import JSON
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.objects.authorize import entry_of
 from icevirt.planning.axes.axis_ends import labels_at_ends
-from icevirt.planning.combine.options import CombineSpec
-from icevirt.planning.combine.prepare import without_values
 from icevirt.planning.reader_support import readers_of_json
 from icevirt.planning.schedule.write_tasks import route_of
 from icevirt.planning.stored_form import recorded_forms
 from icevirt.repo.commits.build_commit import BUILD_ID
+from icevirt.repo.repo_info_file import pause
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
-from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import bad_files_allowed
 from icevirt.storage.protocol import Below, Storage
 from icevirt.tasks.scan import CopyScansTask, copy_scans, scans_to_copy
 from icevirt.version import __version__
 from icevirt.versioning import repo_updates
 
-if TYPE_CHECKING:
-    from icevirt.api.dataset.writing import Job
-
-
 _ATTEMPTS = 3  # to write objects that another process deletes
 
 _COPIED = 256  # objects that are copied faster than an executor is asked
+
+_CALLS = 10  # while others commit to the same group, or files change
 
 _RESCANS = 3  # of files that change while a build runs
 
 KEEP_SCAN_OF = 1000
 """A refused build of fewer files takes its catalog with it; a longer scan is worth keeping."""
-
-
-class Listing(Protocol):
-    """The sources of a build."""
-
-    def files(self) -> SourceFiles:
-        """List the files, also when some changed since they were listed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What the caller requested, except the sources."""
-
-    storage: Storage
-    catalog: Storage | None  # None: in the build's own folder
-    mode: str
-    commit: CommitOptions
-    choices: Choices
-    options: ScannerOptions
-    spec: CombineSpec
-    nest: NestedSources | None
-    plan: str  # digest of the plan that is to be built; "" for whatever plan the files make
-    progress: Callable[[Progress], None] | None
-    held: FilesHeld | None = None  # which of the files the dataset holds already; None: none
-    recipe: KeptRecipe | None = None  # that is kept with the dataset
-    about: Mapping[str, JSON] = field(default_factory=dict)  # what the snapshot says beside it
-    absent: frozenset[str] = frozenset()  # URLs of files whose steps stay, without their values
-    expected: frozenset[str] = frozenset()  # kinds of changes that stop no build
-    also: tuple[str, ...] = ()  # identities of earlier scans whose descriptions of files count
-    follows: str | None = None  # snapshot of the build that the files go on from; None: any
-
-    @property
-    def recorded(self) -> dict[str, JSON]:
-        """What decides about the plan beside the options of the scan, as a snapshot records it."""
-        lasting = self.spec.dimension_rules.lasting
-        combine = self.choices.combine
-        spacing = self.spec.spacing or combine.spacing or {}
-        chosen = {each.name: getattr(combine, each.name) for each in declared(type(combine))}
-        for name in ("rename", "attrs", "preprocess", "max_native_bytes"):
-            chosen.pop(name, None)  # the edits hold the first three; the last changes no plan
-        resolved: dict[str, JSON] = {
-            "publish_as": [list(pair) for pair in self.commit.publication.prefixes],
-            "containers": [list(pair) for pair in self.commit.named_containers.names],
-            "labels": as_choice(self.spec.labels),
-            "nest": None if self.nest is None else digest_of(list(map(list, self.nest.places))),
-            "spacing": dict(spacing) if isinstance(spacing, Mapping) else spacing,
-            "edits": self.choices.edits.choice,
-            "tolerance": dict(self.spec.tolerance),
-            "data_vars": {name: list(each) for name, each in lasting.items()},
-            "absent": sorted(self.absent) or None,
-        }
-        return {name: value for name, value in {**chosen, **resolved}.items() if value is not None}
-
-    def digest(self, group: str, files: str) -> str:
-        """Return a digest of all that a build is made of, given that of its files."""
-        options = self.options
-        parts = identity_of(options), hints_of(options), self.recorded
-        return digest_of(__version__, *parts, group, files)
-
-    def present(
-        self, facts: CatalogFacts, spec: CombineSpec, dimensions: Sequence[str]
-    ) -> tuple[CatalogFacts, CombineSpec]:
-        """Return facts and spec of a plan, in which absent files have no values."""
-        return without_values(facts, spec, self.absent, dimensions)
-
-    def along(self, options: ScannerOptions) -> Request:
-        """Return the request with the dimensions that were inferred."""
-        spec = self.choices.spec(options.concat_dims, group=self.spec.group)
-        return replace(self, options=options, spec=spec)
 
 
 class ExecutorStarter:
@@ -213,16 +131,46 @@ class ExecutorStarter:
         return self._choice if self._started is None else self._started
 
 
+def until_alone[R](
+    what: str, attempt: Callable[[int], R], is_lost: Callable[[IcevirtError], bool]
+) -> R:
+    """Try what plans on the tip of a branch, and again each time when another writer was first.
+
+    Args:
+        what: The call, for the log.
+        attempt: Takes the number of the attempt.
+        is_lost: Says whether an error means that the next attempt may do it.
+    """
+    for number in range(_CALLS):
+        try:
+            return attempt(number)
+        except IcevirtError as error:
+            if not is_lost(error) or number + 1 == _CALLS:
+                raise
+            tell(f"{what}-again", error=str(error), attempts_left=_CALLS - number - 1)
+        pause(number)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def is_overtaken(error: IcevirtError) -> bool:
+    """Say whether an error is that another writer of the same group was first."""
+    ran_twice = isinstance(error, BuildError) and isinstance(error.__cause__, ObjectNotFoundError)
+    return ran_twice or isinstance(error, ConflictError)
+
+
 def until_unchanged(
-    request: Request, inputs: Listing, starter: ExecutorStarter, clock: Clock
+    request: Request, files: Callable[[], SourceFiles], starter: ExecutorStarter, clock: Clock
 ) -> BuildReport:
-    """Build, and once more each time when files changed meanwhile; unchanged ones stay scanned."""
+    """Build, and once more each time when files changed meanwhile; unchanged ones stay scanned.
+
+    ``files`` lists the files, also when some changed since they were listed.
+    """
     rescans = _RESCANS if request.commit.rescan_changed else 0
     while True:
         with clock.phase("list"):
-            files = outside(request.storage, inputs.files())
+            found = outside(request.storage, files())
         try:
-            return _attempt(request, files, starter, clock)
+            return _attempt(request, found, starter, clock)
         except SourcesChangedError as error:
             if not rescans:
                 raise
@@ -233,41 +181,29 @@ def until_unchanged(
 def _attempt(
     request: Request, files: SourceFiles, starter: ExecutorStarter, clock: Clock
 ) -> BuildReport:
+    storage, commit, held = request.storage, request.commit, request.held
     with clock.phase("list"):
-        target = Target.look(
-            request.storage,
-            branch=request.commit.branch,
-            group=request.spec.group,
-            mode=request.mode,
-        )
-    how = request.choices
-    limits = how.scan.limits
-    held = request.held
-    new = len(files) if held is None else len(files) - held.count
-    allowed = bad_files_allowed(how.scan.max_bad_files, new) + (0 if held is None else held.bad)
+        group = request.spec.group
+        target = Target.look(storage, branch=commit.branch, group=group, mode=request.mode)
+    known, bad = (0, 0) if held is None else (held.count, held.bad)
+    allowed = bad_files_allowed(request.choices.scan.max_bad_files, len(files) - known) + bad
     of_files = digest_of(listed(files))
     inputs = request.digest(target.group, of_files)
     last = target.last_build()
     _refuse_overtaken(request, last)
-    if (found := _already_built(request, target, last, inputs, allowed, clock)) is not None:
+    if (found := _already_built(request, target, inputs, allowed, clock)) is not None:
         return found
-    if last is None or files_of(last) != of_files or how.inferring is None:
+    said = {} if last is None else provenance_of(last) or {}
+    if str(said.get("listing", "")) != of_files or request.choices.inferring is None:
         target.refuse_occupied()  # else the same may be there: inferred dimensions say
     build_id = target.build_id(inputs)
     record = target.record(build_id)
-    scan = Scan(
-        files=files,
-        options=request.options,
-        catalog=record.below("catalog/") if request.catalog is None else request.catalog,
-        max_bad_files=allowed,
-        progress=request.progress,
-        limits=limits,
-        also=request.also,
-    )
+    own = record.below("catalog/") if request.catalog is None else None
+    scan = request.scan(files, catalog=own, bad=allowed)
     job = Job(build_id=build_id, scan=scan, target=target, record=record)
     tell(
         "build-begun",
-        repo=target.storage.url,
+        repo=storage.url,
         branch=target.branch,
         group=target.group,
         build_id=build_id,
@@ -277,12 +213,12 @@ def _attempt(
         icevirt=__version__,
     )
     clock.kept = record.url
-    with job_tags(target.storage.url, build_id):
+    with job_tags(storage.url, build_id):
         # if it does not start, what an earlier run finished is kept
         executor = starter.start(files, record, scan.catalog)
     try:
-        with job_tags(target.storage.url, build_id):
-            report = _run(job, request, last, of_files, executor, clock)
+        with job_tags(storage.url, build_id):
+            report = _run(job, request, of_files, executor, clock)
     except ObjectNotFoundError as error:
         # the same build may run twice at once: who is done first takes the shared work away
         raise BuildError(
@@ -300,8 +236,8 @@ def _attempt(
                 target.abandon(build_id)
         raise
     clock.kept = ""
-    if request.catalog is None:
-        report = _with_scans(report, executor, scan.catalog, Below(request.storage, CATALOG))
+    if own is not None:
+        report = _with_scans(report, executor, own, Below(storage, CATALOG))
     return without_record(report, record)
 
 
@@ -343,27 +279,57 @@ def _refuse_overtaken(request: Request, last: SnapshotSummary | None) -> None:
         )
 
 
-def _already_built(  # noqa: PLR0917 - a build, and the last one
-    request: Request,
-    target: Target,
-    last: SnapshotSummary | None,
-    inputs: str,
-    allowed: int,
-    clock: Clock,
+def _already_built(
+    request: Request, target: Target, inputs: str, allowed: int, clock: Clock
 ) -> BuildReport | None:
     """Return the report of the last build where it was of the same, and nothing came behind."""
-    choices = request.choices
+    last = target.last_build()
+    said = {} if last is None else provenance_of(last) or {}
     # what lies where files are published is no input, nor is what a function does: both may change
-    may_change = bool(request.commit.publish_as) or choices.edits.function is not None
-    if last is None or inputs not in inputs_of(last):
+    may_change = bool(request.commit.publish_as) or request.choices.edits.function is not None
+    if last is None or inputs not in (said.get("inputs"), said.get("asked")):
         return None
     if (request.mode == "w" and may_change) or not target.still_holds(last):
         return None
-    report = already_built(target, last, clock.seconds)
-    if len(report.bad_files) > allowed or may_scan_more(last, choices.scan.limits):
+    bad = tuple(
+        BadFile(url=url, code=code, error=error) for url, code, error in said.get("bad_files", ())
+    )
+    if len(bad) > allowed or _may_scan_more(said, bad, request.choices.scan.limits):
         return None
+    repo = Repository.open(target.storage)
+    held = summary(repo, snapshot_id=str(last.id))
+    below = target.group.rstrip("/") + "/"
+    infos = repo.list_manifest_files(str(last.id))
+    report = report_on(
+        BuildReport,
+        target,
+        snapshot_id=str(last.id),
+        build_id=str(said.get("build_id", "")),
+        already_built=True,
+        files_reused=int(said.get("files") or 0),
+        bad_files=bad,
+        arrays=tuple(array for array in held.arrays if array.path.startswith(below)),
+        manifests=len(infos),
+        manifest_bytes=sum(info.size_bytes for info in infos),
+        containers=held.containers,
+        findings=("nothing was committed: the branch already holds this build",),
+        eras=int(said.get("eras") or 1),
+        opens_as_one=said.get("eras_open_as_one", True) is not False,
+        seconds=clock.seconds,
+    )
     # of a run that was killed behind its commit
-    return without_record(report, target.record(record_of(last)))
+    return without_record(
+        report, target.record(str(said.get("record") or said.get("build_id", "")))
+    )
+
+
+def _may_scan_more(said: Mapping[str, Any], bad: Sequence[BadFile], limits: ScanLimits) -> bool:
+    """Say whether a build left out files that lower limits than these stopped."""
+    stopped = {each.code for each in bad}
+    seconds, memory = said.get("limits", (0, 0))
+    return (ScanTimeoutError.code in stopped and seconds < limits.seconds) or (
+        ScanMemoryError.code in stopped and memory < limits.memory
+    )
 
 
 def without_record[R: BuildReport](report: R, record: Below) -> R:
@@ -393,6 +359,8 @@ def written(
         BuildError: References are missing, or objects vanish faster than they are written.
         SourcesChangedError: Files changed since their scan.
     """
+    led = tuple(each.url_prefix for each in plan.containers) if referring else ()
+    job = replace(job, led=led)
     for _ in range(_ATTEMPTS):
         with clock.phase("write"):
             results = write_all(executor, job, plan)
@@ -412,25 +380,10 @@ def written(
     )
 
 
-def _refuse_another_plan(request: Request, plan: BuildPlan) -> None:
-    """Refuse to build another plan than the one that the caller looked at."""
-    if request.plan and request.plan != digest_of_plan(plan):
-        raise PlanChangedError(
-            "the files make another plan than the one that is to be written",
-            do="Plan again, with repo= for a repository whose last build decides which variables"
-            " have a dimension; or build without a plan.",
-            repo=request.storage.url,
-        )
-
-
-def _run(  # noqa: PLR0915, PLR0917 - a build from end to end, and the last one
-    job: Job,
-    request: Request,
-    last: SnapshotSummary | None,
-    of_files: str,
-    executor: Executor,
-    clock: Clock,
+def _run(
+    job: Job, request: Request, of_files: str, executor: Executor, clock: Clock
 ) -> BuildReport:
+    """Run a build from its scan to its commit."""
     with clock.phase("scan"):
         scan, scanned = scan_and_infer(executor, job.scan, request.choices.inferring)
         asked = {
@@ -438,44 +391,34 @@ def _run(  # noqa: PLR0915, PLR0917 - a build from end to end, and the last one
             "listing": of_files,
             "record": job.build_id,
         }
-        request = request.along(scan.options)
-        inputs = request.digest(job.target.group, of_files)
+        inputs = request.along(scan.options).digest(job.target.group, of_files)
         if inputs != asked["asked"]:
-            allowed = scan.max_bad_files
-            found = _already_built(request, job.target, last, inputs, allowed, clock)
+            along, allowed = request.along(scan.options), scan.max_bad_files
+            found = _already_built(along, job.target, inputs, allowed, clock)
             if found is not None:
                 return found
         job.target.refuse_occupied()
         job = replace(job, scan=scan, build_id=job.target.build_id(inputs))
         current().tag(job.build_id)
     with clock.phase("plan"):
-        closed = closed_catalog(executor, job.scan)
-        nest = None if request.nest is None else request.nest.by_url(job.scan.files)
-        spec = replace(request.spec, build_id=job.build_id, nest=nest, kept=kept_of(job.target))
-        facts, spec = request.present(closed.facts, spec, job.scan.options.concat_dims)
-        closed = replace(closed, facts=facts)
-        planner = Planner(executor=executor, scan=job.scan, choices=request.choices, spec=spec)
-        facts, _, plan = planner.plan(closed)
-        labels = labels_at_ends(plan, facts)
+        planned = plan_files(request, executor, job.scan, job.target, build_id=job.build_id)
+        request, facts = planned.request, planned.facts
         tell(
             "planned",
-            files=len(plan.files),
-            arrays=len(plan.arrays),
-            route=route_of(plan).describe(),
-            left_out=len(plan.left_out),
+            files=len(planned.plan.files),
+            arrays=len(planned.plan.arrays),
+            route=route_of(planned.plan).describe(),
+            left_out=len(planned.plan.left_out),
         )
-        moved = request.commit.publication.targets(facts, plan)
-        plan = request.commit.named_containers.contained(facts, published(plan, moved))
+        plan, moved = request.published(facts, planned.plan)
         _refuse_another_plan(request, plan)
-        replacing = Replacing.of(job.target, plan, request.choices.edits.choice)
-        job.target.rehearse(plan, replacing.claim)
-        replacing.refuse_losses(allowed=request.commit.allow_changes, expected=request.expected)
+        replacing = hold_against(job.target, plan, request)
         storing = StoringAgain.of(job.target, plan)
-        group_findings = (*replacing.findings(), *storing.findings)
-    ends = ends_of(plan, facts.files, facts.arrays)
-    bad, findings = closed.bad, (*group_findings, *closed.findings)
+        findings = (*replacing.findings(), *storing.findings, *planned.closed.findings)
+    spec, bad, ends = planned.spec, planned.closed.bad, ends_of(plan, facts.files, facts.arrays)
+    labels = labels_at_ends(plan, facts)
     referring = facts.places is not facts.files.url
-    del closed, facts  # as large as the plan, and nothing of it is needed any more
+    del planned, facts  # as large as the plan, and nothing of it is needed any more
     job.scan.files.fold()  # while tasks run, the memory is theirs
     give_back()
     # manifests of another attempt say what was there then
@@ -485,15 +428,13 @@ def _run(  # noqa: PLR0915, PLR0917 - a build from end to end, and the last one
     sources = SourceFiles(chain(job.scan.files, moved)) if moved else job.scan.files
     if request.held is not None:
         sources = request.held.others(sources)
-    led = tuple(each.url_prefix for each in plan.containers) if referring else ()
-    writing = replace(job, record=record, led=led)
+    writing = replace(job, record=record)
     results = written(executor, writing, plan, sources, clock, referring=referring)
     stored = storing.stored(executor, clock, arrays_written(plan, results), files_written(results))
     with clock.phase("commit"):
         choices = replace(request, spec=spec).recorded
-        recorded = provenance(job, plan, bad, inputs=inputs, asked=asked, choices=choices)
-        recorded["kept"] = replacing.kept_attributes()
-        recorded |= {**request.about, "ends": labels}
+        recorded = _record_of(job, plan, bad, inputs=inputs, asked=asked, choices=choices)
+        recorded |= {"kept": replacing.kept_attributes(), **request.about, "ends": labels}
         if storing.forms:
             recorded["stored"] = recorded_forms(storing.forms)
         if request.recipe is not None:
@@ -528,35 +469,32 @@ def _run(  # noqa: PLR0915, PLR0917 - a build from end to end, and the last one
     return stored.reported(report)
 
 
-def inputs_of(snapshot: SnapshotSummary) -> tuple[str, str]:
-    """Return digests of what a build was made of, with and without what was inferred."""
-    return _metadata_text(snapshot, "inputs"), _metadata_text(snapshot, "asked")
+def hold_against(target: Target, plan: BuildPlan, request: Request) -> Replacing:
+    """Hold a plan against what its group holds.
+
+    Raises:
+        PlanChangedError: Something of the dataset, or of others, would be lost.
+        AlreadyExistsError: Something of the build already exists.
+        InvalidInputError: Something would lie below an array, or containers contradict each other.
+    """
+    replacing = Replacing.of(target, plan, request.choices.edits.choice)
+    target.rehearse(plan, replacing.claim)
+    replacing.refuse_losses(allowed=request.commit.allow_changes, expected=request.expected)
+    return replacing
 
 
-def files_of(snapshot: SnapshotSummary) -> str:
-    """Return the digest of the files that a build was made of."""
-    return _metadata_text(snapshot, "listing")
+def _refuse_another_plan(request: Request, plan: BuildPlan) -> None:
+    """Refuse to build another plan than the one that the caller looked at."""
+    if request.plan and request.plan != digest_of_plan(plan):
+        raise PlanChangedError(
+            "the files make another plan than the one that is to be written",
+            do="Plan again, with repo= for a repository whose last build decides which variables"
+            " have a dimension; or build without a plan.",
+            repo=request.storage.url,
+        )
 
 
-def record_of(snapshot: SnapshotSummary) -> str:
-    """Return the id under which a build kept what it finished."""
-    return _metadata_text(snapshot, "record") or _metadata_text(snapshot, "build_id")
-
-
-def may_scan_more(snapshot: SnapshotSummary, limits: ScanLimits) -> bool:
-    """Say whether a build left out files that lower limits than these stopped."""
-    stopped = {bad.code for bad in _bad_files(snapshot)}
-    seconds, memory = (provenance_of(snapshot) or {}).get("limits", (0, 0))
-    return (ScanTimeoutError.code in stopped and seconds < limits.seconds) or (
-        ScanMemoryError.code in stopped and memory < limits.memory
-    )
-
-
-def _metadata_text(snapshot: SnapshotSummary, name: str) -> str:
-    return str((provenance_of(snapshot) or {}).get(name, ""))
-
-
-def provenance(
+def _record_of(
     job: Job,
     plan: BuildPlan,
     bad: Sequence[BadFile],
@@ -567,6 +505,8 @@ def provenance(
 ) -> dict[str, Any]:
     """Return what the snapshot says of the build, so that it can be found again and repeated."""
     catalog = job.scan.catalog.url
+    counts = sum((array.written for array in plan.arrays), ReferenceCounts())
+    eras, as_one = _eras(plan)
     return {
         "build_id": job.build_id,
         "inputs": inputs,  # digest of versions, options and files
@@ -581,27 +521,13 @@ def provenance(
         "files": len(plan.files),
         "arrays": len(plan.arrays),
         "references": sum(array.expected for array in plan.arrays),
-        "bytes": _bytes(plan),
+        "bytes": [counts.bytes_referenced, counts.bytes_stored],
         "limits": [job.scan.limits.seconds, job.scan.limits.memory],  # of the scan of a file
-        "eras": _eras(plan),
-        **({} if _as_one(plan) else {"eras_open_as_one": False}),
+        "eras": eras,
+        **({} if as_one else {"eras_open_as_one": False}),
         "bad_files": [[each.url, each.code, each.error] for each in bad],
         "left_out": [[each.url, each.kept] for each in plan.left_out],
     }
-
-
-def _bytes(plan: BuildPlan) -> list[int]:
-    """Return the bytes that references read, and those that are stored."""
-    counts = sum((array.written for array in plan.arrays), ReferenceCounts())
-    return [counts.bytes_referenced, counts.bytes_stored]
-
-
-def _eras(plan: BuildPlan) -> int:
-    return 1 if plan.eras is None else plan.eras.count
-
-
-def _as_one(plan: BuildPlan) -> bool:
-    return plan.eras is None or plan.eras.as_one
 
 
 def digest_of_plan(plan: BuildPlan) -> str:
@@ -618,9 +544,42 @@ def digest_of_plan(plan: BuildPlan) -> str:
     return digest.hexdigest()
 
 
-def _bad_files(snapshot: SnapshotSummary) -> tuple[BadFile, ...]:
-    bad = (provenance_of(snapshot) or {}).get("bad_files", ())
-    return tuple(BadFile(url=url, code=code, error=error) for url, code, error in bad)
+def _eras(plan: BuildPlan) -> tuple[int, bool]:
+    """Return the number of groups of a plan, and whether they open as one dataset."""
+    return (1, True) if plan.eras is None else (plan.eras.count, plan.eras.as_one)
+
+
+def report_on[R: BuildReport](kind: type[R], target: Target, **said: Any) -> R:
+    """Return a report on a dataset: what is said of it, and that nothing else was done."""
+    usual: dict[str, Any] = {
+        "repo": target.storage.url,
+        "branch": target.branch,
+        "group": target.group,
+        "already_built": False,
+        "findings": (),
+        **dict.fromkeys(("bad_files", "arrays"), ()),
+        **dict.fromkeys(("files_scanned", "files_reused", "manifests", "manifest_bytes"), 0),
+    }
+    return kind(**{**usual, **said})
+
+
+def report_unchanged[R: BuildReport](
+    kind: type[R], target: Target, record: Mapping[str, Any], **said: Any
+) -> R:
+    """Return the report of a call that committed nothing to a dataset, or not yet."""
+    usual = {
+        "snapshot_id": "" if target.info is None else str(target.tip),
+        "build_id": str(record.get("build_id", "")),
+        "already_built": True,
+        "containers": tuple(map(entry_of, target.config.virtual_chunk_containers.values())),
+        "eras": int(record.get("eras", 1)),
+    }
+    return report_on(kind, target, **{**usual, **said})
+
+
+def facts_of(report: BuildReport) -> dict[str, Any]:
+    """Return what a report says as any build's does, for a report that says more."""
+    return {each.name: getattr(report, each.name) for each in fields(BuildReport)}
 
 
 def report_of(
@@ -628,63 +587,30 @@ def report_of(
     plan: BuildPlan,
     results: list[WriteResult],
     *,
-    snapshot_id: str,
     scanned: int,
     bad: tuple[BadFile, ...],
     findings: tuple[str, ...],
-    executor: str,
-    seconds: dict[str, float],
+    **said: Any,
 ) -> BuildReport:
     """Return the report of a build that was committed."""
-    return BuildReport(
-        repo=job.target.storage.url,
-        branch=job.target.branch,
-        group=job.target.group,
-        snapshot_id=snapshot_id,
+    eras, as_one = _eras(plan)
+    containers = tuple(map(entry_of, plan.containers))
+    return report_on(
+        BuildReport,
+        job.target,
         build_id=job.build_id,
-        already_built=False,
         files_scanned=scanned,
         files_reused=len(job.scan.files) - scanned,
         bad_files=bad,
         arrays=_summaries(plan, results),
         manifests=sum(result.manifest_id is not None for result in results),
         manifest_bytes=sum(result.size_bytes for result in results),
-        containers=(containers := tuple(map(entry_of, plan.containers))),
+        containers=containers,
         opening=Opening(authorization=dict.fromkeys(containers)),  # of files that were planned
         findings=(*plan.notes, *findings),
-        eras=_eras(plan),
-        opens_as_one=_as_one(plan),
-        executor=executor,
-        seconds=seconds,
-    )
-
-
-def already_built(
-    target: Target, snapshot: SnapshotSummary, seconds: dict[str, float]
-) -> BuildReport:
-    """Return the report of a build that the branch holds already."""
-    repo = Repository.open(target.storage)
-    held = summary(repo, snapshot_id=str(snapshot.id))
-    below = target.group.rstrip("/") + "/"
-    infos = repo.list_manifest_files(str(snapshot.id))
-    return BuildReport(
-        repo=target.storage.url,
-        branch=target.branch,
-        group=target.group,
-        snapshot_id=str(snapshot.id),
-        build_id=_metadata_text(snapshot, "build_id"),
-        already_built=True,
-        files_scanned=0,
-        files_reused=int(_metadata_text(snapshot, "files") or 0),
-        bad_files=_bad_files(snapshot),
-        arrays=tuple(array for array in held.arrays if array.path.startswith(below)),
-        manifests=len(infos),
-        manifest_bytes=sum(info.size_bytes for info in infos),
-        containers=held.containers,
-        findings=("nothing was committed: the branch already holds this build",),
-        eras=int(_metadata_text(snapshot, "eras") or 1),
-        opens_as_one=(provenance_of(snapshot) or {}).get("eras_open_as_one", True) is not False,
-        seconds=seconds,
+        eras=eras,
+        opens_as_one=as_one,
+        **said,
     )
 
 

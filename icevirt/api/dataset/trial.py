@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.amounts import plural
+from icevirt.api.dataset.planning import Planned, Request, plan_files
 from icevirt.api.dataset.records import digest_of
-from icevirt.api.dataset.replacing import OF_OTHERS, Replacing, kept_of
-from icevirt.api.dataset.scanning import Scan, closed_catalog, scan_and_infer, scan_missing
+from icevirt.api.dataset.replacing import OF_OTHERS
+from icevirt.api.dataset.scanning import Scan, scan_and_infer, scan_missing
 from icevirt.api.dataset.target import Target
-from icevirt.api.dataset.transaction import Request
+from icevirt.api.dataset.transaction import hold_against
 from icevirt.archive.catalog import path_of
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan, FileRows
@@ -36,7 +37,6 @@ from icevirt.errors import (
 from icevirt.execution.executor import Executor
 from icevirt.execution.executor import described as stage_of
 from icevirt.planning.axes.axis_ends import labels_at_ends
-from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.compare_files import AlikeTask, described_alike
@@ -79,11 +79,10 @@ def tried(executor: Executor, request: Request, files: SourceFiles, target: Targ
         UnsupportedError: A variable cannot be as its policy wants it.
         ScanError: One is bad.
     """
-    _, facts, plan = planned(executor, request, files, target, digest_of("trial"))
-    plan = request.commit.named_containers.contained(facts, plan)
-    replacing = Replacing.of(target, plan, request.choices.edits.choice)
-    target.rehearse(plan, replacing.claim)
-    replacing.refuse_losses(allowed=request.commit.allow_changes, expected=request.expected)
+    planned = plan_dataset(executor, request, files, target, digest_of("trial"))
+    facts = planned.facts
+    plan = request.commit.named_containers.contained(facts, planned.plan)
+    replacing = hold_against(target, plan, request)
     plan = replace(
         plan,
         cost=replace(costs_of(plan), scan_tasks=0),  # all files were scanned
@@ -93,35 +92,18 @@ def tried(executor: Executor, request: Request, files: SourceFiles, target: Targ
     return Trial(plan=plan, facts=facts)
 
 
-def planned(
+def plan_dataset(
     executor: Executor, request: Request, files: SourceFiles, target: Target, build_id: str
-) -> tuple[Scan, CatalogFacts, BuildPlan]:
+) -> Planned:
     """Plan a dataset of files as the build of an id does; raises as `tried`, but for losses."""
-    scan, _ = scan_and_infer(executor, _scan(request, files), request.choices.inferring)
-    request = request.along(scan.options)
-    closed = closed_catalog(executor, scan)
-    spec = replace(request.spec, build_id=build_id, kept=kept_of(target))
-    facts, spec = request.present(closed.facts, spec, scan.options.concat_dims)
-    facts, spec = request.choices.edits.applied(facts, spec)
-    return scan, facts, combine_eras(facts, spec)
+    scan, _ = scan_and_infer(executor, request.scan(files), request.choices.inferring)
+    return plan_files(request, executor, scan, target, build_id=build_id, explains=False)
 
 
 def catalog_of(request: Request) -> Storage:
     """Return the catalog of an update, which always has one."""
     assert request.catalog is not None
     return request.catalog
-
-
-def _scan(request: Request, files: SourceFiles) -> Scan:
-    return Scan(
-        files=files,
-        options=request.options,
-        catalog=catalog_of(request),
-        max_bad_files=0,
-        progress=request.progress,
-        limits=request.choices.scan.limits,
-        also=request.also,
-    )
 
 
 def scanned(
@@ -137,12 +119,12 @@ def scanned(
         files: To be scanned.
         again: Of them, those that are scanned though the catalog describes them.
     """
-    note, before = "", _scan(request, SourceFiles(again))
+    note, before = "", request.scan(again)
     if again:
         known = before.settled()
         described = np.flatnonzero(known.part >= 0)
         note = _forgotten(before, known, described)
-    job = _scan(request, SourceFiles(files))
+    job = request.scan(files)
     count = scan_missing(executor, job)
     known = job.settled()
     found = np.flatnonzero(known.part >= 0)
@@ -188,7 +170,7 @@ def same_layout(
     pairs = [(one, other) for one, other in zip(before, now, strict=True) if one != other]
     if not pairs:
         return frozenset()
-    both = [_scan(request, SourceFiles(each)).settled() for each in zip(*pairs, strict=True)]
+    both = [request.scan(each).settled() for each in zip(*pairs, strict=True)]
     there = np.flatnonzero((both[0].part >= 0) & (both[1].part >= 0))
     rows = [FileRows(parts=each.parts, part=each.part, row=each.row) for each in both]
     piles = [there[at : at + _PER_TASK] for at in range(0, len(there), _PER_TASK)]
@@ -205,17 +187,12 @@ def same_layout(
     )
 
 
-def any_described(request: Request, files: Sequence[SourceFile]) -> bool:
-    """Say whether the catalog describes any of these files."""
-    return bool((_scan(request, SourceFiles(files)).settled().part >= 0).any())
-
-
 def kinds(request: Request, files: Sequence[SourceFile]) -> list[list[SourceFile]]:
     """Return files that were scanned by what they hold: variables, types, and how large.
 
     Kinds and their files come in the order in which they are given.
     """
-    known = _scan(request, SourceFiles(files)).settled()
+    known = request.scan(files).settled()
     along = {*request.options.concat_dims}
     facts_of_files: list[list[str]] = [[] for _ in files]
     for number in np.unique(known.part[known.part >= 0]).tolist():

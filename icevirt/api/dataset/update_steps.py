@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from icevirt.amounts import plural
@@ -18,6 +18,7 @@ from icevirt.api.dataset.replacing import OF_OTHERS, Carried
 from icevirt.api.dataset.tail import described, ends_of, tail_of, write_tail
 from icevirt.api.dataset.transaction import (
     ExecutorStarter,
+    facts_of,
     until_unchanged,
     without_record,
     written,
@@ -26,17 +27,16 @@ from icevirt.api.dataset.trial import (
     MISFITS,
     UNTRIED,
     Trial,
-    any_described,
     held_of,
     is_misfit,
     kinds,
     misfits,
-    planned,
+    plan_dataset,
     same_layout,
     scanned,
     tried,
 )
-from icevirt.api.dataset.update_work import Fixed, UpdateWork, recorded_ends, same
+from icevirt.api.dataset.update_work import UpdateWork, look, same
 from icevirt.api.dataset.writing import (
     Job,
     arrays_written,
@@ -44,7 +44,6 @@ from icevirt.api.dataset.writing import (
     files_written,
     publish_rewrite,
 )
-from icevirt.api.sources.reader_urls import published
 from icevirt.api.storing import StoredArrays, StoringAgain
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan, PlannedArray
@@ -184,7 +183,7 @@ class UpdateSteps:
         is_few = 0 < len(found.added) <= FEW
         if self.work.call.dry_run or is_more or not is_few or self.work.superseded(found.added):
             return NotFlat("there is more to be done than to append a few files")
-        if any_described(self.work.request, found.added):
+        if (self.work.request.scan(found.added).settled().part >= 0).any():
             return NotFlat("files were scanned before")
         report = self.work.report(())
         request = self.work.committing(report, ())
@@ -223,36 +222,26 @@ class UpdateSteps:
             )
         report = self.work.report(held)
         request = self.work.committing(report, held, held=self.work.held(accepted, files))
-        return self._with(report, until_unchanged(request, Fixed(files), starter, clock))
-
-    def _tried(self, executor: Executor, held: Sequence[FileHeldBack]) -> Trial:
-        work = self.work
-        return tried(executor, work.request, work.files(work.left(held)), work.target)
+        return self._with(report, until_unchanged(request, lambda: files, starter, clock))
 
     def _planned(
         self, held: tuple[FileHeldBack, ...], starter: ExecutorStarter, clock: Clock
     ) -> UpdateReport:
-        executor = starter.start(SourceFiles(self.work.found.candidates), self.work.request.storage)
+        work = self.work
+        executor = starter.start(SourceFiles(work.found.candidates), work.request.storage)
+
+        def attempt() -> Trial:
+            return tried(executor, work.request, work.files(work.left(held)), work.target)
+
         with clock.phase("plan"):
             try:
-                trial = tried(
-                    executor,
-                    self.work.request,
-                    self.work.files(self.work.left(held)),
-                    self.work.target,
-                )
+                trial = attempt()
             except MISFITS as error:
-                if not self.work.left(held) or not is_misfit(error):
+                if not work.left(held) or not is_misfit(error):
                     raise
                 held = (*held, *self._misfits(held, starter))
-                trial = tried(
-                    executor,
-                    self.work.request,
-                    self.work.files(self.work.left(held)),
-                    self.work.target,
-                )
-        report = self.work.report(held)
-        return replace(report, plan=trial.plan, ends=self.work.ends(trial.ends))
+                trial = attempt()
+        return replace(work.report(held), plan=trial.plan, ends=work.ends(trial.ends))
 
     def _nothing(self, held: tuple[FileHeldBack, ...], clock: Clock) -> UpdateReport:
         """Return the report where nothing is committed, but perhaps what is held back."""
@@ -266,8 +255,9 @@ class UpdateSteps:
     def _with(self, report: UpdateReport, made: BuildReport) -> UpdateReport:
         """Return the report of an update with what was committed."""
         tell_committed(made)
-        values = {each.name: getattr(made, each.name) for each in fields(BuildReport)}
-        return replace(report, **values, ends=self.work.ends(recorded_ends(self.work.call)))
+        return replace(
+            report, **facts_of(made), ends=self.work.ends(look(self.work.call)[1].get("ends") or {})
+        )
 
     def _same_layout(self, executor: Executor) -> frozenset[str]:
         """Return which of the corrected files are described as before they changed."""
@@ -358,20 +348,18 @@ class VariablesWork:
             count, bad = scanned(executor, request, self.files, again)
             _refuse_bad(bad)
         with clock.phase("plan"):
-            scan, facts, whole = planned(
+            planned = plan_dataset(
                 executor, request, work.listing.files, work.target, str(work.record["build_id"])
             )
-            moved = request.commit.publication.targets(facts, whole)
-            whole = request.commit.named_containers.contained(facts, published(whole, moved))
+            facts = planned.facts
+            whole, moved = request.published(facts, planned.plan)
             plan = replace(whole, arrays=tuple(self._chosen(whole)))
         build_id = str(work.record["build_id"])
         record = work.target.record(digest_of(build_id, str(self.base.id), list(self.paths)))
-        job = Job(build_id=build_id, scan=scan, target=work.target, record=record)
+        job = Job(build_id=build_id, scan=planned.scan, target=work.target, record=record)
         sources = SourceFiles((*self.files, *moved))
         referring = facts.places is not facts.files.url
-        led = tuple(each.url_prefix for each in plan.containers) if referring else ()
-        writing = replace(job, led=led)
-        results = written(executor, writing, plan, sources, clock, referring=referring)
+        results = written(executor, job, plan, sources, clock, referring=referring)
         storing = StoringAgain.of(work.target, plan)
         stored = storing.stored(
             executor, clock, arrays_written(plan, results), files_written(results)
@@ -391,8 +379,7 @@ class VariablesWork:
         )
         made = stored.reported(made)
         tell_committed(made)
-        values = {each.name: getattr(made, each.name) for each in fields(BuildReport)}
-        return without_record(replace(report, **values), record)
+        return without_record(replace(report, **facts_of(made)), record)
 
     # -- inside ------------------------------------------------------------------------------
 

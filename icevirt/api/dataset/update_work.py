@@ -24,14 +24,15 @@ from icevirt.api.dataset.differences import (
 from icevirt.api.dataset.events import Clock
 from icevirt.api.dataset.files_held import FilesHeld, files_of_build, merged
 from icevirt.api.dataset.left_out import excluded_from
+from icevirt.api.dataset.planning import Request
 from icevirt.api.dataset.recipes import Followed
-from icevirt.api.dataset.records import TRIED, identities_in, provenance_of
+from icevirt.api.dataset.records import TRIED, absent_in, bad_in, identities_in
 from icevirt.api.dataset.target import Target
-from icevirt.api.dataset.transaction import Request
+from icevirt.api.dataset.transaction import report_unchanged
 from icevirt.api.dataset.trial import (
     UNTRIED,
 )
-from icevirt.api.recorded import Continued, continued
+from icevirt.api.recorded import continued
 from icevirt.api.trust.readable_places import left_elsewhere
 from icevirt.archive.reports.build import OTHERS
 from icevirt.archive.reports.upkeep import FileHeldBack, UpdateReport
@@ -40,7 +41,6 @@ from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.listings import FileListing
 from icevirt.errors import InvalidInputError
 from icevirt.model.json import JSON
-from icevirt.objects.authorize import entry_of
 from icevirt.planning.remedies import of_arguments
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.storage.protocol import Storage
@@ -83,8 +83,7 @@ def look(call: UpdateCall) -> tuple[Target, dict[str, Any]]:
         RepositoryNotFoundError: Nor is there a repository.
     """
     target = Target.look(call.storage, branch=call.branch, group=call.group, mode="w")
-    last = target.last_build()
-    record = None if last is None else provenance_of(last, target.group)
+    record = target.last_record()
     if record is None:
         RepoInfoFile(call.storage).read()
         raise InvalidInputError(
@@ -131,7 +130,9 @@ class UpdateWork:
         Raises:
             InvalidInputError: Too many files are gone, or files lie elsewhere than was named.
         """
-        options = _continued(call, record, how)
+        options = continued(record, concat_dim=how.concat_dim, **how.options)
+        # bad files are held back before; files that change begin a new attempt
+        commit = replace(options.commit, branch=call.branch, promote=None, rescan_changed=False)
         with clock.phase("list"):
             listing = files_of_build(call.storage, record)
             held = {file.url: file for file in listing.files}
@@ -148,8 +149,7 @@ class UpdateWork:
                     since=call.since,
                     asset=options.choices.scan.asset,
                 )
-        bad = frozenset(url for url, _, _ in record.get("bad_files", ()))
-        absent = _absent(record)
+        bad, absent = bad_in(record), absent_in(record)
         is_young = young(time.time_ns(), call.settle)
         found = changes(
             relisted.files.values(),
@@ -169,30 +169,22 @@ class UpdateWork:
             _refuse_vanished(found.vanished, call.vanished)
         removed = gone if call.vanished == "remove" else frozenset()
         absent = (absent | (gone - removed)) - frozenset(file.url for file in found.corrected)
-        scanner = options.choices.scanner
-        dimensions = scanner.concat_dims
-        inferring = options.choices.inferring is not None
-        request = Request(
+        last = target.last_build()
+        request = Request.of(
+            options.choices,
+            commit,
+            group=call.group,
             storage=call.storage,
             catalog=call.catalog,
-            mode="w",
-            commit=options.commit,
-            choices=options.choices,
-            options=scanner,
-            spec=options.choices.spec(
-                (dimensions or None) if inferring else dimensions, group=call.group
-            ),
-            nest=None,
-            plan="",
             progress=clock.step,
             recipe=how.recipe,
             absent=absent,
-            also=identities_in(call.catalog, scanner),
-            follows=_id_of(target),
+            also=identities_in(call.catalog, options.choices.scanner),
+            follows=None if last is None else str(last.id),
             expected=frozenset(
                 ({"steps"} if removed or call.rules else set())
                 | ({OTHERS} if call.drop_others else set())
-                | ({"fill value"} if absent or _absent(record) else set())
+                | ({"fill value"} if absent or absent_in(record) else set())
             ),
         )
         return cls(
@@ -250,7 +242,7 @@ class UpdateWork:
         """Say whether there is anything to commit beside what is held back."""
         if self.left(held) or self.removed or self.superseded(self.left(held)):
             return True
-        return self.absent != _absent(self.record)
+        return self.absent != absent_in(self.record)
 
     def superseded(self, accepted: Sequence[SourceFile]) -> dict[str, str]:
         """Return the files that leave the dataset for their final versions."""
@@ -347,41 +339,6 @@ class UpdateWork:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """Files that were listed and are not listed again: what changed since begins a new attempt."""
-
-    listed: SourceFiles
-
-    def files(self) -> SourceFiles:
-        """Return the files."""
-        return self.listed
-
-
-def _continued(call: UpdateCall, record: Mapping[str, Any], how: Followed) -> Continued:
-    """Return the options of the last build, with what the recipe alone may say."""
-    found = continued(
-        record,
-        concat_dim=how.concat_dim,
-        scan_options=how.options.get("scan_options"),
-        combine_options=how.options.get("combine_options"),
-        commit_options=how.options.get("commit_options"),
-    )
-    # bad files are held back before; files that change begin a new attempt
-    commit = replace(found.commit, branch=call.branch, promote=None, rescan_changed=False)
-    return replace(found, commit=commit)
-
-
-def _id_of(target: Target) -> str | None:
-    last = target.last_build()
-    return None if last is None else str(last.id)
-
-
-def _absent(record: Mapping[str, Any]) -> frozenset[str]:
-    """Return the files whose steps read as missing since the last build."""
-    return frozenset(record.get("combine", {}).get("absent") or ())
-
-
 def _refuse_vanished(vanished: Sequence[SourceFile], how: Vanished) -> None:
     if how != "refuse":
         return
@@ -404,37 +361,9 @@ def same(now: Sequence[FileHeldBack], before: Sequence[FileHeldBack]) -> bool:
     }
 
 
-def recorded_ends(call: UpdateCall) -> Mapping[str, Any]:
-    """Return the first and last labels that the branch records now."""
-    _, record = look(call)
-    return record.get("ends") or {}
-
-
 def empty_report(call: UpdateCall, target: Target, record: Mapping[str, Any]) -> UpdateReport:
     """Return the report of an update that committed nothing."""
-    containers = target.config.virtual_chunk_containers.values()
-    return UpdateReport(
-        repo=call.storage.url,
-        branch=target.branch,
-        group=target.group,
-        snapshot_id=str(target.tip),
-        build_id=str(record.get("build_id")),
-        already_built=True,
-        files_scanned=0,
-        files_reused=0,
-        bad_files=(),
-        arrays=(),
-        manifests=0,
-        manifest_bytes=0,
-        containers=tuple(map(entry_of, containers)),
-        findings=(),
-        eras=int(record.get("eras", 1)),
-        files_added=0,
-        files_corrected=0,
-        files_vanished=0,
-        files_superseded=0,
-        files_waiting=0,
-        files_known=0,
-        vanished=call.vanished,
-        is_dry_run=call.dry_run,
-    )
+    none = ("added", "corrected", "vanished", "superseded", "waiting", "known")
+    said: dict[str, Any] = dict.fromkeys([f"files_{each}" for each in none], 0)
+    said |= {"vanished": call.vanished, "is_dry_run": call.dry_run}
+    return report_unchanged(UpdateReport, target, record, **said)

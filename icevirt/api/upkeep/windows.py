@@ -20,12 +20,11 @@ from icevirt.api.dataset import left_out
 from icevirt.api.dataset.events import Clock
 from icevirt.api.dataset.files_held import CATALOG, FilesHeld, files_of_build
 from icevirt.api.dataset.left_out import exclude
-from icevirt.api.dataset.planning import Planner
+from icevirt.api.dataset.planning import Request, plan_files
 from icevirt.api.dataset.records import identities_in, kept_or_none, provenance_of
-from icevirt.api.dataset.replacing import kept_of
-from icevirt.api.dataset.scanning import Scan, closed_catalog, scan_and_infer
+from icevirt.api.dataset.scanning import scan_and_infer
 from icevirt.api.dataset.target import Target
-from icevirt.api.dataset.transaction import ExecutorStarter, Request, until_unchanged
+from icevirt.api.dataset.transaction import ExecutorStarter, until_unchanged
 from icevirt.api.recorded import continued
 from icevirt.api.trust.readable_places import ReadablePlaces
 from icevirt.archive.plan import BuildPlan, PlannedArray
@@ -38,17 +37,6 @@ from icevirt.model.json import loads
 from icevirt.planning.axes.placement import duration_of
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Below, Storage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Remaining:
-    """The files that stay, as sources of a build."""
-
-    held: SourceFiles
-
-    def files(self) -> SourceFiles:
-        """Return them; what the dataset holds is not looked at."""
-        return self.held
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,25 +105,15 @@ class DatasetFiles:
         Raises:
             InvalidInputError: The build had options that only a caller may give.
         """
-        request = self._request(self.listing.files, message="")
-        choices = request.choices
-        scan = Scan(
-            files=self.listing.files,
-            options=request.options,
-            catalog=Below(self.storage, CATALOG),
-            max_bad_files=len(self.bad),
-            progress=self.clock.step,
-            limits=choices.scan.limits,
-            also=request.also,
-        )
+        # files that are gone have their steps all the same
+        request = replace(self._request(self.listing.files, message=""), absent=frozenset())
+        scan = request.scan(self.listing.files, bad=len(self.bad))
         executor = self.starter.start(self.listing.files, self.storage)
         with self.clock.phase("scan"):
-            scan, _ = scan_and_infer(executor, scan, choices.inferring)
+            scan, _ = scan_and_infer(executor, scan, request.choices.inferring)
         with self.clock.phase("plan"):
             target = Target.look(self.storage, branch=self.branch, group=self.group, mode="w")
-            spec = replace(request.along(scan.options).spec, build_id="", kept=kept_of(target))
-            planner = Planner(executor=executor, scan=scan, choices=choices, spec=spec)
-            return planner.plan(closed_catalog(executor, scan))[2]
+            return plan_files(request, executor, scan, target, build_id="").plan
 
     def without(
         self, gone: Collection[str], *, message: str, allow_changes: bool = False
@@ -161,7 +139,7 @@ class DatasetFiles:
             about = {"held": left_out.keep_held(self.storage, rest)} if rest else {}
             request = replace(request, about=about)
         request = replace(request, commit=commit)
-        return until_unchanged(request, _Remaining(held=files), self.starter, self.clock)
+        return until_unchanged(request, lambda: files, self.starter, self.clock)
 
     def _request(self, files: SourceFiles, *, message: str) -> Request:
         how = continued(
@@ -171,19 +149,13 @@ class DatasetFiles:
             combine_options=None,
             commit_options={"branch": self.branch, **({"message": message} if message else {})},
         )
-        named = how.choices.scanner.concat_dims
-        dimensions = named if how.choices.inferring is None else named or None
         bad = sum(file.url in self.bad for file in files) if self.bad else 0
-        return Request(
+        return Request.of(
+            how.choices,
+            how.commit,
+            group=self.group,
             storage=self.storage,
             catalog=Below(self.storage, CATALOG),
-            mode="w",
-            commit=how.commit,
-            choices=how.choices,
-            options=how.choices.scanner,
-            spec=how.choices.spec(dimensions, group=self.group),
-            nest=None,
-            plan="",
             progress=self.clock.step,
             held=FilesHeld(listing=FileListing(files=files, pieces=()), bad=bad),
             recipe=kept_or_none(self.storage, self.record),

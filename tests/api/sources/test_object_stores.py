@@ -14,7 +14,7 @@ import xarray as xr
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, write_days
 from grouping import grouped
-from icevirt.api.dataset import scanning
+from icevirt.api.dataset import writing
 from icevirt.connect import retry
 from icevirt.errors import ScanError, StorageError
 from icevirt.execution.local_executors import ProcessExecutor
@@ -83,8 +83,8 @@ WAYS = [
 )
 def test_all_of_a_build_lies_in_a_bucket(request, spark, tmp_path, monkeypatch, kind, route):
     """Scan, plan, build, rebuild with a changed and a new file, verify; the same as on disk."""
-    place, decided = request.getfixturevalue(kind), scanning.route_of
-    monkeypatch.setattr(scanning, "route_of", lambda plan: replace(decided(plan), kind=route))
+    place, decided = request.getfixturevalue(kind), writing.route_of
+    monkeypatch.setattr(writing, "route_of", lambda plan: replace(decided(plan), kind=route))
     files = write_days(tmp_path / "archive", DAYS)
     uploaded(place, files[:-1])
     access, credentials = access_to(place)

@@ -23,9 +23,9 @@ from builds.support import (
     write_days,
 )
 from icevirt import errors
-from icevirt.api.dataset import flat, planning, update_steps
+from icevirt.api.dataset import flat, trial, update_steps
 from icevirt.api.dataset.left_out import held_files
-from icevirt.api.dataset.scanning import closed_catalog
+from icevirt.api.dataset.planning import plan_files
 from icevirt.api.dataset.target import Target
 from icevirt.errors import InvalidInputError, RepositoryNotFoundError
 from icevirt.scan.registry import scanners
@@ -402,7 +402,7 @@ def test_what_an_update_costs_follows_what_is_new(repo, archive, in_process, mon
     """Held files, and more files than this process scans: the others are not planned again."""
     planned = []
     monkeypatch.setattr(
-        planning, "closed_catalog", lambda *given: planned.append(1) or closed_catalog(*given)
+        trial, "plan_files", lambda *given, **how: planned.append(1) or plan_files(*given, **how)
     )
     monkeypatch.setattr(update_steps, "FEW", 2)
     for number in range(5):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -93,7 +93,11 @@ def first_difference(
     Raises:
         StorageError: A copy cannot be read, or is not what it has to be.
     """
-    for low, high in _batches(length):
+    ends = np.cumsum(length)
+    low = high = 0
+    while high < len(length):
+        low, before = high, int(ends[high - 1]) if high else 0
+        high = max(low + 1, int(np.searchsorted(ends, before + _BATCH, side="right")))
         ranges: list[tuple[int, int]] = list(
             zip(offset[low:high].tolist(), length[low:high].tolist(), strict=True)
         )
@@ -104,16 +108,6 @@ def first_difference(
                 left, right = np.frombuffer(mine, np.uint8), np.frombuffer(theirs, np.uint8)
                 return int(at) + int(np.argmax(left != right))
     return None
-
-
-def _batches(length: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    ends = np.cumsum(length)
-    low = 0
-    while low < len(length):
-        before = int(ends[low - 1]) if low else 0
-        high = max(low + 1, int(np.searchsorted(ends, before + _BATCH, side="right")))
-        yield low, high
-        low = high
 
 
 def _read(copy: Copy, ranges: Sequence[tuple[int, int]]) -> list[Body]:

@@ -15,7 +15,7 @@ import stat
 import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Self
@@ -188,17 +188,19 @@ class RemoteSource(OpenedSource):
         missing = sorted(wanted.difference(self._blocks))[:_ANNOUNCED]
         if not missing:
             return
-        runs = _runs(sorted({*missing, *self._behind(missing, page // _BLOCK)}))
+        blocks, count = set(missing), -(-self.file.size // _BLOCK)
+        for block in missing if (per_page := page // _BLOCK) else ():
+            end_of_page = (block // per_page + 1) * per_page
+            blocks.update(range(block, min(end_of_page, block + _AHEAD, count)))
+        runs: list[tuple[int, int]] = []  # with small gaps between them
+        for block in sorted(blocks.difference(self._blocks)):
+            if runs and block - runs[-1][1] <= _GAP:
+                runs[-1] = (runs[-1][0], block + 1)
+            else:
+                runs.append((block, block + 1))
         if self.file.size <= min(max(_MOST, len(runs) * _WORTH), _SMALL):
-            runs = [(0, -(-self.file.size // _BLOCK))]
+            runs = [(0, count)]
         self._fetch_runs(runs)
-
-    def _behind(self, missing: list[int], page: int) -> Iterator[int]:
-        """Yield blocks that are not there and follow others in their page."""
-        last = -(-self.file.size // _BLOCK)
-        for block in missing if page else ():
-            stop = min((block // page + 1) * page, block + _AHEAD, last)
-            yield from (each for each in range(block, stop) if each not in self._blocks)
 
     def close(self) -> None:
         """Forget what was read."""
@@ -276,17 +278,6 @@ class RemoteSource(OpenedSource):
 def _facts(meta: Meta) -> dict[str, int | str | None]:
     modified = as_text(meta.last_modified)
     return {"size": meta.size, "etag": meta.etag, "last_modified": modified}
-
-
-def _runs(blocks: list[int]) -> list[tuple[int, int]]:
-    """Return runs of blocks, which are in order, small gaps between them included."""
-    runs: list[tuple[int, int]] = []
-    for block in blocks:
-        if runs and block - runs[-1][1] <= _GAP:
-            runs[-1] = (runs[-1][0], block + 1)
-        else:
-            runs.append((block, block + 1))
-    return runs
 
 
 def reach_for(url: str) -> tuple[Backend, str, str]:

@@ -32,7 +32,7 @@ def is_word(how: object) -> bool:
     return isinstance(how, str) and (is_named(how) or how == REQUESTER_PAYS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SourceGrant:
     """Access to the sources below one prefix."""
 
@@ -69,7 +69,15 @@ class SourceAccess:
             raise _refused("access must be a mapping of URL prefixes", given)
         grants = [_grant(prefix, value) for prefix, value in (given or {}).items()]
         for grant in grants:
-            _refuse_unsendable(grant)
+            try:
+                pickle.dumps(grant)
+            except Exception as error:  # whatever its objects raise
+                raise InvalidInputError(
+                    "these credentials cannot be sent to executors",
+                    do="Pass the name of a function that returns them, as package.module:function.",
+                    prefix=grant.prefix,
+                    cause=type(error).__name__,
+                ) from error
             # refuse at once what can reach no file
             reach = cls.site if Address.parse(grant.prefix).provider == "http" else cls.bucket
             reach(cls((grant,)), grant.prefix)
@@ -98,10 +106,7 @@ class SourceAccess:
             config = canonical(container)
             only = None if config.kind == "http" else allowed_endpoints(container, access.endpoints)
             url = f"{Address.parse(prefix.rstrip('/')).url}/"
-            credentials = access.credentials
-            grants.append(
-                SourceGrant(prefix=url, config=config, credentials=credentials, only=only)
-            )
+            grants.append(SourceGrant(url, config, access.credentials, only))
         return cls(_longest_first(grants))
 
     def way_to(self, url: str) -> tuple[Backend, str] | None:  # noqa: ARG002
@@ -126,17 +131,14 @@ class SourceAccess:
         """
         found: dict[Prefix, Any] = {}
         for entry in prefixes:
-            prefix = entry if isinstance(entry, str) else entry[0]
-            is_ours = isinstance(entry, str) or self._leads_to(*entry)
+            prefix, is_ours = entry if isinstance(entry, str) else entry[0], True
+            if not isinstance(entry, str):
+                try:
+                    is_ours = self.bucket(prefix).endpoint == plain(entry[1])
+                except InvalidInputError:  # an account of Azure that is not known
+                    is_ours = False
             found[entry if is_ours else prefix] = self._covering(prefix).credentials
         return found
-
-    def _leads_to(self, prefix: str, endpoint: str) -> bool:
-        """Say whether sources of a prefix are read from a server."""
-        try:
-            return self.bucket(prefix).endpoint == plain(endpoint)
-        except InvalidInputError:  # an account of Azure that is not known
-            return False
 
     def stores(self) -> tuple[tuple[str, ObjectStoreConfig], ...]:
         """Return what containers of the prefixes should say, so that readers find the objects."""
@@ -168,18 +170,6 @@ def _grant(prefix: object, value: Any) -> SourceGrant:
     ):
         raise _refused("not a valid value for access", value, prefix=prefix)
     return SourceGrant(prefix=f"{address.url}/", config=config, credentials=credentials)
-
-
-def _refuse_unsendable(grant: SourceGrant) -> None:
-    try:
-        pickle.dumps(grant)
-    except Exception as error:  # whatever its objects raise
-        raise InvalidInputError(
-            "these credentials cannot be sent to executors",
-            do="Pass the name of a function that returns them, as package.module:function.",
-            prefix=grant.prefix,
-            cause=type(error).__name__,
-        ) from error
 
 
 def _refused(what: str, found: object, **facts: object) -> InvalidInputError:

@@ -72,13 +72,9 @@ class RequestBatcher:
         collected = self._collected.setdefault(loop, [])
         collected.append(_Waiting((key, byte_range), answer))
         if len(collected) == 1:
-            loop.call_soon(self._start, loop)
+            loop.call_soon(lambda: self._answer(self._collected.pop(loop), loop))
             end_with_process(loop)
         return await answer
-
-    def _start(self, loop: AbstractEventLoop) -> None:
-        """Answer what was collected."""
-        self._answer(self._collected.pop(loop), loop)
 
     def _answer(self, waiting: Sequence[_Waiting], loop: AbstractEventLoop) -> None:
         """Answer requests, or begin to; an error answers all callers."""

@@ -12,8 +12,8 @@ from typing import Any
 from icevirt.version import __version__ as __version__
 
 _EXPORTS = {
-    "icevirt.access.interop.kerchunk": "to_kerchunk",
-    "icevirt.access.interop.virtualizarr": "from_virtualizarr to_virtualizarr",
+    "icevirt.access.kerchunk": "to_kerchunk",
+    "icevirt.access.virtualizarr": "from_virtualizarr to_virtualizarr",
     "icevirt.access.store.zarr_store": "IcevirtStore",
     "icevirt.access.virtual_refs": "VirtualChunkSpec",
     "icevirt.api.append": "append",

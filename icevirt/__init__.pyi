@@ -1,18 +1,18 @@
 # Written by docs/make_stub.py from the table in __init__.py.
 
 from icevirt import errors
-from icevirt.access.interop.kerchunk import (
+from icevirt.access.kerchunk import (
     to_kerchunk,
-)
-from icevirt.access.interop.virtualizarr import (
-    from_virtualizarr,
-    to_virtualizarr,
 )
 from icevirt.access.store.zarr_store import (
     IcevirtStore,
 )
 from icevirt.access.virtual_refs import (
     VirtualChunkSpec,
+)
+from icevirt.access.virtualizarr import (
+    from_virtualizarr,
+    to_virtualizarr,
 )
 from icevirt.api.append import (
     append,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Literal
 
-from icevirt.access.interop.kerchunk import Format, to_kerchunk
+from icevirt.access.kerchunk import Format, to_kerchunk
 from icevirt.access.references import INLINE_NATIVE
 from icevirt.archive.reports.relocation import ExportReport
 from icevirt.errors import InvalidInputError

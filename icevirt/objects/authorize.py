@@ -2,7 +2,7 @@
 
 No location outside an authorized prefix is ever granted: not by ``..``, percent-encoding, another
 scheme or host. Symbolic links are caught when a file is opened (`icevirt.objects.fetch`), redirects
-when they arrive (`icevirt.objects.http.client`). Pure: this module opens nothing.
+when they arrive (`icevirt.objects.web_client`). Pure: this module opens nothing.
 
 The author of a repository writes its locations and containers. A location that icevirt and a server
 or library could read in two ways is refused: dots, backslashes, encoded slashes, user names,

@@ -32,8 +32,8 @@ from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkConta
 from icevirt.objects import answers
 from icevirt.objects.answers import Body, Check, Meta, ObjectBytes
 from icevirt.objects.authorize import RemoteGrant, allowed_endpoints
-from icevirt.objects.http.client import SAFE, Site, site_of
-from icevirt.objects.http.connections import HOSTS
+from icevirt.objects.web_client import SAFE, Site, site_of
+from icevirt.objects.web_connections import HOSTS
 
 # not all of amazonaws.com: anybody has load balancers there
 _OWN = re.compile(

@@ -16,8 +16,8 @@ from icevirt.objects import answers, fetch, remote
 from icevirt.objects.answers import UNCHECKED, Body, Checksum, refuse
 from icevirt.objects.authorize import Grant, LocalGrant
 from icevirt.objects.fetch import FILES
-from icevirt.objects.http.connections import HOSTS
 from icevirt.objects.source import source_file
+from icevirt.objects.web_connections import HOSTS
 
 PIECE = 1 << 22
 """Bytes of a copy that are read at a time, at most."""

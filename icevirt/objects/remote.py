@@ -20,8 +20,8 @@ from icevirt.objects import answers
 from icevirt.objects.answers import Body, Checksum, Meta, ObjectBytes
 from icevirt.objects.authorize import RemoteGrant
 from icevirt.objects.backends import Backend, BucketReach, reach_for_grant
-from icevirt.objects.http.client import Site
-from icevirt.objects.http.connections import HOSTS
+from icevirt.objects.web_client import Site
+from icevirt.objects.web_connections import HOSTS
 
 _MOST = 1 << 62  # no object is as long
 _FEW = 16  # ranges that Python orders sooner than numpy

@@ -36,8 +36,8 @@ from icevirt.objects import answers
 from icevirt.objects.answers import Body, Meta, ObjectBytes, as_text
 from icevirt.objects.authorize import object_key
 from icevirt.objects.backends import Backend, bucket_reach
-from icevirt.objects.http.connections import HOSTS
 from icevirt.objects.source_access import in_force
+from icevirt.objects.web_connections import HOSTS
 
 
 class OpenedSource(ABC):

@@ -21,7 +21,7 @@ from icevirt.errors import InvalidInputError
 from icevirt.model.config.containers import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects.authorize import GrantedAccess, Prefix, allowed_endpoints
 from icevirt.objects.backends import Backend, site_for
-from icevirt.objects.http.client import Site
+from icevirt.objects.web_client import Site
 
 REQUESTER_PAYS = "requester-pays"
 """Says that the reader of a bucket of S3 pays; with the credentials of the environment."""

@@ -28,9 +28,9 @@ from icevirt.errors import (
     StaleReferenceError,
 )
 from icevirt.objects.answers import opaque
-from icevirt.objects.http.connections import HOSTS
 from icevirt.objects.source import OpenedSource, open_source, reach_for
 from icevirt.objects.source_access import SourceAccess, carrying, granted, in_force
+from icevirt.objects.web_connections import HOSTS
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import record, scan_share
 from icevirt.tasks.forkserver import Apart

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from icevirt.access.interop.virtualizarr import (
+from icevirt.access.references import INLINE_NATIVE
+from icevirt.access.virtualizarr import (
     INLINED,
     distinct_names,
     from_virtualizarr,
@@ -23,7 +24,6 @@ from icevirt.access.interop.virtualizarr import (
     scanned_group,
     to_virtualizarr,
 )
-from icevirt.access.references import INLINE_NATIVE
 from icevirt.api.choices import checked_group
 from icevirt.api.plan import Plan
 from icevirt.archive.reports.build import Opening, opened
@@ -38,8 +38,8 @@ from icevirt.model import paths
 from icevirt.model.config.containers import VirtualChunkContainer
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.strings import Strings
-from icevirt.objects.http.connections import HOSTS
 from icevirt.objects.source_access import SourceAccess
+from icevirt.objects.web_connections import HOSTS
 from icevirt.planning.containers import containers_for
 from icevirt.planning.schedule.write_tasks import split_rules
 from icevirt.repo.commits.build_commit import with_settings

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from icevirt.access.interop.virtualizarr import scanned_group
+from icevirt.access.virtualizarr import scanned_group
 from icevirt.api.choices import ScanOptionsLike, scanner_options
 from icevirt.archive.scanned import ScannedFile, Severity
 from icevirt.errors import InvalidInputError

@@ -17,7 +17,7 @@ from virtualizarr import open_virtual_mfdataset
 from virtualizarr.parsers import HDFParser, NetCDF3Parser
 
 import icevirt
-from icevirt.access.interop.kerchunk import target
+from icevirt.access.kerchunk import target
 from icevirt.cli.main import app
 from icevirt.errors import AlreadyExistsError, InvalidInputError, UnsupportedError
 from icevirt.virtualizarr import FileParser

@@ -43,9 +43,9 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.objects.answers import Meta, change
-from icevirt.objects.http.connections import HOSTS
 from icevirt.objects.source import local_file, metadata_of, reach_for, source_file
 from icevirt.objects.source_access import carrying, in_force
+from icevirt.objects.web_connections import HOSTS
 
 SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5", ".he5", ".hdf")
 """Which files of a directory are taken. A file that is named, or matches a glob, always is."""

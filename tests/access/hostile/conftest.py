@@ -8,7 +8,8 @@ import pytest
 
 from access.hostile.canaries import BODY, CLOUDS, Place
 from icevirt.connect import retry, stores
-from icevirt.objects.http import client, connections
+from icevirt.objects import web_client as client
+from icevirt.objects import web_connections as connections
 from servers.listeners import listening, write_authority
 
 

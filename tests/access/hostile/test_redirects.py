@@ -8,7 +8,7 @@ from access.remote.hosts import TOKEN, VALUES, array, with_token
 from access.remote.objects import refer
 from icevirt.errors import StorageError, UnauthorizedError
 from icevirt.model.config.containers import ObjectStoreConfig
-from icevirt.objects.http import connections
+from icevirt.objects import web_connections as connections
 from servers.faults import redirected
 
 

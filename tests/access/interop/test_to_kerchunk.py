@@ -11,7 +11,7 @@ import zarr
 from fsspec.implementations.reference import LazyReferenceMapper
 
 import icevirt
-from icevirt.access.interop.kerchunk import to_kerchunk
+from icevirt.access.kerchunk import to_kerchunk
 from icevirt.connect.urls import file_url
 from icevirt.errors import AlreadyExistsError, InvalidInputError, UnsupportedError
 from icevirt.objects.source import open_source

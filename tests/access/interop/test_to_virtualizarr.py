@@ -9,7 +9,7 @@ from icechunk.credentials import LocalFileSystemAccess
 from virtualizarr.manifests import ManifestArray
 
 import icevirt
-from icevirt.access.interop.virtualizarr import to_virtualizarr
+from icevirt.access.virtualizarr import to_virtualizarr
 from icevirt.connect.urls import file_url
 from icevirt.errors import InvalidInputError, NodeNotFoundError, UnsupportedError
 

@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icevirt.errors import IcevirtError, StaleReferenceError, UnauthorizedError
+from icevirt.objects import web_client as client
+from icevirt.objects import web_connections as connections
 from icevirt.objects.answers import stale
-from icevirt.objects.http import client, connections
-from icevirt.objects.http.client import RetryPolicy, site_of
-from icevirt.objects.http.connections import CONNECTIONS, Origin
+from icevirt.objects.web_client import RetryPolicy, site_of
+from icevirt.objects.web_connections import CONNECTIONS, Origin
 from servers.listeners import Serving, served
 
 CONTENT = bytes(range(256)) * 1024

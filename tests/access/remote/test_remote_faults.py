@@ -14,10 +14,10 @@ from access.remote.objects import CHUNK, refer, values
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.model.config.containers import ObjectStoreConfig
 from icevirt.objects import remote
+from icevirt.objects import web_client as client
 from icevirt.objects.answers import Meta
 from icevirt.objects.backends import ForeignReach
-from icevirt.objects.http import client
-from icevirt.objects.http.client import RetryPolicy, site_of
+from icevirt.objects.web_client import RetryPolicy, site_of
 from icevirt.virtualizarr.registry_access import StoreReach
 from servers.faults import (
     DROPPED,

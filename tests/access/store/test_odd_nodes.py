@@ -14,7 +14,7 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 import icevirt
-from icevirt.access.interop.kerchunk import to_kerchunk
+from icevirt.access.kerchunk import to_kerchunk
 from icevirt.errors import InvalidInputError, NodeNotFoundError, UnsupportedError
 from icevirt.model.chunks import ChunkTable
 from icevirt.xarray import to_icechunk

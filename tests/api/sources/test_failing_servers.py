@@ -10,7 +10,7 @@ import zarr
 import icevirt
 from builds.support import expected_dataset, write_days
 from icevirt.errors import ScanError, StorageError
-from icevirt.objects.http import client
+from icevirt.objects import web_client as client
 from servers.faults import DROPPED, refused, weak_etag, without
 
 pytestmark = pytest.mark.servers

@@ -12,7 +12,7 @@ import xarray as xr
 import icevirt
 from builds.support import expected_dataset, write_days
 from icevirt.errors import IcevirtError, InvalidInputError
-from icevirt.objects.http import client
+from icevirt.objects import web_client as client
 from servers.faults import redirected, refused, truncated
 
 pytestmark = pytest.mark.servers

@@ -14,7 +14,7 @@ from grouping import grouped
 from icevirt.connect.credentials.http import TOKENS
 from icevirt.display.document import document
 from icevirt.errors import InvalidInputError, ScanError, StorageError
-from icevirt.objects.http import client
+from icevirt.objects import web_client as client
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
 from servers.faults import Rules, refused, without

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from icevirt.objects.http.client import site_of
-from icevirt.objects.http.connections import Connection, Origin
+from icevirt.objects.web_client import site_of
+from icevirt.objects.web_connections import Connection, Origin
 
 ANSWER = (
     b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-0/1\r\nContent-Length: 1\r\n"

@@ -24,7 +24,7 @@ from icevirt.connect.retry import SERVERS, Server, jitter
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError, UnauthorizedError
 from icevirt.objects import answers
 from icevirt.objects.answers import Check, Fields, Meta, ObjectBytes
-from icevirt.objects.http.connections import (
+from icevirt.objects.web_connections import (
     CONNECTIONS,
     HOSTS,
     Connection,

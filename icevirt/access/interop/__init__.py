@@ -1,1 +1,0 @@
-"""Exchange references with other libraries: kerchunk, VirtualiZarr, Arrow."""

@@ -188,7 +188,15 @@ def canonical_store(
             continue
         name = given if is_foreign else _name_of(store.kind, given)
         if name not in rules:
-            raise _unknown(prefix, given, rules)
+            raise InvalidInputError(
+                "a virtual chunk container has an option that is unknown, or that only the reader"
+                " may set",
+                do="Remove it from the container with repo.config.set_virtual_chunk_container(...)"
+                " and repo.save_config(). If you need the option, set it in your environment.",
+                container=prefix,
+                option=str(given)[:100],
+                known=sorted(rules),
+            )
         read = _read(rules[name], value, prefix, name)
         if name in found and found[name] != read:
             raise _refused(prefix, name, "given twice, with different values")
@@ -243,7 +251,11 @@ def endpoint_of(container: VirtualChunkContainer) -> str | None:
             named = options.get("base_url")
             return None if named == _GOOGLE else named
         case "azure":
-            return _azure_endpoint(container, options)
+            own = Address.parse(container.url_prefix).account
+            account = own or options.get("account_name")
+            default = None if account is None else f"https://{account}.blob.core.windows.net"
+            named = options.get("endpoint", default)
+            return None if own is not None and named == default else named
         case _:
             return None
 
@@ -267,14 +279,6 @@ def without_server(container: VirtualChunkContainer) -> ObjectStoreConfig:
 _SERVERS = ("endpoint_url", "base_url", "endpoint", "account_name")
 
 
-def _azure_endpoint(container: VirtualChunkContainer, options: Mapping[str, Any]) -> str | None:
-    own = Address.parse(container.url_prefix).account
-    account = own or options.get("account_name")
-    default = None if account is None else f"https://{account}.blob.core.windows.net"
-    named = options.get("endpoint", default)
-    return None if own is not None and named == default else named
-
-
 def _name_of(kind: str, given: object) -> str:
     """Return the canonical name of an option in any spelling."""
     if not isinstance(given, str) or not given.isascii():  # lower() makes "k" of a Kelvin sign
@@ -292,17 +296,6 @@ def _read(rule: _Rule, value: Any, prefix: str, name: str) -> Any:
         raise _refused(prefix, name, error.what) from error
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise _refused(prefix, name, "not valid for this option") from error
-
-
-def _unknown(prefix: str, option: object, known: Mapping[str, Any]) -> InvalidInputError:
-    return InvalidInputError(
-        "a virtual chunk container has an option that is unknown, or that only the reader may set",
-        do="Remove it from the container with repo.config.set_virtual_chunk_container(...) and "
-        "repo.save_config(). If you need the option, set it in your environment.",
-        container=prefix,
-        option=str(option)[:100],
-        known=sorted(known),
-    )
 
 
 def _refused(prefix: str, option: str, problem: str) -> InvalidInputError:

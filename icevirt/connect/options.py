@@ -233,9 +233,14 @@ def _s3(address: Address, kind: str, given: Mapping[str, Any]) -> StoreOptions:
     endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or _env("AWS_ENDPOINT")
     region = given.get("region") or _env("AWS_REGION") or _env("AWS_DEFAULT_REGION")
     allow_http = _allow_http(given, "AWS_ALLOW_HTTP") and is_plain_http(endpoint)
+    # the bucket is part of the host at AWS, where no dot in its name, which fits no certificate,
+    # forbids it, and where the endpoint says it itself
+    is_hosted = "." not in address.bucket
+    if endpoint:
+        is_hosted = (urlsplit(endpoint).hostname or "").startswith(address.bucket + ".")
     store: dict[str, Any] = {
         "region": region or profile_region() or ("auto" if kind == "tigris" else "us-east-1"),
-        "virtual_hosted_style_request": _virtual_hosted(address.bucket, endpoint, given),
+        "virtual_hosted_style_request": is_hosted and not given.get("force_path_style"),
     }
     if endpoint:
         _check_endpoint(endpoint, allow_http)
@@ -253,15 +258,6 @@ def _s3(address: Address, kind: str, given: Mapping[str, Any]) -> StoreOptions:
         headers=headers,
         anonymous=bool(given.get("anonymous")),
     )
-
-
-def _virtual_hosted(bucket: str, endpoint: str | None, given: Mapping[str, Any]) -> bool:
-    """Say whether the bucket is part of the host: at AWS, or where the endpoint says it itself."""
-    if given.get("force_path_style"):
-        return False
-    if endpoint:
-        return (urlsplit(endpoint).hostname or "").startswith(bucket + ".")
-    return "." not in bucket  # a dot in the host's first part fits no certificate
 
 
 def _gcs(_address: Address, _kind: str, given: Mapping[str, Any]) -> StoreOptions:

@@ -119,23 +119,12 @@ class _Reading:
     is_over: bool = False  # the object ends in the last window
     windows: list[_Window] = field(default_factory=list)  # one behind the other
 
-    def follows(self, begin: int, wanted: int) -> bool:
-        """Say whether a wave goes on where the last one ended; those of one turn may overlap."""
-        return self.end >= 0 and abs(begin - self.end) <= wanted
-
-    def forget(self) -> None:
-        """Begin anew: it is read somewhere else."""
-        self.streak = self.size = 0
-        self.is_over = False
-        self.windows = []
-
     def over(self, part: RemoteRange) -> list[_Window] | None:
         """Return the windows that hold a range together."""
         end = part.offset + part.length
         held = [each for each in self.windows if each.begin < end and each.end > part.offset]
-        if not held or held[0].begin > part.offset or held[-1].end < end:
-            return None
-        return held
+        whole = held and held[0].begin <= part.offset and held[-1].end >= end
+        return held if whole else None
 
 
 class ReadAhead:
@@ -159,28 +148,28 @@ class ReadAhead:
                 rest.append((part, give))
             else:
                 give(body)
-        self._look_ahead([part for part, _ in wanted])
-        return rest
-
-    def _look_ahead(self, parts: Sequence[RemoteRange]) -> None:
         waves: dict[object, list[RemoteRange]] = defaultdict(list)
-        for part in parts:
+        for part, _ in wanted:
             waves[part.source.identity].append(part)
         for identity, wave in waves.items():
-            reading = self._readings.setdefault(identity, _Reading())
+            self._follow(self._readings.setdefault(identity, _Reading()), wave)
             self._readings.move_to_end(identity)
-            self._follow(reading, wave)
         while len(self._readings) > _OBJECTS:
             self._readings.popitem(last=False)
+        return rest
 
     def _follow(self, reading: _Reading, wave: Sequence[RemoteRange]) -> None:
         """Note a wave; fetch what comes behind it, if it is likely to be requested."""
         wanted = sum(part.length for part in wave)
         begin = min(part.offset for part in wave)
         end = max(part.offset + part.length for part in wave)
-        goes_on = reading.follows(begin, wanted) and end - begin <= 2 * wanted
-        if not goes_on:
-            reading.forget()
+        # those of one turn may overlap
+        follows = reading.end >= 0 and abs(begin - reading.end) <= wanted
+        goes_on = follows and end - begin <= 2 * wanted
+        if not goes_on:  # it is read somewhere else
+            reading.streak = reading.size = 0
+            reading.is_over = False
+            reading.windows = []
         reading.streak += goes_on
         reading.end = end
         now = get_running_loop().time()

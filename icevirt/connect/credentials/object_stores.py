@@ -444,14 +444,9 @@ def _places() -> tuple[tuple[str, str], ...]:
     """Return the files and sections of the profile in use."""
     profile = _profile()
     named = profile if profile == "default" else f"profile {profile}"
-    return (
-        (_file("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), profile),
-        (_file("AWS_CONFIG_FILE", "~/.aws/config"), named),
-    )
-
-
-def _file(variable: str, usual: str) -> str:
-    return os.path.expanduser(os.environ.get(variable) or usual)
+    keys = os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"
+    config = os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config"
+    return (os.path.expanduser(keys), profile), (os.path.expanduser(config), named)
 
 
 def _section(path: str, section: str) -> dict[str, str]:

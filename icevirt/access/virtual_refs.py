@@ -252,11 +252,9 @@ def _places(
             )
         pairs = zip(locations, checksum, strict=True)
         places, number = _distinct([(url, *recorded(each)) for url, each in pairs])
-    return places, number if codes is None else number[_codes(codes, len(locations))]
-
-
-def _codes(codes: ArrayLike, count: int) -> NDArray[np.integer]:
-    given = np.asarray(codes).ravel()
+    if codes is None:
+        return places, number
+    given, count = np.asarray(codes).ravel(), len(locations)
     if given.size and (given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= count):
         raise InvalidInputError(
             "codes must be indices into locations",
@@ -264,7 +262,7 @@ def _codes(codes: ArrayLike, count: int) -> NDArray[np.integer]:
             "location.",
             locations=count,
         )
-    return given if given.size else given.astype(np.intp)
+    return places, number[given if given.size else given.astype(np.intp)]
 
 
 def recorded(checksum: ChecksumLike) -> tuple[str, int]:

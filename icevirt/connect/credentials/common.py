@@ -253,7 +253,6 @@ class Refreshable:
         return {"credential_provider": Refresher(self), "skip_signature": False}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle, with the code of a function that other processes cannot import."""
         function = carried(self.get_credentials)
         return Refreshable, (self.provider, function, self.read, self.current)
 
